@@ -77,7 +77,8 @@ class ScheduleWatch(Callback):
 class ChangeCensus(Callback):
     """Counts which formats really ran in the first step after each change, as the census of a run does in its first.
 
-    `changes` is what the run records of them, one entry for each; the count becomes a part of the newest.
+    `changes` is what the run records of them, one entry for each; the count becomes a part of the newest, and so does a
+    certificate of FP32 products with the switches as the change left them.
     """
 
     def __init__(self, journal: Journal, parts: RunParts, changes: list[dict[str, Any]]) -> None:
@@ -88,8 +89,9 @@ class ChangeCensus(Callback):
 
     def precision_changed(self, precision: Precision) -> None:
         self._precision = precision.config.precision
-        fp32 = certificate(self._parts.device, fp32_only=True)["fp32_products"]
-        self._census = census.Census(self._parts.model, precision.labels, fp32)
+        tried = certificate(self._parts.device, fp32_only=True)
+        self._changes[-1]["certificate"] = tried
+        self._census = census.Census(self._parts.model, precision.labels, tried["fp32_products"])
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         if self._census is not None:

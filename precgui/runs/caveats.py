@@ -74,6 +74,8 @@ def slow_factor(environment: Mapping[str, Any]) -> float | None:
 
 
 def as_sentence(text: str) -> str:
-    """A message as a sentence of its own."""
+    """A message as a sentence of its own. A first word with digits, as e4m3fn, is a name and stays as it is."""
     text = text.strip().rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    first, _, _ = text.partition(" ")
+    begins_with_name = any(letter.isdigit() for letter in first)
+    return f"{text if begins_with_name else text[:1].upper() + text[1:]}." if text else ""

@@ -56,7 +56,8 @@ def run_facts(run: Run) -> tuple[FactGroup, ...]:
         FactGroup("Settings", tuple(settings(run.config))),
         FactGroup("Formats of the first step (census)", tuple(_census(environment.get("census")))),
         *_later_census(environment.get("precision_changes")),
-        FactGroup("Certificate of arithmetic", tuple(_certificate(environment.get("certificate")))),
+        FactGroup(_certificate_title(environment), tuple(_certificate(environment.get("certificate")))),
+        *_later_certificates(environment.get("precision_changes")),
         FactGroup("Memory of one step", tuple(_memory(environment.get("memory")))),
         FactGroup("Data", _tree(environment.get("data"))),
         FactGroup("Machine", _tree(run.machine)),
@@ -217,12 +218,29 @@ def _calls(own: object) -> str:
     return ", ".join(f"{count} in {name}" for name, count in own.items())
 
 
+def _certificate_title(environment: Mapping[str, Any]) -> str:
+    """The certificate of the start holds for the steps before the first change of the precision."""
+    changes = environment.get("precision_changes")
+    first = changes[0] if isinstance(changes, list | tuple) and changes else None
+    if not isinstance(first, Mapping) or not isinstance(first.get("certificate"), Mapping):
+        return "Certificate of arithmetic"
+    return f"Certificate of arithmetic before step {plain_text(first.get('step'))}"
+
+
+def _later_certificates(changes: object) -> Iterator[FactGroup]:
+    """A certificate for each further precision of a schedule."""
+    for change in changes if isinstance(changes, list | tuple) else ():
+        if isinstance(change, Mapping):
+            where = f"from step {plain_text(change.get('step'))} on, {plain_text(change.get('precision'))}"
+            yield FactGroup(f"Certificate of arithmetic {where}", tuple(_certificate(change.get("certificate"))))
+
+
 def _certificate(certificate: object) -> Iterator[RunFact]:
-    """The error of a matrix product in each format, measured when the run began, and torch's switches."""
+    """The error of a matrix product in each format, measured before the steps that it is of, and torch's switches."""
     if not isinstance(certificate, Mapping):
         return
     errors, size = certificate.get("gemm_error"), certificate.get("gemm_size")
-    hint = f"Relative error against FP64 of a product of {size} x {size}, measured before the first step"
+    hint = f"Relative error against FP64 of a product of {size} x {size}, measured before the first of these steps"
     for name, error in errors.items() if isinstance(errors, Mapping) else ():
         yield RunFact(f"Error of a product in {name}", _number(error), hint)
     yield RunFact("FP32 products are computed in", plain_text(certificate.get("fp32_products")))

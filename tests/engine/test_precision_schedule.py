@@ -73,6 +73,7 @@ def test_that_the_formats_of_the_first_step_after_each_change_are_counted(record
     assert set(first) == {"fp32"}
     assert [set(change["census"]["formats"]) for change in changed] == [{"bf16"}, {"e5m2 (emulated)"}]
     assert changed[0]["census"]["flops"] == changed[1]["census"]["flops"] > 0
+    assert [change["certificate"]["fp32_products"] for change in changed] == ["fp32", "fp32"]
 
 
 def test_that_trainings_reach_a_plateau_twice_and_small_gradients(record: Record) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from precgui.config import build
 from precgui.events import Incident, RunEnded, RunStarted, StepDone
-from precgui.runs.caveats import SPEED_CAVEAT, arithmetic_of, slow_factor
+from precgui.runs.caveats import SPEED_CAVEAT, arithmetic_of, as_sentence, slow_factor
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import RunFact, bytes_text, run_facts, seconds_text, setting_text, settings
 from precgui.runs.live import LiveRun
@@ -51,6 +51,11 @@ def test_that_slow_and_emulated_arithmetic_are_told_from_the_record() -> None:
     assert (found.arithmetic, found.memory_counts, len(found.sentences)) == ("emulated", False, 1)
     bare = arithmetic_of(a_run({}, (Incident(0.0, 0, "emulated", "info", "rounded"),)))
     assert bare.caveat == f"Rounded. {SPEED_CAVEAT}"
+
+
+def test_that_a_sentence_leaves_the_name_of_a_format_as_it_is_written() -> None:
+    assert as_sentence("e4m3fn is emulated in 1 layer") == "e4m3fn is emulated in 1 layer."
+    assert as_sentence("rounded first") == "Rounded first."
 
 
 def test_that_the_measured_factor_is_read_from_the_note() -> None:
@@ -147,6 +152,15 @@ def test_that_changes_of_the_precision_stand_on_the_page() -> None:
     assert values(run)["From step 5"] == "bf16-amp (step:5)"
     assert "Changes of the precision" in page(run)
     assert all(group.title != "Changes of the precision" for group in run_facts(a_run()))
+
+
+def test_that_each_precision_of_a_schedule_has_a_certificate_of_its_own() -> None:
+    tried = {"gemm_error": {"fp32": 3e-7}, "gemm_size": 128, "fp32_products": "fp32", "switches": {}}
+    change = {"step": 5, "precision": "bf16-amp", "trigger": "step:5", "certificate": tried}
+    titles = [group.title for group in run_facts(a_run({"certificate": tried, "precision_changes": [change]}))]
+    assert "Certificate of arithmetic before step 5" in titles
+    assert "Certificate of arithmetic from step 5 on, bf16-amp" in titles
+    assert "Certificate of arithmetic" in [group.title for group in run_facts(a_run({"certificate": tried}))]
 
 
 def test_that_each_precision_of_a_schedule_has_a_census_of_its_own() -> None:

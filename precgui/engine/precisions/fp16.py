@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from gettext import ngettext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,7 +88,11 @@ def emulate_fp16(model: nn.Module, kept: dict[str, nn.Module]) -> tuple[dict[str
     left_out = fp32_modules.members(kept)
     labels = emulate_products(layers(model, left_out), lambda _: products)
     labels |= emulate_recurrent(recurrent_layers(model, left_out), lambda _: products)
-    return labels | {ATTENTION: "fp16"}, (
-        f"FP16 is emulated in {len(labels)} layers: CPUs have no fast FP16 training kernels, so operands and "
-        "results are rounded to FP16 and multiplied in FP32; speed says nothing about FP16 hardware"
+    sentence = ngettext(
+        "FP16 is emulated in {count} layer: CPUs have no fast FP16 training kernels, so operands and results are "
+        "rounded to FP16 and multiplied in FP32; speed says nothing about FP16 hardware",
+        "FP16 is emulated in {count} layers: CPUs have no fast FP16 training kernels, so operands and results are "
+        "rounded to FP16 and multiplied in FP32; speed says nothing about FP16 hardware",
+        len(labels),
     )
+    return labels | {ATTENTION: "fp16"}, sentence.format(count=len(labels))

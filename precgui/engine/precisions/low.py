@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from gettext import ngettext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -110,10 +111,14 @@ class Low(Precision):
     def _turn(self, chosen: dict[str, nn.Module]) -> None:
         self.labels = emulate_products(chosen, self._products)
         for label, count in Counter(self.labels.values()).items():
-            self.notes.append(
-                f"{label} is emulated in {count} layers: operands are rounded and multiplied in FP32; "
-                "speed says nothing about hardware that has the format"
+            sentence = ngettext(
+                "{format} is emulated in {count} layer: operands are rounded and multiplied in FP32; "
+                "speed says nothing about hardware that has the format",
+                "{format} is emulated in {count} layers: operands are rounded and multiplied in FP32; "
+                "speed says nothing about hardware that has the format",
+                count,
             )
+            self.notes.append(sentence.format(format=label, count=count))
         self.notes += unscaled_notes(self._unscaled())
 
     def _unscaled(self) -> Collection[str]:
@@ -256,7 +261,12 @@ class FP8(Low):
                 layer, native_fp8.Scales(*(self._scale(r) for r in ("activation", "weight", "gradient")))
             )
         if native:
-            self.notes.append(f"FP8 is native in {len(native)} layers (E4M3 forward, E5M2 gradients)")
+            sentence = ngettext(
+                "FP8 is native in {count} layer (E4M3 forward, E5M2 gradients)",
+                "FP8 is native in {count} layers (E4M3 forward, E5M2 gradients)",
+                len(native),
+            )
+            self.notes.append(sentence.format(count=len(native)))
         if remainder := {name: layer for name, layer in chosen.items() if name not in native}:
             super()._turn(remainder)
 

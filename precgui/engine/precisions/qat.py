@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from gettext import ngettext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -57,10 +58,14 @@ class QuantizationAware(Precision):
         if not self.quantizers:
             raise EngineError(f"precision {self.config.precision}: the model has no linear or convolutional layer left")
         self.labels = {name: created.label for name, created in self.quantizers.items()}
-        self.notes.append(
-            f"{len(self.quantizers)} layers train in FP32 on values rounded to integers ({self._counts()}); speed says "
-            "nothing about integer hardware, the converted model is measured at the end"
+        sentence = ngettext(
+            "{count} layer trains in FP32 on values rounded to integers ({widths}); speed says nothing about integer "
+            "hardware, the converted model is measured at the end",
+            "{count} layers train in FP32 on values rounded to integers ({widths}); speed says nothing about integer "
+            "hardware, the converted model is measured at the end",
+            len(self.quantizers),
         )
+        self.notes.append(sentence.format(count=len(self.quantizers), widths=self._counts()))
         self.notes += self._doubts()
         left = [name for name, module in model.named_modules() if isinstance(module, NOT_QUANTISED)]
         if left:

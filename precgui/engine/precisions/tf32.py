@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from gettext import ngettext
 
 from torch import nn
 
@@ -32,8 +33,12 @@ class TF32(Precision):
                 self.labels |= emulate_recurrent(recurrent_layers(model, set()), lambda _: products)
                 self._elsewhere = FunctionalRoundingMode(products, compiled=self.config.train.compile)
                 self.notes.append(FUNCTIONAL_NOTE)
-            self.notes.append(
-                f"TF32 is emulated in {len(self.labels)} layers: this device multiplies FP32 operands exactly, "
-                "so they are rounded to 10 mantissa bits first; speed says nothing about TF32 hardware"
+            sentence = ngettext(
+                "TF32 is emulated in {count} layer: this device multiplies FP32 operands exactly, so they are rounded "
+                "to 10 mantissa bits first; speed says nothing about TF32 hardware",
+                "TF32 is emulated in {count} layers: this device multiplies FP32 operands exactly, so they are rounded "
+                "to 10 mantissa bits first; speed says nothing about TF32 hardware",
+                len(self.labels),
             )
+            self.notes.append(sentence.format(count=len(self.labels)))
         return model

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,10 +49,11 @@ class ShareCollector:
         self._tape, self._wide = tape, wide
         self._collected: ErrorShares | None = None
 
-    def shares(self, errors: Mapping[int, Tensor], size: float | None = None) -> ErrorShares:
+    def shares(self, errors: Mapping[int, Tensor], size: float | None = None, *, again: bool = False) -> ErrorShares:
         """The shares in the error of values, taken together; `errors` are the low values minus the exact ones.
 
-        `size` is the L2 norm of all of them, where it is known.
+        `size` is the L2 norm of all of them, where it is known. The graph is freed on the way, unless shares are asked
+        for `again`.
         """
         size = norm(list(errors.values())) if size is None else size
         if size == 0.0:
@@ -59,28 +61,31 @@ class ShareCollector:
         for _ in range(_DERIVATIVES_GIVEN_UP):
             self._collected = ErrorShares(size)
             try:
-                self._differentiate({id: (error / size).to(self._wide) for id, error in errors.items()})
+                self._differentiate({id: (error / size).to(self._wide) for id, error in errors.items()}, again)
                 break
             except RuntimeError as fault:
                 self._give_up_derivative_of(fault)
         collected, self._collected = self._collected, None
         return collected or ErrorShares(size)
 
-    def _differentiate(self, directions: Mapping[int, Tensor]) -> None:
-        """Compute the adjoints of the sum of <direction, value>; the hooks call `take`."""
+    def _differentiate(self, directions: Mapping[int, Tensor], again: bool) -> None:
+        """Compute the adjoints of the sum of <direction, value>; the hooks call `take`.
+
+        The graph has to serve `again`, or may be freed.
+        """
         raise NotImplementedError
 
     def _hook(self, operation: TapeOp, outputs: Sequence[object]) -> list[Tensor]:
-        """Let the adjoints of outputs be taken; returns those that begin the graph."""
-        leaves: list[Tensor] = []
-        for place, output in enumerate(outputs):
-            if not isinstance(output, Tensor) or not output.requires_grad:
-                continue
-            if output.is_leaf:
-                leaves.append(output)
-            if place < len(operation.local_errors) and operation.local_errors[place] is not None:
-                output.register_hook(_Collect(self, operation, place, output.detach()))
-        return leaves
+        """Let the adjoints of the outputs with an error be taken; returns these outputs."""
+        hooked: list[Tensor] = []
+        for output, place in zip(outputs, range(len(operation.local_errors)), strict=False):
+            if isinstance(output, Tensor) and output.requires_grad and operation.local_errors[place] is not None:
+                id = operation.outputs[place]
+                is_searched = id is not None and (self._reaches_below(id) or self._reaches_above(id))
+                exact = output.detach() if is_searched else None  # else its memory is freed with the graph
+                output.register_hook(_Collect(self, operation, place, exact))
+                hooked.append(output)
+        return hooked
 
     def _give_up_derivative_of(self, fault: RuntimeError) -> None:
         """Mark the operations that torch cannot differentiate, so that a replay passes them by."""
@@ -92,37 +97,45 @@ class ShareCollector:
                 operation.undifferentiable = True
         self._tape.notes.append(f"torch has no derivative of {match[1]}; errors that pass through it have no share")
 
-    def take(self, operation: TapeOp, place: int, exact: Tensor, adjoint: Tensor) -> None:
-        """Add the contribution of one output; called by its hook."""
+    def take(self, operation: TapeOp, place: int, exact: Tensor | None, adjoint: Tensor) -> None:
+        """Add the contribution of one output; called by its hook. `exact` is None where no number is out of range."""
         shares, error = self._collected, operation.local_errors[place]
         if shares is None or error is None:
             return
         if operation.nonfinite:  # an adjoint of NaN or Inf says nothing where the operation made no error
             adjoint = adjoint.where(error != 0, torch.zeros((), dtype=adjoint.dtype, device=adjoint.device))
-        total = float(torch.linalg.vecdot(error.to(adjoint.dtype).reshape(-1), adjoint.reshape(-1)))
+        total = _inner(error, adjoint)
         if total == 0.0:
             return
         index = operation.index
         shares.by_operation[index] = shares.by_operation.get(index, 0.0) + total / shares.error
         id = operation.outputs[place]
-        dtype = self._tape.dtypes[id] if id is not None else F64
-        if dtype in NARROW and self._reaches_below(id, dtype):
-            small = exact.abs() < torch.finfo(dtype).tiny / _BITS_LOST
+        if exact is None or id is None:
+            return
+        limits = torch.finfo(self._tape.dtypes[id])
+        if self._reaches_below(id):
+            small = exact.abs() < limits.tiny / _BITS_LOST
             shares.flush[index] = shares.flush.get(index, 0.0) + _of(small, error, adjoint) / shares.error
-        if dtype in NARROW and self._tape.magnitudes.get(id if id is not None else -1, 0.0) >= torch.finfo(dtype).max:
-            large = exact.abs() > torch.finfo(dtype).max
+        if self._reaches_above(id):
+            large = exact.abs() > limits.max
             shares.saturated[index] = shares.saturated.get(index, 0.0) + _of(large, error, adjoint) / shares.error
 
-    def _reaches_below(self, id: int | None, dtype: torch.dtype) -> bool:
+    def _reaches_below(self, id: int) -> bool:
         """Whether subnormal numbers are searched for, which takes a pass: those of FP32 and BF16 lie at 1e-38."""
-        return dtype is torch.float16 or dtype.itemsize == 1 or self._tape.magnitudes.get(id or 0, 1.0) < 1e-30
+        dtype = self._tape.dtypes[id]
+        few_exponents = dtype is torch.float16 or dtype.itemsize == 1
+        return dtype in NARROW and (few_exponents or self._tape.magnitudes.get(id, 1.0) < 1e-30)
+
+    def _reaches_above(self, id: int) -> bool:
+        """Whether a value holds the largest number of its format or Inf."""
+        dtype = self._tape.dtypes[id]
+        return dtype in NARROW and self._tape.magnitudes.get(id, 0.0) >= torch.finfo(dtype).max
 
 
 class Balance(ShareCollector):
     """The wide replay of a tape as a graph, and what the operations add to the errors of the values `requested`.
 
-    FP32 serves where the errors are those of 16 bits and fewer: its own is 2^13 times smaller, and it takes half the
-    time and memory of FP64.
+    In FP32 it takes half the time and memory of FP64. The derivatives are then off by a few roundings of FP32.
     """
 
     def __init__(self, tape: Tape, requested: Sequence[int], wide: torch.dtype = F64) -> None:
@@ -131,25 +144,58 @@ class Balance(ShareCollector):
         self._replay()
 
     def _replay(self) -> None:
-        self._leaves: list[Tensor] = []
+        hooked: list[Tensor] = []
         table = replay_graph(
             self._tape,
             self._requested,
             self._wide,
-            lambda operation, outputs: self._leaves.extend(self._hook(operation, outputs)),
+            lambda operation, outputs: hooked.extend(self._hook(operation, outputs)),
         )
-        self._leaves += [t for id, t in table.items() if id in self._tape.leaves and t.requires_grad]
+        self._first = first_of(hooked)
         self._values = {id: table[id] for id in self._requested}
 
-    def _differentiate(self, directions: Mapping[int, Tensor]) -> None:
+    def _differentiate(self, directions: Mapping[int, Tensor], again: bool) -> None:
         ends = [(self._values[id], direction) for id, direction in directions.items() if self._values[id].requires_grad]
-        if ends and self._leaves:
+        if ends and self._first:
             values, adjoints = zip(*ends, strict=True)
-            torch.autograd.grad(values, self._leaves, adjoints, allow_unused=True, retain_graph=True)
+            torch.autograd.grad(values, self._first, adjoints, allow_unused=True, retain_graph=again)
 
     def _give_up_derivative_of(self, fault: RuntimeError) -> None:
         super()._give_up_derivative_of(fault)
         self._replay()
+
+
+def first_of(hooked: Sequence[Tensor]) -> list[Tensor]:
+    """Of tensors in the order of the program, those that no earlier one leads to.
+
+    Derivatives by these pass by all others, and leave out what no error goes through, as the weights of FP32 steps.
+    """
+    first: list[Tensor] = []
+    leads: dict[Any, bool] = {}  # by node: whether one of the tensors lies before or at it
+    for tensor in hooked:
+        node: Any = tensor.grad_fn
+        if node is None or not _leads(node, leads):
+            first.append(tensor)
+        leads[node] = True
+    return first
+
+
+def _leads(node: Any, leads: dict[Any, bool]) -> bool:
+    """Whether a node of the graph has one before it that leads to a tensor; remembered for all nodes on the way."""
+    pending = [node]
+    while pending:
+        before = [one for one, _ in pending[-1].next_functions if one is not None]
+        unknown = [one for one in before if one not in leads]
+        if unknown:
+            pending += unknown
+            continue
+        leads[pending.pop()] = any(leads[one] for one in before)
+    return leads[node]
+
+
+def _inner(error: Tensor, adjoint: Tensor) -> float:
+    """The inner product of two tensors, in the type of the second."""
+    return float(torch.linalg.vecdot(error.to(adjoint.dtype).reshape(-1), adjoint.reshape(-1)))
 
 
 def _of(chosen: Tensor, error: Tensor, adjoint: Tensor) -> float:
@@ -164,7 +210,7 @@ class _Collect:
     balance: ShareCollector
     operation: TapeOp
     place: int
-    exact: Tensor
+    exact: Tensor | None
 
     def __call__(self, adjoint: Tensor | None) -> None:
         if adjoint is not None:
@@ -177,7 +223,7 @@ def is_cast(operation: TapeOp) -> bool:
 
 def norm(tensors: Sequence[Tensor]) -> float:
     """The L2 norm of all elements of all tensors together."""
-    return math.sqrt(math.fsum(float(torch.linalg.vector_norm(t.detach().to(F64))) ** 2 for t in tensors))
+    return math.sqrt(math.fsum(float(torch.linalg.vector_norm(t.detach(), dtype=F64)) ** 2 for t in tensors))
 
 
 def distance(low: Sequence[Tensor], exact: Sequence[Tensor]) -> float:

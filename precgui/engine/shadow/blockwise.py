@@ -19,7 +19,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from precgui.engine.shadow.blame import Balance, ShareCollector
+from precgui.engine.shadow.blame import Balance, ShareCollector, first_of
 from precgui.engine.shadow.blocks import Maker, TapeBlock, blocks_of, makers_of
 from precgui.engine.shadow.replay import F64, Table, Visit, leaf_of, plainly, replay_exact, wide_outputs
 from precgui.engine.shadow.tape import Tape
@@ -178,7 +178,7 @@ class BlockBalance(ShareCollector):
         self._blocks, self._kept = blocks, kept
         self._adjoints: dict[int, Tensor] = {}
 
-    def _differentiate(self, directions: Mapping[int, Tensor]) -> None:
+    def _differentiate(self, directions: Mapping[int, Tensor], again: bool) -> None:
         self._adjoints = dict(directions)
         with plainly():
             for group in reversed(self._blocks.groups):
@@ -205,7 +205,7 @@ class BlockBalance(ShareCollector):
     def _of_block(self, block: TapeBlock) -> None:
         """The contributions of all operations of a block, and adjoints of what it reads of earlier blocks."""
         table: Table = {}
-        begins: list[Tensor] = []
+        hooked: list[Tensor] = []
         earlier: dict[int, Tensor] = {}
         with torch.enable_grad():
             for index in (*block.forward, *block.backward):
@@ -214,13 +214,12 @@ class BlockBalance(ShareCollector):
                     if id in table:
                         continue
                     table[id] = self._leaf(id)
-                    if table[id].requires_grad:
-                        begins.append(table[id])
-                        if id in self._blocks.makers and not self._is_later(id, block):
-                            earlier[id] = table[id]
+                    if table[id].requires_grad and id in self._blocks.makers and not self._is_later(id, block):
+                        earlier[id] = table[id]
                 outputs = wide_outputs(self._tape, operation, table, self._wide, free=False, graph=True)
-                begins += self._hook(operation, outputs)
+                hooked += self._hook(operation, outputs)
                 table.update({id: o for id, o in zip(operation.outputs, outputs, strict=True) if id is not None})
+        begins = [*earlier.values(), *first_of(hooked)]
         self._pull(itertools.chain(block.forward, block.backward), table, earlier, begins)
         for index in (*block.forward, *block.backward):
             for id in self._tape.operations[index].outputs:

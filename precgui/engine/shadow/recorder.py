@@ -28,6 +28,12 @@ _UNWRITTEN = frozenset(
     {aten.empty.memory_format, aten.empty_like.default, aten.empty_strided.default, aten.new_empty.default,
      aten.new_empty_strided.default}
 )  # fmt: skip
+# The result has the elements of the first argument, perhaps several times, and no others.
+_SAME_ELEMENTS = frozenset(
+    {aten.view.default, aten._unsafe_view.default, aten.t.default, aten.transpose.int, aten.permute.default,
+     aten.unsqueeze.default, aten.squeeze.dim, aten.expand.default, aten.detach.default, aten.alias.default,
+     aten.clone.default}
+)  # fmt: skip
 
 
 class StepRecorder(TorchDispatchMode):
@@ -38,6 +44,7 @@ class StepRecorder(TorchDispatchMode):
         self.tape = Tape()
         self.identity = ValueNumbering(self.tape, self._emit)
         self._origins = OriginTracker(self.tape.notes)
+        self._elements_of: dict[int, int] = {}  # by value: an earlier one with the same elements
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -75,6 +82,8 @@ class StepRecorder(TorchDispatchMode):
             tuple(tensor.dtype for tensor in tensors), self._origins.here(), is_view=func.is_view, writes=places,
             is_random=RANDOM in func.tags, onednn=onednn_enabled(),
         )  # fmt: skip
+        if func in _SAME_ELEMENTS and result.numel():
+            self._elements_of[self.identity.id_of(result)] = self._elements_of.get(ids[0], ids[0])
         self._judge(operation, before, outputs)
         self.tape.operations.append(operation)
         return result
@@ -102,17 +111,10 @@ class StepRecorder(TorchDispatchMode):
         """Note once for each value its largest magnitude and which kinds of non-finite numbers it holds."""
         if id in self.tape.kinds or not is_float(tensor):
             return
-        kinds, largest = "", 0.0
-        if tensor.numel():
-            source = tensor.detach()
-            low, high = torch.aminmax(source if source.dtype.itemsize > 1 else source.float())
-            least, most = float(low), float(high)
-            if math.isnan(least) or math.isnan(most):
-                kinds = "n"
-            else:
-                kinds = ("+" if most == math.inf else "") + ("-" if least == -math.inf else "")
-            largest = max(abs(least), abs(most))
-        self.tape.kinds[id], self.tape.magnitudes[id] = kinds, largest
+        source = self._elements_of.get(id, id)
+        if source not in self.tape.kinds:
+            self.tape.kinds[source], self.tape.magnitudes[source] = _range_of(tensor.detach())
+        self.tape.kinds[id], self.tape.magnitudes[id] = self.tape.kinds[source], self.tape.magnitudes[source]
 
     def _judge(self, operation: TapeOp, before: tuple[Any, Any], outputs: Sequence[Any]) -> None:
         """Fill in the decision of an operation, whether it made NaN or Inf, and its local error."""
@@ -158,6 +160,18 @@ class StepRecorder(TorchDispatchMode):
 
 
 _TENSOR_ARGUMENTS = {"write_through": 2}
+
+
+def _range_of(tensor: Tensor) -> tuple[str, float]:
+    """Which kinds of non-finite numbers a tensor holds, and its largest magnitude."""
+    if not tensor.numel():
+        return "", 0.0
+    low, high = torch.aminmax(tensor if tensor.dtype.itemsize > 1 else tensor.float())
+    least, most = float(low), float(high)
+    largest = max(abs(least), abs(most))
+    if math.isnan(least) or math.isnan(most):
+        return "n", largest
+    return ("+" if most == math.inf else "") + ("-" if least == -math.inf else ""), largest
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:

@@ -24,7 +24,6 @@ from precgui.engine.shadow.tape import SourceLine, TapeOp
 from precgui.engine.shadow.verdict import LOSS_ROUNDINGS, SMOOTH, judge
 from precgui.engine.shadow.yardstick import Flow, by_line, unavoidable
 
-_FP32_SERVES = 1e-4  # of the gradient's relative error
 _CLOSED = 0.05
 Verdict = Literal["healthy", "problems", "not explained"]
 
@@ -107,20 +106,20 @@ class Shadow:
         )
 
     def _share_out(self, requested: Sequence[int], errors: Mapping[int, Tensor], gap: float) -> None:
-        """Compute the shares; in FP32 where that is exact enough, and again in FP64 where they do not add up.
+        """Compute the shares in FP32, and again in FP64 where they do not add up.
 
-        `gap` is the L2 norm of all `errors`.
+        Errors and their sum are known to more digits, FP64 apart; only the derivatives between them are FP32, so that
+        a share is off by about as much as a derivative is. `gap` is the L2 norm of all `errors`.
         """
-        step = self.step
-        wide = torch.float32 if self.gradient_error > _FP32_SERVES else F64
-        balance = self._wide.balance(requested, wide)
-        self.shares = balance.shares(errors, gap)
-        if wide is not F64 and not abs(self.shares.explained - 1) < _CLOSED:
-            balance = self._wide.balance(requested)
-            self.shares = balance.shares(errors, gap)
-        error = step.low_loss - self.loss_fp64
-        if abs(error) > LOSS_ROUNDINGS * abs(self.loss_fp64):
-            self.loss_shares = balance.shares({step.loss: torch.full((), error, dtype=F64)})
+        loss_error = self.step.low_loss - self.loss_fp64
+        loss_is_off = abs(loss_error) > LOSS_ROUNDINGS * abs(self.loss_fp64)
+        for wide in (torch.float32, F64) if gap or loss_is_off else ():
+            balance = self._wide.balance(requested, wide)
+            self.shares = balance.shares(errors, gap, again=loss_is_off)
+            if abs(self.shares.explained - 1) < _CLOSED or wide is F64:
+                break
+        if loss_is_off:
+            self.loss_shares = balance.shares({self.step.loss: torch.full((), loss_error, dtype=F64)})
 
     @property
     def notes(self) -> list[str]:

@@ -1,0 +1,94 @@
+"""Work that the shadow leaves out, or does in pieces, because nothing would come of it: the answers stay the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import precgui
+from precgui.engine.shadow.blame import Balance, first_of
+from precgui.engine.shadow.record import RecordedStep, record_step
+from precgui.engine.shadow.replay import F64, replay_exact
+
+
+def recorded(width: int = 300) -> RecordedStep:
+    """A step in FP32 whose results have more numbers than are compared at once."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, width), nn.Tanh(), nn.Linear(width, 4))
+    x, y = torch.randn(257, 8), torch.randint(4, (257,))
+
+    def step() -> Tensor:
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    return record_step(step, model.parameters())
+
+
+def test_that_only_what_an_error_goes_through_is_differentiated() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    first = (weight * 2).exp()
+    behind = first.sin() + weight
+    alone = weight.cos()
+    chosen = first_of([first, behind, alone])
+    assert [id(tensor) for tensor in chosen] == [id(first), id(alone)]
+
+
+def test_that_shares_in_fp32_are_those_in_fp64() -> None:
+    step = recorded()
+    requested = [*step.gradients, step.loss]
+    exact = replay_exact(step.tape, requested)
+    errors = {id: low - exact[id] for id, low in zip(step.gradients, step.low_gradients, strict=True)}
+    narrow, wide = (Balance(step.tape, requested, dtype).shares(errors) for dtype in (torch.float32, F64))
+    assert narrow.by_operation == pytest.approx(wide.by_operation, rel=1e-4, abs=1e-6)
+    assert wide.explained == pytest.approx(1, abs=0.02)
+
+
+def test_that_shares_can_be_asked_for_twice_where_that_was_said() -> None:
+    step = recorded(16)
+    errors = {step.loss: torch.full((), 1e-7, dtype=F64)}
+    balance = Balance(step.tape, [step.loss])
+    first = balance.shares(errors, again=True)
+    assert first.by_operation
+    assert balance.shares(errors).by_operation == first.by_operation
+    with pytest.raises(RuntimeError, match="second time"):
+        balance.shares(errors)
+
+
+def test_that_a_step_without_any_error_has_no_shares_and_no_verdict_on_a_line() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 1).double(), torch.randn(3, 4, dtype=F64)
+
+    def step() -> Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    shadow = precgui.shadow(step, model.parameters())
+    assert (shadow.verdict, shadow.gradient_error, shadow.shares.by_operation) == ("healthy", 0.0, {})
+
+
+def test_that_large_results_are_compared_as_small_ones_are() -> None:
+    tape = recorded().tape
+    product = next(o for o in tape.operations if o.name == "addmm.default" and o.local_errors)
+    low = tape.value(product.outputs[0] or 0)
+    bias, x, weight = (tape.value(id) for id in product.inputs)
+    assert low is not None and bias is not None and x is not None and weight is not None
+    assert low.numel() > 1 << 16
+    exact = torch.addmm(bias.double(), x.double(), weight.double())
+    gap = low.double() - exact
+    assert product.local_errors[0] is not None
+    torch.testing.assert_close(product.local_errors[0], gap.float())
+    assert product.local_error == pytest.approx(float(gap.norm() / exact.norm()), rel=1e-6)
+
+
+def test_that_values_with_the_same_elements_have_the_same_range() -> None:
+    tape = recorded(16).tape
+    known = {id: tape.value(id) for id in tape.magnitudes}
+    assert len(known) > 20
+    for id, value in known.items():
+        if value is not None and value.numel():
+            assert tape.magnitudes[id] == float(value.abs().max())
+            assert tape.kinds[id] == ""
