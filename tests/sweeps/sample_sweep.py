@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from precgui import config
-from precgui.events import Evaluated, Incident, RunEnded, RunStarted, StepDone
+from precgui.events import Evaluated, Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.file.writer import RunWriter
 from precgui.sweeps.folder import SweepFolder, create_sweep
 from precgui.sweeps.plan import Member
 from precgui.sweeps.spec import SweepSpec, make_spec
+from tests.written_once import written_once
 
 
 def small_spec(seeds: int = 2, precisions: tuple[str, ...] = ("fp32", "bf16-amp"), **options: Any) -> SweepSpec:
@@ -36,23 +37,30 @@ def write_member(
     emulated: str = "",
 ) -> Path:
     """The file of a member as a run would leave it; without a status it looks killed."""
-    path = folder.path_of(member)
-    config_, created = folder.config_of(member), "2026-01-02T03:04:05+00:00"
-    writer = RunWriter(path, config_, run_id=member.name, created=created, machine={"host": host}, environment={})
     weights = f"{member.seed}{' twin' * (member.kind == 'twin')}"
     facts = {"initial_weights_sha256": weights, "threads": 1, "data": {"validation_samples": 100}, **(engine or {})}
-    writer(RunStarted(0.0, 5, 5, "cpu", facts))
+    events: list[Event] = [RunStarted(0.0, 5, 5, "cpu", facts)]
     if emulated:
-        writer(Incident(0.0, 0, "emulated", "info", emulated))
+        events.append(Incident(0.0, 0, "emulated", "info", emulated))
     for step in range(1, 6):
-        writer(StepDone(step, step * 0.1, loss, 1.0, False, 0.1, 1.0, step_s, 0.0, 8, math.nan, cpu_s=step_s))
-    writer(Evaluated(5, 1, 0.6, loss, accuracy))
-    if status is None:
-        writer.flush()
-        whole = path.read_bytes()  # as it is when nobody writes on
-        writer.close()
-        path.write_bytes(whole)
-        return path
-    writer(RunEnded(0.7, status))  # type: ignore[arg-type]
-    writer.close()
-    return path
+        time_s = step * 0.1
+        events.append(StepDone(step, time_s, loss, 1.0, False, 0.1, 1.0, step_s, 0.0, 8, math.nan, cpu_s=step_s))
+    events.append(Evaluated(5, 1, 0.6, loss, accuracy))
+    config_ = folder.config_of(member)
+
+    def write(path: Path) -> None:
+        created = "2026-01-02T03:04:05+00:00"
+        writer = RunWriter(path, config_, run_id=member.name, created=created, machine={"host": host}, environment={})
+        for event in events:
+            writer(event)
+        if status is None:
+            writer.flush()
+            whole = path.read_bytes()  # as it is when nobody writes on
+            writer.close()
+            path.write_bytes(whole)
+        else:
+            writer(RunEnded(0.7, status))  # type: ignore[arg-type]
+            writer.close()
+
+    key = ("member", member.name, config_.model_dump_json(), repr(events), status, host)
+    return written_once(folder.path_of(member), key, write)
