@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,16 +75,17 @@ class ShareCollector:
         raise NotImplementedError
 
     def _hook(self, operation: TapeOp, outputs: Sequence[object]) -> list[Tensor]:
-        """Let the adjoints of the outputs with an error be taken; returns these outputs."""
-        hooked: list[Tensor] = []
+        """Let the adjoints of the outputs with an error be taken; returns those that begin the graph."""
+        begins: list[Tensor] = []
         for output, place in zip(outputs, range(len(operation.local_errors)), strict=False):
             if isinstance(output, Tensor) and output.requires_grad and operation.local_errors[place] is not None:
                 id = operation.outputs[place]
                 is_searched = id is not None and (self._reaches_below(id) or self._reaches_above(id))
                 exact = output.detach() if is_searched else None  # else its memory is freed with the graph
                 output.register_hook(_Collect(self, operation, place, exact))
-                hooked.append(output)
-        return hooked
+                if output.is_leaf:
+                    begins.append(output)
+        return begins
 
     def _give_up_derivative_of(self, fault: RuntimeError) -> None:
         """Mark the operations that torch cannot differentiate, so that a replay passes them by."""
@@ -144,53 +144,24 @@ class Balance(ShareCollector):
         self._replay()
 
     def _replay(self) -> None:
-        hooked: list[Tensor] = []
+        self._begins: list[Tensor] = []
         table = replay_graph(
             self._tape,
             self._requested,
             self._wide,
-            lambda operation, outputs: hooked.extend(self._hook(operation, outputs)),
+            lambda operation, outputs: self._begins.extend(self._hook(operation, outputs)),
         )
-        self._first = first_of(hooked)
         self._values = {id: table[id] for id in self._requested}
 
     def _differentiate(self, directions: Mapping[int, Tensor], again: bool) -> None:
         ends = [(self._values[id], direction) for id, direction in directions.items() if self._values[id].requires_grad]
-        if ends and self._first:
+        if ends and self._begins:
             values, adjoints = zip(*ends, strict=True)
-            torch.autograd.grad(values, self._first, adjoints, allow_unused=True, retain_graph=again)
+            torch.autograd.grad(values, self._begins, adjoints, allow_unused=True, retain_graph=again)
 
     def _give_up_derivative_of(self, fault: RuntimeError) -> None:
         super()._give_up_derivative_of(fault)
         self._replay()
-
-
-def first_of(hooked: Sequence[Tensor]) -> list[Tensor]:
-    """Of tensors in the order of the program, those that no earlier one leads to.
-
-    Derivatives by these pass by all others, and leave out what no error goes through, as the weights of FP32 steps.
-    """
-    first: list[Tensor] = []
-    leads: dict[Any, bool] = {}  # by node: whether one of the tensors lies before or at it
-    for tensor in hooked:
-        node: Any = tensor.grad_fn
-        if node is None or not _leads(node, leads):
-            first.append(tensor)
-        leads[node] = True
-    return first
-
-
-def _leads(node: Any, leads: dict[Any, bool]) -> bool:
-    """Whether a node of the graph has one before it that leads to a tensor; remembered for all nodes on the way."""
-    pending = [node]
-    while pending:
-        before = [one for one, _ in pending[-1].next_functions if one is not None]
-        unknown = [one for one in before if one not in leads]
-        if unknown:
-            pending += unknown
-            continue
-        leads[pending.pop()] = any(leads[one] for one in before)
-    return leads[node]
 
 
 def _inner(error: Tensor, adjoint: Tensor) -> float:

@@ -19,7 +19,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from precgui.engine.shadow.blame import Balance, ShareCollector, first_of
+from precgui.engine.shadow.blame import Balance, ShareCollector
 from precgui.engine.shadow.blocks import Maker, TapeBlock, blocks_of, makers_of
 from precgui.engine.shadow.replay import F64, Table, Visit, leaf_of, plainly, replay_exact, wide_outputs
 from precgui.engine.shadow.tape import Tape
@@ -191,7 +191,11 @@ class BlockBalance(ShareCollector):
     def _of_backward(self, block: TapeBlock) -> None:
         """Adjoints of what the backward part of a block reads of blocks that come later in the forward pass."""
         read = {id for index in block.backward for id in self._tape.operations[index].inputs}
-        leaves = {id: self._leaf(id) for id in read if self._is_later(id, block) and _may_differ(self._kept.get(id))}
+        leaves = {
+            id: self._leaf(id, graph=True)
+            for id in read
+            if self._is_later(id, block) and _may_differ(self._kept.get(id))
+        }
         if not leaves:
             return
         table: Table = {}
@@ -205,7 +209,7 @@ class BlockBalance(ShareCollector):
     def _of_block(self, block: TapeBlock) -> None:
         """The contributions of all operations of a block, and adjoints of what it reads of earlier blocks."""
         table: Table = {}
-        hooked: list[Tensor] = []
+        begins: list[Tensor] = []
         earlier: dict[int, Tensor] = {}
         with torch.enable_grad():
             for index in (*block.forward, *block.backward):
@@ -213,13 +217,14 @@ class BlockBalance(ShareCollector):
                 for id in operation.inputs:
                     if id in table:
                         continue
-                    table[id] = self._leaf(id)
-                    if table[id].requires_grad and id in self._blocks.makers and not self._is_later(id, block):
+                    is_earlier = id in self._blocks.makers and not self._is_later(id, block)
+                    table[id] = self._leaf(id, graph=is_earlier)
+                    if table[id].requires_grad:
                         earlier[id] = table[id]
                 outputs = wide_outputs(self._tape, operation, table, self._wide, free=False, graph=True)
-                hooked += self._hook(operation, outputs)
+                begins += self._hook(operation, outputs)
                 table.update({id: o for id, o in zip(operation.outputs, outputs, strict=True) if id is not None})
-        begins = [*earlier.values(), *first_of(hooked)]
+        begins += earlier.values()
         self._pull(itertools.chain(block.forward, block.backward), table, earlier, begins)
         for index in (*block.forward, *block.backward):
             for id in self._tape.operations[index].outputs:
@@ -243,11 +248,9 @@ class BlockBalance(ShareCollector):
                 before = self._adjoints.get(number)
                 self._adjoints[number] = result if before is None else before + result
 
-    def _leaf(self, id: int) -> Tensor:
-        """A value that a block reads, as a leaf of its graph."""
-        if id not in self._kept:
-            return leaf_of(self._tape.leaves[id], self._wide, True)
-        return leaf_of(self._kept[id], self._wide, True)
+    def _leaf(self, id: int, *, graph: bool) -> Tensor:
+        """A value that a block reads, with `graph` as a leaf of its graph."""
+        return leaf_of(self._kept[id] if id in self._kept else self._tape.leaves[id], self._wide, graph)
 
     def _is_later(self, id: int, block: TapeBlock) -> bool:
         """Whether a value is made by a later block of the same pass, or by its part of the backward pass."""

@@ -6,11 +6,13 @@ are kept in a low format, their rounding reaches the gradient, but not the norma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 aten = torch.ops.aten
 _Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -28,6 +30,63 @@ def _mish_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 def _hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
     return grad * ((x > -3) & (x < 3)) / 6
+
+
+class _GeluBackward(torch.autograd.Function):
+    """gradient * (Phi(x) + x phi(x)) of the normal distribution; torch's own derivative makes twenty tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, x: Tensor) -> Tensor:
+        ctx.save_for_backward(grad, x)
+        return aten.gelu_backward.default(grad, x)  # type: ignore[no-any-return]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, adjoint: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        grad, x = ctx.saved_tensors
+        of_grad = of_x = None
+        if ctx.needs_input_grad[0]:
+            of_grad = aten.gelu_backward.default(adjoint, x)
+        if ctx.needs_input_grad[1]:  # the derivative of Phi + x phi is (2 - x^2) phi
+            square = x * x
+            density = (square * -0.5).exp_().mul_(1 / math.sqrt(2 * math.pi))
+            of_x = density.mul_(square.neg_().add_(2)).mul_(grad).mul_(adjoint)
+        return of_grad, of_x
+
+
+def _gelu_backward(grad: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
+    if approximate != "none":
+        return aten.gelu_backward.default(grad, x, approximate=approximate)  # type: ignore[no-any-return]
+    return _GeluBackward.apply(grad, x)  # type: ignore[no-any-return]
+
+
+class _KnownProduct(torch.autograd.Function):
+    """A product of matrices, or of batches of them, whose result is there already."""
+
+    @staticmethod
+    def forward(ctx: Any, result: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return result.detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, adjoint: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        a, b = ctx.saved_tensors
+        _, by_a, by_b = ctx.needs_input_grad
+        return None, adjoint @ b.mT if by_a else None, a.mT @ adjoint if by_b else None
+
+
+PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default})
+
+
+def known_product(function: Callable[..., Any], result: Tensor, arguments: Sequence[Tensor]) -> Tensor:
+    """The `result` of one of `PRODUCTS`, without keywords, with its derivatives."""
+    if function is not aten.addmm.default:
+        return _KnownProduct.apply(result, *arguments)  # type: ignore[no-any-return]
+    bias, a, b = arguments
+    if not bias.requires_grad:
+        return _KnownProduct.apply(result, a, b)  # type: ignore[no-any-return]
+    return _KnownProduct.apply(result - bias.detach(), a, b) + bias  # type: ignore[no-any-return]
 
 
 def _affine(normal: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -104,6 +163,7 @@ def _batch_norm_backward(
 
 
 DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
+    aten.gelu_backward.default: _gelu_backward,
     aten.silu_backward.default: _silu_backward,
     aten.mish_backward.default: _mish_backward,
     aten.hardsigmoid_backward.default: _hardsigmoid_backward,

@@ -22,7 +22,7 @@ _MOVES = frozenset(
      aten.ones_like.default, aten.repeat.default}
 )  # fmt: skip
 _SAMPLED = 1 << 16
-_CACHED = 1 << 15  # numbers; a few times so many in FP64 stay in the cache of a core
+_CACHED = 1 << 17  # numbers; a few times so many in FP64 stay in the cache of a processor
 
 
 def local_errors(operation: TapeOp, args: Any, kwargs: Any, outputs: Sequence[Any]) -> None:
@@ -104,27 +104,33 @@ def _compare_sampled(low: Tensor, exact: Tensor) -> tuple[Tensor | None, tuple[f
     stride = low.numel() // _SAMPLED
     some = exact.reshape(-1)[::stride]
     rounding = _square(some.to(low.dtype).to(exact.dtype).sub_(some)) * low.numel() / some.numel()
-    if low.device.type == "cpu" and low.is_contiguous() and exact.is_contiguous():
-        error, lost, created = _subtract_in_cache(low, exact)
+    error = torch.empty_like(low, dtype=torch.float32)
+    strides = low.stride()
+    order = sorted(range(low.dim()), key=lambda axis: -strides[axis])
+    in_memory = [tensor.permute(order) for tensor in (low, exact, error)]
+    if low.device.type == "cpu" and all(tensor.is_contiguous() for tensor in in_memory):
+        lost, created = _subtract_in_cache(*(tensor.view(-1) for tensor in in_memory))
     else:
-        error = low.to(exact.dtype).sub_(exact)
-        lost, created = _square(error), _square(exact)
-        error = error.float()
+        wide = low.to(exact.dtype).sub_(exact)
+        lost, created = _square(wide), _square(exact)
+        error.copy_(wide)
     return (error if lost else None), (lost, created, rounding)
 
 
-def _subtract_in_cache(low: Tensor, exact: Tensor) -> tuple[Tensor, float, float]:
-    """The difference as FP32, its sum of squares and that of the exact numbers; the memory is read once."""
-    error = torch.empty_like(low, dtype=torch.float32)
+def _subtract_in_cache(low: Tensor, exact: Tensor, error: Tensor) -> tuple[float, float]:
+    """Put the difference of flat tensors into `error`; its sum of squares and that of the exact numbers.
+
+    Memory is read once, and no other of this size is taken.
+    """
     buffer = exact.new_empty(_CACHED)
     lost = created = 0.0
-    parts = zip(*(t.view(-1).split(_CACHED) for t in (low, exact, error)), strict=True)
+    parts = zip(low.split(_CACHED), exact.split(_CACHED), error.split(_CACHED), strict=True)
     for low_part, exact_part, error_part in parts:
         gap = buffer[: low_part.numel()].copy_(low_part).sub_(exact_part)
         error_part.copy_(gap)
         lost += float(torch.dot(gap, gap))
         created += float(torch.dot(exact_part, exact_part))
-    return error, lost, created
+    return lost, created
 
 
 def _square(tensor: Tensor) -> float:

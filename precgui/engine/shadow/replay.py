@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.shadow.derivatives import PRODUCTS, known_product
 from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.semantics import (
     NARROW,
@@ -49,7 +50,8 @@ def replay_exact(tape: Tape, requested: Collection[int], *, free: bool = False, 
 def replay_graph(tape: Tape, requested: Collection[int], wide: torch.dtype, visit: Visit) -> Table:
     """As `replay_exact` in the type `wide`, but the result can be differentiated and everything is kept.
 
-    Leaves of the tape and tables made of integers are the leaves of the graph.
+    The graph begins with the first results that have an error of their own. What was there before the step, and what is
+    made of it without error, is constant: nothing is computed for derivatives by it.
     """
     with torch.enable_grad():
         return _replay(tape, requested, wide, free=False, graph=True, visit=visit)
@@ -64,7 +66,7 @@ def _replay(
         for operation in tape.operations:
             for id in operation.inputs:
                 if id not in table:
-                    table[id] = leaf_of(tape.leaves[id], wide, graph)
+                    table[id] = leaf_of(tape.leaves[id], wide, False)
             outputs = wide_outputs(tape, operation, table, wide, free=free, graph=graph)
             created = zip(operation.outputs, outputs, strict=True)
             table.update({id: output for id, output in created if id is not None})
@@ -74,12 +76,12 @@ def _replay(
                 table.pop(id, None)
         for id in requested:
             if id not in table:
-                table[id] = leaf_of(tape.leaves[id], wide, graph)
+                table[id] = leaf_of(tape.leaves[id], wide, False)
     return table
 
 
 def leaf_of(tensor: Tensor, wide: torch.dtype, graph: bool) -> Tensor:
-    """A tensor that existed before the step, wide; a leaf of the graph with `graph`."""
+    """A tensor, wide; a leaf of the graph with `graph`."""
     if not tensor.is_floating_point():
         return tensor
     value = tensor.detach().to(wide)
@@ -93,6 +95,8 @@ def wide_outputs(
     take = lambda ref: table[ref.id] if isinstance(ref, ValueRef) else ref  # noqa: E731
     args, kwargs = mapped(take, (operation.arguments, operation.keywords))
     outputs = _fixed(tape, operation, args, wide) if not free or operation.is_random else None
+    if outputs is None and graph:
+        outputs = _known(tape, operation, args, wide)
     if outputs is None:
         outputs = _computed(operation, args, kwargs, wide)
         if not free:
@@ -103,8 +107,8 @@ def wide_outputs(
 
 
 def _joined(operation: TapeOp, output: Any, args: Any, kwargs: Any) -> Any:
-    """A float made of integers alone (a table of positions) begins the graph: its error is followed, too."""
-    if not is_float(output) or output.requires_grad:
+    """A float with an error begins the graph where its operands have none, such as a table of positions."""
+    if not is_float(output) or output.requires_grad or all(error is None for error in operation.local_errors):
         return output
     if not operation.undifferentiable and any(
         isinstance(a, Tensor) and a.requires_grad for a in leaves_of((args, kwargs))
@@ -124,6 +128,18 @@ def _fixed(tape: Tape, operation: TapeOp, args: tuple[Any, ...], wide: torch.dty
     if operation.decision is None or isinstance(operation.decision, list):
         return None
     return apply_decision(operation.function, args, operation.decision)
+
+
+def _known(tape: Tape, operation: TapeOp, args: tuple[Any, ...], wide: torch.dtype) -> list[Any] | None:
+    """The product of a step in FP32 in a graph of FP32: the one that the step computed from the same numbers."""
+    if wide is not torch.float32 or not tape.is_fp32 or operation.function not in PRODUCTS or operation.keywords:
+        return None
+    result = _low_value(tape, operation.outputs[0])
+    return None if result is None else [known_product(operation.function, result, args)]
+
+
+def _low_value(tape: Tape, id: int | None) -> Tensor | None:
+    return None if id is None else tape.value(id)
 
 
 def _low(tape: Tape, id: int | None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,6 +102,11 @@ class Tape:
     magnitudes: dict[int, float] = field(default_factory=dict)  # largest finite or infinite magnitude of a value
     kinds: dict[int, str] = field(default_factory=dict)  # which of n, + and - (NaN, Inf, -Inf) a value holds
     notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def is_fp32(self) -> bool:
+        """Whether all floats of the finished step are FP32."""
+        return all(dtype is torch.float32 for dtype in self.dtypes.values() if dtype.is_floating_point)
 
     def value(self, id: int) -> Tensor | None:
         """The low value as the step made it, or None where it was overwritten later."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import precgui
-from precgui.engine.shadow.blame import Balance, first_of
+from precgui.engine.shadow.blame import Balance
+from precgui.engine.shadow.derivatives import PRODUCTS, known_product
 from precgui.engine.shadow.record import RecordedStep, record_step
 from precgui.engine.shadow.replay import F64, replay_exact
+
+aten = torch.ops.aten
 
 
 def recorded(width: int = 300) -> RecordedStep:
@@ -27,13 +33,17 @@ def recorded(width: int = 300) -> RecordedStep:
     return record_step(step, model.parameters())
 
 
-def test_that_only_what_an_error_goes_through_is_differentiated() -> None:
-    weight = torch.ones(2, requires_grad=True)
-    first = (weight * 2).exp()
-    behind = first.sin() + weight
-    alone = weight.cos()
-    chosen = first_of([first, behind, alone])
-    assert [id(tensor) for tensor in chosen] == [id(first), id(alone)]
+def test_that_no_derivative_is_computed_by_what_has_no_error() -> None:
+    """Weights and data of FP32 steps are exact; a derivative by them is a matrix product for nothing."""
+    step = recorded(16)
+    exact = replay_exact(step.tape, step.gradients)
+    errors = {id: low - exact[id] for id, low in zip(step.gradients, step.low_gradients, strict=True)}
+    balance = Balance(step.tape, step.gradients)
+    with FlopCounterMode(display=False) as counter:
+        balance.shares(errors)
+    sizes = (257 * 8 * 16, 257 * 16 * 4)  # of the first layer, of the second
+    forward, by_weights, by_inputs = sizes[1], 2 * sizes[1] + sizes[0], sizes[1]
+    assert counter.get_total_flops() == 2 * (forward + by_weights + by_inputs)
 
 
 def test_that_shares_in_fp32_are_those_in_fp64() -> None:
@@ -44,6 +54,29 @@ def test_that_shares_in_fp32_are_those_in_fp64() -> None:
     narrow, wide = (Balance(step.tape, requested, dtype).shares(errors) for dtype in (torch.float32, F64))
     assert narrow.by_operation == pytest.approx(wide.by_operation, rel=1e-4, abs=1e-6)
     assert wide.explained == pytest.approx(1, abs=0.02)
+
+
+def test_that_products_of_fp32_are_not_computed_again_for_derivatives_in_fp32() -> None:
+    step = recorded(16)
+    with FlopCounterMode(display=False) as counter:
+        Balance(step.tape, step.gradients, torch.float32)
+    assert counter.get_total_flops() == 0
+
+
+@pytest.mark.parametrize("function", sorted(PRODUCTS, key=str), ids=str)
+def test_that_a_known_product_has_the_derivatives_of_the_product(function: Any) -> None:
+    torch.manual_seed(0)
+    shapes = {aten.mm.default: ((3, 4), (4, 5)), aten.bmm.default: ((2, 3, 4), (2, 4, 5))}
+    sizes = shapes.get(function, ((5,), (3, 4), (4, 5)))
+    arguments = [torch.randn(size, dtype=F64, requires_grad=True) for size in sizes]
+    result = function(*arguments)
+    known = known_product(function, result.detach(), arguments)
+    adjoint = torch.randn_like(result)
+    torch.testing.assert_close(known, result)
+    for one, other in zip(
+        torch.autograd.grad(known, arguments, adjoint), torch.autograd.grad(result, arguments, adjoint), strict=True
+    ):
+        torch.testing.assert_close(one, other)
 
 
 def test_that_shares_can_be_asked_for_twice_where_that_was_said() -> None:

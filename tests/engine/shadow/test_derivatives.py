@@ -26,6 +26,7 @@ def _group(kind: str) -> tuple[Any, ...]:
 
 
 CALLS: dict[Any, tuple[Any, ...]] = {
+    aten.gelu_backward.default: (_random(5), _random(1, 5)[0]),
     aten.silu_backward.default: (_random(5), _random(1, 5)[0]),
     aten.mish_backward.default: (_random(5), _random(1, 5)[0]),
     aten.hardsigmoid_backward.default: (_random(5), _random(1, 5)[0] * 4),
