@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import getpass
 import os
@@ -83,12 +84,8 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
+        atexit.register(gc.unfreeze)  # libraries complain of leaks otherwise
         gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    """Interpreters end with all that they began with, or libraries complain of leaks."""
-    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from tests.test_layers import dotted, modules
+from tests.test_layers import dotted, modules, parsed
 
 # Words that say too little of what a name holds: no variable, attribute, function, class or module has one as a part.
 VAGUE_WORDS = {
@@ -38,9 +38,9 @@ def _defined(node: ast.AST) -> str | None:
     return None
 
 
-def vague_names(source: str) -> list[str]:
+def vague_names(tree: ast.Module) -> list[str]:
     """The names defined in a module that have a vague word as a part, with their lines."""
-    names = [(node.lineno, name) for node in ast.walk(ast.parse(source)) if (name := _defined(node)) is not None]
+    names = [(node.lineno, name) for node in ast.walk(tree) if (name := _defined(node)) is not None]
     return [f"{line}: {name}" for line, name in sorted(names) if name not in NAMES_OF_OTHERS and is_vague(name)]
 
 
@@ -49,7 +49,7 @@ def is_vague(name: str) -> bool:
 
 
 def test_that_names_say_what_they_hold() -> None:
-    vague = {dotted(path): vague_names(path.read_text(encoding="utf-8")) for path in modules()}
+    vague = {dotted(path): vague_names(parsed(path)) for path in modules()}
     assert {name: places for name, places in vague.items() if places} == {}
     assert [name for name in vague if any(map(is_vague, name.split(".")))] == []
 
@@ -58,5 +58,12 @@ def test_that_the_check_finds_a_vague_name() -> None:
     source = (
         "def f(told):\n    found = [x for was_seen in told]\n    self.rest = Signal()\nclass NotTold:\n    beside: int"
     )
-    assert vague_names(source) == ["1: told", "2: found", "2: was_seen", "3: rest", "4: NotTold", "5: beside"]
-    assert vague_names("restored, found_inf = nearest, looks") == []
+    assert vague_names(ast.parse(source)) == [
+        "1: told",
+        "2: found",
+        "2: was_seen",
+        "3: rest",
+        "4: NotTold",
+        "5: beside",
+    ]
+    assert vague_names(ast.parse("restored, found_inf = nearest, looks")) == []

@@ -47,22 +47,22 @@ def _path(loc: Iterable[int | str]) -> str:
     return ".".join(str(part) for part in loc)
 
 
-def _meant(name: str) -> str:
-    """The keys that end in this name or in one like it, as half a sentence; empty where there is none."""
+def _unknown(name: str) -> str:
+    """The sentence about a key that is none, with the keys that end in this name or in one like it."""
     endings = {path: path.rpartition(".")[2] for path, _, _ in key_table()}
     alike = difflib.get_close_matches(name, set(endings.values()), 1, 0.75)
     near = [path for path, ending in endings.items() if ending in alike]
-    return f"did you mean {' or '.join(near[:3])}? " if near else ""
+    meant = f"did you mean {' or '.join(near[:3])}? " if near else ""
+    return f"unknown key; {meant}`precgui run --keys` lists the known ones"
 
 
 def _sentence(error: Any) -> str:
     """One pydantic error as a sentence that names the value and the cure."""
     kind, ctx = error["type"], error.get("ctx", {})
-    if kind == "extra_forbidden" and _path(error["loc"]) in _GONE:
-        return _GONE[_path(error["loc"])]
+    if kind == "extra_forbidden":
+        return _GONE.get(_path(error["loc"])) or _unknown(str(error["loc"][-1]))
     displayed = _short(error["input"])
     known = {
-        "extra_forbidden": f"unknown key; {_meant(str(error['loc'][-1]))}`precgui run --keys` lists the known ones",
         "literal_error": f"{displayed} is not one of {ctx.get('expected')}",
         "greater_than_equal": f"{displayed} is too small, the least is {ctx.get('ge')}",
         "greater_than": f"{displayed} is too small, it must be above {ctx.get('gt')}",

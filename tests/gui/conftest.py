@@ -25,6 +25,7 @@ from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
 from precgui.runs.file.writer import RunWriter
 from tests.gui.plotted import Opened, Show
+from tests.written_once import written_once
 
 PATIENCE_MS = 300_000  # waiting only costs when a test fails, and the machine may be busy
 
@@ -96,14 +97,17 @@ def _alive(thread: QThread) -> bool:
 def write_run(path: Path, title: str = "", precision: str = "fp32", created: str = "2026-03-01T12:00:00+00:00") -> Path:
     """A short run that completed, written as a real one is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    config = build({"title": title, "precision": precision})
-    with RunWriter(path, config, run_id=path.stem, created=created, machine={}, environment={}) as writer:
-        writer(RunStarted(0.0, total_steps=4, steps_per_epoch=2, device="cpu"))
-        for step in range(1, 5):
-            writer(StepDone(step, 0.1 * step, 1 / step, 1.0, False, 0.05, 1.0, 0.09, 0.01, 64, float("nan")))
-        writer(Evaluated(4, 2, 0.5, 0.3, 0.75))
-        writer(RunEnded(0.5, "completed"))
-    return path
+    config, run_id = build({"title": title, "precision": precision}), path.stem
+
+    def write(path: Path) -> None:
+        with RunWriter(path, config, run_id=run_id, created=created, machine={}, environment={}) as writer:
+            writer(RunStarted(0.0, total_steps=4, steps_per_epoch=2, device="cpu"))
+            for step in range(1, 5):
+                writer(StepDone(step, 0.1 * step, 1 / step, 1.0, False, 0.05, 1.0, 0.09, 0.01, 64, float("nan")))
+            writer(Evaluated(4, 2, 0.5, 0.3, 0.75))
+            writer(RunEnded(0.5, "completed"))
+
+    return written_once(path, ("short", title, precision, run_id, created), write)
 
 
 @pytest.fixture
