@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,16 +104,37 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _measure_latency_in_few_rounds(module: Path) -> None:
-    """As `latency_of_few_rounds` in this process: how fast a converted model is, is no matter of these tests."""
-    text = module.read_text()
-    changed = re.sub(r"^_FEWEST, _MOST = .*$", "_FEWEST, _MOST = 2, 2", text, flags=re.MULTILINE)
-    assert changed != text
-    module.write_text(changed)
+# How fast a converted model is, and the number of samples, are no matter of these tests. `latency_of_few_rounds` does
+# the first in this process.
+FEW_ROUNDS = ("engine/qat/measure.py", "_FEWEST, _MOST", "2, 2")
+FEW_SAMPLES = (
+    ("engine/tasks/detection.py", "_SCENES", "(24, 8)"),
+    ("engine/tasks/segmentation.py", "_SCENES", "(24, 8)"),
+    ("engine/tasks/text.py", "_VALIDATION_WINDOWS", "8"),
+)
+
+
+def _make_few(parts: Path) -> None:
+    """Change these numbers in the modules of a script."""
+    for module, name, value in (FEW_ROUNDS, *FEW_SAMPLES):
+        if (parts / module).exists():
+            text = (parts / module).read_text()
+            changed = re.sub(rf"^{name} = [^#\n]*", f"{name} = {value}  ", text, flags=re.MULTILINE)
+            assert changed != text, module
+            (parts / module).write_text(changed)
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Outputs:
+def few_samples() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in FEW_SAMPLES:
+            path = f"precgui.{module.removesuffix('.py').replace('/', '.')}.{name}"
+            patch.setattr(path, ast.literal_eval(value))
+        yield
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory, folder: Path, few_samples: None) -> Outputs:
     """Every run with what its script printed; the scripts run in one process, because importing torch takes seconds."""
     place = tmp_path_factory.mktemp("scripts")
     runs: dict[str, list[Event]] = {}
@@ -121,8 +144,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Outputs:
         started = next(e for e in runs[name] if isinstance(e, RunStarted))
         paths.append(place / f"script_{n}.py")
         write_script(config, started.engine, paths[-1])
-        if "quantised" in {key for e in runs[name] if isinstance(e, Facts) for key in e.values}:
-            _measure_latency_in_few_rounds(place / f"script_{n}_parts" / "engine" / "qat" / "measure.py")
+        _make_few(place / f"script_{n}_parts")
     return {name: (runs[name], text) for name, text in zip(RUNS, printed_by(paths), strict=True)}
 
 
