@@ -76,6 +76,7 @@ class ComparePanel(Pages):
         column.addWidget(self.note)
         column.addWidget(self.table)
         column.addWidget(self.curves, 1)
+        self.frames = (self,)
 
     def _connect(self) -> None:
         session = self._session

@@ -7,9 +7,10 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QFormLayout, QSlider, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QSlider, QSplitter, QVBoxLayout, QWidget
 
 from precgui.gui.panels.formats.choose import FormatChoice
+from precgui.gui.panels.formats.control_grid import ControlGrid
 from precgui.gui.panels.formats.plotting import Plot, brush
 from precgui.gui.panels.formats.reading import scrolled, set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
@@ -18,6 +19,7 @@ from precgui.gui.workers.latest_only import Busy, LatestOnly, Work
 
 WAIT_MS = 40
 NARROW = 720
+LOW_PX = 260  # a plot in which a legend of one column would cover the curves
 
 
 class Experiment(QWidget):
@@ -34,9 +36,7 @@ class Experiment(QWidget):
         self.computing = LatestOnly(self)
         self.computing.answered.connect(self._show)
         self.computing.failed.connect(lambda words: self._say(words, fault=True))
-        self.form = QFormLayout()
-        self.form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)
-        self.form.setSpacing(6)
+        self.controls = ControlGrid()
         self.result = wrapped_label()
         lesson = wrapped_label("muted")
         lesson.setText(self.lesson)
@@ -45,7 +45,7 @@ class Experiment(QWidget):
         column.setContentsMargins(8, 8, 12, 8)
         column.setSpacing(12)
         column.addWidget(lesson)
-        column.addLayout(self.form)
+        column.addWidget(self.controls)
         column.addStretch(1)
         self.plot = Plot(bottom=bottom, left=left)
         self.plot.setAccessibleName(self.title)
@@ -73,7 +73,7 @@ class Experiment(QWidget):
             self.change()
 
         created.valueChanged.connect(show)
-        self.form.addRow(caption, created)
+        self.controls.add(caption, created)
         show(value)
         return created
 
@@ -83,7 +83,7 @@ class Experiment(QWidget):
         box.setCurrentText(chosen)
         box.setAccessibleName(label)
         box.currentTextChanged.connect(lambda _: self.change())
-        self.form.addRow(label, box)
+        self.controls.add(PlainLabel(label), box)
         return box
 
     def format_choice(self, label: str, chosen: str) -> FormatChoice:
@@ -92,7 +92,7 @@ class Experiment(QWidget):
         choice.setAccessibleName(label)
         choice.changed.connect(self.change)
         choice.failed.connect(lambda words: self._say(words, fault=True))
-        self.form.addRow(label, choice)
+        self.controls.add(PlainLabel(label), choice)
         return choice
 
     def change(self) -> None:
@@ -108,7 +108,7 @@ class Experiment(QWidget):
         requested = Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal
         if self._split.orientation() != requested:
             self._split.setOrientation(requested)
-            self._split.setSizes([480, 520] if narrow else [280, 760])
+            self._split.setSizes([450, 550] if narrow else [280, 760])
 
     def refresh(self) -> None:
         """Compute now; the picture follows as soon as it is done."""
@@ -121,6 +121,7 @@ class Experiment(QWidget):
         self.legend.setLabelTextColor(themes().theme.text)
         self.legend.setBrush(brush(themes().theme.base, 0.8))
         self._say(self.show_result(result), fault=False)
+        self.legend.setColumnCount(3 if self.plot.height() < LOW_PX else 1)
 
     def _say(self, words: str, *, fault: bool) -> None:
         self.result.setText(words)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QListWidget, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QComboBox, QListWidget, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from precgui.gui.panels.formats.experiment import Experiment
 from precgui.gui.panels.formats.lab_failures import LongSum, Overflowing, Underflow
 from precgui.gui.panels.formats.lab_functions import Dot, Functions, Softmax
 
+NARROW_PX = 900  # below it, a menu takes the place of the list
 EXPERIMENTS: tuple[Callable[[], Experiment], ...] = (Underflow, Overflowing, LongSum, Softmax, Dot, Functions)
 
 
 class LabTab(QWidget):
-    """A list of experiments and the chosen one."""
+    """A list of experiments, or a menu of them where there is little room, and the chosen one."""
 
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -24,13 +26,18 @@ class LabTab(QWidget):
         self.list.setSpacing(3)
         self.list.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.menu = QComboBox()
+        self.menu.setAccessibleName("Experiment")
         self.stack = QStackedWidget()
         self.experiments = [make() for make in EXPERIMENTS]
         for experiment in self.experiments:
             self.list.addItem(experiment.title)
+            self.menu.addItem(experiment.title)
             self.stack.addWidget(experiment)
         self.list.setMinimumWidth(self.list.sizeHintForColumn(0) + 12)
         self.list.currentRowChanged.connect(self.stack.setCurrentIndex)
+        self.list.currentRowChanged.connect(self.menu.setCurrentIndex)
+        self.menu.currentIndexChanged.connect(self.list.setCurrentRow)
         self.list.setCurrentRow(0)
         split = QSplitter()
         split.setChildrenCollapsible(False)
@@ -39,4 +46,10 @@ class LabTab(QWidget):
         split.setSizes([230, 870])
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 12, 4, 4)
-        column.addWidget(split)
+        column.addWidget(self.menu)
+        column.addWidget(split, 1)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        narrow = self.width() < NARROW_PX
+        self.list.setVisible(not narrow)
+        self.menu.setVisible(narrow)

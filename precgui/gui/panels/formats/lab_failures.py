@@ -25,8 +25,8 @@ class Underflow(Experiment):
     legend_offset = (-14, 12)
     title = "Small gradients vanish"
     lesson = (
-        "Gradients are small. What is below half the smallest subnormal becomes zero; a loss scale multiplies them all "
-        "before they are rounded, and is divided out later."
+        "Gradients are small. A value below half the smallest subnormal becomes zero; a loss scale multiplies all of "
+        "them before they are rounded, and is divided out later."
     )
 
     def __init__(self) -> None:

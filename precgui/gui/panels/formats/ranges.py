@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
-from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtCore import QEvent, QPointF, Qt, QTimer
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats import text
@@ -18,6 +18,7 @@ from precgui.formats.registry import MAIN, get
 from precgui.formats.sorted_values import SortedValues
 from precgui.gui.format_colours import format_colour
 from precgui.gui.panels.formats.choose import FormatMenu
+from precgui.gui.panels.formats.dot_labels import LabelledDot, place_labels
 from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
@@ -162,7 +163,6 @@ class RangesTab(QWidget):
         room = _dot_px(get("fp64")) / max(self.dots.width() - AXES_PX, 100)  # half a dot at each end
         self.dots.setXRange(-0.4 - 1.8 * room, 2.8 + 3.6 * room, padding=0)
         self.dots.setYRange(*DIGITS, padding=0)
-        pixel = (DIGITS[1] - DIGITS[0]) / max(self.dots.height() - AXES_PX, 100)
         for fmt in formats:
             smallest, _, largest = span(fmt)
             where = (round(math.log10(max(largest - smallest, 0.1)), 2), round(math.log10(fmt.decimal_digits), 2))
@@ -174,14 +174,23 @@ class RangesTab(QWidget):
             dot = pg.ScatterPlotItem([where[0]], [where[1]], **view)
             item.addItem(dot)
             places.setdefault(where, []).append(fmt.name)
-        for where, names in places.items():
-            above = pixel * max(_dot_px(get(name)) for name in names) / 2
-            label = pg.TextItem(", ".join(names), color=themes().theme.text, anchor=(0.5, 1.0))
-            label.setPos(where[0], where[1] + above)
-            item.addItem(label)
+        self._label_dots(places)
         decades, digits = (1, 3, 10, 30, 100, 600), (0.3, 0.5, 1, 2, 3, 7, 16)
         item.getAxis("bottom").setTicks([[(math.log10(v), str(v)) for v in decades]])
         item.getAxis("left").setTicks([[(math.log10(v), str(v)) for v in digits]])
+
+    def _label_dots(self, places: dict[tuple[float, float], list[str]]) -> None:
+        box = self.dots.getPlotItem().getViewBox()
+        labels, dots = [], []
+        for where, names in places.items():
+            label = pg.TextItem(", ".join(names), color=themes().theme.text)
+            radius_px = max(_dot_px(get(name)) for name in names) / 2
+            dots.append(LabelledDot(box.mapFromView(QPointF(*where)), radius_px, label.boundingRect().size()))
+            labels.append(label)
+        for label, place in zip(labels, place_labels(dots, box.rect()), strict=True):
+            label.setAnchor(place.anchor)
+            label.setPos(box.mapToView(place.point))
+            self.dots.getPlotItem().addItem(label, ignoreBounds=True)
 
 
 def _dot_px(fmt: Format) -> float:

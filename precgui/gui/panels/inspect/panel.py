@@ -7,7 +7,7 @@ from typing import cast
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QPushButton, QTabWidget, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QPushButton, QStackedWidget, QTabWidget, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.panels.inspect.exporting import Exports
 from precgui.gui.panels.inspect.tabs import TABS, RunView, TabSpec
@@ -68,6 +68,7 @@ class InspectPanel(Pages):
         head.setStretch(2, 1)
         column.addLayout(head)
         column.addWidget(self.tabs, 1)
+        self.frames = (self, self.content, self.tabs, *self.tabs.findChildren(QStackedWidget))
 
     def _connect(self) -> None:
         session = self._session

@@ -1,0 +1,51 @@
+"""Controls with a caption above each, in as many columns as the width has room for."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
+
+COLUMN_PX = 220
+
+
+class ControlGrid(QWidget):
+    """One column in a narrow place, two or three in a wide one; the order of reading and of Tab stays."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._cells: list[QWidget] = []
+        self._columns = 1
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(16)
+        self._grid.setVerticalSpacing(6)
+
+    def add(self, caption: QLabel, control: QWidget) -> None:
+        """One more control, after those that are there."""
+        caption.setBuddy(control)
+        cell = QWidget()
+        column = QVBoxLayout(cell)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(6)
+        column.addWidget(caption)
+        column.addWidget(control)
+        self._cells.append(cell)
+        self._place()
+
+    def minimumSizeHint(self) -> QSize:
+        """Of one column: more columns never keep the place from becoming narrow again."""
+        width = max((cell.minimumSizeHint().width() for cell in self._cells), default=0)
+        return QSize(width, super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        columns = min(max(self.width() // COLUMN_PX, 1), 3)
+        if columns != self._columns:
+            self._columns = columns
+            self._place()
+
+    def _place(self) -> None:
+        for index, cell in enumerate(self._cells):
+            self._grid.addWidget(cell, index // self._columns, index % self._columns, Qt.AlignmentFlag.AlignTop)
+        for column in range(3):
+            self._grid.setColumnStretch(column, int(column < self._columns))
