@@ -171,12 +171,22 @@ class Themes(QObject):
         if part not in self._waiting:
             self._waiting.append(part)
 
-    def dress_in_view(self) -> None:
-        """Bring what has come into view up to date before it is painted."""
-        for part in [part for part in self._waiting if isValid(part)]:
-            if isinstance(part, QWidget) and not part.visibleRegion().isEmpty():
-                self._waiting.remove(part)
-                self.dress(part)
+    def dress_in_view(self, frame: QWidget) -> None:
+        """Bring what has come into view in a frame up to date; the frame is painted when all of it is.
+
+        Each part costs a turn of the event loop of its own.
+        """
+        if (part := self._next_in_view(frame)) is None:
+            frame.setUpdatesEnabled(True)
+            return
+        frame.setUpdatesEnabled(False)
+        self._waiting.remove(part)
+        QTimer.singleShot(0, part, lambda: self.dress(part))
+        QTimer.singleShot(0, frame, lambda: self.dress_in_view(frame))
+
+    def _next_in_view(self, frame: QWidget) -> QWidget | None:
+        parts = (part for part in self._waiting if isinstance(part, QWidget) and isValid(part))
+        return next((part for part in parts if frame.isAncestorOf(part) and not part.visibleRegion().isEmpty()), None)
 
     def _serve_next(self) -> None:
         """Bring one hidden part up to date; the next has its turn after all that waits in the event loop."""

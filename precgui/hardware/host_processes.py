@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 import psutil
 
+from precgui.hardware.readings import Absent, Maybe
+
+UNREADABLE = Absent("the system does not show it to this user")
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessLoad:
-    """A program; `cpu_percent` is of one core, so it may exceed 100."""
+    """A program; `cpu_percent` is of one core, so it may exceed 100. An empty `command` could not be read."""
 
     pid: int
     name: str
     cpu_percent: float
+    memory_bytes: Maybe[int] = UNREADABLE  # resident
+    command: str = ""
 
 
 class ProcessLoads:
@@ -38,4 +44,13 @@ class ProcessLoads:
         passed_s, self._time_s = now_s - self._time_s, now_s
         loads = {pid: 100 * (total - before[pid]) / passed_s for pid, total in used.items() if pid in before}
         top = sorted(loads.items(), key=lambda item: -item[1])[:count]
-        return tuple(ProcessLoad(pid, names[pid], load) for pid, load in top if load >= 1)
+        return tuple(_described(pid, names[pid], load) for pid, load in top if load >= 1)
+
+
+def _described(pid: int, name: str, load: float) -> ProcessLoad:
+    """With its memory and command, as far as the system shows them to this user."""
+    try:
+        process = psutil.Process(pid)
+        return ProcessLoad(pid, name, load, process.memory_info().rss, " ".join(process.cmdline()))
+    except psutil.Error:  # ended, or another user's
+        return ProcessLoad(pid, name, load)

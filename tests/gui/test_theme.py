@@ -165,8 +165,10 @@ def test_that_a_part_that_is_scrolled_away_takes_the_theme_later_or_when_it_come
     assert [DARK.accent in part.styleSheet() for part in parts] == [True, False, False]
     assert not any(frame.styleSheet() for frame in frames)
     scroller.ensureWidgetVisible(parts[1])
-    themes().dress_in_view()
-    assert [DARK.accent in part.styleSheet() for part in parts] == [True, True, False]
+    themes().dress_in_view(scroller)
+    assert not scroller.updatesEnabled()
+    qtbot.waitUntil(scroller.updatesEnabled)
+    assert [DARK.accent in part.styleSheet() for part in parts][:2] == [True, True]
     qtbot.waitUntil(lambda: DARK.accent in parts[2].styleSheet())
 
 

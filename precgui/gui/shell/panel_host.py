@@ -51,7 +51,7 @@ class PanelHost(QStackedWidget):
             self._pages[name].repaint()  # the word that it loads, before what takes a while
         self.load(name)
         self.setCurrentWidget(self._pages[name])
-        themes().dress_in_view()
+        themes().dress_in_view(self)
 
     def waiting(self) -> list[str]:
         """Panels that have not been loaded yet."""

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPushButton, QVBoxLayout
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.core_bars import CoreBars
 from precgui.gui.panels.hardware.model import HardwareModel
+from precgui.gui.panels.hardware.program_table import ProgramTable
 from precgui.gui.panels.hardware.strip_chart import Band, Severity, Strip
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
 from precgui.hardware.live import HardwareSnapshot, LivePoller
@@ -34,8 +35,9 @@ class DeviceStrips(QWidget):
         super().__init__()
         self.strips: dict[str, Strip] = {}
         self.reasons = Band("Clocks held by")
-        self.cores, self.busiest = CoreBars(), label("", "muted")
-        self.processes = label("", "muted")
+        self.cores = CoreBars()
+        self.busiest = ProgramTable(("Busiest programs", "PID", "% of one core", "Memory", "Command"))
+        self.processes = ProgramTable(("Programs on this device", "PID", "Memory"))
         self.missing = label("", "muted")
         self._absent: dict[str, str] = {}
         self._first: dict[str, float] = {}
@@ -59,8 +61,12 @@ class DeviceStrips(QWidget):
             self.cores.show_loads(reading.core_loads)
             self.cores.show()
         if reading.busiest:
-            text = ", ".join(f"{each.name} ({each.pid}) {each.cpu_percent:.0f} %" for each in reading.busiest)
-            self.busiest.setText(f"Busiest programs, in percent of one core: {text}")
+            self.busiest.show_rows(
+                [
+                    (each.name, str(each.pid), f"{each.cpu_percent:.0f}", _gib(each.memory_bytes), each.command)
+                    for each in reading.busiest
+                ]
+            )
             self.busiest.show()
         if full:
             self._take_reasons(time_s, reading.reasons)
@@ -111,9 +117,8 @@ class DeviceStrips(QWidget):
     def _take_processes(self, processes: Maybe[tuple[Process, ...]]) -> None:
         if isinstance(processes, Absent):
             return
-        named = [f"{p.name} ({p.pid}) {_gib(p.memory_bytes)}" for p in processes]
-        self.processes.setText(f"Programs: {', '.join(named)}" if named else "Programs: none")
-        self.processes.show()
+        self.processes.show_rows([(each.name, str(each.pid), _gib(each.memory_bytes)) for each in processes])
+        self.processes.setVisible(bool(processes))
 
     def draw(self) -> None:
         for strip in self.strips.values():

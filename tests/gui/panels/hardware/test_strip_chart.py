@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import numpy as np
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import QRectF
 
 from precgui.gui.panels.hardware import strip_chart
 from precgui.gui.panels.hardware.live_tab import DeviceStrips
 from precgui.gui.panels.hardware.strip_chart import Strip, lines
-from precgui.hardware.device_readings import CpuReader, DeviceReading
-from precgui.hardware.host_processes import ProcessLoad
+from precgui.hardware.device_readings import CpuReader, DeviceReading, Process
+from precgui.hardware.host_processes import ProcessLoad, ProcessLoads
 from precgui.hardware.readings import Absent
 
 
@@ -60,12 +63,39 @@ def test_that_the_load_of_each_core_and_the_busiest_programs_are_shown(qtbot):
     strips.show()
     none = Absent("the system does not tell")
     assert strips.cores.isHidden()
-    busiest = (ProcessLoad(7, "python", 187.0), ProcessLoad(9, "<b>x</b>", 3.0))
+    busiest = (ProcessLoad(7, "python", 187.0, 3 * 2**30, "python train.py"), ProcessLoad(9, "<b>x</b>", 3.0))
     strips.take(1.0, DeviceReading("CPU", {"utilisation": 50.0}, none, none, (100.0, 0.0), busiest), full=True)
     assert strips.cores.isVisible()
     assert strips.cores.accessibleDescription() == "core 0: 100 %, core 1: 0 %"
-    assert strips.busiest.text() == ("Busiest programs, in percent of one core: python (7) 187 %, <b>x</b> (9) 3 %")
-    assert strips.busiest.textFormat() == Qt.TextFormat.PlainText
+    cells = [[strips.busiest.item(row, column).text() for column in range(5)] for row in range(2)]
+    assert cells == [["python", "7", "187", "3.0 GiB", "python train.py"], ["<b>x</b>", "9", "3", "", ""]]
+    assert "<b>" not in strips.busiest.item(1, 0).toolTip()
+
+
+def test_that_the_programs_on_a_device_are_listed_where_it_names_them(qtbot):
+    strips = DeviceStrips("GPU 0")
+    qtbot.addWidget(strips)
+    strips.show()
+    none = Absent("the driver does not tell")
+    strips.take(1.0, DeviceReading("GPU 0", {}, none, none), full=True)
+    assert strips.processes.isHidden()
+    programs = (Process(7, "python", 3 * 2**30), Process(9, "Xorg", none))
+    strips.take(2.0, DeviceReading("GPU 0", {}, none, programs), full=True)
+    assert [strips.processes.item(row, 2).text() for row in range(2)] == ["3.0 GiB", ""]
+    assert strips.processes.isVisible()
+    strips.take(3.0, DeviceReading("GPU 0", {}, none, ()), full=True)
+    assert strips.processes.isHidden()
+
+
+def test_that_the_memory_and_command_of_a_busy_program_are_read():
+    loads = ProcessLoads()
+    assert loads.busiest() == ()
+    end = time.thread_time() + 0.05
+    while time.thread_time() < end:
+        pass
+    own = next(each for each in loads.busiest(count=1000) if each.pid == os.getpid())
+    assert own.memory_bytes > 2**20
+    assert own.command
 
 
 def test_that_the_host_tells_the_load_of_each_core_when_asked_in_detail():
