@@ -14,7 +14,8 @@ class ControlGrid(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._cells: list[QWidget] = []
+        self._cells: dict[QWidget, QWidget] = {}  # by their control
+        self._hidden: set[QWidget] = set()
         self._columns = 1
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
@@ -30,12 +31,19 @@ class ControlGrid(QWidget):
         column.setSpacing(6)
         column.addWidget(caption)
         column.addWidget(control)
-        self._cells.append(cell)
+        self._cells[control] = cell
+        self._place()
+
+    def show_control(self, control: QWidget, displayed: bool) -> None:
+        """Leave a control out, or take it in again; the others close the gap."""
+        change = self._hidden.discard if displayed else self._hidden.add
+        change(control)
+        self._cells[control].setVisible(displayed)
         self._place()
 
     def minimumSizeHint(self) -> QSize:
         """Of one column: more columns never keep the place from becoming narrow again."""
-        width = max((cell.minimumSizeHint().width() for cell in self._cells), default=0)
+        width = max((cell.minimumSizeHint().width() for cell in self._cells.values()), default=0)
         return QSize(width, super().minimumSizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -45,7 +53,8 @@ class ControlGrid(QWidget):
             self._place()
 
     def _place(self) -> None:
-        for index, cell in enumerate(self._cells):
+        cells = [cell for control, cell in self._cells.items() if control not in self._hidden]
+        for index, cell in enumerate(cells):
             self._grid.addWidget(cell, index // self._columns, index % self._columns, Qt.AlignmentFlag.AlignTop)
         for column in range(3):
             self._grid.setColumnStretch(column, int(column < self._columns))

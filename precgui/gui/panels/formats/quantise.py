@@ -10,7 +10,6 @@ from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
-    QFormLayout,
     QLineEdit,
     QScrollArea,
     QSplitter,
@@ -27,12 +26,13 @@ from precgui.formats.registry import blocks, scale_rules
 from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options
 from precgui.formats.text import grouped
+from precgui.gui.panels.formats.control_grid import ControlGrid
 from precgui.gui.panels.formats.convention_row import ROUNDING_WORDS
 from precgui.gui.panels.formats.quantise_plots import QuantisePlots
 from precgui.gui.panels.formats.quantise_sources import QuantiseSource
 from precgui.gui.panels.formats.reading import set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
+from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.latest_only import Busy, LatestOnly
 
 NARROW = 820
@@ -90,20 +90,19 @@ class QuantiseTab(QWidget):
             edit.setPlaceholderText("computed")
             edit.setToolTip("empty: computed from the values; value = scale × (code − zero point)")
             edit.textEdited.connect(lambda _: self._later.start())
-        self.form = QFormLayout()
-        self.form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)
-        self.form.addRow(self.source)
+        self.controls = ControlGrid()
         for words, widget in (
             ("Quantise to", self.scheme), ("Rounding", self.rounding), ("One scale per", self.grouping),
             ("", self.symmetric), ("Scale rule", self.rule), ("Scale", self.scale), ("Zero point", self.zero_point),
         ):  # fmt: skip
             widget.setAccessibleName(words or widget.accessibleName())
-            self.form.addRow(words, widget)
+            self.controls.add(PlainLabel(words), widget)
         self.result = wrapped_label()
         holder = QWidget()
         column = QVBoxLayout(holder)
         column.setContentsMargins(4, 4, 10, 4)
-        column.addLayout(self.form)
+        column.addWidget(self.source)
+        column.addWidget(self.controls)
         column.addStretch(1)
         area = QScrollArea()
         area.setWidgetResizable(True)
@@ -148,7 +147,7 @@ class QuantiseTab(QWidget):
         fitting = {self.grouping: integer, self.symmetric: integer, self.scale: integer, self.zero_point: integer,
                    self.rule: mx, self.rounding: scheme not in ("ternary", "int1", "nf4")}  # fmt: skip
         for widget, displayed in fitting.items():
-            self.form.setRowVisible(widget, displayed)
+            self.controls.show_control(widget, displayed)
 
     def _options(self) -> Options:
         """Raises ValueError for a scale or zero point that is none."""
@@ -216,9 +215,7 @@ class QuantiseTab(QWidget):
         if self._split.orientation() != requested:
             self._split.setOrientation(requested)
             self.plots.setOrientation(Qt.Orientation.Horizontal if narrow else Qt.Orientation.Vertical)
-            self._split.setSizes([460, 540] if narrow else [290, 800])
-            wraps = QFormLayout.RowWrapPolicy
-            self.form.setRowWrapPolicy(wraps.DontWrapRows if narrow else wraps.WrapAllRows)
+            self._split.setSizes([500, 500] if narrow else [290, 800])
 
 
 def _combo(names: tuple[str, ...], chosen: str, slot: Callable[[], None]) -> QComboBox:

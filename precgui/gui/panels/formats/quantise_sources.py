@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QComboBox, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.formats.arrays import Floats
 from precgui.formats.lists import parse_list
@@ -57,8 +57,14 @@ class QuantiseSource(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         label = PlainLabel("&Tensor")
         label.setBuddy(self.combo)
-        for widget in (label, self.combo, self.typed, self.file, self.runs, self.origin):
+        for widget in (label, self.combo, self.typed):
             column.addWidget(widget)
+        files = QHBoxLayout()
+        files.addWidget(self.file)
+        files.addWidget(self.runs, 2, Qt.AlignmentFlag.AlignLeft)
+        files.addStretch(1)
+        column.addLayout(files)
+        column.addWidget(self.origin)
         self._show_fitting()
 
     def values(self) -> Values:

@@ -75,3 +75,26 @@ def test_that_controls_stand_side_by_side_where_there_is_room_and_below_one_anot
         return len({control.mapTo(grid, control.rect().topLeft()).x() for control in controls})
 
     assert [columns(width) for width in (200, 500, 700, 200)] == [1, 2, 3, 1]
+
+
+def test_that_controls_close_the_gap_of_one_that_is_left_out(qtbot: QtBot) -> None:
+    frame = QWidget()
+    qtbot.addWidget(frame)
+    grid, controls = ControlGrid(frame), [QWidget() for _ in range(3)]
+    for control in controls:
+        grid.add(PlainLabel("Control"), control)
+    frame.show()
+    grid.resize(700, 400)
+
+    def columns() -> list[int]:
+        grid.layout().activate()
+        left = [control.mapTo(grid, control.rect().topLeft()).x() for control in controls if control.isVisible()]
+        return sorted(left)
+
+    before = columns()
+    grid.show_control(controls[1], False)
+    assert columns()[0] == before[0]
+    assert columns()[1] < before[2]
+    assert not controls[1].isVisible()
+    grid.show_control(controls[1], True)
+    assert columns() == before
