@@ -9,6 +9,7 @@ from precgui.runs.metric import in_text, signed, way_text
 from precgui.runs.study.groups import Group, Study
 
 _BASELINE_STAYS = "Stay with {baseline} here."
+_NO_BASELINE = "No run of the baseline {baseline} has ended: nothing was compared yet."
 _SHARES = (("memory_saved", "memory"), ("energy_saved", "energy"))  # targets whose values are shares of the baseline's
 
 
@@ -17,13 +18,15 @@ def answer(study: Study) -> str:
     arms = [group for group in study.groups if group.baseline != group.group]
     if not arms:
         return "There is one group only: nothing was compared. Add runs in another precision."
-    base = next(group for group in study.groups if group.group == arms[0].baseline)
+    baseline = arms[0].baseline
+    if baseline not in {group.group for group in study.groups}:
+        return _NO_BASELINE.format(baseline=baseline)
     keeping = [group for group in arms if _word(group, "accuracy_lost") == "met"]
     useful = sorted((group for group in keeping if _saving(group) and not _losses(group)), key=_gain)
     if useful:
         return _use(useful[0], study)
     return " ".join(
-        part for part in (_BASELINE_STAYS.format(baseline=base.group), _why_not(arms, keeping, study)) if part
+        part for part in (_BASELINE_STAYS.format(baseline=baseline), _why_not(arms, keeping, study)) if part
     )
 
 

@@ -156,7 +156,8 @@ def make_study(
     own = {name: (baseline_of or {}).get(name, default) if not baseline else default for name in names}
     members = {name: tuple(run for run in runs if run.group == name) for name in names}
     arms = [PairedArm(name, members[name], members.get(own[name], ())) for name in names]
-    floor = _twin_floor([PairedArm("", _twins(members[name]), members[name]) for name in dict.fromkeys(own.values())])
+    baselines = {name: members.get(name, ()) for name in own.values()}  # empty where none of its runs has ended
+    floor = _twin_floor([PairedArm("", _twins(each), each) for each in baselines.values()])
     judged = [arm for arm in arms if own[arm.name] != arm.name]
     speed, note = _speed(judged)
     verdicts = _verdicts(judged, targets, looks, speed, floor)

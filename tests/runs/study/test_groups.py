@@ -188,3 +188,14 @@ def test_that_targets_and_looks_are_obeyed() -> None:
     assert late.groups[1].verdicts["accuracy_lost"].text == "undecided: about 3 more seeds"
     off = _study(BASE, arm("bf16-amp", SEEDS), targets=Targets(speedup=None, failures=None))
     assert {"speedup", "failures"} & off.groups[1].verdicts.keys() == set()
+
+
+def test_that_a_group_whose_baseline_has_no_ended_run_is_shown_without_a_verdict() -> None:
+    study = _study(arm("bf16-amp", SEEDS), baseline_of={"bf16-amp": "fp32"})
+    (group,) = study.groups
+    assert group.baseline == "fp32"
+    assert group.n == 5
+    compared = {name: verdict.verdict for name, verdict in group.verdicts.items() if name != "failures"}
+    assert set(compared.values()) == {"not measurable"}
+    assert answer(study) == "No run of the baseline fp32 has ended: nothing was compared yet."
+    assert report_content(study, arm("bf16-amp", SEEDS), title="", command="").answer
