@@ -17,10 +17,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.panels.library.table import DATE, NOTE, TITLE
+from precgui.gui.panels.library.table import DATE, NOTE
 from precgui.gui.widgets.plain_text import PlainLabel
 
 MEASURED_ROWS = 32  # for the widths of columns; Qt would measure a thousand whenever rows come
+WIDEST_PX = 400  # of a column; longer titles are cut, and whole in their tool tips
 
 
 class RunsView(QTableView):
@@ -45,9 +46,9 @@ class RunsView(QTableView):
         header.setHighlightSections(False)
         header.setMinimumSectionSize(64)
         header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        header.setMaximumSectionSize(WIDEST_PX)
         header.setResizeContentsPrecision(MEASURED_ROWS)
-        for column in (TITLE, NOTE):
-            header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
+        header.setSectionResizeMode(NOTE, QHeaderView.ResizeMode.Stretch)
 
     def is_editing(self) -> bool:
         return self.state() == QAbstractItemView.State.EditingState
