@@ -138,7 +138,8 @@ class ComparePanel(Pages):
         if self.view.current == GROUPS and self.isVisible():
             return
         differences = differing([facts_of(each.run, each.name) for each in opened.values()])
-        self.differences.show_rows([each.name for each in opened.values()], differences)
+        if self.view.current == DIFFERENCES:
+            self.differences.show_rows([each.name for each in opened.values()], differences)
         if not self.isVisible() or not opened or self.view.current != RUNS:
             return
         requested = self._baseline_key()

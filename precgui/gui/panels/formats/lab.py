@@ -13,7 +13,14 @@ from precgui.gui.panels.formats.lab_failures import LongSum, Overflowing, Underf
 from precgui.gui.panels.formats.lab_functions import Dot, Functions, Softmax
 
 NARROW_PX = 900  # below it, a menu takes the place of the list
-EXPERIMENTS: tuple[Callable[[], Experiment], ...] = (Underflow, Overflowing, LongSum, Softmax, Dot, Functions)
+EXPERIMENTS: tuple[tuple[str, Callable[[], Experiment]], ...] = (
+    (Underflow.title, Underflow),
+    (Overflowing.title, Overflowing),
+    (LongSum.title, LongSum),
+    (Softmax.title, Softmax),
+    (Dot.title, Dot),
+    (Functions.title, Functions),
+)
 
 
 class LabTab(QWidget):
@@ -29,13 +36,12 @@ class LabTab(QWidget):
         self.menu = QComboBox()
         self.menu.setAccessibleName("Experiment")
         self.stack = QStackedWidget()
-        self.experiments = [make() for make in EXPERIMENTS]
-        for experiment in self.experiments:
-            self.list.addItem(experiment.title)
-            self.menu.addItem(experiment.title)
-            self.stack.addWidget(experiment)
+        self._experiments: dict[int, Experiment] = {}
+        for title, _ in EXPERIMENTS:
+            self.list.addItem(title)
+            self.menu.addItem(title)
         self.list.setMinimumWidth(self.list.sizeHintForColumn(0) + 12)
-        self.list.currentRowChanged.connect(self.stack.setCurrentIndex)
+        self.list.currentRowChanged.connect(self._choose)
         self.list.currentRowChanged.connect(self.menu.setCurrentIndex)
         self.menu.currentIndexChanged.connect(self.list.setCurrentRow)
         self.list.setCurrentRow(0)
@@ -48,6 +54,16 @@ class LabTab(QWidget):
         column.setContentsMargins(4, 12, 4, 4)
         column.addWidget(self.menu)
         column.addWidget(split, 1)
+
+    def experiment(self, row: int) -> Experiment:
+        """An experiment by its place in the list, created now if it was not."""
+        if row not in self._experiments:
+            self._experiments[row] = EXPERIMENTS[row][1]()
+            self.stack.addWidget(self._experiments[row])
+        return self._experiments[row]
+
+    def _choose(self, row: int) -> None:
+        self.stack.setCurrentWidget(self.experiment(row))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         narrow = self.width() < NARROW_PX

@@ -8,7 +8,7 @@ from functools import partial
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QShowEvent
-from PySide6.QtWidgets import QMenu, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMenu, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.session import Session
@@ -46,6 +46,7 @@ class HardwarePanel(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 8, 12, 8)
         column.addWidget(self.tabs)
+        self.frames = (self, self.tabs, *self.tabs.findChildren(QStackedWidget))
         self.tab(0)
 
     def _create(self, place: str) -> QWidget:

@@ -54,7 +54,7 @@ def test_that_a_menu_takes_the_place_of_the_list_of_experiments_in_a_narrow_wind
     tab.resize(720, 480)
     qtbot.waitUntil(lambda: tab.menu.isVisible() and not tab.list.isVisible())
     tab.menu.setCurrentText("A function in a format")
-    assert tab.stack.currentWidget() is tab.experiments[-1]
+    assert tab.stack.currentWidget() is tab.experiment(5)
     tab.resize(1200, 700)
     assert tab.list.currentItem().text() == "A function in a format"
 
