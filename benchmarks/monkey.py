@@ -52,6 +52,7 @@ from precgui.gui.theme import themes
 GAP_S = 0.3  # of the CPU time of the thread of the window
 TICK_MS, ACTION_MS = 5, 20
 WARM_S = 60.0
+OPEN_RUNS = 30  # older ones are closed: every training adds one, and `open_runs.py` measures the cost of a run
 TRIES = 20  # to find a widget that is not scrolled away or covered
 GROWTH = 1.10  # of the memory, from the minute after the tour to the last minute
 RECIPE = ("digits-quick", ["train.epochs=200"])
@@ -323,6 +324,8 @@ class Chase:
         assert session is not None
         self._training_s += session.is_busy
         del session.queue[3:]
+        for key in list(session.runs)[:-OPEN_RUNS]:
+            session.close_run(key)
         if not session.is_busy and not session.queue:
             session.start(config.load(*RECIPE))
 

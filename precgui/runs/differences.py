@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from precgui.runs.run import Run
@@ -62,10 +62,26 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return results
 
 
-def differing(compared: Sequence[ComparedFacts]) -> list[DifferenceRow]:
-    """The facts that are not the same everywhere, machines first; none for fewer than two."""
+class KeptFacts:
+    """The facts of runs that have ended, for as long as the same runs are compared."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, ComparedFacts] = {}
+
+    def of(self, runs: Mapping[str, tuple[Run, str]]) -> list[ComparedFacts]:
+        """The facts of runs and their names by a key of each; those of runs that go on are read anew."""
+        facts = {
+            key: replace(self._facts[key], name=name) if key in self._facts else facts_of(run, name)
+            for key, (run, name) in runs.items()
+        }
+        self._facts = {key: each for key, each in facts.items() if runs[key][0].status != "running"}
+        return list(facts.values())
+
+
+def differing(compared: Sequence[ComparedFacts], parts: Sequence[Part] = PARTS) -> list[DifferenceRow]:
+    """The facts of some parts that are not the same everywhere, machines first; none for fewer than two."""
     rows = []
-    for part in PARTS:
+    for part in parts:
         tables = [each.parts.get(part, {}) for each in compared]
         for fact in dict.fromkeys(key for table in tables for key in table if key not in _OF_EACH_RUN):
             values = tuple(_text(table.get(fact)) for table in tables)

@@ -21,7 +21,7 @@ from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.widgets.segmented import SegmentedChoice
 from precgui.gui.widgets.when_visible import is_covered
 from precgui.runs.compare import KeptFigures, compare
-from precgui.runs.differences import differing, facts_of, machine_sentence
+from precgui.runs.differences import KeptFacts, differing, machine_sentence
 
 REFRESH_MS = 1000
 RUNS, DIFFERENCES, GROUPS = "Runs", "Differences", "Groups"
@@ -58,7 +58,7 @@ class ComparePanel(Pages):
         for page in (self.differences, self.groups):
             self.add_page(page)
         self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
-        self._kept = KeptFigures()
+        self._kept, self._facts = KeptFigures(), KeptFacts()
         self._lay_out()
         self._connect()
         if session.study.folder is not None:
@@ -96,7 +96,7 @@ class ComparePanel(Pages):
         themes().follow(self, self._refresh_next)
 
     def _refresh_next(self) -> None:
-        """Compare again in the next turn of the event loop: a change of the theme fills one by itself."""
+        """Compare again in the next turn of the event loop: a change of the theme or a show fills one by itself."""
         QTimer.singleShot(0, self, self.refresh)
 
     def _on_data(self) -> None:
@@ -120,7 +120,7 @@ class ComparePanel(Pages):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self.refresh()
+        self._refresh_next()
 
     def refresh(self) -> None:
         """Compare again; nothing is computed while the panel is hidden."""
@@ -137,9 +137,9 @@ class ComparePanel(Pages):
             part.setVisible(bool(opened) and self.view.current == RUNS)
         if self.view.current == GROUPS and self.isVisible():
             return
-        differences = differing([facts_of(each.run, each.name) for each in opened.values()])
+        facts = self._facts.of({key: (each.run, each.name) for key, each in opened.items()})
         if self.view.current == DIFFERENCES:
-            self.differences.show_rows([each.name for each in opened.values()], differences)
+            self.differences.show_rows([each.name for each in opened.values()], differing(facts))
         if not self.isVisible() or not opened or self.view.current != RUNS:
             return
         requested = self._baseline_key()
@@ -147,7 +147,8 @@ class ComparePanel(Pages):
         base_name = opened[requested].name if requested in opened else None
         result = compare(runs, base_name, [each.name for each in opened.values()], self._kept)
         self._fill_baseline(keys, requested)
-        notes = [machine_sentence(differences), *(f"{note[:1].upper()}{note[1:]}." for note in result.notes)]
+        machines = machine_sentence(differing(facts, ["machine"]))
+        notes = [machines, *(f"{note[:1].upper()}{note[1:]}." for note in result.notes)]
         self.note.setText(" ".join(note for note in notes if note))
         self.note.setVisible(bool(self.note.text()))
         displayed = list(opened.values())
