@@ -48,6 +48,7 @@ from precgui.gui.settings import Settings
 from precgui.gui.shell.startup import Collector, Start
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
+from precgui.gui.widgets.segmented import SegmentedChoice
 
 GAP_S = 0.3  # of the CPU time of the thread of the window
 TICK_MS, ACTION_MS = 5, 20
@@ -62,6 +63,7 @@ KEYS = (
     *(Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_PageDown, Qt.Key.Key_Home),
     *(Qt.Key.Key_Plus, Qt.Key.Key_Minus, Qt.Key.Key_A, Qt.Key.Key_F, Qt.Key.Key_G, Qt.Key.Key_F2, Qt.Key.Key_F5),
 )
+DIALOGS = ("file.open", "file.scalars", "help.docs", "help.palette", "help.keys", "help.about")
 WAYS = {
     "click": 34, "press": 12, "double_click": 3, "right_click": 4, "drag": 8, "wheel": 6, "key": 12, "text": 7,
     "shortcut": 7, "menu": 3, "resize": 2, "theme": 1, "close_dialog": 1,
@@ -297,13 +299,26 @@ class Chase:
         self._end()
 
     def _tour(self) -> None:
-        """Open every panel and tab, so that what is made once is made before memory is compared."""
+        """Open every panel, tab, view and dialog of the menus, so that what is made once is there before."""
         for spec in PANELS:
             self.window.show_panel(spec.id)
             for bar in self.window.host.panels[spec.id].findChildren(QTabBar):
                 for index in range(bar.count()):
                     bar.setCurrentIndex(index)
                     self._turn_until(lambda: True, 5.0)
+            for view in self.window.host.panels[spec.id].findChildren(SegmentedChoice):
+                for button in view.findChildren(QAbstractButton)[::-1]:
+                    button.click()
+                    self._turn_until(lambda: True, 5.0)
+        for action in DIALOGS:
+            self.window.actions_.by_id[action].trigger()
+            self._turn_until(lambda: True, 5.0)
+            for dialog in iter(self._dialog, None):
+                dialog.close()
+                self._turn_until(lambda: True, 5.0)
+
+    def _dialog(self) -> QWidget | None:
+        return self._app.activePopupWidget() or self._app.activeModalWidget()
 
     def _act(self) -> None:
         """Act, and plan the next action first: a menu that is open turns the event loop inside this one."""

@@ -43,12 +43,16 @@ class TextTable(QTableWidget):
         if self._columns == tuple(columns):
             return
         self._columns = tuple(columns)
+        across = self.horizontalHeader()
+        across.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)  # else every title measures all columns anew
         self.setColumnCount(len(columns))
-        self.setHorizontalHeaderLabels(list(columns))
         for place, title in enumerate(columns):
             item = self.horizontalHeaderItem(place)
-            if item is not None:
+            if item is None or item.text() != title:
+                item = QTableWidgetItem(title)
                 item.setToolTip(plain_tip(title))
+                self.setHorizontalHeaderItem(place, item)
+        across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
 
     def fill(self, rows: Sequence[Sequence[str]], column: int = -1, words: Sequence[str] = ()) -> None:
         """Show these rows; the cells of `column` take the colour of their word, one for each row."""
