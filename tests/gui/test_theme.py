@@ -14,7 +14,8 @@ from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QVBoxLayout, QW
 from pytestqt.qtbot import QtBot
 
 import precgui.gui
-from precgui.gui.theme import DARK, DASHES, LIGHT, Theme, palette, style_sheet, themes
+from precgui.gui.style_sheet import palette, style_sheet
+from precgui.gui.theme import DARK, DASHES, LIGHT, Theme, themes
 
 BOTH = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 # Machado, Oliveira, Fernandes 2009, severity 1.0, on linear RGB.
