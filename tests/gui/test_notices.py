@@ -200,4 +200,7 @@ def test_that_a_closed_banner_stays_in_the_list_with_its_details(
     assert "The run failed." in dialog.list.item(0).text()
     assert "Traceback: line 3" in dialog.details.toPlainText()
     assert window.line.bell.text() == ""
-    dialog.close()
+    window.show_notices()
+    qtbot.waitUntil(lambda: len(window.findChildren(NoticeList)) == 1)  # the list that was open gave way
+    window.findChild(NoticeList).close()
+    qtbot.waitUntil(lambda: not window.findChildren(NoticeList))

@@ -182,7 +182,9 @@ class Banners(QWidget):
         return super().eventFilter(watched, event)
 
     def show_list(self, chosen: Notice | None = None) -> NoticeList:
-        """Open the list of notices, at `chosen` or at the newest."""
+        """Open the list of notices, at `chosen` or at the newest, in the place of one that is open."""
+        for earlier in self.window().findChildren(NoticeList):
+            earlier.close()
         dialog = NoticeList(self._notices, chosen, self.window())
         dialog.show()
         return dialog

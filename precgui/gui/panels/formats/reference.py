@@ -195,6 +195,7 @@ class ReferenceTab(QWidget):
 
     def _ask_export(self) -> None:
         dialog = QFileDialog(self, "Export the table of formats", "formats.csv", "CSV (*.csv);;JSON (*.json)")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.fileSelected.connect(lambda name: self.export(Path(name)))
         dialog.open()

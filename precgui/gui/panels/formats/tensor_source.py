@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWidget
 
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
@@ -55,6 +55,7 @@ class TensorSource(QWidget):
 
     def _ask(self) -> None:
         dialog = QFileDialog(self, "Open a tensor", "", "Tensors (*.npy *.safetensors *.pt *.pth);;All files (*)")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(lambda name: self.open_file(Path(name)))
         dialog.open()

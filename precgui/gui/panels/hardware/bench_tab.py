@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
     QComboBox,
@@ -43,7 +43,6 @@ class ExportButton(QToolButton):
     def __init__(self, displayed: Callable[[], Mapping[str, Any] | None], reported: Callable[[str], None]) -> None:
         super().__init__()
         self._result, self._set_message = displayed, reported
-        self.dialog: QFileDialog | None = None
         menu = QMenu(self)
         menu.addAction("Copy as JSON", self.copy)
         menu.addAction("Save as JSON…", lambda: self.ask("json", as_json))
@@ -68,7 +67,8 @@ class ExportButton(QToolButton):
         if result is None:
             return
         text = write(result)
-        self.dialog = dialog = QFileDialog(self, "Save the result", f"precgui-bench.{suffix}")
+        dialog = QFileDialog(self, "Save the result", f"precgui-bench.{suffix}")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setDefaultSuffix(suffix)
         dialog.fileSelected.connect(lambda path: self.save(Path(path), text))

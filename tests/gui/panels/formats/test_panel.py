@@ -12,7 +12,7 @@ import pyqtgraph as pg
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QToolButton
+from PySide6.QtWidgets import QApplication, QFileDialog, QLabel, QPushButton, QScrollArea, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.formats.registry import MAIN, formats
@@ -320,3 +320,15 @@ def test_that_a_bar_that_leaves_the_picture_has_an_arrow_at_each_end(panel: Form
 
     assert arrows("fp64") == {"◂", "▸"}
     assert arrows("fp16") == set()
+
+
+@pytest.mark.parametrize(("kind", "button"), [(ReferenceTab, "Export…"), (RangesTab, "Open tensor…")])
+def test_that_a_file_dialog_is_let_go_when_it_is_closed(
+    qtbot: QtBot, panel: FormatsPanel, kind: type, button: str
+) -> None:
+    tab = _tab(panel, kind)
+    assert isinstance(tab, QWidget)
+    next(each for each in tab.findChildren(QPushButton) if each.text() == button).click()
+    (dialog,) = tab.findChildren(QFileDialog)
+    dialog.reject()
+    qtbot.waitUntil(lambda: not tab.findChildren(QFileDialog))

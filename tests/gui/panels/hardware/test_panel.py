@@ -7,7 +7,7 @@ import json
 import pytest
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QLabel
+from PySide6.QtWidgets import QFileDialog, QLabel
 
 from precgui.gui.panels.hardware import bench_tab
 from precgui.gui.panels.hardware import model as hardware_model
@@ -296,8 +296,9 @@ def test_that_a_result_is_copied_and_saved(panel, qtbot, tmp_path):
     export.copy()
     assert json.loads(QGuiApplication.clipboard().text())["device"]["name"] == "some CPU"
     export.ask("csv", csv_text)
-    export.dialog.fileSelected.emit(str(tmp_path / "rates.csv"))
-    export.dialog.close()
+    dialog = export.findChild(QFileDialog)
+    dialog.fileSelected.emit(str(tmp_path / "rates.csv"))
+    dialog.close()
     lines_ = (tmp_path / "rates.csv").read_text().splitlines()
     assert lines_[0] == ",".join(COLUMNS)
     assert len(lines_) == 1 + len(bench.view.rows.rows)
