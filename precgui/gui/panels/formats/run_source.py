@@ -60,7 +60,9 @@ class RunSource(QWidget):
         self.slider.setVisible(displayed and len(self._rows) > 1)
 
     def fill(self) -> None:
-        """Build the menu anew from the open runs."""
+        """Build the menu anew from the open runs; clearing it alone would keep its submenus."""
+        for submenu in self._menu.findChildren(QMenu, options=Qt.FindChildOption.FindDirectChildrenOnly):
+            submenu.deleteLater()
         self._menu.clear()
         for opened in self._runs().values():
             kinds = opened.run.tensors()

@@ -19,4 +19,5 @@ class ProgramTable(TextTable):
     def show_rows(self, rows: Sequence[Sequence[str]]) -> None:
         """Show these programs in the place of those before."""
         self.fill(rows)
+        self.horizontalHeader().ensurePolished()  # else its height is that of another style
         self.setFixedHeight(self.height_px(len(rows)))

@@ -12,7 +12,7 @@ import numpy as np
 import pyqtgraph as pg
 import pytest
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QLabel
+from PySide6.QtWidgets import QLabel, QMenu
 from pytestqt.qtbot import QtBot
 
 from precgui.events import TENSOR_STATS
@@ -110,6 +110,13 @@ def _choose_run(source: RunSource) -> None:
     gradient.aboutToShow.emit()
     assert [action.text() for action in gradient.actions()] == ["all", "w", "other"]
     gradient.actions()[1].trigger()
+
+
+def test_that_the_menu_of_runs_lets_its_old_submenus_go(line: LineTab, qtbot: QtBot) -> None:
+    menu = line.findChild(RunSource).button.menu()
+    for _ in range(3):
+        menu.aboutToShow.emit()
+    qtbot.waitUntil(lambda: len(menu.findChildren(QMenu)) == 2)  # of the run, and of its gradients
 
 
 def test_that_the_line_zooms_to_single_values(line: LineTab, qtbot: QtBot) -> None:
