@@ -125,10 +125,10 @@ def _print(replay: StepReplay, path: Path) -> None:
         table.add_column("line", overflow="fold")
         table.add_column("module", overflow="fold")
         for line in replay.lines[:_MAX_ROWS]:
-            table.add_row(f"{line.share:.1%}", _left(line.left_measured, line.left_predicted), line.line, line.module)
+            table.add_row(f"{line.share:z.1%}", _left(line.left_measured, line.left_predicted), line.line, line.module)
         console.print(table)
         console.print(Text("left: of the error of the gradient, when this line runs in FP64; about: from its share"))
-        parts = ", ".join(f"{name} {value:.1%}" for name, value in replay.mechanisms.model_dump().items())
+        parts = ", ".join(f"{name} {value:z.1%}" for name, value in replay.mechanisms.model_dump().items())
         console.print(Text(f"explained {replay.explained:.3f}; {parts}"))
     for note in replay.notes:
         console.print(Text(f"note: {note}"))
@@ -137,5 +137,5 @@ def _print(replay: StepReplay, path: Path) -> None:
 
 def _left(measured: float | None, predicted: float | None) -> str:
     if measured is not None:
-        return f"{measured:.0%}"
-    return "not told" if predicted is None else f"about {predicted:.0%}"
+        return f"{measured:z.0%}"
+    return "unknown" if predicted is None else f"about {predicted:z.0%}"

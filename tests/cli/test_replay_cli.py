@@ -42,6 +42,7 @@ def test_that_the_table_names_lines_and_the_side_file(run_file: Path, capsys: py
     out = capsys.readouterr().out
     assert "step 4: healthy" in out
     assert "images.py:47" in out
+    assert "-0.0%" not in out
     assert replay_path(run_file, 4).name in "".join(out.split())
 
 

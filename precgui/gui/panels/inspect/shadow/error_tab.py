@@ -116,12 +116,12 @@ class ErrorTab(StepPages[StepReplay]):
         elif not chosen:
             self.left.setText("Tick lines to see the error of the gradient that is left when they run in FP64.")
         elif len(chosen) == 1 and (measured := chosen[0].left_measured) is not None:
-            self.left.setText(f"{measured:.0%} of the error is left when this line runs in FP64 (measured).")
+            self.left.setText(f"{measured:z.0%} of the error is left when this line runs in FP64 (measured).")
         elif (predicted := left_together(chosen)) is None:
             self.left.setText("The error left cannot be told: the shares of this step do not add up to its error.")
         else:
             self.left.setText(
-                f"About {predicted:.0%} of the error is left when the ticked lines run in FP64 (by their shares; "
+                f"About {predicted:z.0%} of the error is left when the ticked lines run in FP64 (by their shares; "
                 "precgui.shadow measures it)."
             )
 
@@ -142,9 +142,9 @@ def left_together(lines: list[ReplayedLine]) -> float | None:
 def _row(line: ReplayedLine, blamed: bool) -> QTreeWidgetItem:
     left = "not told"
     if line.left_measured is not None:
-        left = f"{line.left_measured:.0%} (measured)"
+        left = f"{line.left_measured:z.0%} (measured)"
     elif line.left_predicted is not None:
-        left = f"about {line.left_predicted:.0%}"
+        left = f"about {line.left_predicted:z.0%}"
     item = QTreeWidgetItem(["", left, line.line, line.module, line.source])
     item.setData(0, SHARE_ROLE, line.share)
     item.setCheckState(0, Qt.CheckState.Checked if blamed else Qt.CheckState.Unchecked)
@@ -158,7 +158,7 @@ def _mechanisms_text(replay: StepReplay) -> str:
         return "The step is not finite, so its error has no parts."
     parts = replay.mechanisms
     return (
-        f"Explained {replay.explained:.1%}: rounding {parts.rounding:.1%}, casts {parts.casts:.1%}, numbers too small "
-        f"{parts.flush:.1%}, too large {parts.overflow:.1%}. Other decisions of kinks (ReLU, maxima) make "
-        f"{parts.flips:.1%} of both errors together."
+        f"Explained {replay.explained:z.1%}: rounding {parts.rounding:z.1%}, casts {parts.casts:z.1%}, numbers too "
+        f"small {parts.flush:z.1%}, too large {parts.overflow:z.1%}. Other decisions of kinks (ReLU, maxima) make "
+        f"{parts.flips:z.1%} of both errors together."
     )

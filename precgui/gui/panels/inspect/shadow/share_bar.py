@@ -30,5 +30,5 @@ class ShareDelegate(QStyledItemDelegate):
         painter.fillRect(bar, QColor(theme.accent if share >= 0 else theme.muted))
         painter.setPen(QColor(theme.text))
         numbers = rect.adjusted(0, 0, -6, 0)
-        painter.drawText(numbers, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), f"{share:.1%}")
+        painter.drawText(numbers, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), f"{share:z.1%}")
         painter.restore()
