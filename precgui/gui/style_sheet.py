@@ -115,6 +115,7 @@ QLineEdit, QPlainTextEdit, QTextEdit, QComboBox {
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QComboBox:focus { border-color: @accent@; }
 QLineEdit:disabled, QComboBox:disabled { background: @window@; color: @faint@; border-color: @line@; }
 QLineEdit[faulty="true"] { border-color: @error@; }
+QSpinBox { min-height: 20px; }
 QComboBox::drop-down { border: none; width: 24px; }
 QComboBox::down-arrow { image: url("@icons@/chevron-down.svg"); width: 12px; height: 12px; }
 QComboBoxPrivateContainer { border: none; background: @base@; }

@@ -47,7 +47,6 @@ class ProfileBar(RunTaskBar):
         self.seconds.setSuffix(" s")
         self.seconds.setToolTip(plain_tip(LONGER))
         self.seconds.valueChanged.connect(lambda _: self.say())
-        self.seconds.setMinimumHeight(self.button.sizeHint().height())
         self.line.addWidget(self.text, 1)
         self.line.addWidget(self.seconds)
         self.line.addWidget(self.button)
