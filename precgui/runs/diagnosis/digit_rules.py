@@ -264,9 +264,7 @@ def rounded_products(m: Measurements) -> Answer:
     """An FP32 run whose products were computed in TF32 or BF16."""
     if m.precision not in ("fp32", "fp64") or m.imported:
         return None
-    certificate = m.environment.get("certificate")
-    executed = certificate.get("fp32_products") if isinstance(certificate, dict) else None
-    errors = certificate.get("gemm_error") if isinstance(certificate, dict) else None
+    executed, errors = m.certificate.get("fp32_products"), m.certificate.get("gemm_error")
     error = errors.get("fp32") if isinstance(errors, dict) else None
     if executed not in ("fp32", "tf32", "bf16"):
         return None if m.own_loop else Undecided("rounded-products", "the certificate of the run (its first step)")
@@ -279,7 +277,8 @@ def rounded_products(m: Measurements) -> Answer:
     )  # fmt: skip
     return [
         Finding(
-            "rounded-products", "warning", f"FP32 products run in {str(executed).upper()}", 0, 0, (proof,),
+            "rounded-products", "warning", f"FP32 products run in {str(executed).upper()}", m.begins_at, m.begins_at,
+            (proof,),
             "Set torch.backends.fp32_precision = 'ieee', and unset NVIDIA_TF32_OVERRIDE and "
             "ONEDNN_DEFAULT_FPMATH_MODE.",
             True, 0.99, "pytorch issues 67384 and 153195",

@@ -171,9 +171,22 @@ class Measurements:
     def fact(self, name: str) -> Mapping[str, Any]:
         """One of `recorded_facts.FACTS`, empty where it is not recorded."""
         if name == "census" and self._phase is not None and self._phase.first > 1:
-            return self._phase.census
+            return self._phase.facts.get(name, {})
         result = fact(self.run, name)
         return {} if isinstance(result, Absent) else result
+
+    @property
+    def begins_at(self) -> int:
+        """The first step of a phase; 0 of a whole run."""
+        return self._phase.first if self._phase is not None else 0
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """How products were computed when this precision began; empty where it was not tried."""
+        if self._phase is not None and self._phase.first > 1:
+            return self._phase.facts.get("certificate", {})
+        certificate = self.environment.get("certificate")
+        return certificate if isinstance(certificate, Mapping) else {}
 
     @cached_property
     def finite_loss(self) -> NDArray[np.bool_]:

@@ -12,15 +12,20 @@ from precgui.config.schedule import changes_of
 from precgui.runs.diagnosis.findings import Finding
 from precgui.runs.run import Run
 
+OF_EACH_PHASE = ("census", "certificate")  # facts that a change of the precision makes anew
+
 
 @dataclass(frozen=True)
 class Phase:
-    """Steps `first` to `last`, both included, in one precision; `census` counts the first of them, where it was."""
+    """Steps `first` to `last`, both included, in one precision.
+
+    `facts` holds what was recorded at the change to it: the census of its first step, the certificate of FP32 products.
+    """
 
     precision: str
     first: int = 0
     last: float = math.inf
-    census: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -32,27 +37,27 @@ class Phase:
 def phases_of(run: Run) -> tuple[Phase, ...]:
     """The phases of a run, one where its precision never changed; entries of the file that make no sense count not."""
     phases = [Phase(run.config.precision)]
-    for step, precision, census in _changes(run.environment.get("precision_changes")):
+    for step, precision, facts in _changes(run.environment.get("precision_changes")):
         if step > phases[-1].first:
             phases[-1] = replace(phases[-1], last=step - 1)
-            phases.append(Phase(precision, step, census=census))
+            phases.append(Phase(precision, step, facts=facts))
     if len(phases) > 1:
         phases[0] = replace(phases[0], first=1)
     return tuple(phases)
 
 
-def _changes(entries: object) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+def _changes(entries: object) -> Iterator[tuple[int, str, dict[str, Mapping[str, Any]]]]:
     for entry in entries if isinstance(entries, list | tuple) else ():
         if not isinstance(entry, Mapping):
             continue
-        step, name, census = entry.get("step"), entry.get("precision"), entry.get("census")
+        step, name = entry.get("step"), entry.get("precision")
         if not isinstance(step, int) or not isinstance(name, str):
             continue
         try:
             check_precision(name)
         except ValueError:  # of a later version
             continue
-        yield step, name, census if isinstance(census, Mapping) else {}
+        yield step, name, {fact: entry[fact] for fact in OF_EACH_PHASE if isinstance(entry.get(fact), Mapping)}
 
 
 def for_its_phase(finding: Finding, phases: tuple[Phase, ...], schedule: Mapping[str, str]) -> Finding:

@@ -108,3 +108,13 @@ def test_that_a_scale_that_skips_every_step_of_one_precision_is_a_problem_of_tha
     )
     assert result is not None and (result.first_step, result.last_step) == (21, 60)
     assert result.precision_is_to_blame and "(fp16-amp, from step 21 on)" in result.title
+
+
+def test_that_products_of_fp32_are_judged_by_the_certificate_of_their_phase() -> None:
+    tried = {"fp32_products": "tf32", "gemm_error": {"fp32": 3e-4}}
+    run = run_of(FALLING, [CHANGES[0], {**CHANGES[1], "certificate": tried}])
+    result = finding(run, "rounded-products")
+    assert result is not None and (result.first_step, result.last_step) == (41, 41)
+    assert result.title == "FP32 products run in TF32 (fp32, from step 41 on)"
+    healthy = run_of(FALLING, [CHANGES[0], {**CHANGES[1], "certificate": {**tried, "fp32_products": "fp32"}}])
+    assert finding(healthy, "rounded-products") is None
