@@ -55,14 +55,13 @@ class Case:
 
 
 def judge_plant(folder: Path, plant: Plant) -> Case:
-    """Train with the fault and without, and diagnose the first."""
+    """Train with the fault and, where the loss stays finite, without; diagnose the first."""
     name = plant.name.replace(" ", "_").replace("/", "-")
     faulty = train(folder / f"{name}.h5", plant.setting)
-    other = progress(plant.twin)
     with precgui.open_run(faulty.path) as run:
-        ends_bad = not math.isfinite(run.series("loss")[1][-1])
+        is_finite = math.isfinite(faulty.final) and math.isfinite(run.series("loss")[1][-1])
         diagnosis = examine(run)
-    return Case(plant.name, plant, 1.0 if ends_bad else harm(faulty, other), diagnosis)
+    return Case(plant.name, plant, harm(faulty, progress(plant.twin)) if is_finite else 1.0, diagnosis)
 
 
 def judge_healthy(folder: Path, name: str, setting: Setting) -> Case:
@@ -72,9 +71,7 @@ def judge_healthy(folder: Path, name: str, setting: Setting) -> Case:
 
 
 def harm(faulty: Progress, twin: Progress) -> float:
-    """The share of the twin's progress that is missing; 1 for a loss that is not finite."""
-    if not math.isfinite(faulty.final):
-        return 1.0
+    """The share of the twin's progress that is missing from a training whose loss is finite."""
     return (faulty.final - twin.final) / max(twin.initial - twin.final, 1e-9)
 
 
