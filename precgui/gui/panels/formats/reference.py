@@ -8,8 +8,8 @@ import json
 from html import escape
 from pathlib import Path
 
-from PySide6.QtCore import QModelIndex, QRect, QSize, QSortFilterProxyModel, Qt, Signal
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtCore import QModelIndex, QRect, QSize, QSortFilterProxyModel, Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFileDialog,
@@ -87,6 +87,7 @@ class ReferenceTab(QWidget):
 
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._has_fitted = False
         self.model = FormatTable()
         self.proxy = QSortFilterProxyModel(self)
         self.proxy.setSourceModel(self.model)
@@ -119,6 +120,13 @@ class ReferenceTab(QWidget):
         tools.addWidget(export)
         return tools
 
+    def showEvent(self, event: QShowEvent) -> None:
+        """Fit the columns once, when the style is known; then they are as a person leaves them."""
+        super().showEvent(event)
+        if not self._has_fitted:
+            self._has_fitted = True
+            QTimer.singleShot(0, self, lambda: self.table.resizeColumnsToContents())
+
     def _make_table(self) -> QTableView:
         table = QTableView()
         table.setModel(self.proxy)
@@ -133,7 +141,6 @@ class ReferenceTab(QWidget):
         table.verticalHeader().hide()
         table.verticalHeader().setDefaultSectionSize(26)
         table.setMinimumHeight(160)
-        table.resizeColumnsToContents()
         table.setAccessibleName("Formats")
         table.selectionModel().currentRowChanged.connect(self._show_row)
         return table

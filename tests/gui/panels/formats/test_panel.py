@@ -332,3 +332,15 @@ def test_that_a_file_dialog_is_let_go_when_it_is_closed(
     (dialog,) = tab.findChildren(QFileDialog)
     dialog.reject()
     qtbot.waitUntil(lambda: not tab.findChildren(QFileDialog))
+
+
+def test_that_no_figure_of_the_reference_is_cut_when_it_is_first_shown(qtbot: QtBot, panel: FormatsPanel) -> None:
+    themes().dress(panel)
+    tab = _tab(panel, ReferenceTab)
+    assert isinstance(tab, ReferenceTab)
+    table = tab.table
+
+    def all_fit() -> bool:
+        return all(table.columnWidth(n) >= table.sizeHintForColumn(n) for n in range(tab.model.columnCount()))
+
+    qtbot.waitUntil(all_fit, timeout=5_000)
