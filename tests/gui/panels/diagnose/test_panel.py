@@ -118,7 +118,7 @@ def test_that_a_tried_fix_trains_and_compare_opens_with_both(qtbot: QtBot, monke
     assert places == ["compare"]
     compared.resize(1000, 700)
     compared.show()
-    assert [list(session.runs)[row] for row in compared.table.chosen()] == ["fp16", "fixed"]
+    qtbot.waitUntil(lambda: [list(session.runs)[row] for row in compared.table.chosen()] == ["fp16", "fixed"])
     assert compared.baseline.currentData() == "fp16"
 
 
