@@ -8,6 +8,7 @@ ratio is an estimate, within 1.7 dB for 95 in 100 gradients of a GPT.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,6 +22,8 @@ from precgui.formats.registry import formats, get
 Values = NDArray[np.float64]
 BIAS = 127  # of the histogram's bins: bin b holds magnitudes from 2^(b - 127) on; bin 0 zeros and what is below
 _STEEPEST = 4.0  # power with which the density of magnitudes may fall or rise within an octave
+
+FLOAT_EXPONENTS = sys.float_info.max_exp  # 2^1024 is no double
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,16 @@ def range_of(name: str) -> Range:
     fmt = get(name)
     if not isinstance(fmt, FloatFormat) or not fmt.has_zero:
         raise ValueError(f"{name} has no exponents to predict from; choose a floating-point format")
-    midpoint = float(fmt.overflow_midpoint)  # in e4m3fn, 464 itself still becomes 448
+    midpoint = fmt.overflow_midpoint  # in e4m3fn, 464 itself still becomes 448
+    if midpoint > sys.float_info.max:  # of FP64 and wider, which hold all that is recorded
+        overflow = float("inf")
+    else:
+        overflow = float(midpoint) if fmt.tie_overflows else float(np.nextafter(float(midpoint), np.inf))
     return Range(
         zero_below=floor_log2(fmt.min_positive) - 1,
         smallest_normal=fmt.emin,
         largest=fmt.emax,
-        overflow=midpoint if fmt.tie_overflows else float(np.nextafter(midpoint, np.inf)),
+        overflow=overflow,
         mantissa_bits=fmt.mantissa_bits,
     )
 
@@ -163,5 +170,5 @@ def _mean_squares(counts: Values) -> Values:
 def _safe_scale(amax: Values, overflow: float) -> Values:
     """The largest k with amax * 2^k < overflow."""
     mantissa, exponent = np.frexp(amax)
-    limit_mantissa, limit_exponent = np.frexp(overflow)
+    limit_mantissa, limit_exponent = np.frexp(overflow) if overflow < np.inf else (0.5, FLOAT_EXPONENTS + 1)
     return np.asarray(limit_exponent - exponent - (mantissa >= limit_mantissa), np.float64)

@@ -161,3 +161,13 @@ def test_that_two_hundred_tensors_follow_a_slider() -> None:
     for log2_scale in range(60):
         seen.predict("fp16", log2_scale)
     assert time.process_time() - begin < 5  # a sixtieth of a second each is asked for; this only catches a slip
+
+
+@pytest.mark.parametrize("name", ["fp64", "e15m60"])
+def test_that_formats_beyond_the_range_of_doubles_lose_nothing(name: str) -> None:
+    seen = record(gradients())
+    told = seen.predict(name)
+    assert np.nansum(told.overflow) == np.nansum(told.underflow) == 0
+    assert range_of(name).overflow == np.inf
+    largest = float(np.nanmax(seen.amax))
+    assert np.nanmin(told.safe_scale) == 1024 - np.frexp(largest)[1]
