@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from precgui.events import EXPONENT_BINS, TENSOR_STATS
 from precgui.formats.model import FloatFormat, floor_log2
+from precgui.formats.real import finite, to_float
 from precgui.formats.registry import formats, get
 
 Values = NDArray[np.float64]
@@ -57,16 +58,12 @@ def range_of(name: str) -> Range:
     fmt = get(name)
     if not isinstance(fmt, FloatFormat) or not fmt.has_zero:
         raise ValueError(f"{name} has no exponents to predict from; choose a floating-point format")
-    midpoint = fmt.overflow_midpoint  # in e4m3fn, 464 itself still becomes 448
-    if midpoint > sys.float_info.max:  # of FP64 and wider, which hold all that is recorded
-        overflow = float("inf")
-    else:
-        overflow = float(midpoint) if fmt.tie_overflows else float(np.nextafter(float(midpoint), np.inf))
+    midpoint = to_float(finite(fmt.overflow_midpoint))  # in e4m3fn, 464 itself still becomes 448
     return Range(
         zero_below=floor_log2(fmt.min_positive) - 1,
         smallest_normal=fmt.emin,
         largest=fmt.emax,
-        overflow=overflow,
+        overflow=midpoint if fmt.tie_overflows else float(np.nextafter(midpoint, np.inf)),
         mantissa_bits=fmt.mantissa_bits,
     )
 
