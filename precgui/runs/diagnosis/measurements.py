@@ -170,10 +170,15 @@ class Measurements:
 
     def fact(self, name: str) -> Mapping[str, Any]:
         """One of `recorded_facts.FACTS`, empty where it is not recorded."""
-        if name == "census" and self._phase is not None and self._phase.first > 1:
-            return self._phase.facts.get(name, {})
+        if name == "census" and self._later_facts is not None:
+            return self._later_facts.get(name, {})
         result = fact(self.run, name)
         return {} if isinstance(result, Absent) else result
+
+    @property
+    def _later_facts(self) -> Mapping[str, Mapping[str, Any]] | None:
+        """The facts that the change to a later phase recorded; None for the first phase and a whole run."""
+        return self._phase.facts if self._phase is not None and self._phase.first > 1 else None
 
     @property
     def begins_at(self) -> int:
@@ -183,8 +188,8 @@ class Measurements:
     @property
     def certificate(self) -> Mapping[str, Any]:
         """How products were computed when this precision began; empty where it was not tried."""
-        if self._phase is not None and self._phase.first > 1:
-            return self._phase.facts.get("certificate", {})
+        if self._later_facts is not None:
+            return self._later_facts.get("certificate", {})
         certificate = self.environment.get("certificate")
         return certificate if isinstance(certificate, Mapping) else {}
 
