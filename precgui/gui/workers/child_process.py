@@ -45,6 +45,7 @@ class ChildThread(KeptThread):
         self._pipe, self._far_end = multiprocessing.Pipe(duplex=True)
         self._send_lock = threading.Lock()
         self._process: ChildProcess | None = None
+        self._stop_lock = threading.Lock()  # held while `stopping` and the timer change together
         self._kill_timer: threading.Timer | None = None
         self._last_words: BinaryIO | None = None
 
@@ -63,12 +64,13 @@ class ChildThread(KeptThread):
 
     def stop(self) -> None:
         """Ask the task to end; the process is gone within `KILL_AFTER_S`, whatever it does."""
-        if self.stopping:
-            return
-        self.stopping = True
+        with self._stop_lock:
+            if self.stopping:
+                return
+            self.stopping = True
+            self._kill_timer = threading.Timer(KILL_AFTER_S, self._kill)
+            self._kill_timer.start()
         self._send(child.Stop())
-        self._kill_timer = threading.Timer(KILL_AFTER_S, self._kill)
-        self._kill_timer.start()
 
     def dismiss(self) -> None:
         """End a process that waits for work."""
@@ -96,17 +98,24 @@ class ChildThread(KeptThread):
             self.process_ended(False, f"the engine process could not be started: {error}")
             return
         self._far_end.close()  # the end of the process is then the end of the pipe
-        if self.stopping and self._kill_timer is None:
+        with self._stop_lock:
+            dismissed = self.stopping and self._kill_timer is None
+        if dismissed:
             process.kill()
         with contextlib.ExitStack() as unless_relayed:
             unless_relayed.callback(process.kill)  # no other thread would end the process after a fault in this one
             self._relay(process)
             unless_relayed.pop_all()
         process.join()
-        if self._kill_timer is not None:
-            self._kill_timer.cancel()
-            self._kill_timer.join()
+        self._end_kill_timer()
         self.process_ended(process.exitcode == 0, _death(process.exitcode or 0))
+
+    def _end_kill_timer(self) -> None:
+        with self._stop_lock:
+            timer = self._kill_timer
+        if timer is not None:
+            timer.cancel()
+            timer.join()
 
     def process_ended(self, clean: bool, death: str) -> None:
         """Called in this thread when the process is gone: whether by itself and well, and how, in words."""

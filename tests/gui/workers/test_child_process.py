@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -148,6 +149,25 @@ def test_that_stop_reacts_inside_a_long_step(
     with open_run(path_of(run)) as saved:
         assert (saved.status, saved.message) == ("stopped", run.message)
         assert len(saved.series("loss")[0]) == count(run) == 3
+
+
+class SlowTimer(threading.Timer):
+    """A timer on a busy machine: all other threads go on before it has started."""
+
+    def start(self) -> None:
+        time.sleep(1)
+        super().start()
+
+
+def test_that_a_process_may_end_while_it_is_asked_to_stop(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "Timer", SlowTimer)
+    thread = RunThread()
+    thread.launch()
+    qtbot.waitUntil(lambda: thread.ready)
+    assert thread.pid is not None
+    with qtbot.waitSignal(thread.finished):
+        psutil.Process(thread.pid).kill()
+        thread.stop()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
