@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QItemSelection, QItemSelectionModel, Qt, QTimer, QUrl
+from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
@@ -213,18 +213,13 @@ class LibraryPanel(QWidget):
 
     def selected(self) -> list[LibraryEntry]:
         """The chosen runs, in the order of the table."""
-        rows = sorted(self.view.selectionModel().selectedRows(), key=lambda index: index.row())
-        return [self.table.entry(self.filtered.mapToSource(index).row()) for index in rows]
+        indexes = [self.filtered.index(row, TITLE) for row in self.view.selected_rows()]
+        return [self.table.entry(self.filtered.mapToSource(index).row()) for index in indexes]
 
     def _select(self, paths: set[Path]) -> None:
-        flags = QItemSelectionModel.SelectionFlag
-        rows = [row for path in paths if (row := self.table.row_of(path)) is not None]
-        chosen = QItemSelection()
-        for row in rows:
-            index = self.filtered.mapFromSource(self.table.index(row, TITLE))
-            chosen.select(index, index)
-        if rows:
-            self.view.selectionModel().select(chosen, flags.Select | flags.Rows)
+        sources = [row for path in paths if (row := self.table.row_of(path)) is not None]
+        rows = [self.filtered.mapFromSource(self.table.index(row, TITLE)).row() for row in sources]
+        self.view.select_rows([row for row in rows if row >= 0])
 
     def _on_selection(self) -> None:
         chosen = self.selected()

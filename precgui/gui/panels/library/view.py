@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QAbstractItemModel, QSize, Qt, Signal
+import numpy as np
+from PySide6.QtCore import QAbstractItemModel, QItemSelection, QItemSelectionModel, QSize, Qt, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -17,7 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.panels.library.table import DATE, NOTE
+from precgui.gui.panels.library.table import DATE, NOTE, TITLE
 from precgui.gui.widgets.plain_text import PlainLabel
 
 MEASURED_ROWS = 32  # for the widths of columns; Qt would measure a thousand whenever rows come
@@ -52,6 +53,22 @@ class RunsView(QTableView):
 
     def is_editing(self) -> bool:
         return self.state() == QAbstractItemView.State.EditingState
+
+    def selected_rows(self) -> list[int]:
+        """In ascending order; `selectedRows` of Qt would ask for the flags of every cell."""
+        chosen = self.selectionModel().selection()
+        return sorted({row for part in chosen for row in range(part.top(), part.bottom() + 1)})
+
+    def select_rows(self, rows: Sequence[int]) -> None:
+        """Add these rows to the selection, neighbours as one part: Qt compares each part with all others."""
+        if not rows:
+            return
+        ascending = np.unique(rows)
+        chosen = QItemSelection()
+        for part in np.split(ascending, np.flatnonzero(np.diff(ascending) > 1) + 1):
+            chosen.select(self.model().index(int(part[0]), TITLE), self.model().index(int(part[-1]), TITLE))
+        flags = QItemSelectionModel.SelectionFlag
+        self.selectionModel().select(chosen, flags.Select | flags.Rows)
 
 
 def tool(action: QAction, parent: QWidget, *, with_text: bool = True) -> QToolButton:

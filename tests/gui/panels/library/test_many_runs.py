@@ -29,6 +29,10 @@ class CountingTable(RunTable):
         self.asked += 1
         return super().data(index, role)
 
+    def flags(self, index):
+        self.asked += 1
+        return super().flags(index)
+
 
 def entries(tmp_path: Path, count: int) -> list[LibraryEntry]:
     path = tmp_path / "one.h5"
@@ -63,6 +67,24 @@ def test_that_what_a_view_asks_for_does_not_grow_with_the_runs(qtbot: QtBot, tmp
         QApplication.processEvents()
         asked[count] = table.asked
     assert 0 < asked[4000] <= 1.5 * asked[200]
+
+
+def test_that_chosen_rows_are_few_parts_and_read_without_a_question_to_the_table(qtbot: QtBot, tmp_path: Path) -> None:
+    table = CountingTable(lambda entry, column, text: True)
+    filtered = RunFilter()
+    filtered.setSourceModel(table)
+    parent = QWidget()
+    qtbot.addWidget(parent)
+    view = RunsView(filtered, [], parent)
+    table.show_entries(entries(tmp_path, 400))
+    view.select_rows([])
+    assert view.selected_rows() == []
+    rows = [7, *range(399, 200, -1), 5, 6, 20]
+    view.select_rows(rows)
+    table.asked = 0
+    assert view.selected_rows() == sorted(rows)
+    assert table.asked == 0
+    assert len(view.selectionModel().selection()) == 3
 
 
 def test_that_of_several_parts_only_the_newest_is_shown(
