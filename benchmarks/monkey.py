@@ -37,6 +37,7 @@ from PySide6.QtWidgets import (
     QApplication,
     QComboBox,
     QFileDialog,
+    QListWidget,
     QMenu,
     QTabBar,
     QWidget,
@@ -271,7 +272,15 @@ class Chase:
             self.window.actions_.by_id[action].trigger()
             self._turn_until(lambda: True, 5.0)
             for dialog in iter(self._dialog, None):
+                self._read_all(dialog)
                 dialog.close()
+                self._turn_until(lambda: True, 5.0)
+
+    def _read_all(self, dialog: QWidget) -> None:
+        """Choose each row of each list, such as the topics of the documentation."""
+        for rows in dialog.findChildren(QListWidget):
+            for row in range(rows.count()):
+                rows.setCurrentRow(row)
                 self._turn_until(lambda: True, 5.0)
 
     def _dialog(self) -> QWidget | None:

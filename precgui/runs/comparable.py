@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from precgui.config import RunConfig
@@ -32,12 +32,13 @@ _LEFT_OUT = (
 )  # fmt: skip
 
 
-def training_settings(tree: Mapping[str, Any]) -> dict[str, Any]:
+def training_settings(config: RunConfig) -> dict[str, Any]:
     """The settings of a config that move what a training of the same work learns or costs, flat; those of the
     precision, of the record and of where it runs aside."""
+    tree = config.model_dump(include=set(_TRAINING_SECTIONS))
     return {
         f"{section}.{name}": value
         for section in _TRAINING_SECTIONS
-        for name, value in (tree.get(section) or {}).items()
+        for name, value in (tree[section] or {}).items()
         if f"{section}.{name}" not in _LEFT_OUT
     }

@@ -316,7 +316,7 @@ def _compared(name: str, side: _Side, base: _Side, clock: StepClock, base_variat
 
 def _other_settings(run: Run, base: Run) -> dict[str, tuple[Any, Any]]:
     """Settings that move the result of a training and are no part of its precision, each with both values."""
-    own, other = (training_settings(each.config.model_dump()) for each in (run, base))
+    own, other = (training_settings(each.config) for each in (run, base))
     return {key: (value, other[key]) for key, value in own.items() if value != other[key]}
 
 

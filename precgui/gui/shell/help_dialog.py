@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from PySide6.QtCore import Qt, QUrl
+from PySide6.QtCore import Qt, QTimer, QUrl
+from PySide6.QtGui import QImage, QImageReader, QResizeEvent, QTextDocument
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QListWidget, QListWidgetItem, QWidget
 
 from precgui.gui.theme import themes
@@ -13,6 +15,82 @@ from precgui.paths import docs
 
 _NONE = "The documentation lies in the folder `docs` of the source of precgui; this installation does not have it."
 _PATH = Qt.ItemDataRole.UserRole
+_IMAGE = QTextDocument.ResourceType.ImageResource
+RESIZED_MS = 150  # after the last change of the size, before pictures are read again
+
+
+class TopicView(OwnDocument):
+    """The text of a topic with its pictures, none wider than the view; each is read in a turn of the event loop."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._folder = Path()
+        self._pictures: dict[str, QUrl] = {}  # of the topic, by path below its folder
+        self._unread: list[str] = []
+        self._reading = QTimer(self, interval=0)
+        self._reading.timeout.connect(self._read_next)
+        self._resized = QTimer(self, interval=RESIZED_MS, singleShot=True)
+        self._resized.timeout.connect(self._fit_pictures)
+
+    def show_topic(self, path: Path) -> None:
+        """Show a Markdown file; pictures are looked up from its folder."""
+        self._folder = path.parent
+        self._pictures.clear()
+        self._unread.clear()
+        self.setMarkdown(path.read_text(encoding="utf-8"))
+
+    def loadResource(self, kind: int, name: QUrl | str) -> Any:
+        if kind != _IMAGE.value:
+            return None
+        url = QUrl(name)
+        self._pictures[url.path()] = url
+        self._read_soon(url.path())
+        return self._blank(url.path())
+
+    def _reader(self, name: str) -> QImageReader:
+        """Reads a picture as wide as it is, or as the view where that is less."""
+        reader = QImageReader(str(self._folder / name))
+        room = round((self.viewport().width() - 2 * self.document().documentMargin()) * self.devicePixelRatioF())
+        size = reader.size()
+        if size.width() > room > 0:
+            reader.setScaledSize(size.scaled(room, size.height(), Qt.AspectRatioMode.KeepAspectRatio))
+        return reader
+
+    def _blank(self, name: str) -> QImage:
+        """A picture of the size that it will have."""
+        reader = self._reader(name)
+        blank = QImage(
+            reader.scaledSize() if reader.scaledSize().isValid() else reader.size(), QImage.Format.Format_RGB32
+        )
+        blank.fill(self.palette().base().color())
+        blank.setDevicePixelRatio(self.devicePixelRatioF())
+        return blank
+
+    def _read_soon(self, name: str) -> None:
+        self._unread.append(name)
+        self._reading.start()
+
+    def _read_next(self) -> None:
+        if not self._unread:
+            self._reading.stop()
+            return
+        name = self._unread.pop(0)
+        picture = self._reader(name).read()
+        picture.setDevicePixelRatio(self.devicePixelRatioF())
+        self.document().addResource(_IMAGE.value, self._pictures[name], picture)
+        self.viewport().update()
+
+    def _fit_pictures(self) -> None:
+        self._unread.clear()
+        for name, url in self._pictures.items():
+            self.document().addResource(_IMAGE.value, url, self._blank(name))
+            self._read_soon(name)
+        self.document().markContentsDirty(0, self.document().characterCount())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._pictures and event.oldSize().width() != event.size().width():
+            self._resized.start()
 
 
 class HelpDialog(QDialog):
@@ -26,7 +104,10 @@ class HelpDialog(QDialog):
         self.topics = QListWidget(self)
         self.topics.setAccessibleName("Topics")
         self.topics.setFixedWidth(240)
-        self.text = OwnDocument(self)
+        self.topics.setWordWrap(True)
+        self.topics.setSpacing(3)
+        self.topics.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.text = TopicView(self)
         self.text.setAccessibleName("Text of the topic")
         self.text.anchorClicked.connect(self._follow)
         line = QHBoxLayout(self)
@@ -42,7 +123,6 @@ class HelpDialog(QDialog):
         if folder is None:
             self.text.setMarkdown(_NONE)
             return
-        self.text.setSearchPaths([str(folder)])
         for path in sorted(folder.glob("*.md")):
             item = QListWidgetItem(_title(path), self.topics)
             item.setData(_PATH, str(path))
@@ -50,7 +130,7 @@ class HelpDialog(QDialog):
 
     def _show(self, item: QListWidgetItem | None) -> None:
         if item is not None:
-            self.text.setMarkdown(Path(item.data(_PATH)).read_text(encoding="utf-8"))
+            self.text.show_topic(Path(item.data(_PATH)))
 
     def _follow(self, link: QUrl) -> None:
         name = link.fileName()

@@ -57,7 +57,7 @@ class RunsView(QTableView):
     def selected_rows(self) -> list[int]:
         """In ascending order; `selectedRows` of Qt would ask for the flags of every cell."""
         chosen = self.selectionModel().selection()
-        return sorted({row for part in chosen for row in range(part.top(), part.bottom() + 1)})
+        return sorted({row for part in chosen.toList() for row in range(part.top(), part.bottom() + 1)})
 
     def select_rows(self, rows: Sequence[int]) -> None:
         """Add these rows to the selection, neighbours as one part: Qt compares each part with all others."""
