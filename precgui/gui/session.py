@@ -14,6 +14,7 @@ from precgui import paths
 from precgui.config import RunConfig
 from precgui.gui.damage_notes import DamageNotes
 from precgui.gui.open_runs import COLOURS, DASHES, OpenRun, Problem, distinct_name, usual_colour
+from precgui.gui.run_opener import RunOpener
 from precgui.gui.run_progress import RunProgress, progress_of
 from precgui.gui.study_control import StudyControl
 from precgui.gui.workers.background import Background
@@ -72,6 +73,7 @@ class Session(QObject):
         self._when_shut: Callable[[], None] | None = None
         self.styles: dict[str, tuple[int, int]] = {}  # colour and dash of runs by their id, of earlier sessions too
         self.baseline_file = ""  # of Compare, chosen by hand; it is chosen again after a restart
+        self.opener = RunOpener(self)
         self._damage = DamageNotes(self)
         self._closed = self._measuring = False
         self.agreed_code: set[str] = set()  # tasks of their own that the user lets run, until the window is closed
@@ -93,14 +95,11 @@ class Session(QObject):
 
     def open_file(self, path: Path) -> str | None:
         """Open a saved run and return its key; a file that cannot be read becomes a notice."""
-        if key := self.key_of(path):
-            return key
         try:
-            run = open_run(path)
+            return self.key_of(path) or self.take_in(open_run(path))
         except RunFileError as error:
             self.notice.emit(Problem(str(error)))
             return None
-        return self.take_in(run)
 
     def open_study(self, folder: str | Path) -> None:
         """Open the folder of a study and show its groups; a folder that is none becomes a notice."""

@@ -45,17 +45,17 @@ class Files(QObject):
 
     def open(self, paths: Sequence[Path]) -> None:
         """Open the files, and show the runs if any could be opened. TensorBoard's are long: they come later."""
-        if self._session is None:
+        if (session := self._session) is None:
             return
         for folder in [path for path in paths if path.is_dir() and (path / "sweep.toml").is_file()]:
-            self._session.open_study(folder)
+            session.open_study(folder)
             paths = [path for path in paths if path != folder]
-        foreign = [path for path in paths if holds_events(path) and not self._session.key_of(path)]
-        opened = [self._session.open_file(path) for path in paths if path not in foreign]
+        foreign = [path for path in paths if holds_events(path) and not session.key_of(path)]
+        session.opener.open(
+            [path for path in paths if path not in foreign], lambda _: session.panel_requested.emit("live")
+        )
         for path in foreign:
             self._read_events(path, self._on_read)
-        if any(opened):
-            self._session.panel_requested.emit("live")
 
     def choose_scalars(self) -> None:
         """Ask which scalar is which of an event file that is open: of the last one that came."""

@@ -245,15 +245,12 @@ class LibraryPanel(QWidget):
 
     def open_selected(self) -> None:
         """Open the chosen runs and show them."""
-        opened = [self._session.open_file(entry.path) for entry in self.selected()]
-        if any(opened):
-            self._session.panel_requested.emit("live")
+        paths = [entry.path for entry in self.selected()]
+        self._session.opener.open(paths, lambda _: self._session.panel_requested.emit("live"))
 
     def inspect_selected(self) -> None:
         """Open the chosen runs and inspect the first of them."""
-        opened = [self._session.open_file(entry.path) for entry in self.selected()]
-        if (key := next((key for key in opened if key), None)) is not None:
-            self._session.inspect(key)
+        self._session.opener.open([entry.path for entry in self.selected()], self._session.inspect)
 
     def _edit_cell(self, column: int) -> None:
         rows = self.view.selectionModel().selectedRows()

@@ -118,7 +118,7 @@ def test_that_opening_several_runs_shows_them(session: Session, panel: LibraryPa
     with qtbot.waitSignal(session.panel_requested) as wanted:
         panel.open_selected()
     assert wanted.args == ["live"]
-    assert {opened.name for opened in session.runs.values()} == {"the old one", "the new one"}
+    qtbot.waitUntil(lambda: {opened.name for opened in session.runs.values()} == {"the old one", "the new one"})
 
 
 def test_that_enter_opens_the_run(session: Session, panel: LibraryPanel, qtbot: QtBot) -> None:

@@ -1,0 +1,76 @@
+"""Opens run files one after the other, so that the window stays quick however many were chosen at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QTimer
+
+from precgui.gui.open_runs import Problem
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import open_run
+
+if TYPE_CHECKING:
+    from precgui.gui.session import Session
+
+
+@dataclass
+class _Batch:
+    """Files that were chosen together."""
+
+    left: deque[Path]
+    then: Callable[[str], object] | None  # until a file could be opened
+    total: int
+    faults: list[str] = field(default_factory=list)
+
+
+class RunOpener(QObject):
+    """Opens files in a session, the first at once and each other in a turn of the event loop.
+
+    Those that cannot be read become one notice after the last file.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._session = session
+        self._batches: list[_Batch] = []
+        self._turns = QTimer(self, interval=0)
+        self._turns.timeout.connect(lambda: self._open_one(self._batches[0]))
+
+    def open(self, paths: Sequence[Path], then: Callable[[str], object]) -> None:
+        """Open these files, also while others wait; `then` takes the key of the first that could be opened."""
+        if paths:
+            batch = _Batch(deque(paths), then, len(paths))
+            self._batches.append(batch)
+            self._turns.start()
+            self._open_one(batch)
+
+    def _open_one(self, batch: _Batch) -> None:
+        path = batch.left.popleft()
+        if not batch.left:
+            self._batches.remove(batch)
+        if not self._batches:
+            self._turns.stop()
+        try:
+            key = self._session.key_of(path) or self._session.take_in(open_run(path))
+        except RunFileError as error:
+            batch.faults.append(str(error))
+        else:
+            then, batch.then = batch.then, None
+            if then is not None:
+                then(key)
+        if not batch.left:
+            self._report(batch)
+
+    def _report(self, batch: _Batch) -> None:
+        """Name the files that could not be read."""
+        faults = batch.faults
+        if len(faults) == 1:
+            self._session.notice.emit(Problem(faults[0]))
+        elif faults:
+            text = f"{len(faults)} of {batch.total} files could not be opened. The details name each of them."
+            self._session.notice.emit(Problem(text, "\n".join(faults)))
