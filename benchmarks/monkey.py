@@ -16,6 +16,7 @@ import faulthandler
 import json
 import os
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -53,10 +54,11 @@ from precgui.gui.widgets.segmented import SegmentedChoice
 
 ACTION_MS = 20
 WARM_S = 60.0
-OPEN_RUNS = 30  # older ones are closed: every training adds one, and `open_runs.py` measures the cost of a run
+OPEN_RUNS = 30  # from the start; older ones are closed, and `open_runs.py` measures the cost of a run
 TRIES = 20  # to find a widget that is not scrolled away or covered
 GROWTH = 1.10  # of the memory, from the minute after the tour to the last minute
 RECIPE = ("digits-quick", ["train.epochs=200"])
+SHORT_RECIPE = ("digits-quick", ["train.max_steps=200"])
 TEXTS = ("nan", "1e400", "-0", "<b>x</b>", "0x7f", "a" * 40, "précis 数", "'; --", "0.1", "256", "../..", "%s{}")
 KEYS = (
     *(Qt.Key.Key_Tab, Qt.Key.Key_Backtab, Qt.Key.Key_Return, Qt.Key.Key_Space, Qt.Key.Key_Escape, Qt.Key.Key_Delete),
@@ -243,6 +245,7 @@ class Chase:
         outside = Outside()
         for scheme in ("file", "http", "https"):
             QDesktopServices.setUrlHandler(scheme, outside, "ignore")
+        self._open_runs()
         self._tour()
         self._began = time.monotonic()
         self.gaps.start()
@@ -255,6 +258,20 @@ class Chase:
         second.stop()
         self.gaps.stop()
         self._end()
+
+    def _open_runs(self) -> None:
+        """Train one run and open copies of it, so that the memory begins with as many runs as it ends with."""
+        session = self.window.session
+        assert session is not None
+        session.start(config.load(*SHORT_RECIPE))
+        self._turn_until(lambda: not session.is_busy, 120.0)
+        (opened,) = session.runs.values()
+        assert opened.run.path is not None
+        copies = [opened.run.path.with_stem(f"copy-{number}") for number in range(1, OPEN_RUNS)]
+        for path in copies:
+            shutil.copy(opened.run.path, path)
+        session.opener.open(copies, lambda _: None)
+        self._turn_until(lambda: len(session.runs) == OPEN_RUNS, 60.0)
 
     def _tour(self) -> None:
         """Open every panel, tab, view and dialog of the menus, so that what is made once is there before."""

@@ -258,6 +258,13 @@ class KeptFigures:
         self._sides = [known.get(id(run)) or _side(run) for run in runs]
         return self._sides
 
+    def read_ahead(self, runs: Sequence[Run], most: int) -> int:
+        """Read at most so many of the runs that `of` has not had; returns how many are left after them."""
+        known = {id(side.run) for side in self._sides}
+        unread = [run for run in runs if id(run) not in known]
+        self._sides += [_side(run) for run in unread[:most]]
+        return max(0, len(unread) - most)
+
 
 def _side(run: Run) -> _Side:
     is_final = run.status != "running"

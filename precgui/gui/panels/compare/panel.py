@@ -24,6 +24,7 @@ from precgui.runs.compare import KeptFigures, compare
 from precgui.runs.differences import KeptFacts, differing, machine_sentence
 
 REFRESH_MS = 1000
+READ_AT_ONCE = 4  # runs; their figures take some 15 ms each
 RUNS, DIFFERENCES, GROUPS = "Runs", "Differences", "Groups"
 _EMPTY = (
     "Open two or more runs, or train the same recipe in another precision, and their accuracy, time, memory, energy "
@@ -58,6 +59,7 @@ class ComparePanel(Pages):
         for page in (self.differences, self.groups):
             self.add_page(page)
         self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._next_turn = QTimer(self, singleShot=True, interval=0)
         self._kept, self._facts = KeptFigures(), KeptFacts()
         self._lay_out()
         self._connect()
@@ -82,7 +84,8 @@ class ComparePanel(Pages):
         session = self._session
         self.view.chosen.connect(self._choose_view)
         session.study.opened.connect(lambda: self.view.choose(GROUPS))
-        self._timer.timeout.connect(self.refresh)
+        for timer in (self._timer, self._next_turn):
+            timer.timeout.connect(self.refresh)
         self.baseline.activated.connect(lambda _: self._choose_baseline())
         self.table.itemSelectionChanged.connect(self.refresh)
         self.table.cellDoubleClicked.connect(lambda row, _: session.inspect(list(session.runs)[row]))
@@ -97,7 +100,7 @@ class ComparePanel(Pages):
 
     def _refresh_next(self) -> None:
         """Compare again in the next turn of the event loop: a change of the theme or a show fills one by itself."""
-        QTimer.singleShot(0, self, self.refresh)
+        self._next_turn.start()
 
     def _on_data(self) -> None:
         if self.isVisible():
@@ -127,12 +130,14 @@ class ComparePanel(Pages):
         if is_covered(self):
             return
         opened = self._session.runs
+        self.show_content(bool(opened))
+        if self._reads_ahead():
+            return
         pair = self._session.compared if self.isVisible() else None
         if pair is not None:
             self._session.compared = None
             self._compare_pair(*pair)
             return
-        self.show_content(bool(opened))
         for part in (self.baseline_label, self.baseline):
             part.setVisible(bool(opened) and self.view.current == RUNS)
         if self.view.current == GROUPS and self.isVisible():
@@ -155,6 +160,18 @@ class ComparePanel(Pages):
         self.table.show_comparison(displayed, result)
         base = displayed[[row.run for row in result.runs].index(result.baseline)]
         self.curves.show_runs(displayed, base, [displayed[row] for row in self.table.chosen()])
+
+    def _reads_ahead(self) -> bool:
+        """Read a few of the runs that have not been compared yet; whether more are left for the next turns."""
+        if not self.isVisible() or (self.view.current != RUNS and self._session.compared is None):
+            return False
+        runs = [each.run for each in self._session.runs.values()]
+        left = self._kept.read_ahead(runs, READ_AT_ONCE)
+        if left:
+            self.note.setText(f"Reading the figures of the open runs: {left} of {len(runs)} are left.")
+            self.note.show()
+            self._refresh_next()
+        return left > 0
 
     def _compare_pair(self, base: str, key: str) -> None:
         """Show two runs, the first as the baseline."""

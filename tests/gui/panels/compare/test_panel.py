@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from precgui.events import Evaluated, Metric, RunEnded, RunStarted
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.panels.compare.curves import BASELINE_PX, LINE_PX
-from precgui.gui.panels.compare.panel import ComparePanel
+from precgui.gui.panels.compare.panel import READ_AT_ONCE, ComparePanel
 from precgui.gui.panels.compare.table import DIFFERENCE, FIGURES, METRIC
 from precgui.gui.session import Session
 from tests.gui.conftest import write_run
@@ -43,6 +43,21 @@ def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp
     for key in list(session.runs):
         session.close_run(key)
     assert panel.is_empty
+
+
+def test_that_many_runs_are_read_a_few_in_a_turn(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    panel = ComparePanel(session)
+    qtbot.addWidget(panel)
+    for number in range(READ_AT_ONCE + 2):
+        session.open_file(write_run(tmp_path / f"{number}.h5", f"run {number}"))
+    panel.show()
+    panel.refresh()
+    assert not panel.is_empty
+    assert panel.note.text() == f"Reading the figures of the open runs: 2 of {READ_AT_ONCE + 2} are left."
+    assert panel.table.rowCount() == 0
+    qtbot.waitUntil(lambda: panel.table.rowCount() == READ_AT_ONCE + 2)
+    assert "Reading the figures" not in panel.note.text()
 
 
 def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
