@@ -12,6 +12,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QTabWidget, QWidget
 from shiboken6 import isValid
 
+from precgui.gui.next_turn import in_next_turn
 from precgui.gui.style_sheet import palette, style_sheet
 from precgui.gui.widgets.when_visible import is_covered
 
@@ -118,6 +119,8 @@ class Themes(QObject):
         self._theme = LIGHT
         self._dressed: WeakSet[QWidget] = WeakSet()
         self._waiting: list[QWidget | _Follower] = []  # hidden ones that still have the theme before
+        self._turns = QTimer(self, interval=0)  # unlike `singleShot(0)`, never twice in one turn of the event loop
+        self._turns.timeout.connect(self._serve_next)
         app.styleHints().colorSchemeChanged.connect(self._apply)
         self._app.setPalette(palette(self._theme))
         self._apply()
@@ -185,8 +188,12 @@ class Themes(QObject):
             return
         frame.setUpdatesEnabled(False)
         self._waiting.remove(part)
-        QTimer.singleShot(0, part, lambda: self.dress(part))
-        QTimer.singleShot(0, frame, lambda: self.dress_in_view(frame))
+        in_next_turn(frame, lambda: self._dress_and_go_on(part, frame))
+
+    def _dress_and_go_on(self, part: QWidget, frame: QWidget) -> None:
+        if isValid(part):
+            self.dress(part)
+        self.dress_in_view(frame)
 
     def _next_in_view(self, frame: QWidget) -> QWidget | None:
         parts = (part for part in self._waiting if isinstance(part, QWidget) and isValid(part))
@@ -201,8 +208,8 @@ class Themes(QObject):
                 else:
                     self.dress(part)
                 break
-        if self._waiting:
-            QTimer.singleShot(0, self, self._serve_next)
+        if not self._waiting:
+            self._turns.stop()
 
     def _chosen_theme(self) -> Theme:
         if self._mode != "system":
@@ -222,7 +229,7 @@ class Themes(QObject):
             else:
                 self.dress(part)
         self.changed.emit()
-        QTimer.singleShot(0, self, self._serve_next)
+        self._turns.start()
 
 
 def themes() -> Themes:

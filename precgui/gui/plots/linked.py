@@ -11,6 +11,7 @@ from PySide6.QtCore import Signal as QtSignal
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
 
+from precgui.gui.next_turn import in_next_turn
 from precgui.gui.plots.chart import Chart
 from precgui.gui.plots.crosshair import Crosshair
 from precgui.gui.plots.curve_chart import CurveChart
@@ -205,7 +206,7 @@ class LinkedPlots(QScrollArea):
         if ready is not None:
             self._stale.remove(ready)
             self._pull(ready)
-            QTimer.singleShot(0, self, lambda: self._draw(ready))  # lets other events in between
+            in_next_turn(self, lambda: self._draw(ready))
 
     def _pull(self, frame: PlotFrame) -> None:
         """Take over new data; a signal that is dear to compute is asked for less often."""
