@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import time
 
-from PySide6.QtCore import QObject
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QObject, QTimer
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.next_turn import NEXT_TURN_MS, in_next_turn
+from precgui.gui.next_turn import in_next_turn
 
 
-def test_that_one_turn_of_the_event_loop_does_one_part_however_long_it_takes(qtbot: QtBot) -> None:
-    owner = QObject()
-    parts: list[int] = []
+def test_that_other_timers_have_their_turn_between_the_parts(qtbot: QtBot) -> None:
+    owner, tick = QObject(), QTimer(interval=1)
+    turns: list[str] = []
 
     def work() -> None:
-        time.sleep(2 * NEXT_TURN_MS / 1000)  # the next part is due at once
-        parts.append(len(parts))
-        if len(parts) < 4:
+        time.sleep(0.02)
+        turns.append("part")
+        if turns.count("part") < 6:
             in_next_turn(owner, work)
 
+    tick.timeout.connect(lambda: turns.append("tick"))
+    tick.start()
     in_next_turn(owner, work)
-    most = 0
-    while len(parts) < 4:
-        before = len(parts)
-        QApplication.processEvents()
-        most = max(most, len(parts) - before)
-    assert most == 1
+    qtbot.waitUntil(lambda: turns.count("part") == 6)
+    tick.stop()
+    assert "part, part" not in ", ".join(turns)
 
 
 def test_that_nothing_is_done_for_an_owner_that_is_gone(qtbot: QtBot) -> None:
