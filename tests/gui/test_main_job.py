@@ -105,6 +105,7 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(
     qtbot.waitUntil(lambda: library.filtered.rowCount() == 2)
     library.view.selectAll()
     library.open_selected()
+    qtbot.waitUntil(lambda: len(session.runs) == 2)
     reopened = {opened.run.config.precision: opened.run for opened in session.runs.values()}
     np.testing.assert_array_equal(reopened["int8-qat"].series("loss"), (steps, losses))
     np.testing.assert_array_equal(reopened["fp32"].series("loss"), second.series("loss"))

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QStackedWidget, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
 
 from precgui.gui.shell.navigation import PanelSpec
 from precgui.gui.theme import themes
 from precgui.gui.widgets.loading import loading_label
+from precgui.gui.widgets.page_stacks import PageStack
 from precgui.gui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
 
 
-class PanelHost(QStackedWidget):
+class PanelHost(PageStack):
     """Shows one panel. Until `attach` hands it the state, every page says that it loads."""
 
     loaded = Signal(str)

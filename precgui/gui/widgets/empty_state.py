@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.theme import themes
 from precgui.gui.widgets.icons import pixmap
+from precgui.gui.widgets.page_stacks import PageLayout
 from precgui.gui.widgets.plain_text import PlainLabel
 
 
@@ -103,7 +104,7 @@ class Pages(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         self.head = QHBoxLayout()
-        self._pages = QStackedLayout()
+        self._pages = PageLayout()
         self._pages.addWidget(empty)
         self._pages.addWidget(self.content)
         column.addLayout(self.head)

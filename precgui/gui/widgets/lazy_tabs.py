@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from precgui.gui.widgets.loading import loading
+from precgui.gui.widgets.page_stacks import PageTabs
 
 TabRow = tuple[str, str, Callable[[], QWidget]]  # title, tool tip, and a function that creates the content
 
 
-class LazyTabs(QTabWidget):
+class LazyTabs(PageTabs):
     """The content of a tab is created when the tab is first shown or `content` is called."""
 
     def __init__(self, rows: Sequence[TabRow], parent: QWidget | None = None) -> None:

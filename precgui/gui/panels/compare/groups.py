@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.panels.compare.bands_view import BandsView
 from precgui.gui.panels.compare.claims_view import ClaimsView
@@ -17,6 +17,7 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import EmptyState, Pages
+from precgui.gui.widgets.page_stacks import PageStack
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.widgets.segmented import SegmentedChoice
 from precgui.gui.widgets.targets_dialog import TargetsDialog
@@ -52,7 +53,7 @@ class GroupsView(Pages):
         self.view = SegmentedChoice((FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES), "View of the groups", self)
         self.figures, self.trade_off, self.curves = FiguresView(self), TradeOffView(self), BandsView(self)
         self.claims, self.differences = ClaimsView(self), DifferencesView(self)
-        self.pages = QStackedWidget(self)
+        self.pages = PageStack(self)
         self._lay_out()
         self._connect()
         self.refresh()

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QComboBox, QListWidget, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QListWidget, QSplitter, QVBoxLayout, QWidget
 
 from precgui.gui.panels.formats.experiment import Experiment
 from precgui.gui.panels.formats.lab_failures import LongSum, Overflowing, Underflow
 from precgui.gui.panels.formats.lab_functions import Dot, Functions, Softmax
+from precgui.gui.widgets.page_stacks import PageStack
 
 NARROW_PX = 900  # below it, a menu takes the place of the list
 EXPERIMENTS: tuple[tuple[str, Callable[[], Experiment]], ...] = (
@@ -35,7 +36,7 @@ class LabTab(QWidget):
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.menu = QComboBox()
         self.menu.setAccessibleName("Experiment")
-        self.stack = QStackedWidget()
+        self.stack = PageStack()
         self._experiments: dict[int, Experiment] = {}
         for title, _ in EXPERIMENTS:
             self.list.addItem(title)

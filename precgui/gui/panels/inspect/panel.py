@@ -7,7 +7,7 @@ from typing import cast
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QPushButton, QStackedWidget, QTabWidget, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QPushButton, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.panels.inspect.exporting import Exports
 from precgui.gui.panels.inspect.tabs import TABS, RunView, TabSpec
@@ -17,6 +17,7 @@ from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.widgets.loading import loading_label
+from precgui.gui.widgets.page_stacks import PageTabs
 from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.widgets.when_visible import WhenVisible
 
@@ -36,7 +37,7 @@ class InspectPanel(Pages):
         self.again_button = QPushButton("Run again...", self)
         self.export_button = QToolButton(self)
         self.exports = Exports(session, self)
-        self.tabs = QTabWidget(self)
+        self.tabs = PageTabs(self)
         self._runs = WhenVisible(self, self._take_runs)
         self._tab_pages: list[QVBoxLayout] = []
         self._lay_out()

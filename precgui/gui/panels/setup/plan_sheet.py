@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QPushButton,
     QSpinBox,
-    QTabWidget,
     QVBoxLayout,
     QWidget,
 )
@@ -28,6 +27,7 @@ from precgui.gui.ranks_plan import RanksPlan
 from precgui.gui.theme import themes
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment
 from precgui.gui.widgets.editors import ignore_wheel
+from precgui.gui.widgets.page_stacks import PageTabs
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.network import NETWORKS, Transformer
@@ -224,7 +224,7 @@ class PlanSheet(QDialog):
         self.run_plan = RunPlan(config, self)
         self.formula, self.ranks = FormulaPlan(self), RanksPlan(config, self)
         self.assignment = AssignView(config, kept, self)
-        self.tabs = tabs = QTabWidget(self)
+        self.tabs = tabs = PageTabs(self)
         tabs.addTab(self.run_plan, "This run")
         tabs.addTab(self.assignment, "Formats of layers")
         tabs.addTab(self.formula, "A transformer by formula")

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QPushButton,
     QScrollArea,
     QSplitter,
-    QTabWidget,
     QTreeWidget,
     QTreeWidgetItem,
     QVBoxLayout,
@@ -25,6 +24,7 @@ from precgui.gui.panels.inspect.payoff.layers_view import LayersView
 from precgui.gui.panels.inspect.payoff.profile_bar import ProfileBar
 from precgui.gui.session import Session
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment
+from precgui.gui.widgets.page_stacks import PageTabs
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.payoff.profile_file import operation_text
 from precgui.runs.payoff.waterfall import Factor, Waterfall, verdict, waterfall
@@ -53,7 +53,7 @@ class TimeTab(QWidget):
         self.notes.setProperty("kind", "muted")
         self.operations = QTreeWidget(self)
         self.layers = LayersView(self)
-        self.tables = QTabWidget(self)
+        self.tables = PageTabs(self)
         self._content = QSplitter(Qt.Orientation.Vertical, self)
         self._lay_out()
         self.bar.changed.connect(self._show)

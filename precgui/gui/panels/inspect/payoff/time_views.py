@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from precgui.gui.panels.inspect.payoff.ranks_view import RanksView
 from precgui.gui.panels.inspect.payoff.time_tab import TimeTab
 from precgui.gui.session import Session
+from precgui.gui.widgets.page_stacks import PageStack
 from precgui.gui.widgets.segmented import SegmentedChoice
 
 _STEP, _RANKS = "One step", "Several ranks"
@@ -20,7 +21,7 @@ class TimeViews(QWidget):
         super().__init__(parent)
         self.choice = SegmentedChoice((_STEP, _RANKS), "View of the time", self)
         self.step, self.ranks = TimeTab(session, self), RanksView(session, self)
-        self._stack = QStackedWidget(self)
+        self._stack = PageStack(self)
         for view in (self.step, self.ranks):
             self._stack.addWidget(view)
         head = QHBoxLayout()

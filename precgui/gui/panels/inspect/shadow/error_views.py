@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from precgui.gui.panels.inspect.shadow.error_tab import ErrorTab
 from precgui.gui.panels.inspect.shadow.layer_view import LayerView
 from precgui.gui.panels.inspect.shadow.twin_view import TwinView
 from precgui.gui.session import Session
+from precgui.gui.widgets.page_stacks import PageStack
 from precgui.gui.widgets.segmented import SegmentedChoice
 
 _LINES, _LAYERS, _TWINS = "By line", "By layer", "Twins"
@@ -22,7 +23,7 @@ class ErrorViews(QWidget):
         self.choice = SegmentedChoice((_LINES, _LAYERS, _TWINS), "View of the error", self)
         self.lines, self.layers = ErrorTab(session, self), LayerView(session, self)
         self.twins = TwinView(session, self)
-        self._stack = QStackedWidget(self)
+        self._stack = PageStack(self)
         for view in (self.lines, self.layers, self.twins):
             self._stack.addWidget(view)
         column = QVBoxLayout(self)

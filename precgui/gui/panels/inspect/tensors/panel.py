@@ -9,7 +9,7 @@ from math import ldexp
 import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLineEdit, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QSplitter, QVBoxLayout, QWidget
 
 from precgui.config.precision_traits import TRAITS
 from precgui.gui.panels.inspect.tensors import summary_text as verdict
@@ -22,6 +22,7 @@ from precgui.gui.panels.inspect.tensors.step_view import Moment
 from precgui.gui.plots.heat_map import HeatMap
 from precgui.gui.session import Session
 from precgui.gui.widgets.empty_state import EmptyState, Pages
+from precgui.gui.widgets.page_stacks import PageStack
 from precgui.gui.widgets.plain_text import ElidedLabel, PlainLabel
 from precgui.runs.tensors.confidence import Provenance, basis_of
 from precgui.runs.tensors.grouping import Rows, View, grouped
@@ -79,7 +80,7 @@ class TensorsPanel(Pages):
         self.spectrogram, self.moment = Spectrogram(), Moment(self)
         self.heat_map = HeatMap(_MAP_TITLE, _MAP_ABOUT, _CELL_TEXT, self)
         self.heat_map.setMinimumHeight(_MAP_PX)
-        self._pictures = QStackedWidget(self)
+        self._pictures = PageStack(self)
         self._sides = QSplitter(self)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._later.setObjectName("later")

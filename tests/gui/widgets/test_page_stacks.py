@@ -1,0 +1,50 @@
+"""Stacks of pages ask no page for the height of its text."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+from pytestqt.qtbot import QtBot
+
+from precgui.gui.widgets.page_stacks import PageLayout, PageStack, PageTabs
+
+TEXT = "A sentence that is so long that it needs several lines wherever it stands in a window. " * 4
+
+
+def page() -> tuple[QWidget, QLabel]:
+    page = QWidget()
+    label = QLabel(TEXT, page)
+    label.setWordWrap(True)
+    column = QVBoxLayout(page)
+    column.addWidget(label)
+    column.addStretch(1)
+    return page, label
+
+
+def stack(kind: str) -> tuple[QWidget, list[QLabel]]:
+    pages = [page(), page()]
+    window = QWidget()
+    column = QVBoxLayout(window)
+    container: PageLayout | PageStack | PageTabs
+    if kind == "layout":
+        container = PageLayout()
+        column.addLayout(container)
+    else:
+        container = PageStack(window) if kind == "stack" else PageTabs(window)
+        column.addWidget(container)
+    for each, _ in pages:
+        container.addTab(each, "page") if isinstance(container, PageTabs) else container.addWidget(each)
+    return window, [label for _, label in pages]
+
+
+@pytest.mark.parametrize("kind", ["layout", "stack", "tabs"])
+def test_that_text_is_whole_though_hidden_pages_are_not_measured(qtbot: QtBot, kind: str) -> None:
+    window, labels = stack(kind)
+    qtbot.addWidget(window)
+    assert not window.hasHeightForWidth()
+    window.resize(300, 400)
+    with qtbot.waitExposed(window):
+        window.show()
+    assert labels[0].height() >= labels[0].heightForWidth(labels[0].width())
+    assert labels[0].height() > 2 * labels[0].fontMetrics().height()
+    assert not labels[1].isVisible()
