@@ -49,6 +49,11 @@ class RunOpener(QObject):
             self._turns.start()
             self._open_one(batch)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether more files wait to be opened."""
+        return bool(self._batches)
+
     def _open_one(self, batch: _Batch) -> None:
         path = batch.left.popleft()
         if not batch.left:

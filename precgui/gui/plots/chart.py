@@ -160,6 +160,11 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         raise NotImplementedError
 
+    @property
+    def has_unread_runs(self) -> bool:
+        """Whether `pull` has left runs for its next calls."""
+        return False
+
     def pull(self) -> bool:
         """Take over new data of the runs. True when there is something new to draw."""
         raise NotImplementedError

@@ -63,6 +63,7 @@ MARGIN = 0.07  # of the value range, above and below
 _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrinks
 _LEAST_OCTAVES = 2.0
 _ROOM_FOR_NAME = 0.8  # of the height, above which the name of a line stands below it
+READ_AT_ONCE = 8  # runs whose files are read in one turn of the event loop; some 8 ms each
 _LOSSES = ("loss", LOSS_MEAN, LOSS_GAP)
 _LARGEST = 1e300  # the range of an axis must not overflow
 
@@ -160,10 +161,18 @@ class CurveChart(Chart):
             for name in part.names:
                 name.setColor(colour)
 
+    @property
+    def has_unread_runs(self) -> bool:
+        return any(not part.is_read for part in self._drawn.values())
+
     def pull(self) -> bool:
-        fresh = False
+        fresh, unread = False, 0
         for opened in self.runs:
             part = self._part(opened)
+            unread += not part.is_read
+            if not part.is_read and unread > READ_AT_ONCE:
+                continue
+            part.is_read = True
             for curve in part.curves:
                 fresh |= curve.pull(self.scale, self.over)
             if part.track is not None:

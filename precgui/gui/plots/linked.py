@@ -212,11 +212,14 @@ class LinkedPlots(QScrollArea):
         """Take over new data; a signal that is dear to compute is asked for less often."""
         if self.paused:
             return
-        start = time.perf_counter()
+        start, was_reading = time.perf_counter(), frame.chart.has_unread_runs
         frame.chart.pull()
         now = time.perf_counter()
-        self._paused_until[frame] = now + PAUSE_FACTOR * (now - start)
-        self._keep_up()
+        self._keep_up(exactly=was_reading)
+        if frame.chart.has_unread_runs:
+            self._mark(frame)
+        else:
+            self._paused_until[frame] = now + PAUSE_FACTOR * (now - start)
 
     def _draw(self, frame: PlotFrame) -> None:
         self._apply_range(frame.chart)

@@ -25,6 +25,7 @@ class RunCurves:
         self.opened, self.curves, self.track = opened, curves, track
         self.style: tuple[object, ...] = ()  # in which all was drawn last
         self.has_end = ended
+        self.is_read = False  # whether the chart has taken over what the run had
         self.names = [pg.TextItem(curve.label, anchor=(1, 1)) for curve in curves] if named else []
         self.inside: set[pg.GraphicsObject] = set()  # items that are in the plot
         for place, item in enumerate(self.names):

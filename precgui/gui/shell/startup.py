@@ -24,6 +24,7 @@ from PySide6.QtWidgets import QApplication, QGraphicsView
 
 from precgui.gui.notices import Notice, Notices, caught, crash_log
 from precgui.gui.settings import Settings
+from precgui.gui.shell.free_memory import return_free_memory
 from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
 from precgui.gui.workers import kept_thread
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from precgui.gui.session import Session
 
 COLLECT_MS = 250
+TRIM_MS = 30_000
 MOST_REOPENED = 20  # runs of the last session
 IDLE_MS = 50  # between two panels loaded in advance: time to paint and to answer the user
 TRACE, EXIT_AFTER_PLOTS = "PRECGUI_TRACE_STARTUP", "PRECGUI_EXIT_AFTER_PLOTS"
@@ -175,7 +177,10 @@ class Collector(QObject):
         gc.disable()
         self._timer = QTimer(self, interval=COLLECT_MS)
         self._timer.timeout.connect(self._collect)
-        self._timer.start()
+        self._trim_timer = QTimer(self, interval=TRIM_MS)
+        self._trim_timer.timeout.connect(return_free_memory)
+        for timer in (self._timer, self._trim_timer):
+            timer.start()
 
     def _collect(self) -> None:
         """The oldest generation that is full, with those below it: the rule of the interpreter itself."""
@@ -188,7 +193,8 @@ class Collector(QObject):
             gc.collect(full[-1])
 
     def stop(self) -> None:
-        self._timer.stop()
+        for timer in (self._timer, self._trim_timer):
+            timer.stop()
         gc.enable()
 
 

@@ -91,12 +91,20 @@ class ComparePanel(Pages):
         self.table.cellDoubleClicked.connect(lambda row, _: session.inspect(list(session.runs)[row]))
         self.table.verticalHeader().sectionDoubleClicked.connect(lambda row: session.inspect(list(session.runs)[row]))
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
-        for signal in (session.run_added, session.run_removed, session.run_changed):
-            signal.connect(lambda _: self.refresh())
+        for signal in (session.run_added, session.run_changed):
+            signal.connect(lambda _: self._on_run())
+        session.run_removed.connect(lambda _: self._refresh_next())
         session.data_arrived.connect(self._on_data)
         self.curves.all_runs.clicked.connect(self.table.clearSelection)
         self.curves.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
         themes().follow(self, self._refresh_next)
+
+    def _on_run(self) -> None:
+        """Compare again; once a second while many runs are being opened."""
+        if not self._session.opener.is_busy:
+            self.refresh()
+        elif not self._timer.isActive():
+            self._timer.start()
 
     def _refresh_next(self) -> None:
         """Compare again in the next turn of the event loop: a change of the theme or a show fills one by itself."""

@@ -9,6 +9,7 @@ from typing import Any
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSlider, QToolButton, QWidget
 
+from precgui.gui.open_runs import OpenRun
 from precgui.gui.panels.formats.recorded import recorded, recorded_names, recorded_rows
 from precgui.runs.tensors.record import TensorHistory
 
@@ -65,12 +66,19 @@ class RunSource(QWidget):
             submenu.deleteLater()
         self._menu.clear()
         for opened in self._runs().values():
-            kinds = opened.run.tensors()
             menu = self._menu.addMenu(opened.name)
-            menu.setEnabled(bool(kinds))
-            for kind, record in kinds.items():
-                below = menu.addMenu(kind.replace("_", " "))
-                below.aboutToShow.connect(partial(self._fill_kind, below, f"{opened.name}, {kind}", record))
+            menu.aboutToShow.connect(partial(self._fill_run, menu, opened))
+
+    def _fill_run(self, menu: QMenu, opened: OpenRun) -> None:
+        """One submenu for each kind of tensors, once: the file of the run is read for it."""
+        if not menu.isEmpty():
+            return
+        kinds = opened.run.tensors()
+        if not kinds:
+            menu.addAction("No tensors were recorded").setEnabled(False)
+        for kind, record in kinds.items():
+            below = menu.addMenu(kind.replace("_", " "))
+            below.aboutToShow.connect(partial(self._fill_kind, below, f"{opened.name}, {kind}", record))
 
     def _fill_kind(self, menu: QMenu, title: str, record: TensorHistory) -> None:
         """The tensors of which something was recorded; `all` are taken as one."""

@@ -149,7 +149,8 @@ class LivePanel(Pages):
 
     def _on_added(self, key: str) -> None:
         self._runs.request()
-        self.plots.follow()
+        if not self._session.opener.is_busy:
+            self.plots.follow()
         self.view.choose(RUNS)
 
     def _on_data(self, key: str) -> None:

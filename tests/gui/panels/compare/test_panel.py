@@ -42,7 +42,7 @@ def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp
     assert [head.text() for head in heads if head] == ["in bf16-amp (baseline)", "in fp32"]
     for key in list(session.runs):
         session.close_run(key)
-    assert panel.is_empty
+    qtbot.waitUntil(lambda: panel.is_empty)
 
 
 def test_that_many_runs_are_read_a_few_in_a_turn(qtbot: QtBot, tmp_path: Path) -> None:

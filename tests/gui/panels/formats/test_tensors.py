@@ -106,7 +106,9 @@ def _bars(line: LineTab) -> tuple[np.ndarray, np.ndarray]:
 
 def _choose_run(source: RunSource) -> None:
     source.fill()
-    gradient = source.button.menu().actions()[0].menu().actions()[0].menu()
+    of_run = source.button.menu().actions()[0].menu()
+    of_run.aboutToShow.emit()
+    gradient = of_run.actions()[0].menu()
     gradient.aboutToShow.emit()
     assert [action.text() for action in gradient.actions()] == ["all", "w", "other"]
     gradient.actions()[1].trigger()
@@ -116,6 +118,7 @@ def test_that_the_menu_of_runs_lets_its_old_submenus_go(line: LineTab, qtbot: Qt
     menu = line.findChild(RunSource).button.menu()
     for _ in range(3):
         menu.aboutToShow.emit()
+        menu.actions()[0].menu().aboutToShow.emit()
     qtbot.waitUntil(lambda: len(menu.findChildren(QMenu)) == 2)  # of the run, and of its gradients
 
 
