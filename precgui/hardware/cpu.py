@@ -46,6 +46,8 @@ _INTEL_GENERATIONS = {
     189: "Lunar Lake", 190: "Alder Lake-N", 191: "Raptor Lake", 197: "Arrow Lake", 198: "Arrow Lake",
     204: "Panther Lake", 207: "Emerald Rapids", 221: "Clearwater Forest",
 }  # fmt: skip
+# A hypervisor may report the model number of an older generation beside AMX.
+_HAVE_AMX = {"Sapphire Rapids", "Emerald Rapids", "Granite Rapids", "Granite Rapids-D"}
 _ARM_PARTS = {
     ("0x41", "0xd0b"): "Cortex-A76", ("0x41", "0xd0c"): "Neoverse N1 (Graviton2, Altra)",
     ("0x41", "0xd40"): "Neoverse V1 (Graviton3)", ("0x41", "0xd49"): "Neoverse N2",
@@ -98,10 +100,15 @@ def parse_cpuinfo(text: str) -> tuple[str, str, frozenset[str]]:
 def _generation(entries: Mapping[str, str], features: frozenset[str]) -> str:
     vendor, family, model = entries.get("vendor_id", ""), _int(entries, "cpu family"), _int(entries, "model")
     if vendor == "GenuineIntel" and family == 6:
-        return _skylake_kind(features) if model == 85 else _INTEL_GENERATIONS.get(model, "")
+        return _intel_generation(model, features)
     if vendor == "AuthenticAMD":
         return next((name for models, name in _AMD_GENERATIONS.get(family, ()) if model in models), "")
     return _ARM_PARTS.get((entries.get("CPU implementer", ""), entries.get("CPU part", "")), "")
+
+
+def _intel_generation(model: int, features: frozenset[str]) -> str:
+    named = _skylake_kind(features) if model == 85 else _INTEL_GENERATIONS.get(model, "")
+    return "Sapphire Rapids or later" if "amx_tile" in features and named not in _HAVE_AMX else named
 
 
 def _skylake_kind(features: frozenset[str]) -> str:

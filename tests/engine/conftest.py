@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
 from precgui import config
 from precgui.engine.qat import measure
+from precgui.engine.torch_private import has_avx2, scaled_mm
 from precgui.engine.train import train
 from precgui.events import Event
 
@@ -33,3 +35,16 @@ def record() -> Record:
         return events
 
     return run
+
+
+@pytest.fixture(scope="session")
+def fp8_products() -> None:
+    """Skip where torch has no FP8 product: with AMX it asks oneDNN, also where that is limited to AVX2."""
+    has_avx2()  # with ATEN_CPU_CAPABILITY set torch asks oneDNN only after it was asked for the instructions
+    eight, one = torch.eye(16).to(torch.float8_e4m3fn), torch.ones(())
+    try:
+        scaled_mm(eight, eight.t(), scale_a=one, scale_b=one, out_dtype=torch.float32)
+    except RuntimeError as error:
+        if "primitive descriptor" not in str(error):
+            raise
+        pytest.skip("oneDNN, limited to older instructions than torch sees, has no FP8 product")

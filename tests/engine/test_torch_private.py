@@ -92,12 +92,16 @@ def test_that_operations_are_there_and_right() -> None:
     assert [float(part[0]) for part in parts] == [1.5, 0.5]
     numbers = torch.arange(16 * 16, dtype=torch.int8).view(16, 16) % 5
     assert torch.equal(private.int_mm(numbers, numbers), (numbers.int() @ numbers.int()))
+    assert isinstance(torch.ops.aten.add.Tensor, private.operation_types)
+    assert isinstance(torch.ops.aten.add, private.operation_types)
+
+
+@pytest.mark.usefixtures("fp8_products")
+def test_that_the_product_in_fp8_is_there_and_right() -> None:
     eight = torch.eye(16).to(torch.float8_e4m3fn)
     one = torch.ones(())
     found = private.scaled_mm(eight, eight.t(), scale_a=one, scale_b=one, out_dtype=torch.float32)
     assert torch.equal(found, torch.eye(16))
-    assert isinstance(torch.ops.aten.add.Tensor, private.operation_types)
-    assert isinstance(torch.ops.aten.add, private.operation_types)
 
 
 def test_that_nested_values_are_taken_apart() -> None:

@@ -1,10 +1,11 @@
 """Instruction sets from /proc/cpuinfo texts, and what they mean for each format.
 
-The texts are recordings, cut to the lines that are read here. `ice_lake` was recorded for these tests. The others are
-what people have published of machines of their own: `ice_lake_without_vnni` of a CI runner (tests of ParaTest),
-`sapphire_rapids` by lscpu (a Hugging Face article on Stable Diffusion), `sapphire_rapids_without_amx` of an OpenStack
-guest, `granite_rapids`, `arrow_lake` and `graviton2` in the tests of archspec-json, `zen4` of an m7a instance,
-`graviton3` in the sources of compspec-go, `grace` on the Linux kernel's mailing list.
+The texts are recordings, cut to the lines that are read here. `ice_lake` and `rocket_lake_with_amx` (a guest whose
+host gives the model number of an older processor) were recorded for these tests. The others are what people have
+published of machines of their own: `ice_lake_without_vnni` of a CI runner (tests of ParaTest), `sapphire_rapids` by
+lscpu (a Hugging Face article on Stable Diffusion), `sapphire_rapids_without_amx` of an OpenStack guest,
+`granite_rapids`, `arrow_lake` and `graviton2` in the tests of archspec-json, `zen4` of an m7a instance, `graviton3`
+in the sources of compspec-go, `grace` on the Linux kernel's mailing list.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def row(name: str, amx: bool | Absent = NO_AMX):
         ("ice_lake_without_vnni", "Ice Lake-SP", {"avx512f", "f16c"}, {"avx512_vnni", "avx512_bf16"}),
         ("sapphire_rapids", "Sapphire Rapids", {"amx_bf16", "amx_int8", "avx512_fp16"}, {"amx_fp16", "avx10_1"}),
         ("sapphire_rapids_without_amx", "Sapphire Rapids", {"avx512_bf16", "avx512_fp16"}, {"amx_tile", "amx_bf16"}),
+        ("rocket_lake_with_amx", "Sapphire Rapids or later", {"amx_bf16", "avx512_fp16"}, {"amx_fp16", "avx10_1"}),
         ("granite_rapids", "Granite Rapids", {"amx_bf16", "amx_fp16", "avx10_1"}, {"amx_complex", "amx_fp8"}),
         ("arrow_lake", "Arrow Lake", {"avx2", "avx_vnni", "avx_vnni_int8"}, {"avx512f", "amx_tile"}),
         ("zen4", "Zen 4", {"avx512_bf16", "avx512_vnni"}, {"avx512_fp16", "avx_vnni", "amx_tile"}),

@@ -144,6 +144,7 @@ def test_that_what_the_hardware_cannot_do_is_emulated(monkeypatch: pytest.Monkey
     assert isinstance(model[2], EmulatedLinear)
 
 
+@pytest.mark.usefixtures("fp8_products")
 @pytest.mark.parametrize("scaling", ["tensorwise", "rowwise"])
 def test_that_native_products_agree_with_emulated_ones(monkeypatch: pytest.MonkeyPatch, scaling: str) -> None:
     """torch's CPU has _scaled_mm, too, as a slow reference: the numbers can be compared without the hardware."""
