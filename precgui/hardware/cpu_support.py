@@ -74,8 +74,8 @@ def _fp16(cpu: Cpu) -> _Entry:
     if _amx(cpu, "amx_fp16"):
         return "native", "AMX-FP16 tiles, FP32 accumulation, as this model has them (Linux does not list them)."
     if cpu.has("avx512_fp16"):
-        reason = "AVX-512 FP16 vector units. Weight gradients of convolutions run a reference kernel, 100 times slower."
-        return "native", reason
+        rates = "torch multiplies in FP32 at its rate, weight gradients of convolutions are 100 times slower"
+        return "native", f"AVX-512 FP16 vector units. But {rates}; precgui emulates FP16 training on a CPU."
     if cpu.has("arm_fp16"):
         return "native", "Arm FP16 vector arithmetic, FP16 accumulation."
     how = "F16C converts only" if cpu.has("f16c") else "No FP16 arithmetic"

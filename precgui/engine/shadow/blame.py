@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -82,7 +83,7 @@ class ShareCollector:
                 id = operation.outputs[place]
                 is_searched = id is not None and (self._reaches_below(id) or self._reaches_above(id))
                 exact = output.detach() if is_searched else None  # else its memory is freed with the graph
-                output.register_hook(_Collect(self, operation, place, exact))
+                output.register_hook(_Collect(weakref.ref(self), operation, place, exact))
                 if output.is_leaf:
                     begins.append(output)
         return begins
@@ -176,16 +177,17 @@ def _of(chosen: Tensor, error: Tensor, adjoint: Tensor) -> float:
 
 @dataclass(frozen=True)
 class _Collect:
-    """The hook of one output."""
+    """The hook of one output. A balance owns its graph and that its hooks: a strong reference back would free none."""
 
-    balance: ShareCollector
+    balance: weakref.ref[ShareCollector]
     operation: TapeOp
     place: int
     exact: Tensor | None
 
     def __call__(self, adjoint: Tensor | None) -> None:
-        if adjoint is not None:
-            self.balance.take(self.operation, self.place, self.exact, adjoint)
+        balance = self.balance()
+        if adjoint is not None and balance is not None:
+            balance.take(self.operation, self.place, self.exact, adjoint)
 
 
 def is_cast(operation: TapeOp) -> bool:

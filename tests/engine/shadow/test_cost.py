@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from precgui.engine.shadow.blame import Balance
 from precgui.engine.shadow.derivatives import PRODUCTS, known_product
 from precgui.engine.shadow.record import RecordedStep, record_step
 from precgui.engine.shadow.replay import F64, replay_exact
+from precgui.engine.shadow.step import Shadow
 
 aten = torch.ops.aten
 
@@ -88,6 +91,18 @@ def test_that_shares_can_be_asked_for_twice_where_that_was_said() -> None:
     assert balance.shares(errors).by_operation == first.by_operation
     with pytest.raises(RuntimeError, match="second time"):
         balance.shares(errors)
+
+
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_that_a_shadow_leaves_nothing_in_memory(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
+    monkeypatch.setattr("precgui.engine.shadow.blockwise.GraphMemory.blocks", blocks)
+    shadow = Shadow(recorded(16))
+    assert shadow.shares.by_operation
+    errors = [weakref.ref(e) for o in shadow.step.tape.operations for e in o.local_errors if e is not None]
+    assert errors
+    del shadow
+    gc.collect()
+    assert not any(error() is not None for error in errors)
 
 
 def test_that_a_step_without_any_error_has_no_shares_and_no_verdict_on_a_line() -> None:
