@@ -18,6 +18,7 @@ import threading
 from collections.abc import Mapping
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from types import ModuleType
 
@@ -38,6 +39,7 @@ def fork_from_a_warm_process(patch: pytest.MonkeyPatch) -> None:
         return
     from multiprocessing.popen_forkserver import Popen
 
+    get_temp_dir()  # of the session: one that a test puts into its own folder is too long a name for a socket
     forkserver.set_forkserver_preload(list(PRELOADED))
     patch.setattr(spawn.ChildProcess, "_Popen", staticmethod(Popen))
     patch.setattr(spawn.ChildProcess, "__reduce__", _with_what_is_inherited)
