@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from precgui.runs.payoff.slower_modules import slower_modules
 from precgui.runs.verdict.paired import paired_difference
 
 _BUSY = "Other programs were busy: this one had the CPU for {share:.0%} of its steps, so times are {clock}"
@@ -199,7 +200,11 @@ def _factor(profile: Mapping[str, Any], key: str, value: float, after: float, co
 def _settings(profile: Mapping[str, Any], key: str) -> dict[str, str]:
     settings = profile["settings"]
     results: dict[str, str] = {}
-    if key in ("gaps", "products"):
+    slower = slower_modules(profile) if key == "products" else None
+    if slower is not None:
+        kept = settings.get("keep_fp32", ())  # files of before have none
+        results["precision_options.keep_fp32"] = ",".join(dict.fromkeys((*kept, *slower.patterns)))
+    elif key in ("gaps", "products"):
         results["data.batch_size"] = str(4 * int(settings["batch_size"]))
     if key == "peak":
         results["precision"] = "fp32"
@@ -321,6 +326,11 @@ def _batch_fix(profile: Mapping[str, Any]) -> str:
     return f"Give the device more work at once: a batch of {4 * batch} instead of {batch}, or torch.compile."
 
 
+def _products_fix(profile: Mapping[str, Any]) -> str:
+    slower = slower_modules(profile)
+    return slower.remedy(profile["peak"]["format"]) if slower is not None else _batch_fix(profile)
+
+
 def _fuse_fix(profile: Mapping[str, Any]) -> str:
     if profile["settings"]["compile"]:
         return "The step is compiled already: a wider model has a larger share of products."
@@ -346,7 +356,7 @@ def _data_fix(profile: Mapping[str, Any]) -> str:
 _TEXTS: dict[str, tuple[str, Any, Any]] = {
     "peak": ("Ratio of peaks", _peak, _slow_fix),
     "amdahl": ("Share of products", _amdahl, _fuse_fix),
-    "products": ("Products below the peak", _products, _batch_fix),
+    "products": ("Products below the peak", _products, _products_fix),
     "alignment": ("Sizes that do not fit", _alignment, _pad_fix),
     "others": ("Other operations", _others, _others_fix),
     "casts": ("Casts", _casts, _casts_fix),

@@ -194,3 +194,41 @@ def test_that_a_format_without_fast_products_is_named_as_that_and_never_as_a_sma
         "Train in fp32 here, or on a device with fast products in bf16.", {"precision": "fp32"}
     )  # fmt: skip
     assert next(each for each in account.factors if each.key == "products").cost == 0
+
+
+def layer(module: str, fp32_s: float, run_s: float, phase: str = "backward") -> dict[str, Any]:
+    return {"module": module, "phase": phase, "kind": "attention", "fp32_s": fp32_s, "run_s": run_s, "sizes": []}
+
+
+SLOW_ATTENTION = [
+    layer("blocks.0.attention", 1, 5), layer("blocks.1.attention", 1, 4), layer("blocks.0.attention.qkv", 2, 0.5),
+    layer("blocks.0.up", 3, 1), layer("blocks.1.up", 2, 1.5),
+]  # fmt: skip
+
+
+def test_that_modules_with_products_slower_than_in_fp32_are_better_kept_in_fp32() -> None:
+    document = profile(side(9, 2), side(12, 2), layers=SLOW_ATTENTION)
+    document["settings"]["keep_fp32"] = ["head"]
+    first = waterfall(document).causes()[0]
+    assert first.key == "products"
+    assert first.settings == {"precision_options.keep_fp32": "head,blocks.*.attention"}
+    assert first.fix == (
+        "Keep blocks.*.attention in FP32 (precision_options.keep_fp32): the products there take 2.4 times as long in "
+        "bf16 as in FP32 on this device, and up to 39% of the step is saved."
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "ratio"),
+    [
+        (SLOW_ATTENTION, 0.5),  # the format is slow as a whole
+        (SLOW_ATTENTION, None),  # emulated: times say nothing
+        ([layer("blocks.0.attention", 1, 1.1)], 4.0),  # noise
+        ([layer("blocks.0.attention", 0.01, 0.05)], 4.0),  # too little to matter
+        ([layer("blocks.0.attention", 1, 2), layer("blocks.0.attention.qkv", 9, 3)], 4.0),  # faster with all it holds
+        ([layer("", 1, 5)], 4.0),  # the model itself
+    ],
+)
+def test_that_no_module_is_kept_where_that_saves_nothing(layers: list[dict[str, Any]], ratio: float | None) -> None:
+    account = waterfall(profile(side(9, 2), side(12, 2), ratio=ratio, layers=layers))
+    assert not any("keep_fp32" in path for factor in account.factors for path in factor.settings)
