@@ -129,7 +129,7 @@ def _print(console: Console, document: dict[str, Any], account: Waterfall, sente
     console.print(f"{account.closing} {spread}", highlight=False)
     console.print(_operations(document))
     _print_products(console, document)
-    _print_memory(console, document["memory"])
+    _print_memory(console, document)
     for note in document["notes"]:
         console.print(f"[dim]{escape(note)}", highlight=False)
 
@@ -174,17 +174,19 @@ def _rate(rate: ProductRate) -> str:
     return f"{rate.flops_s * 1e-9:.3g}" + (f" ({rate.speedup:.2f}x)" if rate.speedup else "")
 
 
-def _print_memory(console: Console, memory: dict[str, Any]) -> None:
-    columns = {name: memory[name] for name in ("fp32", "predicted", "measured") if name in memory}
-    titles = {"fp32": "FP32, predicted", "predicted": "Predicted", "measured": "Measured"}
-    table = Table("Memory at the peak", *(titles[name] for name in columns), box=None, header_style="bold")
-    for part, title in PARTS.items():
-        sizes = [ledger["parts"].get(f"{part}_bytes", 0) for ledger in columns.values()]
-        if any(sizes):
-            table.add_row(title, *(mib(size) for size in sizes))
-    table.add_row("[bold]Peak", *(f"[bold]{mib(ledger['total_bytes'])}" for ledger in columns.values()))
-    console.print(table)
+def _print_memory(console: Console, document: dict[str, Any]) -> None:
+    from precgui.runs.payoff.profile_file import LEDGERS, ledgers_of
+
+    ledgers, memory = ledgers_of(document), document["memory"]
+    if ledgers:
+        table = Table("Memory at the peak", *(LEDGERS[name] for name in ledgers), box=None, header_style="bold")
+        for part, title in PARTS.items():
+            sizes = [ledger.parts[part] for ledger in ledgers.values()]
+            if any(sizes):
+                table.add_row(title, *(mib(size) for size in sizes))
+        table.add_row("[bold]Peak", *(f"[bold]{mib(ledger.total_bytes)}" for ledger in ledgers.values()))
+        console.print(table)
     if memory.get("difference"):
         console.print(escape(memory["difference"]), highlight=False)
-    if abs(memory["residual"]) > RESIDUAL_LIMIT:
+    if abs(memory.get("residual") or 0.0) > RESIDUAL_LIMIT:
         console.print(f"The prediction misses {memory['residual']:+.0%} of the measured peak.", highlight=False)

@@ -131,6 +131,8 @@ class Child:
 
     def attempt(self, batch: int, stopped: Callable[[], bool]) -> Attempt | None:
         """The result of one step of that size; None when stopped. Raises EngineError for faults of the user."""
+        if stopped():
+            return None
         pipe, end = self._pipe or self._begin(), time.monotonic() + _LONGEST_S
         try:
             pipe.send(batch)

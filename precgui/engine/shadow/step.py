@@ -79,6 +79,9 @@ class Shadow:
         self._balance()
         self._judgement = judge(self)
 
+    def __repr__(self) -> str:
+        return f"<Shadow: {self.verdict}. {self.message}>"
+
     def _balance(self) -> None:
         step = self.step
         requested = [*step.gradients, step.loss]

@@ -15,7 +15,7 @@ from precgui.planner.ledger import RESIDUAL_LIMIT, Ledger, mib
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.payoff.profile_file import profile_of
+from precgui.runs.payoff.profile_file import ledgers_of, profile_of
 from precgui.runs.payoff.waterfall import Factor, Waterfall, waterfall
 
 _COSTLY = 0.10  # of the step: less is not worth a finding
@@ -85,13 +85,7 @@ def _ledgers(m: Measurements) -> tuple[Mapping[str, Any], dict[str, Ledger]] | N
     document = _profile(m)
     if document is None:
         return None
-    memory, result = document["memory"], {}
-    for name in ("fp32", "predicted", "measured"):
-        try:
-            result[name] = Ledger.from_json(memory[name])
-        except (KeyError, TypeError, ValueError, AttributeError):
-            continue
-    return memory, result
+    return document["memory"], ledgers_of(document)
 
 
 def no_memory_saved(m: Measurements) -> Answer:

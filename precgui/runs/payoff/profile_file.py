@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from precgui.planner.ledger import Ledger
 from precgui.regular_files import read_text
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.user_notes import replace_file
 from precgui.runs.payoff.products import products_of
+from precgui.runs.payoff.profile_schema import check_types
 from precgui.runs.payoff.waterfall import Waterfall, waterfall
 
 SCHEMA = 1
 PAIRS_S, MOST_PAIRS_S = 25.0, 3600.0  # for which a profile repeats pairs of plain and profiled steps
+LEDGERS = {"fp32": "FP32, predicted", "predicted": "Predicted", "measured": "Measured"}
 _LARGEST = 8 << 20
-_SIDES = ("step_s", "data_s", "kinds", "products_s", "casts_s", "others_s", "gaps_s", "calls", "profiled_s")
 
 
 def profile_path(run: Path) -> Path:
@@ -58,6 +60,17 @@ def profile_of(run: Path | None) -> dict[str, Any] | None:
         return None
 
 
+def ledgers_of(document: Mapping[str, Any]) -> dict[str, Ledger]:
+    """The ledgers of memory that can be read, in the order of `LEDGERS`."""
+    ledgers: dict[str, Ledger] = {}
+    for name in LEDGERS:
+        try:
+            ledgers[name] = Ledger.from_json(document["memory"][name])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue
+    return ledgers
+
+
 def operation_text(row: Mapping[str, Any]) -> str:
     """The name of an operation; of a kernel that torch.compile made, the operations that it holds."""
     held = row.get("holds")
@@ -71,14 +84,6 @@ def check(document: Mapping[str, Any]) -> Waterfall:
     """
     if document["schema"] != SCHEMA:
         raise ValueError(f"its schema is {document['schema']!r}, this precgui reads {SCHEMA}")
-    for side in (document["fp32"], document["run"]):
-        for name in _SIDES:
-            if name != "kinds":
-                float(side[name])
-        for kind, seconds in side["kinds"].items():
-            str(kind), float(seconds)
-    for row in document["operations"]:
-        float(row["seconds"]), str(row["kind"]), str(row["module"]), str(row["operation"]), list(row["shapes"])
+    check_types(document)
     products_of(document)
-    str(document["title"]), str(document["precision"]), str(document["device"]["name"]), dict(document["memory"])
     return waterfall(document)

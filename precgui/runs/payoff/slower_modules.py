@@ -1,7 +1,7 @@
 """Modules whose products take longer in the format of a run than in FP32, though the device has fast products in it.
 
-A fused kernel can be slow in a format whose plain products are fast, such as the backward pass of attention in BF16 on
-processors with AMX. These modules gain when they stay in FP32, with all that they hold.
+A fused kernel can be slow in a format whose plain products are fast, such as the backward pass of attention over short
+sequences in BF16 on processors with AMX. These modules gain when they stay in FP32, with all that they hold.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WORTH = 0.03  # of the step, that keeping the modules of a pattern in FP32 save
 _MOST = 3  # patterns
 _KEEP = (
     "Keep {modules} in FP32 (precision_options.keep_fp32): the products there take {times:.1f} times as long in "
-    "{format} as in FP32 on this device, and up to {share:.0%} of the step is saved."
+    "{format} as in FP32 on this device, and about {share:.0%} of the step is saved."
 )
 
 
@@ -49,6 +49,8 @@ def slower_modules(profile: Mapping[str, Any]) -> SlowerModules | None:
     if not worth:
         return None
     chosen = [row for row in rows if any(_lies_in(row["module"], pattern) for pattern in worth)]
+    if _saved_s(rows) >= _saved_s(chosen):
+        return None  # nothing else gains by the format: the run is better in FP32 as a whole
     return SlowerModules(tuple(worth), _ratio(chosen), _saved_s(chosen) / step_s)
 
 

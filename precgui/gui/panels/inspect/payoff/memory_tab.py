@@ -17,8 +17,8 @@ from precgui.gui.theme import themes
 from precgui.gui.widgets.bars import BarChart, BarRow, Segment, part_colour
 from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, Ledger, mib
+from precgui.runs.payoff.profile_file import LEDGERS, ledgers_of
 
-_LEDGERS = {"fp32": "FP32, predicted", "predicted": "Predicted", "measured": "Measured"}
 _NEAR_THE_END = 0.85  # of the axis
 _COLUMNS = ("Part", "Module", "Memory", "Share", "Blocks", "Largest", "Made by")
 
@@ -70,13 +70,13 @@ class MemoryTab(QWidget):
         self.bar.show_run(key)
 
     def _show(self) -> None:
-        ledgers = ledgers_of(self.bar.document)
+        ledgers = ledgers_of(self.bar.document or {})
         self._content.setVisible(bool(ledgers))
         if not ledgers or self.bar.document is None:
             return
         memory = self.bar.document["memory"]
         self.sentence.setText(_sentence(memory, ledgers))
-        self.chart.set_rows([_bar(_LEDGERS[name], ledger) for name, ledger in ledgers.items()])
+        self.chart.set_rows([_bar(LEDGERS[name], ledger) for name, ledger in ledgers.items()])
         self._show_parts(ledgers)
         displayed = ledgers.get("measured") or next(iter(ledgers.values()))
         self._show_owners(displayed)
@@ -84,7 +84,7 @@ class MemoryTab(QWidget):
 
     def _show_parts(self, ledgers: Mapping[str, Ledger]) -> None:
         self.table.clear()
-        self.table.setHeaderLabels(["Part of the peak", *(_LEDGERS[name] for name in ledgers)])
+        self.table.setHeaderLabels(["Part of the peak", *(LEDGERS[name] for name in ledgers)])
         for number, (part, title) in enumerate(PARTS.items()):
             sizes = [ledger.parts.get(part, 0) for ledger in ledgers.values()]
             if not any(sizes):
@@ -154,17 +154,6 @@ class MemoryLine(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         if len(points):
             self.setXRange(0, float(points[-1, 0]), padding=0.01)
             self.setYRange(0, float(points[:, 1].max()) * 1.05, padding=0)
-
-
-def ledgers_of(document: Mapping[str, Any] | None) -> dict[str, Ledger]:
-    """The ledgers of a profile that can be read, in the order in which they are shown."""
-    ledgers: dict[str, Ledger] = {}
-    for name in _LEDGERS if document is not None else ():
-        try:
-            ledgers[name] = Ledger.from_json(document["memory"][name])  # type: ignore[index]
-        except (KeyError, TypeError, ValueError, AttributeError):
-            continue
-    return ledgers
 
 
 def _sentence(memory: Mapping[str, Any], ledgers: Mapping[str, Ledger]) -> str:
