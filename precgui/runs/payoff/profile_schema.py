@@ -27,6 +27,21 @@ class _Side(_Part):
     profiled_s: _Seconds
     calls: _Count
     kinds: dict[_Text, _Seconds]
+    uncertainty: _Count | None = None
+
+
+class _Peak(_Part):
+    format: _Text
+    ratio: _Count | None
+    size: _Count | None = None
+    note: _Text = ""
+
+
+class _Settings(_Part):
+    batch_size: int
+    workers: int
+    compile: bool
+    keep_fp32: list[_Text] = []
 
 
 class _Layer(_Part):
@@ -64,6 +79,10 @@ class _Profile(_Part):
     device: _Device
     fp32: _Side
     run: _Side
+    peak: _Peak
+    settings: _Settings
+    rounds: list[_Count]
+    cpu_share: _Count | None = None
     layers: list[_Layer]
     operations: list[_Operation]
     memory: _Memory

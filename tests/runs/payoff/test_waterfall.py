@@ -160,6 +160,8 @@ def test_that_a_profile_beside_a_run_is_read_again(tmp_path: Path) -> None:
         (json.dumps(profile(*IDEAL, layers=[layer("a", 1, True)])), r"layers.0.run_s: Input should be a valid number"),
         (json.dumps(profile(*IDEAL, layers=[layer("a", 1, 1e308)])), r"layers.0.run_s: Input should be less than"),
         (json.dumps(profile(*IDEAL, layers=[layer("a" * 2000, 1, 1)])), r"layers.0.module: String should have at most"),
+        (json.dumps(profile(*IDEAL, cpu_share=math.nan)), r"cpu_share: Input should be"),
+        (json.dumps(profile(*IDEAL, ratio=math.inf)), r"peak.ratio: Input should be"),
         (json.dumps(profile(*IDEAL, memory={"residual": "much"})), r"memory.residual: Input should be a valid number"),
         (json.dumps(profile(*IDEAL, operations=[{"kind": "product"}])), "is not a profile"),
         ("[" * 100_000, "is not a profile"),
