@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from precgui.engine.adapters.frozen_linear import (
     PackedLinear,
@@ -17,6 +17,7 @@ from precgui.engine.adapters.frozen_linear import (
     keeps_unpacked,
 )
 from precgui.engine.adapters.lora import LoraLinear
+from precgui.engine.adapters.weights_file import tensors_of
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
 
@@ -79,6 +80,18 @@ def merged_model(model: nn.Module) -> nn.Module:
         if isinstance(module, LoraLinear):
             _replace(result, name, module.merged())
     return result
+
+
+def adapter_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """All that training changes, by name: adapters, and the buffers of layers that are not a held base."""
+    held = tuple(f"{name}.base." for name, module in model.named_modules() if isinstance(module, LoraLinear))
+    learned = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    frozen = {id(parameter) for parameter in model.parameters()} - learned
+    return {
+        name: value
+        for name, value in tensors_of(model).items()
+        if id(value) not in frozen and not name.startswith(held)
+    }
 
 
 def parts_of_memory(model: nn.Module) -> dict[str, dict[str, Any]]:

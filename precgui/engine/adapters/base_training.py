@@ -15,7 +15,7 @@ from torch import nn
 from precgui import paths
 from precgui.config import OptimizerConfig, RecordConfig, TrainConfig
 from precgui.config.adapters import AdapterConfig
-from precgui.engine.adapters.weights_file import check_new_file, load_weights, write_weights
+from precgui.engine.adapters.weights_file import check_new_file, load_weights, tensors_of, write_weights
 from precgui.engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from precgui.engine.tasks import Tell
 
 _LR = 2e-3  # of AdamW, as in the recipe gpt-quick
+_CONTENT = "parameters and buffers"  # of a kept file: files with other content are not found
 
 
 def prepare_base(model: nn.Module, config: RunConfig, tell: Tell, stopped: Callable[[], bool]) -> None:
@@ -41,7 +42,7 @@ def prepare_base(model: nn.Module, config: RunConfig, tell: Tell, stopped: Calla
 def kept_base(config: RunConfig) -> Path:
     """The file of a base that was trained for such a config."""
     asked = _training(config).model_dump(mode="json", exclude={"title", "device", "threads", "record"})
-    key = json.dumps([asked, str(torch.__version__), sys.version], sort_keys=True)
+    key = json.dumps([asked, str(torch.__version__), sys.version, _CONTENT], sort_keys=True)
     return paths.state_dir() / "bases" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
 
 
@@ -66,6 +67,6 @@ def _train(config: RunConfig, path: Path, tell: Tell, stopped: Callable[[], bool
     parts = train_quietly(_training(config), stopped)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_weights(dict(parts.model.named_parameters()), path)
+        write_weights(tensors_of(parts.model), path)
     except OSError as error:
         raise EngineError(f"the trained base cannot be kept in {path.parent}: {error.strerror}") from None

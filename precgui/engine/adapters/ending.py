@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from precgui.engine.adapters.adapt import bits_per_weight, merged_model
-from precgui.engine.adapters.weights_file import write_weights
+from precgui.engine.adapters.adapt import adapter_tensors, bits_per_weight, merged_model
+from precgui.engine.adapters.weights_file import tensors_of, write_weights
 from precgui.engine.casting import cast_floats
 from precgui.engine.qat.measure import evaluate
 
@@ -25,11 +25,11 @@ def finish_adapters(config: RunConfig, parts: RunParts) -> tuple[dict[str, Any],
     model.eval()
     facts: dict[str, Any] = {"base_format": config.base.format, "bits_per_weight": bits_per_weight(model)}
     sentences: list[str] = []
-    saved = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    saved = adapter_tensors(model)
     if config.adapter.merge_at_end:
         merged = merged_model(model)
         facts["merged"] = _compare(parts, merged)
-        saved = dict(merged.named_parameters())
+        saved = tensors_of(merged)
         sentences.append(
             f"adapters merged into the base: validation loss {facts['merged']['loss']:.4f}, outputs differ by at most "
             f"{facts['merged']['largest_difference']:.2g} from those of the adapted model in FP32"
@@ -60,4 +60,6 @@ def _save(tensors: dict[str, Any], path: Path) -> str:
         write_weights(tensors, path)
     except OSError as error:
         return f"adapter.save_to: {path} could not be written: {error.strerror}"
+    except TypeError as error:  # of a model of one's own
+        return f"adapter.save_to: {path} could not be written: {error}, which a .safetensors file does not hold"
     return f"the weights were written to {path}"

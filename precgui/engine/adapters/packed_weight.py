@@ -38,7 +38,8 @@ class PackedWeight(nn.Module):
     """A matrix [outputs, inputs] in a format of the registry of at most 8 bits; blocks run along the rows as stored.
 
     Element formats have an FP32 scale for each block, which brings its largest value to the largest of the format, or
-    (`double_quant`) 8 bits for the scale's distance from the mean. Block formats (mx, nvfp4) have scales of their own.
+    (`double_quant`) 8 bits for the scale's distance from the mean. The scale of a block of zeros is 0, with
+    `double_quant` the mean of the others. Block formats (mx, nvfp4) have scales of their own.
     """
 
     codes: Tensor
@@ -71,8 +72,7 @@ class PackedWeight(nn.Module):
         own = self._own_scales
         if own is None:
             scales = values.abs().amax(1) / code_table(self._element).largest
-            scales = torch.where(scales > 0, scales, 1.0)
-            return values / scales[:, None], scales
+            return values / torch.where(scales > 0, scales, 1.0)[:, None], scales
         result = quantize_blocks_array(values.numpy(), self.name)
         factors = torch.from_numpy(result.scales).float()
         elements = torch.from_numpy(result.elements).float()
@@ -83,8 +83,10 @@ class PackedWeight(nn.Module):
         return elements, local.to(torch.float8_e4m3fn).view(torch.uint8)
 
     def _hold_in_8_bits(self, scales: Tensor) -> None:
-        mean = scales.mean()
-        groups = nn.functional.pad(scales - mean, (0, -len(scales) % _SCALES_IN_GROUP)).view(-1, _SCALES_IN_GROUP)
+        in_use = scales > 0  # codes of a block of zeros are zero with any scale: it takes no part in mean and factors
+        mean = torch.where(in_use, scales, 0.0).sum() / in_use.sum().clamp_min(1)
+        offsets = torch.where(in_use, scales - mean, 0.0)
+        groups = nn.functional.pad(offsets, (0, -len(scales) % _SCALES_IN_GROUP)).view(-1, _SCALES_IN_GROUP)
         factors = groups.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / _INT8_LARGEST
         held = (groups / factors[:, None]).round().clamp(-_INT8_LARGEST, _INT8_LARGEST).to(torch.int8)
         self.register_buffer("scales", held.flatten()[: len(scales)].clone())

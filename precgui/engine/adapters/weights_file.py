@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from precgui.engine.errors import EngineError
-from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
+from precgui.engine.snapshot.file import write_tensors
+from precgui.formats.tensorfile import TensorFileError, open_tensor, tensor_names
 
 _SUFFIX = ".safetensors"
+_PIECE = 1 << 22  # elements that are read at once
 
 
 def check_new_file(path: str, key: str) -> None:
@@ -27,39 +28,60 @@ def check_new_file(path: str, key: str) -> None:
         raise EngineError(f"{key}: {place.parent} is not a folder that can be written; choose another place")
 
 
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers by name, as `load_state_dict` wants them; shared ones have several names."""
+    state = model.state_dict(keep_vars=True)
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
 def write_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write tensors as FP32, by name, under another name first. Raises OSError."""
-    arrays = {name: tensor.detach().to("cpu", torch.float32).contiguous().numpy() for name, tensor in tensors.items()}
-    header: dict[str, object] = {"__metadata__": {"writer": "precgui"}}
-    place = 0
-    for name, array in arrays.items():
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [place, place + array.nbytes]}
-        place += array.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with temporary.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in arrays.values():
-            file.write(array.tobytes())
-    temporary.replace(path)
+    """Write tensors in their own types, by name, in full or not at all. Raises OSError, and TypeError for a type."""
+    write_tensors(path, tensors, "weights")
 
 
 def load_weights(model: nn.Module, path: str, key: str = "base.weights") -> None:
-    """Fill the parameters of a model from a file. Raises EngineError, which names what is missing or does not fit."""
+    """Fill the parameters and persistent buffers of a model, of any size, from a file.
+
+    One of the names of a shared tensor is enough. Raises EngineError, which names what is missing or does not fit.
+    """
     place = Path(path).expanduser()
     if place.suffix != _SUFFIX:
         raise EngineError(f"{key}: {place.name} does not end in {_SUFFIX}; such a file is what is read here")
+    parameters = {id(parameter) for parameter in model.parameters()}
     try:
-        names = set(tensor_names(place))
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if name not in names:
-                    raise EngineError(f"{key}: {place.name} has no {name}; it is of another model")
-                values = torch.from_numpy(load_tensor(place, name))
-                if values.shape != parameter.shape:
-                    shapes = f"{list(values.shape)} in {place.name} and {list(parameter.shape)} in the model"
-                    raise EngineError(f"{key}: {name} is {shapes}")
-                parameter.copy_(values)
+        held = set(tensor_names(place))
+        for tensor, names in _by_identity(tensors_of(model).items()):
+            found = next((name for name in names if name in held), None)
+            if found is None:
+                raise EngineError(f"{key}: {_missing(place.name, names[0], is_buffer=id(tensor) not in parameters)}")
+            _fill(tensor, place, found, key)
     except TensorFileError as error:
         raise EngineError(f"{key}: {error}") from None
+
+
+def _by_identity(named: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[Tensor, list[str]]]:
+    """Each tensor once, with all of its names."""
+    found: dict[int, tuple[Tensor, list[str]]] = {}
+    for name, tensor in named:
+        found.setdefault(id(tensor), (tensor, []))[1].append(name)
+    return found.values()
+
+
+def _missing(file: str, name: str, *, is_buffer: bool) -> str:
+    if is_buffer:
+        return f"{file} has no {name}, a buffer of the model; save all of the model's state_dict(), not its parameters"
+    return f"{file} has no {name}; it is of another model"
+
+
+@torch.no_grad()
+def _fill(tensor: Tensor, place: Path, name: str, key: str) -> None:
+    reader = open_tensor(place, name)
+    if reader.shape != tuple(tensor.shape):
+        shapes = f"{list(reader.shape)} in {place.name} and {list(tensor.shape)} in the model"
+        raise EngineError(f"{key}: {name} is {shapes}")
+    filled = tensor.detach().contiguous()
+    flat = filled.view(-1)
+    for start in range(0, reader.size, _PIECE):
+        stop = min(start + _PIECE, reader.size)
+        flat[start:stop] = torch.from_numpy(reader.read(start, stop))
+    tensor.copy_(filled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from precgui.engine.adapters.adapt import add_adapters, merged_model
 from precgui.engine.adapters.codes import code_table
 from precgui.engine.adapters.frozen_linear import PackedLinear, choose_backend, freeze
 from precgui.engine.adapters.packed_weight import PackedWeight
-from precgui.engine.adapters.weights_file import load_weights, write_weights
+from precgui.engine.adapters.weights_file import load_weights, tensors_of, write_weights
 from precgui.engine.errors import EngineError
 from precgui.engine.journal import Journal
 from precgui.engine.profile.predict import predicted_ledger
 from precgui.engine.train import Training
-from precgui.events import Event, Facts, Incident
+from precgui.events import Evaluated, Event, Facts, Incident
 from precgui.formats.arrays import decode_table
 from precgui.formats.blocks import code_book_blocks, quantize_blocks_array
 from precgui.formats.registry import blocks, get
@@ -88,6 +89,39 @@ def test_that_bits_a_weight_are_exact() -> None:
     assert round(twice.bits_per_weight, 2) == 4.13
     once = PackedWeight(weight, "nf4", 64, double_quant=False)
     assert (twice.unpack() - once.unpack()).abs().max() < 0.02
+
+
+ROWS_OF_ZEROS = ("e4m3fn", "int8", "int4", "nf4", "e2m1", "int2")
+
+
+@pytest.mark.parametrize("name", ROWS_OF_ZEROS)
+def test_that_a_block_of_zeros_takes_nothing_from_the_scales_of_its_group(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(256, 64, generator=generator) * 0.05
+    holed = weight.clone()
+    holed[10] = 0
+    holed[100:103] = 0
+    kept = holed.abs().sum(1) > 0
+
+    def error(matrix: torch.Tensor) -> float:
+        unpacked = PackedWeight(matrix, name, 64, double_quant=True).unpack()
+        return float((unpacked - matrix)[kept].norm() / matrix[kept].norm())
+
+    assert error(holed) == pytest.approx(error(weight), rel=0.02)
+    unpacked = PackedWeight(holed, name, 64, double_quant=True).unpack()
+    assert not unpacked[~kept].any()
+    assert not PackedWeight(holed, name, 64, double_quant=False).unpack()[~kept].any()
+    assert not PackedWeight(torch.zeros(8, 64), name, 64, double_quant=True).unpack().any()
+
+
+def test_that_scales_in_8_bits_are_no_worse_than_those_of_bitsandbytes() -> None:
+    functional = pytest.importorskip("bitsandbytes").functional
+    weight = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)) * 0.05
+    weight[10] = 0
+    codes, state = functional.quantize_4bit(weight, blocksize=64, compress_statistics=True, quant_type="nf4")
+    theirs = functional.dequantize_4bit(codes, state)
+    ours = PackedWeight(weight, "nf4", 64, double_quant=True).unpack()
+    assert (ours - weight).norm() < 1.01 * (theirs - weight).norm()
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -201,6 +235,100 @@ def test_that_a_base_is_trained_once_and_adapters_are_saved(tmp_path: Path, monk
     from precgui.formats.tensorfile import tensor_names
 
     assert set(tensor_names(tmp_path / "out.safetensors")) == set(merged)
+
+
+def plain_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """A .safetensors file by its published layout, without precgui."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    dtypes = {"F32": np.float32, "I64": np.int64}
+    return {
+        name: torch.from_numpy(
+            np.frombuffer(data[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]],
+                          dtypes[entry["dtype"]]).copy().reshape(entry["shape"]))
+        for name, entry in header.items() if name != "__metadata__"
+    }  # fmt: skip
+
+
+class _WithNorms(nn.Module):
+    """Batch norm, a shared weight and a buffer that is not kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.head = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4)
+        self.head.weight = self.first.weight
+        self.register_buffer("passing", torch.ones(2), persistent=False)
+
+
+def test_that_weights_are_written_with_their_buffers_and_load_in_plain_torch(tmp_path: Path) -> None:
+    model, path = _WithNorms(), tmp_path / "all.safetensors"
+    model.norm(torch.randn(50, 4) * 3 + 5)
+    write_weights(tensors_of(model), path)
+    plain = _WithNorms()
+    plain.load_state_dict(plain_tensors(path), strict=True)
+    own = _WithNorms()
+    load_weights(own, str(path))
+    for other in (plain, own):
+        assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
+    without_alias = {name: value for name, value in tensors_of(model).items() if name != "head.weight"}
+    write_weights(without_alias, path)
+    load_weights(_WithNorms(), str(path))
+
+
+def test_that_a_file_without_the_buffers_of_a_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "parameters.safetensors"
+    write_weights(dict(_WithNorms().named_parameters()), path)
+    with pytest.raises(EngineError, match=r"has no norm\.running_mean, a buffer of the model; save all of"):
+        load_weights(_WithNorms(), str(path))
+
+
+def test_that_weights_beyond_what_is_shown_at_once_are_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("precgui.formats.tensorfile.MOST_ELEMENTS", 100)
+    monkeypatch.setattr("precgui.engine.adapters.weights_file._PIECE", 64)
+    model, path = nn.Linear(30, 11).to(torch.bfloat16), tmp_path / "large.safetensors"
+    write_weights(tensors_of(model), path)
+    other = nn.Linear(30, 11)
+    load_weights(other, str(path))
+    assert torch.equal(other.weight, model.weight.float())
+
+
+DIGITS = (
+    "device=cpu", "threads=1", "record.tensors=false", "model.name=resnet", "adapter.kind=lora", "adapter.targets=head",
+    "base.format=fp32", "data.batch_size=32", "data.epoch_steps=8", "train.epochs=1",
+)  # fmt: skip
+
+
+def test_that_a_merged_model_with_batch_norm_validates_alike_when_it_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "state_dir", lambda: tmp_path)
+    path = tmp_path / "merged.safetensors"
+
+    def validation(*settings: str) -> Evaluated:
+        events: list[Event] = []
+        Training(config.load("digits-quick", [*DIGITS, *settings]), Journal(events.append), lambda: False).run()
+        return next(event for event in events if isinstance(event, Evaluated))
+
+    before = validation("base.train_steps=8", "adapter.merge_at_end=true", f"adapter.save_to={path}")
+    after = validation(f"base.weights={path}", "train.max_steps=1", "optimizer.lr=1e-9")
+    assert after.loss == pytest.approx(before.loss, rel=0.05), "one more batch moves the running statistics a little"
+
+
+def test_that_adapters_alone_are_saved_with_the_statistics_that_their_training_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "state_dir", lambda: tmp_path)
+    path = tmp_path / "adapters.safetensors"
+    settings = [*DIGITS, "base.train_steps=2", "train.max_steps=2", f"adapter.save_to={path}", "base.format=int8"]
+    run = Training(config.load("digits-quick", settings), Journal(lambda event: None), lambda: False)
+    before = {name: value.clone() for name, value in run.model.state_dict().items()}
+    run.run()
+    changed = {name for name, value in run.model.state_dict().items() if not torch.equal(value, before[name])}
+    assert set(plain_tensors(path)) == changed
+    assert any(name.endswith("running_mean") for name in changed)
 
 
 def test_that_the_ledger_shows_base_scales_adapters_and_copies() -> None:
