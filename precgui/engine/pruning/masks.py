@@ -10,7 +10,8 @@ GROUP = 4  # inputs of which 2:4 keeps two: the pattern of sparse tensor cores (
 
 
 def smallest(scores: Tensor, count: int) -> Tensor:
-    """The `count` smallest of non-negative scores, by `torch.nn.utils.prune`."""
+    """The `count` smallest of non-negative scores, by `torch.nn.utils.prune`, which takes contiguous ones only."""
+    scores = scores.contiguous()
     kept: Tensor = L1Unstructured(count).compute_mask(scores, torch.ones_like(scores))
     return kept == 0
 

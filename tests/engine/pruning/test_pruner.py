@@ -232,3 +232,18 @@ def test_that_a_frozen_model_has_nothing_to_prune() -> None:
     parts.model.requires_grad_(False)
     with pytest.raises(EngineError, match="no linear or convolutional layer that is trained"):
         make_pruner(training.config, parts, 10)
+
+
+def test_that_masks_do_not_depend_on_the_order_in_memory() -> None:
+    scores = torch.rand(8, 12, 3, 3)
+    turned = scores.to(memory_format=torch.channels_last)
+    for choose in (masks.smallest, masks.smallest_of_rows, masks.weakest_outputs):
+        assert torch.equal(choose(scores, 5), choose(turned, 5))
+    assert torch.equal(masks.two_of_four(scores), masks.two_of_four(turned))
+
+
+@pytest.mark.parametrize("method", ["magnitude", "wanda", "2:4", "channels"])
+def test_that_pruning_goes_with_images_as_channels_last(method: str) -> None:
+    training = run("model.name=cnn", f"pruning.method={method}", "pruning.every=2", "train.channels_last=true")
+    assert training.pruner is not None
+    assert any(layer.dropped.any() for layer in training.pruner.layers.values())
