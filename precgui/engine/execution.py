@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from precgui.engine.errors import EngineError
-from precgui.engine.torch_private import BatchNormNd, function_modes
+from precgui.engine.torch_private import BatchNormNd, attention_backends, function_modes
 
 if TYPE_CHECKING:
     from precgui.config import TrainConfig
@@ -35,8 +35,14 @@ _BACKENDS = {
 _Containers = nn.Sequential | nn.ModuleList
 
 
-def prepare_model(model: nn.Module, config: TrainConfig) -> nn.Module:
-    """The same model with checkpoints, memory format and compilation as configured."""
+def prepare_model(model: nn.Module, config: TrainConfig, precision: Precision) -> nn.Module:
+    """The same model with checkpoints, memory format and compilation as configured. Raises EngineError."""
+    if config.checkpointing and config.compile and precision.rounds_by_itself:
+        raise EngineError(
+            f"train.compile with train.checkpointing: in {precision.config.precision} precgui rounds operands here in "
+            "code that torch.compile leaves out, which a checkpoint inside of compiled code does not allow; set one of "
+            "the two to false"
+        )
     if config.channels_last:
         model.to(memory_format=torch.channels_last)
     if config.checkpointing:
@@ -174,21 +180,26 @@ def _chain(layers: Sequence[Callable[[Any], Any]], value: Any) -> Any:
 def _recomputed(module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
+    if torch.compiler.is_compiling():  # the compiled graph recomputes by itself, in the state that it was made for
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
-    modes = function_modes()
+    backends, modes = attention_backends(with_priority=True), function_modes()
     learning = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
 
     def contexts() -> tuple[Any, Any]:
-        return contextlib.nullcontext(), _as_the_first_time(module, modes, learning)
+        return contextlib.nullcontext(), _as_the_first_time(module, backends, modes, learning)
 
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 
 @contextlib.contextmanager
 def _as_the_first_time(
-    module: nn.Module, modes: Sequence[Any], learning: Sequence[tuple[nn.Parameter, bool]]
+    module: nn.Module,
+    backends: Sequence[SDPBackend],
+    modes: Sequence[Any],
+    learning: Sequence[tuple[nn.Parameter, bool]],
 ) -> Iterator[None]:
-    """The second forward pass runs in the modes of the first one (torch restores autocast only).
+    """The second forward pass runs as the first one: same attention kernels and modes (torch restores autocast only).
 
     And with the same parameters learning: a model may hold some still for a part of its forward pass, as a GAN does.
     """
@@ -197,6 +208,7 @@ def _as_the_first_time(
             if parameter.requires_grad != learns:
                 entered.callback(parameter.requires_grad_, parameter.requires_grad)
                 parameter.requires_grad_(learns)
+        entered.enter_context(sdpa_kernel([*backends], set_priority=True))
         for mode in modes:
             if mode not in function_modes():
                 entered.enter_context(mode)

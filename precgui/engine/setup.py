@@ -73,7 +73,7 @@ def build_run(
     model = start_model(config, task, device, precision, tell, stopped)
     weights_hash = _hash(model)
     conversion = Conversion(model) if config.precision_schedule else None
-    model = execution.prepare_model(precision.convert(model), config.train)
+    model = execution.prepare_model(precision.convert(model), config.train, precision)
     if conversion is not None:
         conversion.converted()
     if shard is not None:

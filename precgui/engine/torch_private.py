@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._compile import _disable_dynamo as disable_dynamo
+from torch.nn.attention import _cur_sdpa_kernel_backends as attention_backends
 from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._python_dispatch import _disable_current_modes as dispatch_modes_disabled
@@ -21,7 +22,8 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 __all__ = [
     "BatchNormNd", "ConvNd", "ConvTransposeNd", "DisableTorchFunction", "TorchDispatchMode", "aten_names",
-    "autograd_node", "disable_dynamo", "dispatch_mode_at", "dispatch_modes", "dispatch_modes_disabled",
+    "attention_backends", "autograd_node", "disable_dynamo", "dispatch_mode_at", "dispatch_modes",
+    "dispatch_modes_disabled",
     "dynamo_limits", "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_lerp_", "foreach_norm",
     "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",
     "is_traceable_wrapper_subclass", "may_be_compiled", "memory_profiler", "named_fused_kernels", "node_number",

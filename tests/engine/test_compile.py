@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from precgui.engine import tasks
+from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Digits
 from precgui.events import Evaluated, Event, Facts, StepDone
 from tests.engine.conftest import Record
@@ -79,6 +80,27 @@ def test_that_each_kind_of_precision_can_be_traced(
     plain = losses(record(*SETTINGS, f"precision={precision}"))
     assert losses(record(*SETTINGS, f"precision={precision}", "train.compile=true")) == pytest.approx(plain, rel=1e-3)
     assert torch._dynamo.utils.counters["frames"]["ok"] > 0, "nothing was traced"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("precision", ["fp32", "bf16-amp", "bf16-pure"])
+@pytest.mark.parametrize("model", ["cnn", "vit"])
+def test_that_checkpoints_are_compiled_with_the_model(
+    record: Record, monkeypatch: pytest.MonkeyPatch, model: str, precision: str
+) -> None:
+    compiled = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled(module, backend="aot_eager"))
+    settings = (*SETTINGS, f"precision={precision}", f"model.name={model}", "data.batch_size=16")
+    plain = losses(record(*settings))
+    again = losses(record(*settings, "train.compile=true", "train.checkpointing=true"))
+    assert again == pytest.approx(plain, rel=1e-3)
+    assert torch._dynamo.utils.counters["frames"]["ok"] > 0, "nothing was traced"
+
+
+@pytest.mark.parametrize("precision", ["fp16-amp", "fp16-pure", "emulated:int8", "mxfp4", "int8-qat"])
+def test_that_checkpoints_of_compiled_rounding_are_refused_before_the_run(record: Record, precision: str) -> None:
+    with pytest.raises(EngineError, match=rf"in {precision} precgui rounds .* set one of the two to false"):
+        record(*SETTINGS, f"precision={precision}", "train.compile=true", "train.checkpointing=true")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -14,6 +14,7 @@ from precgui.engine import execution, precisions, tasks
 from precgui.engine.ema import WeightAverage
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Digits
+from precgui.engine.torch_private import attention_backends, function_modes
 from precgui.events import Event, StepDone
 from tests.engine.conftest import Record
 from tests.warm_children import python
@@ -170,6 +171,62 @@ def test_that_the_attention_kernel_can_be_chosen(backend: str, monkeypatch: pyte
     with execution.attention(backend), Names():  # type: ignore[no-untyped-call]
         nn.functional.scaled_dot_product_attention(q, q, q)
     assert any("flash" in name for name in names) is (backend == "flash")
+
+
+@pytest.mark.parametrize("backend", ["math", "flash"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16-amp", "fp16-amp", "bf16-pure", "emulated:e4m3fn"])
+def test_that_checkpoints_change_no_bit_with_a_chosen_attention_kernel(
+    record: Record, precision: str, backend: str
+) -> None:
+    settings = (
+        "task=text", "data.sequence_length=16", "data.batch_size=4", "train.max_steps=2", "record.tensors=false",
+        f"precision={precision}", f"train.attention={backend}",
+    )  # fmt: skip
+    before = attention_backends(with_priority=True)
+    plain = curve(record(*settings))
+    assert plain == curve(record(*settings, "train.checkpointing=true"))
+    assert attention_backends(with_priority=True) == before
+
+
+class _Watching(nn.Module):
+    """A block that notes under which state of torch it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.seen: list[tuple[object, ...]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(
+            (
+                attention_backends(with_priority=True), [type(mode) for mode in function_modes()],
+                torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.get_default_dtype(),
+                torch.is_grad_enabled(), self.linear.weight.requires_grad, self.training,
+            )
+        )  # fmt: skip
+        result: Tensor = self.linear(x)
+        return result
+
+
+class _Watched(Digits):
+    block = _Watching()
+
+    def model(self) -> nn.Module:
+        first = nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+        return nn.Sequential(first, nn.Sequential(type(self).block, nn.Tanh()), nn.Linear(4, 10))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16-amp", "fp16-amp", "fp16-pure", "emulated:e4m3fn"])
+def test_that_a_segment_is_computed_again_in_the_state_of_the_first_time(
+    record: Record, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    monkeypatch.setitem(tasks.TASKS, "digits", _Watched)
+    monkeypatch.setattr(_Watched, "block", block := _Watching())
+    record(f"precision={precision}", "train.attention=math", "train.checkpointing=true", "train.max_steps=1",
+           "record.tensors=false", "data.epoch_steps=1")  # fmt: skip
+    trained = [state for state in block.seen if state[-1]]
+    assert len(trained) >= 2
+    assert all(state == trained[0] for state in trained)
 
 
 @pytest.mark.parametrize("task", ["gan", "cartpole"])

@@ -34,7 +34,7 @@ def main() -> None:
     torch.manual_seed(config.seed)
     task = RunTask(config)
     print_changes(task.facts)
-    model = execution.prepare_model(precision.convert(task.model()), config.train)
+    model = execution.prepare_model(precision.convert(task.model()), config.train, precision)
     weights = precision.weights(model)
     for note in precision.notes:
         print(note)

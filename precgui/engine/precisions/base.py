@@ -54,6 +54,11 @@ class Precision:
         """Go on counting batches from `batch_count`, as after a resumed run."""
 
     @property
+    def rounds_by_itself(self) -> bool:
+        """Whether layers or products were exchanged for ones that round in code of precgui; known after `convert`."""
+        return bool(self.labels)
+
+    @property
     def has_history(self) -> bool:
         """Whether a step depends on batches before it through more than the weights."""
         return False

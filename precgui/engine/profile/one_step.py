@@ -63,7 +63,9 @@ def build_step(config: RunConfig, *, fake: bool = False) -> StepParts:
     if config.adapter.kind != "none":  # an untrained base takes as much memory and time
         check_adapters(config)
         precision.notes += add_adapters(model, config, device)
-    model = execution.prepare_model(precision.convert(model), _not_compiled(config) if fake else config.train)
+    model = execution.prepare_model(
+        precision.convert(model), _not_compiled(config) if fake else config.train, precision
+    )
     model.train()
     precision.begin_epoch(model, 1)
     batches = list(itertools.islice(iter(task.train_batches()), config.train.accumulation))
