@@ -17,6 +17,7 @@ _REASONS = {
     "scaler": "no loss scaler was given to the recorder",
     "census": "the operations of the first step were not counted",
     "certificate": "the products of this device were not tried",
+    "fp32_repetition": "no step in 16 bits was repeated in FP32, since none was found whose outputs were not finite",
     "record": "the run recorded no tensors, or has not ended",
 }
 FACTS = tuple(_REASONS)
@@ -34,6 +35,14 @@ def fact(run: Run, name: str) -> Maybe[Mapping[str, Any]]:
     if run.config.task != OWN_LOOP and name in ("precision", "autocast", "loop", "scaler"):
         return Absent("the run was trained by precgui, as its config says")
     return Absent(f"{reason}, or the file is of an early version")
+
+
+def fp32_repetition(run: Run, step: int) -> Mapping[str, Any]:
+    """The repetition in FP32 of the forward pass of a step, as docs/run-file.md lists its keys; {} without one."""
+    result = fact(run, "fp32_repetition")
+    every = [] if isinstance(result, Absent) else result.get("all", [])
+    known = [each for each in every if isinstance(each, Mapping)] if isinstance(every, list) else []
+    return next((each for each in known if each.get("step") == step), {})
 
 
 def measurement_counts(run: Run) -> dict[str, int]:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from precgui.engine.telemetry.fp32_repetition import Repetition, Repetitions, is_in_16_bits, repeated_in_fp32
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.readable import floats
-from precgui.engine.telemetry.second_pass import CannotRepeat, first_bad_module
+from precgui.engine.telemetry.second_pass import CannotRepeat, second_pass
 from precgui.engine.torch_private import graph_task, tracing_state, transform_level
 
 MODEL = "(model)"
@@ -37,8 +38,11 @@ class Outputs:
     pass that is traced or transformed by torch.func.
     """
 
-    def __init__(self, model: nn.Module, measure: Measure) -> None:
+    def __init__(self, model: nn.Module, measure: Measure, *, repeats_in_fp32: bool = True) -> None:
+        """`repeats_in_fp32`: a forward pass in 16 bits that is not finite is repeated in FP32, too."""
         self._model, self._measure = model, measure
+        self.repetitions = Repetitions()
+        self._repeats_in_fp32 = repeats_in_fp32
         self._requested: Set[str] = frozenset()
         self._guarded = self._everywhere = self._inside = self.watching = False
         self._on_cpu = all(parameter.is_cpu for parameter in model.parameters())
@@ -73,6 +77,7 @@ class Outputs:
         self._pause = max(self._pause - 1, 0)
         self._have_hooks(modules=guarded or bool(requested), all_modules=everywhere or bool(requested))
         self.detector.begin()
+        self.repetitions.begin()
 
     def end(self) -> float:
         """The forward and backward passes of the step are over. Returns the CPU seconds of hooks and checks."""
@@ -134,20 +139,30 @@ class Outputs:
         if not (self._on_cpu or self._guarded):
             return
         known = self._everywhere and self.detector.first_of_cpu() != ""
-        if self.detector.check(MODEL, outputs) and not known and not self._pause:
+        in_fp32 = self._on_cpu and self._repeats_in_fp32 and self.repetitions.are_due
+        if self.detector.check(MODEL, outputs) and not (known and not in_fp32) and not self._pause:
             self._pause = _PAUSE_STEPS
-            self._find_first(args, kwargs)
+            self._repeat(args, kwargs, find_first=not known, in_fp32=in_fp32)
 
-    def _find_first(self, args: Any, kwargs: Any) -> None:
-        """Find the first bad module by a second pass; if that is not possible, check all modules in the next steps."""
+    def _repeat(self, args: Any, kwargs: Any, *, find_first: bool, in_fp32: bool) -> None:
+        """Find the first bad module by a second pass; if that is not possible, check all modules in the next steps.
+
+        With `in_fp32` a third pass tells whether it is finite in FP32.
+        """
+        module, repetition = "", None
         try:
-            result = first_bad_module(self._model, args, kwargs)
+            low = second_pass(self._model, args, kwargs)
+            module = low.module
+            repetition = repeated_in_fp32(self._model, args, kwargs, low) if in_fp32 else None
         except CannotRepeat as reason:
-            result, self.cannot_repeat = "", str(reason)
-        if result:
-            self.detector.correct(plain_name(result))
+            self.cannot_repeat = str(reason)
+            if in_fp32 and is_in_16_bits(self._model):
+                repetition = Repetition(None, why=self.cannot_repeat)
+        self.repetitions.add(repetition)
+        if module and find_first:
+            self.detector.correct(plain_name(module))
             self._located = True
-        elif not self._everywhere:
+        elif find_first and not self._everywhere:
             self._watch_on = _WATCH_STEPS
 
     def on_gradient(self, name: str, gradient: Tensor) -> None:

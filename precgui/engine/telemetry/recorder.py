@@ -58,9 +58,11 @@ class Telemetry:
         modules: bool = True,
         copies: Copies = list,
         total_steps: int = 0,
+        repeats_in_fp32: bool = True,
     ) -> None:
         """`modules` says whether module outputs can be watched (a compiled model hides them); `copies` gives the copies
-        of weights that the training keeps, by name; `total_steps` is 0 when that is not known."""
+        of weights that the training keeps, by name; `total_steps` is 0 when that is not known; `repeats_in_fp32` as in
+        `Outputs`."""
         self._emit = emit
         self.watch(weights)
         device = next((w.own.device for w in weights), torch.device("cpu"))
@@ -74,19 +76,17 @@ class Telemetry:
             **dict.fromkeys(self._held.kinds, config.weights_every),
         }
         if modules:
-            kinds["activation"] = config.activations_every
-            kinds["activation_gradient"] = config.activation_gradients_every
+            kinds |= {"activation": config.activations_every, "activation_gradient": config.activation_gradients_every}
         self._kinds = kinds
         intervals = kinds | {"gradient": min(config.gradients_every, 1)}
         self.budget = TokenBuckets(config, intervals, between=True, total_steps=total_steps)
         self._least = config.least_measurements
         self._clock = CostMeter(device)
-        self._outputs = Outputs(model, self._on_tensor) if modules else None
+        self._outputs = Outputs(model, self._on_tensor, repeats_in_fp32=repeats_in_fp32) if modules else None
         self._box = FlightRecorder()
         self._alarm_until = -BLACK_BOX_STEPS
-        self._bad_output = ""
+        self._bad_output, self._has_initial_weights = "", False
         self._measurements: Counter[str] = Counter()
-        self._has_initial_weights = False
         self._clear()
 
     def _clear(self) -> None:
@@ -199,6 +199,8 @@ class Telemetry:
         self._fetch()
         if self._outputs is not None:
             self._clock.book(FIXED, self._outputs.end())
+            if fact := self._outputs.repetitions.end(self._step, alarm=alarm):
+                self._emit(Facts(time_s, fact))
             alarm = self._tell_outputs(time_s, reported=alarm) or alarm
         if alarm:
             if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series

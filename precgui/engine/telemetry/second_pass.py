@@ -7,6 +7,7 @@ import copy
 import io
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
@@ -26,8 +27,23 @@ class CannotRepeat(Exception):
     """The forward pass is not repeated; the message is half a sentence that says why."""
 
 
-def first_bad_module(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """The first module whose output is not finite when the pass is repeated, '' where all are finite the second time.
+@dataclass(frozen=True)
+class SecondPass:
+    """A repeated forward pass: the first module whose output was not finite, '' for none, what the model returned (None
+    where it raised an exception), and that exception in one line, '' for none."""
+
+    module: str
+    outputs: Any
+    error: str = ""
+
+
+def second_pass(
+    model: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    around: contextlib.AbstractContextManager[Any] | None = None,
+) -> SecondPass:
+    """Repeat the forward pass on a copy of the model, inside `around`.
 
     The copy shares the parameters of the model and has buffers and attributes of its own; random numbers, the graph and
     what is printed are afterwards as if nothing had been done. Raises CannotRepeat where that may not be all there is.
@@ -45,11 +61,17 @@ def first_bad_module(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str,
         for name, module in twin.named_modules()
         if name and not isinstance(module, torch.jit.ScriptModule)
     ]
-    with _put_back(model), contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
-        twin.forward(*own_args, **own_kwargs)
+    outputs, error = None, ""
+    with _put_back(model), contextlib.redirect_stdout(io.StringIO()), around or contextlib.nullcontext():
+        try:
+            outputs = twin.forward(*own_args, **own_kwargs)
+        except CannotRepeat:
+            raise
+        except Exception as raised:  # noqa: BLE001 - whatever somebody's module raises
+            error = _line(raised)
     for handle in handles:
         handle.remove()
-    return detector.first_nonfinite()
+    return SecondPass(detector.first_nonfinite(), outputs, error)
 
 
 class _CopyOutputHook:
@@ -80,8 +102,12 @@ def _twin(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model, memo)
     except Exception as error:  # noqa: BLE001 - whatever an attribute of somebody's module raises when it is copied
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CannotRepeat(f"a copy of the model cannot be made: {reason:.100}") from None
+        raise CannotRepeat(f"a copy of the model cannot be made: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    """The first line of the message of an exception, or its class."""
+    return f"{(str(error).splitlines() or [type(error).__name__])[0]:.100}"
 
 
 def _copied(value: Any) -> Any:

@@ -19,7 +19,7 @@ from precgui.config import RecordConfig
 from precgui.engine.telemetry import module_hooks
 from precgui.engine.telemetry.module_hooks import Outputs
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
-from precgui.engine.telemetry.second_pass import CannotRepeat, first_bad_module
+from precgui.engine.telemetry.second_pass import CannotRepeat, SecondPass, second_pass
 from precgui.events import Event, TensorStats
 from precgui.record.hooks import LoopWatch
 
@@ -276,14 +276,15 @@ def test_that_arguments_are_copied_or_else_the_pass_is_not_repeated() -> None:
     outputs.close()
     plain = Parts()
     with pytest.raises(CannotRepeat, match="object of class list_iterator"):
-        first_bad_module(plain, [iter([torch.ones(3, 4)])], {})
-    assert first_bad_module(plain, [given["x"][0]], {"shift": torch.nan}) == "odd"
+        second_pass(plain, [iter([torch.ones(3, 4)])], {})
+    assert second_pass(plain, [given["x"][0]], {"shift": torch.nan}).module == "odd"
     assert plain.passes == 0
 
 
 def test_that_a_run_that_stays_broken_is_not_passed_twice_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
-    monkeypatch.setattr(module_hooks, "first_bad_module", lambda *_: passes.append(1) or "odd")
+    monkeypatch.setattr(module_hooks, "second_pass", lambda *_: passes.append(1) or SecondPass("odd", None))
+    monkeypatch.setattr(module_hooks, "repeated_in_fp32", lambda *_: None)
     outputs = Outputs(model := Parts(), lambda *_: None)
     for _ in range(64):
         outputs.begin(frozenset(), guarded=False)
