@@ -10,7 +10,7 @@ import numpy as np
 from precgui.config.precision_traits import TRAITS
 from precgui.runs.diagnosis.findings import REPLAY
 from precgui.runs.diagnosis.measurements import Measurements, Values
-from precgui.runs.diagnosis.nan_aware import largest
+from precgui.runs.diagnosis.nan_aware import largest, nonzero
 
 FP16_LARGEST = 65504.0
 FP16_SMALLEST = 2.0**-24
@@ -91,7 +91,10 @@ def growth(m: Measurements, end: int) -> Growth | None:
 
 @np.errstate(all="ignore")
 def update_ratios(m: Measurements) -> tuple[Values, Values]:
-    """Steps, and the L2 norm of all updates over that of all weights (of the tensors that were updated)."""
+    """Steps, and the L2 norm of all updates over that of all weights (of the tensors that were updated).
+
+    NaN where all weights are zero: no update is large or small beside them.
+    """
     updates, weights = m.table("update"), m.table("weight")
     if updates is None or weights is None:
         return np.empty(0), np.empty(0)
@@ -102,7 +105,7 @@ def update_ratios(m: Measurements) -> tuple[Values, Values]:
     size = updates.stat("l2")[:, [a for a, _ in pairs]]
     held = weights.stat("l2")[:, [b for _, b in pairs]]
     at = np.clip(np.searchsorted(weights.steps, updates.steps, side="right") - 1, 0, None)
-    ratio = np.sqrt(np.nansum(size**2, 1) / np.nansum(held[at] ** 2, 1))
+    ratio = np.sqrt(np.nansum(size**2, 1) / nonzero(np.nansum(held[at] ** 2, 1)))
     return updates.steps.astype(np.float64), ratio
 
 

@@ -66,9 +66,12 @@ def weights_unchanged(m: Measurements) -> Answer:
     if table is None or m.n < 3 or not (m.loss != 0).any():
         return None
     taken = ~np.isin(table.steps, m.steps[m.skipped])
-    changed = np.nan_to_num(table.stat("changed"))[taken]
+    changed = table.stat("changed")[taken]
+    changed = np.nan_to_num(changed[np.isfinite(changed).any(1)])
     alive = np.nan_to_num(m.grad_norm) > 0
-    if not len(changed) or changed.max(initial=0.0) > 0:
+    if not len(changed):
+        return None
+    if changed.max(initial=0.0) > 0:
         return RuledOut(
             "weights-unchanged",
             f"because up to {percent(float(changed.max(initial=0.0)))} of a tensor change in a step",

@@ -1,4 +1,4 @@
-"""Reductions that leave NaN out and are NaN, without a warning, where nothing else is left."""
+"""Reductions that leave NaN out and are NaN, without a warning, where nothing else is left; divisors that may be 0."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
+
+
+def nonzero(divisor: Values) -> Values:
+    """The divisor, NaN where it is 0: a quotient that does not exist is unknown, not infinite."""
+    return np.where(divisor == 0, np.nan, divisor)
 
 
 def largest(values: Values, axis: int) -> Values:
@@ -25,10 +30,4 @@ def middle(values: Values, axis: int) -> Values:
     known = (~np.isnan(ordered)).sum(0)
     place = np.maximum(known - 1, 0) // 2
     result: Values = np.take_along_axis(ordered, place[None], 0)[0]
-    return result
-
-
-def mean(values: Values, axis: int) -> Values:
-    with np.errstate(all="ignore"):
-        result: Values = np.nansum(values, axis) / (~np.isnan(values)).sum(axis)
     return result

@@ -11,7 +11,7 @@ from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import percent
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
-from precgui.runs.diagnosis.nan_aware import largest
+from precgui.runs.diagnosis.nan_aware import largest, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _SPIKE = 2.0  # of the largest value in the history: all above it saturates by an octave or more
@@ -32,7 +32,7 @@ def delayed_scale(m: Measurements) -> Answer:
         known = amax[:row][table.steps[:row] >= table.steps[row] - options.fp8_history]
         if len(known):
             with np.errstate(all="ignore"):
-                ratios[row] = amax[row] / largest(known, 0)
+                ratios[row] = amax[row] / nonzero(largest(known, 0))
     most = largest(ratios, 1)
     share = float((most[np.isfinite(most)] > _SPIKE).mean()) if np.isfinite(most).any() else 0.0
     if share < 0.05:

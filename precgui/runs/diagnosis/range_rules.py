@@ -18,7 +18,7 @@ from precgui.runs.diagnosis.analysis import (
 )
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
-from precgui.runs.diagnosis.nan_aware import largest, middle
+from precgui.runs.diagnosis.nan_aware import largest, middle, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _UNDERFLOW_ERROR = 0.15  # of a gradient's L2 norm, lost to zeros and subnormals
@@ -94,12 +94,12 @@ def _flush_errors(m: Measurements, table: RecordedRows) -> Values:
     zero as a whole count as lost where another tensor shows that numbers of the size of s occur: an error of 1. Tensors
     with NaN or Inf have no such error: they were not lost below the range.
     """
-    scale = np.array([m.scale_at.get(int(step), 1.0) for step in table.steps])
+    scale = nonzero(np.array([m.scale_at.get(int(step), 1.0) for step in table.steps]))
     smallest = np.minimum(FP16_SMALLEST / scale[:, None], table.stat("amin_nonzero"))
     smallest = np.where(np.isfinite(smallest), smallest, FP16_SMALLEST / scale[:, None])
     norm, count = table.stat("l2"), table.stat("count")
-    error = np.where(table.bad, np.nan, np.sqrt(count * smallest**2 / 12) / norm)
-    near = (np.nan_to_num(error) > 0.02).any(1) | (largest(table.stat("amax"), 1) < 64 * smallest.min(1))
+    error = np.where(table.bad, np.nan, np.sqrt(count * smallest**2 / 12) / nonzero(norm))
+    near = (error > 0.02).any(1) | (largest(table.stat("amax"), 1) < 64 * smallest.min(1))
     zero = table.recorded & ~table.bad & ~(table.stat("amax") > 0)
     error = np.where(zero & near[:, None], 1.0, np.where(zero, np.nan, error))
     skipped = np.isin(table.steps, m.steps[m.skipped])

@@ -349,7 +349,8 @@ def _no_flow(m: Measurements, name: str) -> bool:
     near = (name, order[max(place - 1, 0)])
     own = [i for i, each in enumerate(gradients.names) if each.rpartition(".")[0] in near]
     half = gradients.stat("amax")[len(gradients.steps) // 2 :][:, own]
-    return bool(own) and bool((np.nan_to_num(half) == 0).any(1).all())
+    known = np.isfinite(half).any(1)
+    return bool(known.any()) and bool((half[known] == 0).any(1).all())
 
 
 def _listed(names: tuple[str, ...]) -> str:
