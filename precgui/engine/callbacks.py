@@ -18,6 +18,7 @@ from precgui.engine import census, incident_text
 from precgui.engine.callback import Callback, CallbackList
 from precgui.engine.description import FirstPassOrder, described
 from precgui.engine.ema import WeightAverage
+from precgui.engine.fp32_loss import Fp32LossCallback
 from precgui.engine.journal import Journal
 from precgui.engine.memory import MemoryPeak
 from precgui.engine.precisions import Precision
@@ -190,6 +191,7 @@ def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal, total_
         callbacks.append(EmaCallback(parts.average))
     if parts.device.type == "cpu":  # last, since the others let go at the start of a step of what they kept
         callbacks.append(MemoryPeak(journal, _held(parts)))
+    callbacks.append(Fp32LossCallback(config, parts, journal, telemetry))
     return CallbackList([*callbacks, NonFiniteReporter(journal, parts.precision, parts, telemetry)])
 
 
@@ -213,4 +215,5 @@ def _telemetry(config: RunConfig, parts: RunParts, journal: Journal, total_steps
         modules=not config.train.compile,
         copies=parts.copies,
         total_steps=total_steps,
+        repeats_in_fp32=False,  # see Fp32LossCallback, which repeats the loss, too
     )

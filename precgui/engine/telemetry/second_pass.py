@@ -62,7 +62,7 @@ def second_pass(
         if name and not isinstance(module, torch.jit.ScriptModule)
     ]
     outputs, error = None, ""
-    with _put_back(model), contextlib.redirect_stdout(io.StringIO()), around or contextlib.nullcontext():
+    with undisturbed(model), contextlib.redirect_stdout(io.StringIO()), around or contextlib.nullcontext():
         try:
             outputs = twin.forward(*own_args, **own_kwargs)
         except CannotRepeat:
@@ -124,7 +124,7 @@ def _copied(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _put_back(model: nn.Module) -> Iterator[None]:
+def undisturbed(model: nn.Module) -> Iterator[None]:
     """Afterwards the random numbers and the cache of autocast are as they were before."""
     numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - models may use it
     cached = torch.is_autocast_cache_enabled()
