@@ -76,7 +76,7 @@ for place in $binds; do
 done
 # shellcheck disable=SC2086  # one word for each setting
 exec chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 $settings \
-    make -C /root/project "$target" </dev/null
+    make --no-print-directory -C /root/project "$target" </dev/null
 INSIDE
 }
 

@@ -87,9 +87,11 @@ class TradeOffPlot(StudyPlot):
         self._names_of_points.append((name, x, y))
 
     def _place_names(self) -> None:
-        """Beside the points, on the side that has room, and none over another."""
+        """Beside the points, on the side that has room, and none over another; a plot without a size has no places."""
         view = self.plotItem.vb
         inside = view.sceneBoundingRect()
+        if inside.isEmpty():
+            return
         x_px, y_px = view.viewPixelSize()
         height = self.fontMetrics().height() + 2
         taken: list[tuple[float, float, float]] = []  # left, right and top of the names so far, in pixels
