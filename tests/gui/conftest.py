@@ -66,6 +66,16 @@ def light_theme(qapp: QApplication) -> None:
 
 
 @pytest.fixture(autouse=True)
+def plots_without_a_size_are_not_asked_for_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pixels of a plot without a size are no numbers, and pyqtgraph's stand-in for them warns with NumPy 2.5 and later."""
+
+    def refuse(_: object) -> None:
+        raise AssertionError("a plot without a size was asked where its points are")
+
+    monkeypatch.setattr("pyqtgraph.functions._pinv_fallback", refuse, raising=False)
+
+
+@pytest.fixture(autouse=True)
 def nothing_left_running(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail a test that leaves a thread behind, naming where it was started."""
     started: list[QThread] = []

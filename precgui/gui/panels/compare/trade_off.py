@@ -90,7 +90,7 @@ class TradeOffPlot(StudyPlot):
         """Beside the points, on the side that has room, and none over another; a plot without a size has no places."""
         view = self.plotItem.vb
         inside = view.sceneBoundingRect()
-        if inside.isEmpty():
+        if view.rect().isEmpty():
             return
         x_px, y_px = view.viewPixelSize()
         height = self.fontMetrics().height() + 2
