@@ -8,6 +8,7 @@ import math
 import os
 import re
 import shutil
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -72,13 +73,26 @@ def _cache_by_instruction_set() -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / re.sub(r"\W", "_", name))
 
 
-def _require_compiler() -> None:
-    """Raises EngineError where torch.compile would fail at the first step for want of a compiler."""
+def missing_for_compilation() -> str:
+    """The part of this machine that torch.compile lacks, in a sentence with the cure; empty where it has all."""
     if "CXX" not in os.environ and not any(map(shutil.which, ("g++", "clang++", "c++", "cl", "icx"))):
-        raise EngineError(
+        return (
             "train.compile needs a C++ compiler and there is none on the PATH; install g++, clang++ or MSVC, or set "
             "train.compile = false"
         )
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        return (
+            "train.compile needs the header Python.h, which this Python came without; install the development package "
+            "of Python (python3-dev, python3-devel), or set train.compile = false"
+        )
+    return ""
+
+
+def _require_compiler() -> None:
+    """Raises EngineError where torch.compile would fail at the first step for want of a compiler or of headers."""
+    missing = missing_for_compilation()
+    if missing:
+        raise EngineError(missing)
 
 
 def channels_last(inputs: Any) -> Any:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import nn
 
-from precgui.engine import tasks
+from precgui.engine import execution, tasks
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Digits
 from precgui.events import Evaluated, Event, Facts, StepDone
+from tests.compiled_code import needs_compiler
 from tests.engine.conftest import Record
 
-COMPILER = "CXX" in os.environ or any(map(shutil.which, ("g++", "clang++", "c++", "cl", "icx")))
 SETTINGS = ("train.max_steps=3", "data.epoch_steps=3", "record.tensors=false")
 
 
@@ -51,11 +49,18 @@ def _forget_compiled_code() -> Iterator[None]:
     torch._dynamo.utils.counters.clear()
 
 
+def _only_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile with a back end that makes no code and so needs no compiler."""
+    compiled = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled(module, backend="aot_eager"))
+    monkeypatch.setattr(execution, "missing_for_compilation", lambda: "")
+
+
 def losses(events: list[Event]) -> list[float]:
     return [event.loss for event in events if isinstance(event, StepDone | Evaluated)]
 
 
-@pytest.mark.skipif(not COMPILER, reason="no C++ compiler on the PATH")
+@needs_compiler
 @pytest.mark.filterwarnings("ignore")  # of torch's own compiler
 def test_that_a_compiled_run_is_the_plain_one_to_rounding(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks.TASKS, "digits", _Small)
@@ -73,10 +78,8 @@ def test_that_a_compiled_run_is_the_plain_one_to_rounding(record: Record, monkey
 def test_that_each_kind_of_precision_can_be_traced(
     record: Record, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
-    """With a back end that makes no code, so that only the tracing of the model is tried."""
     monkeypatch.setitem(tasks.TASKS, "digits", _SmallAttention)
-    compiled = nn.Module.compile
-    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled(module, backend="aot_eager"))
+    _only_trace(monkeypatch)
     plain = losses(record(*SETTINGS, f"precision={precision}"))
     assert losses(record(*SETTINGS, f"precision={precision}", "train.compile=true")) == pytest.approx(plain, rel=1e-3)
     assert torch._dynamo.utils.counters["frames"]["ok"] > 0, "nothing was traced"
@@ -110,8 +113,7 @@ def test_that_quantised_training_is_compiled_once(
 ) -> None:
     """Not anew for every batch, as it would be if what a layer asks were different each time."""
     monkeypatch.setitem(tasks.TASKS, "digits", _Small)
-    compiled = nn.Module.compile
-    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled(module, backend="aot_eager"))
+    _only_trace(monkeypatch)
     wanted = ("record.tensors=false", "qat.measure=false", "train.max_steps=8", "data.epoch_steps=8", *settings)
     plain = losses(record(*wanted))
     assert losses(record(*wanted, "train.compile=true")) == pytest.approx(plain, rel=0.02), "integers may differ by one"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -249,6 +250,17 @@ def test_that_a_missing_compiler_is_told(record: Record, monkeypatch: pytest.Mon
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(EngineError, match=r"train\.compile needs a C\+\+ compiler .* set train\.compile = false"):
+        record("train.compile=true")
+
+
+def test_that_missing_headers_of_python_are_told(
+    record: Record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CXX", "c++")
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / name))
+    with pytest.raises(
+        EngineError, match=r"needs the header Python\.h.* install .*python3-dev.* train\.compile = false"
+    ):
         record("train.compile=true")
 
 

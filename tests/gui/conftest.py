@@ -67,7 +67,7 @@ def light_theme(qapp: QApplication) -> None:
 
 @pytest.fixture(autouse=True)
 def plots_without_a_size_are_not_asked_for_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pixels of a plot without a size are no numbers, and pyqtgraph's stand-in for them warns with NumPy 2.5 and later."""
+    """Pixels of a plot without a size are no numbers; pyqtgraph's stand-in for them warns with NumPy 2.5."""
 
     def refuse(_: object) -> None:
         raise AssertionError("a plot without a size was asked where its points are")

@@ -27,6 +27,7 @@ from precgui.engine.profile.paired import (
 )
 from precgui.engine.torch_private import named_fused_kernels
 from precgui.runs.payoff.waterfall import waterfall
+from tests.compiled_code import needs_compiler
 
 QUICK = ("record.tensors=false", "data.batch_size=16", "threads=1", "device=cpu")
 
@@ -118,6 +119,7 @@ def test_that_a_fused_kernel_names_its_operations(kernel: str, operations: tuple
     assert kinds.fused_operations(kernel) == operations
 
 
+@needs_compiler
 def test_that_a_compiled_step_is_profiled_by_fused_kernels() -> None:
     model = nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8))
     values = torch.randn(16, 32)
