@@ -91,8 +91,7 @@ def test_that_each_kind_of_precision_can_be_traced(
 def test_that_checkpoints_are_compiled_with_the_model(
     record: Record, monkeypatch: pytest.MonkeyPatch, model: str, precision: str
 ) -> None:
-    compiled = nn.Module.compile
-    monkeypatch.setattr(nn.Module, "compile", lambda module: compiled(module, backend="aot_eager"))
+    _only_trace(monkeypatch)
     settings = (*SETTINGS, f"precision={precision}", f"model.name={model}", "data.batch_size=16")
     plain = losses(record(*settings))
     again = losses(record(*settings, "train.compile=true", "train.checkpointing=true"))

@@ -31,7 +31,7 @@ class StudyPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.plotItem.hideButtons()
         self.plotItem.setContentsMargins(0, _TOP_PX, _RIGHT_PX, 0)
         self.plotItem.vb.setDefaultPadding(padding)
-        self.resizeEvent(None)  # before it is shown, too, it has a size: texts in a plot without one have no places
+        self.resizeEvent(QResizeEvent(self.size(), self.size()))  # before it is shown: texts need a plot with a size
         self._left.setStyle(autoExpandTextSpace=True)  # values close to each other have long texts
         self._names = ("", "")
         self.empty = PlainLabel(self)
