@@ -72,7 +72,9 @@ class JudgedRuns:
             "baseline": next((g.baseline for g in self.study.groups if g.baseline), ""),
             "runs": [_run_row(run) for run in self.runs], "groups": groups, "twin": asdict(self.study.twin),
             "looks": list(self.study.looks), "metric": dict(self.study.metric), "notes": list(self.study.notes),
-            "answer": content.answer, "claims": [asdict(claim) for claim in content.claims],
+            "answer": content.answer, "answer_lines": list(content.answer_lines),
+            "members": [asdict(member) for member in self.study.members],
+            "claims": [asdict(claim) for claim in content.claims],
         }  # fmt: skip
 
 
@@ -165,7 +167,10 @@ def print_study(judged: JudgedRuns, form: StudyForm) -> int:
 
 def _print_tables(judged: JudgedRuns) -> None:
     content, console = judged.content(), HarmlessConsole()
-    console.print(f"[bold]{escape(content.answer)}[/]\n", highlight=False)
+    console.print(f"[bold]{escape(content.answer)}[/]", highlight=False)
+    for line in content.answer_lines:
+        console.print(escape(line), highlight=False)
+    console.print()
     table = Table("", *(escape(name) for name in content.columns))
     for label, cells in content.rows:
         table.add_row(escape(label), *(escape(cell) for cell in cells))

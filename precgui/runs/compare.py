@@ -21,7 +21,7 @@ from precgui.runs.ratio_interval import SEPARATE_RUNS, Interval, Variation, rati
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.tensorboard.event_file import NAME_PART
-from precgui.runs.timing import EMULATED_HERE, RunTiming, StepClock, clock_for, timing_of, why_no_time
+from precgui.runs.timing import EMULATED_HERE, RunTiming, StepClock, clock_for, clock_note, timing_of, why_no_time
 
 ONE_SEED = (
     "each difference of a metric is between two single runs, and one seed is no measurement: another seed moves it, "
@@ -69,6 +69,7 @@ class Compared:
     skipped_steps: int | None
     nonfinite_events: int
     nonfinite_since_step: int | None
+    nonfinite_validation: str
     speedup: float | None
     speedup_interval: Interval | None
     memory_ratio: float | None
@@ -152,12 +153,13 @@ def compare(
     called = names(runs) if called is None else called
     at = _baseline_index(runs, called, baseline)
     sides = (kept or KeptFigures()).of(runs)
-    clock = _clock(sides, sides[at])
-    varied = sides[at].variation(clock)
-    rows = [_compared(name, side, sides[at], clock, varied) for name, side in zip(called, sides, strict=True)]
+    clocks = [_clock(side, sides[at]) for side in sides]
+    rows = [_compared(name, side, sides[at], clock) for name, side, clock in zip(called, sides, clocks, strict=True)]
     silent = [name for name, side in zip(called, sides, strict=True) if not side.tells_samples]
-    timed = (f"{clock.note[:1].lower()}{clock.note[1:].rstrip('.')}",) if clock.note else ()
-    return RunComparison(called[at], tuple(rows), timed + _notes(rows, called[at]) + _sample_notes(silent))
+    timed = {row.run: clock for row, clock in zip(rows, clocks, strict=True) if row.speedup and row.run != called[at]}
+    note = clock_note(timed).rstrip(".")
+    clock_notes = (f"{note[:1].lower()}{note[1:]}",) if note else ()
+    return RunComparison(called[at], tuple(rows), clock_notes + _notes(rows, called[at]) + _sample_notes(silent))
 
 
 def _sample_notes(silent: Sequence[str]) -> tuple[str, ...]:
@@ -277,23 +279,23 @@ def _side(run: Run) -> _Side:
     )
 
 
-def _clock(sides: Sequence[_Side], base: _Side) -> StepClock:
-    """The clock for all runs whose times are compared with the baseline's; that of the wall for a single one."""
-    compared = [side for side in sides if side is not base and not _why_no_costs(side, base)]
-    return clock_for([side.timing for side in (*compared, base)]) if compared else StepClock()
+def _clock(side: _Side, base: _Side) -> StepClock:
+    """The clock of a run and its baseline, by these two alone: another open run changes no comparison."""
+    compared = side is not base and not _why_no_costs(side, base)
+    return clock_for([side.timing, base.timing]) if compared else StepClock()
 
 
 def _why_no_costs(side: _Side, base: _Side) -> str:
     return other_work(side.identity, base.identity) or why_no_time(side.timing, base.timing)
 
 
-def _compared(name: str, side: _Side, base: _Side, clock: StepClock, base_variation: Variation | None) -> Compared:
+def _compared(name: str, side: _Side, base: _Side, clock: StepClock) -> Compared:
     run, own, is_base = side.run, side.figures, side is base
     how, work, base_work = arithmetic_of(run), side.identity, base.identity
     withheld = other_work(work, base_work)
     no_difference = other_result(work, base_work)
     no_costs = "" if is_base or withheld else why_no_time(side.timing, base.timing)
-    varied = (None, None) if is_base else (side.variation(clock), base_variation)
+    varied = (None, None) if is_base else (side.variation(clock), base.variation(clock))
     against = dict.fromkeys(base.figures) | {"steps": 0} if withheld or no_costs else base.figures
     speedup = None if withheld or no_costs else _speedup(side, base, clock)
     energy_ratio = _ratio(_per_step(own, "energy_j"), _per_step(against, "energy_j"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,6 +11,7 @@ from precgui.events import Metric
 from precgui.harmless_text import one_line
 
 ACCURACY = Metric("accuracy", "Accuracy", "share of the samples whose class is found")
+_ROUNDING_ERROR = 1e-12  # of a mean of differences that add up to 0
 _LONGEST = 80  # characters of a text from a file
 
 
@@ -66,6 +67,20 @@ def signed(value: float, digits: int) -> str:
     """A number with its sign; one that rounds to zero has none."""
     text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text
+
+
+def decimals(least: int, value: float, ends: Sequence[float] = ()) -> int:
+    """How many decimals show a value and its interval: `least`, and more where the width of the interval, or the value
+    where it has none, would read as 0."""
+    width = max(ends) - min(ends) if ends else 0.0
+    needed = _first_decimal(width) + 1 if _first_decimal(width) else _first_decimal(value)
+    return max(least, needed)
+
+
+def _first_decimal(value: float) -> int:
+    """The place of the first digit of a value below 1; 0 for others, and for the rounding error of a 0."""
+    size = abs(value)
+    return -math.floor(math.log10(size)) if _ROUNDING_ERROR < size < 1 else 0
 
 
 def in_text(title: str) -> str:

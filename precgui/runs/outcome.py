@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.config import OWN_LOOP
+from precgui.runs.run import Run
+
+_ENDS = {"failed": "it failed", "stopped": "it was stopped", "running": "it goes on"}
+
 
 def nonfinite_since(steps: NDArray[np.float64], loss: NDArray[np.float64]) -> int | None:
     """The first of the steps at the end whose losses are all not finite; None where the last loss is finite."""
@@ -15,6 +20,35 @@ def nonfinite_since(steps: NDArray[np.float64], loss: NDArray[np.float64]) -> in
         return None
     finite = np.flatnonzero(np.isfinite(loss))
     return int(steps[finite[-1] + 1 if len(finite) else 0])
+
+
+def why_failed(run: Run) -> str:
+    """Why a run that ended did not come through, though it may be called completed; empty where it came through.
+
+    A validation whose loss or metric ends as NaN or Inf is a failure, whatever the training loss says: the training
+    loss stands in for it only where there was no validation at all. A metric that was never finite is one that the task
+    does not have.
+    """
+    if run.status != "completed":
+        return _ENDS.get(run.status, "how it ended is not recorded")
+    if lost := run.events("nonfinite_loss"):
+        return f"its training loss was not finite at step {lost[0].step}"
+    if validation := lost_validation(run):
+        return f"its last validation {validation} is not finite"
+    loss = run.series("loss")[1]
+    if len(loss) and not np.isfinite(loss[-1]):
+        return "its last training loss is not finite"
+    return "" if len(loss) or len(run.series("val_loss")[1]) else "it has no loss"
+
+
+def lost_validation(run: Run) -> str:
+    """Which of loss and metric is not finite in the last validation: "loss", "metric" or nothing."""
+    val_loss, metric = run.series("val_loss")[1], run.series("val_accuracy")[1]
+    if len(val_loss) and not np.isfinite(val_loss[-1]):
+        return "loss"
+    names_metric = run.config.task != OWN_LOOP and run.status != "imported"
+    has_metric = names_metric or np.isfinite(metric).any()
+    return "metric" if len(metric) and has_metric and not np.isfinite(metric[-1]) else ""
 
 
 def outcome(status: str, summary: Mapping[str, Any]) -> str:
@@ -30,6 +64,8 @@ def outcome(status: str, summary: Mapping[str, Any]) -> str:
         return f"{status}, NaN since step {since}"
     if skipped == steps:
         return f"{status}, no step taken"
+    if lost := summary.get("nonfinite_validation"):
+        return f"{status}, last validation {lost} not finite"
     final = summary.get("final")
     loss = final.get("train_loss", 0.0) if isinstance(final, Mapping) else summary.get("train_loss", 0.0)
     return f"{status}, NaN at the end" if loss is None and "nonfinite_since_step" not in summary else status

@@ -13,7 +13,7 @@ from precgui.events import Status
 from precgui.hardware.energy import window_energy
 from precgui.hardware.readings import Absent
 from precgui.runs.metric import metric_of
-from precgui.runs.outcome import nonfinite_since
+from precgui.runs.outcome import lost_validation, nonfinite_since
 from precgui.runs.run import Run
 
 NONFINITE_KINDS = ("nonfinite_loss", "nonfinite_gradient")
@@ -47,6 +47,7 @@ def summarise(run: Run, status: Status | None = None) -> dict[str, Any]:
         "skipped_steps": _skipped(run.series("skipped")[1]),
         "nonfinite_events": sum(len(run.events(kind)) for kind in NONFINITE_KINDS),
         "nonfinite_since_step": nonfinite_since(*run.series("loss")),
+        "nonfinite_validation": lost_validation(run),
     }
 
 

@@ -6,17 +6,19 @@ then compared in pairs (`runs.study`), two single runs with what varied within t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from precgui.harmless_text import some_names
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.run import Run
 
 BUSY_PRESSURE = 0.1  # share of the time in which some process waited for a CPU
 EMULATED_HERE = "emulated here"
+_NAMED = 6  # runs or groups in a sentence; more are a number
 TimeSignal = Literal["step_s", "cpu_s"]
 
 
@@ -60,10 +62,11 @@ class RunTiming:
 
 @dataclass(frozen=True)
 class StepClock:
-    """The signal of the time of a step that is compared; `note` says why it is not that of the clock."""
+    """The signal of the time of a step that is compared. `busy` is the largest share of a run in which other programs
+    kept the CPU busy, where that is why it is not the time of the clock."""
 
     signal: TimeSignal = "step_s"
-    note: str = ""
+    busy: float = 0.0
 
 
 @np.errstate(all="ignore")  # a damaged file holds any bits
@@ -94,12 +97,18 @@ def clock_for(runs: Sequence[TimedRun]) -> StepClock:
     busy = [run.pressure or 0.0 for run in runs if is_busy(run)]
     on_cpu = all(run.device_kind == "cpu" for run in runs)
     known = all(run.cpu_s for run in runs) and len({run.threads for run in runs}) == 1
-    if not (busy and on_cpu and known):
-        return StepClock()
-    return StepClock(
-        "cpu_s",
-        f"Times are CPU times of the process: other programs kept the CPU busy in up to {100 * max(busy):.0f} % "
-        "of a run, so the clock would say more of them than of the precision.",
+    return StepClock("cpu_s", max(busy)) if busy and on_cpu and known else StepClock()
+
+
+def clock_note(clocks: Mapping[str, StepClock]) -> str:
+    """A sentence on the comparisons, by name, whose times are not those of the clock; empty where all are."""
+    by_cpu = {name: clock.busy for name, clock in clocks.items() if clock.signal == "cpu_s"}
+    if not by_cpu:
+        return ""
+    subject = "Times" if len(by_cpu) == len(clocks) else f"Times of {some_names(list(by_cpu), _NAMED)}"
+    return (
+        f"{subject} are CPU times of the process: other programs kept the CPU busy in up to "
+        f"{100 * max(by_cpu.values()):.0f} % of a run, so the clock would say more of them than of the precision."
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
+from precgui.runs.outcome import why_failed
 from precgui.sweeps.plan import Member
 
 MemberStatus = Literal["waiting", "running", "completed", "failed", "cut off", "skipped", "given up"]
@@ -19,7 +20,10 @@ ENDED = ("completed", "failed")
 
 @dataclass(frozen=True)
 class MemberState:
-    """`wall_s` is from the making of the file to its last write. `loss` and `metric` are the final validation's."""
+    """`wall_s` is from the making of the file to its last write. `loss` and `metric` are the final validation's.
+
+    A run that completed and did not come through (see `runs.outcome.why_failed`) counts as a failure of its arm.
+    """
 
     member: Member
     path: Path
@@ -28,11 +32,7 @@ class MemberState:
     loss: float | None = None
     metric: float | None = None
     message: str = ""
-
-    @property
-    def came_through(self) -> bool:
-        """Whether the run completed with a finite loss; one that did not counts as a failure of its arm."""
-        return self.status == "completed" and self.loss is not None
+    came_through: bool = False
 
 
 def read_state(member: Member, path: Path) -> MemberState:
@@ -53,10 +53,13 @@ def _state_of(member: Member, path: Path, run: SavedRun) -> MemberState:
     if not isinstance(final, dict) or run.status == "stopped":  # killed, or ended before its time: runs again
         return MemberState(member, path, "cut off", message=run.message)
     status: MemberStatus = "completed" if run.status == "completed" else "failed"
-    loss, metric = _finite(final.get("val_loss")), _finite(final.get("val_accuracy"))
-    if loss is None:  # of a run that is too short for a validation
-        loss = _finite(final.get("train_loss"))
-    return MemberState(member, path, status, _wall_s(path, run), loss, metric, run.message)
+    why = why_failed(run)
+    if run.damage:  # known when its columns were read
+        return MemberState(member, path, "cut off", message=run.damage)
+    validated = len(run.series("val_loss")[1]) > 0  # a run that is too short for a validation has its training loss
+    loss, metric = _finite(final.get("val_loss" if validated else "train_loss")), _finite(final.get("val_accuracy"))
+    message = run.message if status == "failed" or not why else why
+    return MemberState(member, path, status, _wall_s(path, run), loss, metric, message, came_through=not why)
 
 
 def _wall_s(path: Path, run: SavedRun) -> float | None:

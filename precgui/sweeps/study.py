@@ -6,18 +6,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from precgui.config import RunConfig
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
-from precgui.runs.study.figures import RunFigures, RunKind, figures_of
+from precgui.runs.study.figures import RunFigures, RunKind, figures_of, plain_settings
 from precgui.runs.study.groups import Study, make_study
+from precgui.runs.study.members import StudyMember
 from precgui.runs.verdict.looks import Looks
 from precgui.runs.verdict.targets import Targets
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import TARGET_CHANGES, SweepFolder, read_targets
 from precgui.sweeps.plan import Kind, Member
-from precgui.sweeps.state import ENDED
+from precgui.sweeps.state import ENDED, MemberStatus
 from precgui.sweeps.target_changes import change_notes
 
+# Of the settings of a member those that a run may change without being another one: where it ran and what it wrote.
+_MAY_DIFFER = ("title", "device", "threads", "record", "qat.save_to")
+_UNENDED: dict[MemberStatus, str] = {
+    "cut off": "it did not end and runs again{message}",
+    "running": "it goes on",
+    "skipped": "it was taken out of the plan",
+    "given up": "its arm was given up after failures",
+}
 _KINDS: dict[Kind, RunKind] = {"run": "run", "twin": "twin", "timing": "timing"}
 
 
@@ -36,12 +46,22 @@ class SweepReader:
                 continue
             if state.path not in self._known:
                 try:
-                    self._known[state.path] = _read(state.path, state.member)
+                    self._known[state.path] = _read(state.path, state.member, self.folder.config_of(state.member))
                 except RunFileError as error:
                     on_note(str(error))
                     continue
             results.append(self._known[state.path])
         return results
+
+    def _without_figures(self) -> list[StudyMember]:
+        """Members of the plan that have begun or were given up, and have no figures."""
+        return [
+            StudyMember(
+                each.member.name, each.member.arm, _KINDS[each.member.kind], each.member.precision, each.member.seed,
+                "", False, _UNENDED[each.status].format(message=f": {each.message.rstrip('.')}" * bool(each.message)),
+            )
+            for each in self.folder.states() if each.member.kind != "warm-up" and each.status in _UNENDED
+        ]  # fmt: skip
 
     def study(self, *, baseline: str = "", targets: Targets | None = None) -> Study:
         """The judged study of what has ended so far, by the targets of the sweep where no others are given.
@@ -63,12 +83,14 @@ class SweepReader:
             )
         except ValueError as error:
             raise SweepError(str(error)) from None
+        places = {member.name: place for place, member in enumerate(self.folder.plan.members)}
+        members = sorted([*study.members, *self._without_figures()], key=lambda member: places[member.run])
         own = read_targets(self.folder.path)
         self.folder.note_edited_targets()
         notes = change_notes(self.folder.path / TARGET_CHANGES, own, self.folder.ended_runs())
         if targets is not None and targets != own:
             notes.append("The verdicts are by other targets than those of the study, which its targets.toml holds.")
-        return replace(study, notes=[*study.notes, *notes])
+        return replace(study, members=members, notes=[*study.notes, *notes])
 
     def _place(self, group: str) -> int:
         return [arm.name for arm in self.folder.spec.arms()].index(group)
@@ -79,6 +101,19 @@ class SweepReader:
         return {arm.name: own[arm.settings] for arm in self.folder.spec.arms()}
 
 
-def _read(path: Path, member: Member) -> RunFigures:
+def _read(path: Path, member: Member, planned: RunConfig) -> RunFigures:
     with open_run(path) as run:
-        return figures_of(run, member.name, group=member.arm, kind=_KINDS[member.kind], order=member.block)
+        figures = figures_of(run, member.name, group=member.arm, kind=_KINDS[member.kind], order=member.block)
+        return replace(figures, refused=figures.refused or _unlike_plan(run.config, planned))
+
+
+def _unlike_plan(own: RunConfig, planned: RunConfig) -> str:
+    """Why a file is not that of the run that was planned in its place; empty where it is."""
+    own_settings, requested = (plain_settings(config.model_dump()) for config in (own, planned))
+    differing = [
+        key for key, value in requested.items() if own_settings[key] != value and not key.startswith(_MAY_DIFFER)
+    ]
+    if not differing:
+        return ""
+    key = next((name for name in ("seed", "precision") if name in differing), differing[0])
+    return f"not the planned run: its {key} is {own_settings[key]} and not {requested[key]}"

@@ -40,6 +40,7 @@ def test_that_json_has_the_promised_keys_and_nothing_else_is_printed(
         "run", "status", "precision", "steps", "final", "metric", "time_s", "before_first_step_s", "step_s_median",
         "samples_per_s",
         "memory_peak_bytes", "energy_j", "tensor_use", "skipped_steps", "nonfinite_events", "nonfinite_since_step",
+        "nonfinite_validation",
     }  # fmt: skip
     assert (report["run"], report["status"], report["precision"], report["steps"]) == (
         str(path), "completed", "bf16-amp", 10,

@@ -123,6 +123,11 @@ class RunFileView:
         """Sentences on what is missing or damaged, as far as it was read."""
         return list(self._notes.values())
 
+    def damage(self, *tables: str) -> str:
+        """The first sentence on a file that is cut short, or on damage to one of these tables; empty for none."""
+        places = ("", *tables)
+        return next((text for key, text in self._notes.items() if key.partition("/")[0] in places), "")
+
     def note(self, subject: str, sentence: str) -> None:
         self._notes.setdefault(subject, sentence)
 

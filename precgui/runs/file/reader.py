@@ -79,6 +79,11 @@ class SavedRun:
         return list(dict.fromkeys(self._odd + self._contents.notes))
 
     @property
+    def damage(self) -> str:
+        """Why the recorded steps and validations are not whole, as far as they were read; empty where they are."""
+        return self._contents.damage("steps", "evaluation", "events")
+
+    @property
     def environment(self) -> Mapping[str, Any]:
         """The environment of the run, joined by the facts that only the engine knows."""
         engine = self._started.get("engine")

@@ -10,18 +10,21 @@ from typing import Any
 from precgui import __version__
 from precgui.events import Metric
 from precgui.runs.differences import DifferenceRow, machine_sentence
-from precgui.runs.metric import signed
-from precgui.runs.study.answer import answer
+from precgui.runs.metric import decimals, signed
+from precgui.runs.study.answer import answer, level_text
 from precgui.runs.study.claims import ClaimResult, judge_claims
 from precgui.runs.study.comparable import difference_of_settings
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.group_facts import group_differences
-from precgui.runs.study.groups import Group, GroupMetric, Study, speed_or_share
-from precgui.runs.study.pairs import NOT_MEASURED
+from precgui.runs.study.groups import LEVEL, Group, GroupMetric, Study, speed_or_share
+from precgui.runs.study.members import StudyMember, member_notes
+from precgui.runs.study.pairs import NOT_MEASURED, ONE_STEP
 from precgui.runs.verdict.judge import Verdict
 
 Cell = str
 Row = tuple[str, tuple[Cell, ...]]
+_LEVEL_WORD = f"({100 * LEVEL:.0f} % interval)"
+MEMBER_COLUMNS = ("run", "group", "kind", "seed", "used", "why")
 TITLES = {
     "speedup": "Speed-up", "memory_saved": "Memory saved", "accuracy_lost": "Loss of the metric",
     "tensor_use": "Tensor cores busy", "energy_saved": "Energy saved", "curve_distance": "Curve like the baseline's",
@@ -47,10 +50,15 @@ class VerdictLine:
 
 @dataclass(frozen=True)
 class ReportContent:
-    """Everything that a report says. `columns` are the groups; `rows` and `differences` have a cell for each."""
+    """Everything that a report says. `columns` are the groups; `rows` and `differences` have a cell for each.
+
+    `answer_lines` are about one group beside its baseline. `members` has a row for each run, in the order of
+    `MEMBER_COLUMNS`; `runs` are those that are used.
+    """
 
     title: str
     answer: str
+    answer_lines: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     verdicts: tuple[VerdictLine, ...]
@@ -62,30 +70,45 @@ class ReportContent:
     study: Study
     runs: tuple[RunFigures, ...]
     differences: tuple[DifferenceRow, ...]
+    members: tuple[tuple[str, ...], ...]
 
 
-def report_content(study: Study, runs: Sequence[RunFigures], *, title: str, command: str) -> ReportContent:
-    """The content of the report of a study."""
-    groups = study.groups
+def report_content(study: Study, all_runs: Sequence[RunFigures], *, title: str, command: str) -> ReportContent:
+    """The content of the report of a study. `all_runs` may have more runs than the study uses."""
+    groups, answered = study.groups, answer(study)
+    used = {member.run for member in study.members if member.used}
+    runs = [run for run in all_runs if run.name in used]
     metric = Metric(**study.metric)
     differences = group_differences(study, runs)
     machines = machine_sentence(differences)
     twin = study.twin.text[:1].upper() + study.twin.text[1:] + "."
     return ReportContent(
         title=title,
-        answer=answer(study),
+        answer=answered.text,
+        answer_lines=answered.lines,
         columns=tuple(group.group for group in groups),
         rows=tuple(_rows(groups, metric)),
         verdicts=tuple(_line(group, verdict, metric) for group in groups for verdict in group.verdicts.values()),
-        notes=(*([machines] if machines else []), *study.notes, twin, *_setting_notes(groups, runs)),
+        notes=(
+            *member_notes(study.members),
+            *([machines] if machines else []),
+            *study.notes,
+            twin,
+            *_setting_notes(groups, runs),
+        ),
         claims=tuple(judge_claims(study, runs)),
-        facts=tuple(_facts(runs)),
+        facts=tuple(_facts(runs or all_runs)),
         rules=_rules(study),
         command=command,
         study=study,
         runs=tuple(runs),
         differences=tuple(differences),
+        members=tuple(_member_row(member) for member in study.members),
     )
+
+
+def _member_row(member: StudyMember) -> tuple[str, ...]:
+    return (member.run, member.group, member.kind, str(member.seed), member.use, member.why)
 
 
 def _setting_notes(groups: Sequence[Group], runs: Sequence[RunFigures]) -> list[str]:
@@ -110,18 +133,18 @@ def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
     results = [
         row("runs that came through", lambda g: f"{g.n} of {g.n + g.failed}"),
         row(metric.title, lambda g: _mean(g.metrics["metric"], factor, unit, 2)),
-        row(f"{metric.title} against the baseline", lambda g: _difference(g, "metric", factor, points, 2)),
+        row(f"{metric.title} against it {_LEVEL_WORD}", lambda g: _difference(g, "metric", factor, points, 2)),
         row("validation loss", lambda g: _mean(g.metrics["val_loss"], 1, "", 4)),
-        row("validation loss against it", lambda g: _difference(g, "val_loss", 1, "", 4)),
+        row(f"validation loss against it {_LEVEL_WORD}", lambda g: _difference(g, "val_loss", 1, "", 4)),
         row("step by the clock", lambda g: _mean(g.metrics["step_s"], 1e3, " ms", 2)),
-        row("speed-up by the clock", lambda g: _ratio(g, "step_s")),
+        row(f"speed-up by the clock {_LEVEL_WORD}", lambda g: _ratio(g, "step_s")),
         row("step in CPU time", lambda g: _mean(g.metrics["cpu_s"], 1e3, " ms", 2)),
-        row("speed-up in CPU time", lambda g: _ratio(g, "cpu_s")),
+        row(f"speed-up in CPU time {_LEVEL_WORD}", lambda g: _ratio(g, "cpu_s")),
         row("wait for data", lambda g: _mean(g.metrics["data_share"], 100, " %", 1)),
         row("memory peak", lambda g: _mean(g.metrics["memory_bytes"], 2**-20, " MiB", 2)),
-        row("memory against it", lambda g: _ratio(g, "memory_bytes")),
+        row(f"memory against it {_LEVEL_WORD}", lambda g: _ratio(g, "memory_bytes")),
         row("energy of a sample", lambda g: _mean(g.metrics["joules_per_sample"], 1e3, " mJ", 3)),
-        row("energy against it", lambda g: _ratio(g, "joules_per_sample")),
+        row(f"energy against it {_LEVEL_WORD}", lambda g: _ratio(g, "joules_per_sample")),
         *_to_loss_rows(groups),
         row("whole run", lambda g: _mean(g.metrics["time_s"], 1, " s", 1)),
     ]
@@ -157,8 +180,10 @@ def _to_loss(group: Group) -> str:
 def _mean(figure: GroupMetric, factor: float, unit: str, digits: int) -> str:
     if figure.mean is None:
         return "not measured"
-    spread = f" ± {factor * figure.sd:.{digits}f}" if figure.sd is not None else ""
-    return f"{factor * figure.mean:.{digits}f}{spread}{unit} (n = {figure.n})"
+    value, sd = factor * figure.mean, factor * (figure.sd or 0.0)
+    digits = max(decimals(digits, value), decimals(digits, sd))
+    spread = f" ± {sd:.{digits}f}" if figure.sd is not None else ""
+    return f"{value:.{digits}f}{spread}{unit} ({figure.once or f'n = {figure.n}'})"
 
 
 def _difference(group: Group, name: str, factor: float, unit: str, digits: int) -> str:
@@ -167,10 +192,11 @@ def _difference(group: Group, name: str, factor: float, unit: str, digits: int) 
         return "baseline"
     if figure.difference is None:
         return "not measured" if figure.withheld in ("", NOT_MEASURED) else f"withheld: {figure.withheld}"
-    ci = figure.difference_ci95
-    interval = f" [{signed(factor * ci[0], digits)}, {signed(factor * ci[1], digits)}]" if ci else ", no interval"
+    value, ci = factor * figure.difference, [factor * end for end in figure.difference_ci95 or ()]
+    digits = decimals(digits, value, ci)
+    interval = f" [{signed(ci[0], digits)}, {signed(ci[1], digits)}]" if ci else ", no interval"
     floor = ", not more than rounding" if figure.within_rounding else ""
-    return f"{signed(factor * figure.difference, digits)}{unit}{interval}{floor}"
+    return f"{signed(value, digits)}{unit}{interval}{floor}"
 
 
 def _ratio(group: Group, name: str) -> str:
@@ -180,8 +206,9 @@ def _ratio(group: Group, name: str) -> str:
     if figure.ratio is None:
         return "not measured" if figure.withheld in ("", NOT_MEASURED) else f"withheld: {figure.withheld}"
     ratio, ci = speed_or_share(figure, name)
-    interval = f" [{ci[0]:.2f}, {ci[1]:.2f}]" if ci else ""
-    return f"{ratio:.2f}x{interval}"
+    digits = decimals(2, ratio - 1, ci or ())
+    interval = f" [{ci[0]:.{digits}f}, {ci[1]:.{digits}f}]" if ci else f" ({figure.once})" if figure.once else ""
+    return f"{ratio:.{digits}f}x{interval}"
 
 
 def _verdict_cell(group: Group, target: str) -> str:
@@ -206,11 +233,14 @@ def _detail(verdict: Verdict, metric: Metric) -> str:
         unit = " points"
     if not (share or ratio) and verdict.margin:  # a metric without a unit: in steps of a hundredth of its target
         digits = min(max(digits, 2 - math.floor(math.log10(1.01 * abs(verdict.margin)))), 12)
-    ci = f" [{factor * verdict.ci[0]:z.{digits}f}, {factor * verdict.ci[1]:z.{digits}f}]" if verdict.ci else ""
+    ends = [factor * end for end in verdict.ci or ()]
+    digits = decimals(digits, factor * (verdict.value - ratio), ends)
+    ci = f" [{ends[0]:z.{digits}f}, {ends[1]:z.{digits}f}]{level_text(verdict)}" if ends else ""
     side = "at least" if verdict.target in ("speedup", "tensor_use") else "at most"
     margin = f"; target {side} {factor * (verdict.margin or 0):.4g}{unit}"
-    what = f"{factor * verdict.value:z.{digits}f}{unit}{ci}{margin}"
-    return f"{what}; {verdict.n} pairs; {verdict.why}" if verdict.why else f"{what}; {verdict.n} pairs"
+    measured = f"{factor * verdict.value:z.{digits}f}{unit}{ci}{margin}"
+    pairs = f"{verdict.n} pair{'s' * (verdict.n != 1)}" if verdict.why != ONE_STEP else ""
+    return "; ".join(part for part in (measured, pairs, verdict.why, verdict.caution) if part)
 
 
 def _rules(study: Study) -> tuple[str, ...]:

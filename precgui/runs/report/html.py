@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from precgui.runs.report.content import ReportContent
+from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
 from precgui.runs.report.pictures import interval_picture, loss_picture, pareto_picture
 
 _STYLE = """
@@ -64,6 +64,7 @@ def html_report(content: ReportContent) -> str:
     body = [
         f"<h1>{escape(content.title)}</h1>",
         f'<p class="answer">{escape(content.answer)}</p>',
+        f'<ul class="lines">{"".join(f"<li>{escape(line)}</li>" for line in content.answer_lines)}</ul>',
         *(f"<p>{escape(note)}</p>" for note in content.notes),
         "<h2>Groups</h2>", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
         "<h2>Verdicts</h2>", _verdicts(content), _list(content.rules),
@@ -71,6 +72,7 @@ def html_report(content: ReportContent) -> str:
         "<h2>Claims of guides and papers</h2>", _claims(content),
         "<h2>Machine and settings</h2>", _table(("", ""), content.facts),
         "<h2>To repeat it</h2>", f"<p><code>{escape(content.command)}</code></p>",
+        "<h2>Members</h2>", _table(MEMBER_COLUMNS, content.members),
         "<h2>Runs</h2>", _runs(content),
     ]  # fmt: skip
     return _page(content.title, "".join(body))

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from precgui.events import Metric
 from precgui.runs.baseline import trailing_mean, window_of
+from precgui.runs.file.reader import SavedRun
 from precgui.runs.identity import TrainingIdentity, identity_of
 from precgui.runs.metric import metric_of
+from precgui.runs.outcome import why_failed
 from precgui.runs.quantised_model import integer_model
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
@@ -50,8 +52,10 @@ class RunFigures:
     """The figures of one run in a study; None stands for "not measured".
 
     `settings` is the config without title, seed and precision, flat. `model_bytes` is the size of the trained model.
-    `curve` is the smoothed training loss, as steps
-    and values. Times are medians over the steps.
+    `curve` is the smoothed training loss, as steps and values. Times are medians over the steps. `memory_of_one_step`
+    says that the memory was measured in one step, as on a CPU, and not over the run. `why_failed` is empty where the
+    run came through. `refused` says why the run must not be used at all: its file is damaged, or it is not the run
+    that was planned.
     """
 
     name: str
@@ -85,6 +89,11 @@ class RunFigures:
     emulated: str
     pressure: float | None
     machine: Mapping[str, Any] = field(default_factory=dict)
+    run_id: str = ""
+    created: str = ""
+    why_failed: str = ""
+    refused: str = ""
+    memory_of_one_step: bool = False
     model_bytes: float | None = None
     validation: ValidationCurve = _NO_VALIDATION
     curve: tuple[NDArray[np.float64], NDArray[np.float64]] = field(default_factory=lambda: (np.empty(0), np.empty(0)))
@@ -103,25 +112,30 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
     summary, environment, config = summarise(run), run.environment, run.config
     final = summary["final"]
     samples = run.series("samples")[1]
-    nonfinite = bool(run.events("nonfinite_loss"))
-    loss = final["val_loss"] if final["val_loss"] is not None else final["train_loss"]
-    timing = timing_of(run)
+    timing, why = timing_of(run), why_failed(run)
     result = RunFigures(
         name=name, path=run.path, group=group or config.precision, precision=config.precision, seed=config.seed,
-        kind=kind, order=order, status=run.status, came_through=run.status == "completed" and loss is not None
-        and not nonfinite, metric=metric_of(environment), metric_value=final["val_accuracy"],
+        kind=kind, order=order, status=run.status, came_through=not why, why_failed=why,
+        metric=metric_of(environment), metric_value=final["val_accuracy"], run_id=run.run_id, created=run.created,
         val_loss=final["val_loss"], train_loss=final["train_loss"], work=identity_of(run),
-        settings=_settings(config.model_dump()),
+        settings=plain_settings(config.model_dump(exclude=set(_SETTINGS_LEFT_OUT))),
         host=timing.host, device=timing.device, device_kind=timing.device_kind, threads=timing.threads,
         versions=_versions(environment), step_s=timing.step_s, cpu_s=timing.cpu_s,
         data_share=_data_share(run), memory_bytes=summary["memory_peak_bytes"],
+        memory_of_one_step=not np.isfinite(run.series("memory_bytes")[1]).any(),
         joules_per_sample=_joules(summary["energy_j"], samples), tensor_use=summary["tensor_use"],
         time_s=summary["time_s"], skipped_steps=summary["skipped_steps"],
         emulated=timing.emulated, pressure=timing.pressure, machine=dict(run.machine),
         model_bytes=_model_bytes(run), curve=_curve(run), validation=_validation(run),
     )  # fmt: skip
     unknown: dict[str, Any] = {name: None for name in _MEASURED if not _is_number(getattr(result, name))}
-    return replace(result, **unknown)
+    return replace(result, refused=_damage(run), **unknown)
+
+
+def _damage(run: Run) -> str:
+    """Why the figures of a file are not those of the whole run; empty where they are. Asked when all is read."""
+    damage = run.damage if isinstance(run, SavedRun) else ""
+    return f"its file is damaged: {damage.rstrip('.')}" if damage else ""
 
 
 def _is_number(value: object) -> bool:
@@ -139,13 +153,11 @@ def _model_bytes(run: Run) -> float | None:
     return float(weights) if isinstance(weights, int | float) and weights > 0 else None
 
 
-def _settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def plain_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings of a config as one level, keys such as `train.epochs`."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _settings(value, f"{prefix}{key}.")
-        elif prefix or key not in _SETTINGS_LEFT_OUT:
-            flat[f"{prefix}{key}"] = value
+        flat |= plain_settings(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
 
 

@@ -9,18 +9,22 @@ from typing import Any
 
 import numpy as np
 
+from precgui.harmless_text import some_names
 from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.members import StudyMember, chosen_members
 from precgui.runs.study.pairs import (
+    ONE_STEP,
     PairedArm,
     Value,
-    curve_distance,
     curve_distances,
     differences,
     log_ratios,
+    memory_ratios,
     own_values,
 )
 from precgui.runs.study.reach import LossReached, common_loss, loss_reached
-from precgui.runs.timing import clock_for
+from precgui.runs.study.twin_floor import METRICS, TwinFloor, twin_floor, twins_of
+from precgui.runs.timing import clock_note
 from precgui.runs.verdict.judge import Sample, Verdict, judge
 from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference
@@ -35,7 +39,8 @@ class GroupMetric:
     """One figure of a group. `mean`, `sd` and `ci95` are over the runs that came through, `n` of them.
 
     `difference` is to the baseline, paired by seed; `ratio` in its place for times, memory and energy. `p_holm` is
-    that of "no difference", adjusted for the number of arms. `withheld` says why there is neither.
+    that of "no difference", adjusted for the number of arms. `withheld` says why there is neither. `once` says that the
+    figure is one measurement, however many runs there are, such as the memory of one step.
     """
 
     n: int
@@ -49,6 +54,7 @@ class GroupMetric:
     p_holm: float | None = None
     within_rounding: bool | None = None
     withheld: str = ""
+    once: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,20 +76,11 @@ class Group:
 
 
 @dataclass(frozen=True)
-class TwinFloor:
-    """How far runs are from themselves when their start weights move by one ulp: `largest` over `n` twins."""
-
-    n: int
-    largest: dict[str, float]
-    text: str
-
-
-@dataclass(frozen=True)
 class Study:
     """Groups in the order of the plan, the baselines among them; `notes` say how times were taken, and such.
 
     `paired` holds the single values of each group and figure, by seed, or by round where times were taken in rounds;
-    `grain` is the smallest step of the metric.
+    `grain` is the smallest step of the metric. `members` has every run, also those that are left out, with the reason.
     """
 
     groups: list[Group]
@@ -94,13 +91,9 @@ class Study:
     answer: str = ""
     paired: Mapping[str, Mapping[str, Mapping[int, float]]] = field(default_factory=dict)
     grain: float = 0.0
+    members: Sequence[StudyMember] = ()
 
 
-_METRICS: tuple[tuple[str, Value], ...] = (
-    ("metric", lambda run: run.metric_value),
-    ("val_loss", lambda run: run.val_loss),
-    ("train_loss", lambda run: run.train_loss),
-)
 _COSTS: tuple[tuple[str, Value], ...] = (
     ("step_s", lambda run: run.step_s),
     ("cpu_s", lambda run: run.cpu_s),
@@ -114,12 +107,6 @@ _OWN: tuple[tuple[str, Value], ...] = (
     ("time_s", lambda run: run.time_s),
     ("model_bytes", lambda run: run.model_bytes),
 )
-
-
-_IN_WORDS = {
-    "metric": "the metric", "val_loss": "the validation loss", "train_loss": "the training loss",
-    "curve_distance": "the distance of the curves",
-}  # fmt: skip
 
 
 def speed_or_share(figure: GroupMetric, name: str) -> tuple[float, tuple[float, float] | None]:
@@ -154,25 +141,38 @@ def make_study(
     if baseline_of is None:
         names.sort(key=lambda name: name != default)
     own = {name: (baseline_of or {}).get(name, default) if not baseline else default for name in names}
-    members = {name: tuple(run for run in runs if run.group == name) for name in names}
-    arms = [PairedArm(name, members[name], members.get(own[name], ())) for name in names]
-    baselines = {name: members.get(name, ()) for name in own.values()}  # empty where none of its runs has ended
-    floor = _twin_floor([PairedArm("", _twins(each), each) for each in baselines.values()])
+    used, members = chosen_members(runs)
+    of = {name: tuple(run for run in used if run.group == name) for name in names}
+    arms = [PairedArm(name, of[name], of.get(own[name], ())) for name in names]
+    baselines = {name: of.get(name, ()) for name in own.values()}  # empty where none of its runs has ended
+    floor = twin_floor([PairedArm("", twins_of(each), each) for each in baselines.values()])
     judged = [arm for arm in arms if own[arm.name] != arm.name]
-    speed, note = _speed(judged)
-    verdicts = _verdicts(judged, targets, looks, speed, floor)
+    verdicts = _verdicts(judged, targets, looks, floor)
     metrics = _metrics(arms, {arm.name for arm in judged}, floor)
-    groups = [_group(arm, own[arm.name], metrics[arm.name], verdicts.get(arm.name, {}), runs) for arm in arms]
-    metric = vars(runs[0].metric)
-    notes = [note] if note else []
-    grain = max((run.grain for run in runs), default=0.0)
-    return Study(groups, floor, looks.seeds, metric, notes, paired=_paired(arms), grain=grain)
+    first = {run.group: run for run in reversed(runs)}
+    groups = [
+        _group(arm, own[arm.name], first[arm.name], metrics[arm.name], verdicts.get(arm.name, {}), used) for arm in arms
+    ]
+    grain = max((run.grain for run in used), default=0.0)
+    return Study(
+        groups, floor, looks.seeds, vars(runs[0].metric), _time_notes(judged), paired=_paired(arms), grain=grain,
+        members=members,
+    )  # fmt: skip
+
+
+def _time_notes(arms: Sequence[PairedArm]) -> list[str]:
+    """Sentences on the times that are compared: those of which clock, and those of which runs are missing."""
+    note = clock_note({arm.name: arm.clock for arm in arms})
+    untimed = list(dict.fromkeys(name for arm in arms for name in arm.untimed()))
+    missing = f"The times leave out the pairs of {some_names(untimed, 6)}, which recorded none." if untimed else ""
+    return [sentence for sentence in (note, missing) if sentence]
 
 
 def pair_verdicts(run: RunFigures, baseline: RunFigures, targets: Targets = DEFAULT_TARGETS) -> dict[str, Verdict]:
     """The verdicts on a single run beside a single baseline: one pair measures neither speed nor accuracy."""
-    pair = [replace(baseline, group="baseline", kind="run"), replace(run, group="run", kind="run", seed=baseline.seed)]
-    study = make_study(pair, baseline="baseline", targets=targets)
+    pair = [replace(each, kind="run", seed=0, run_id="", refused="") for each in (baseline, run)]
+    named = [replace(each, group=group) for each, group in zip(pair, ("baseline", "run"), strict=True)]
+    study = make_study(named, baseline="baseline", targets=targets)
     return next(group.verdicts for group in study.groups if group.group == "run")
 
 
@@ -185,57 +185,17 @@ def _baseline(runs: Sequence[RunFigures], names: list[str], requested: str) -> s
     return precisions.get("fp32", names[0])
 
 
-def _twins(runs: Sequence[RunFigures]) -> tuple[RunFigures, ...]:
-    """The twins as if they were runs of an arm of their own."""
-    return tuple(replace(run, kind="run") for run in runs if run.kind == "twin")
-
-
-def _twin_floor(arms: Sequence[PairedArm]) -> TwinFloor:
-    results: dict[str, list[float]] = {}
-    count = 0
-    for arm in arms:
-        base = {run.seed: run for run in arm.baseline if run.kind == "run" and run.came_through}
-        for twin in arm.runs:
-            if twin.seed in base and twin.came_through:
-                count += 1
-                for name, distance in _distances(twin, base[twin.seed]).items():
-                    results.setdefault(name, []).append(distance)
-    largest = {name: max(values) for name, values in results.items()}
-    return TwinFloor(count, largest, _twin_text(count, largest))
-
-
-def _distances(twin: RunFigures, base: RunFigures) -> dict[str, float]:
-    pairs = {name: (value(twin), value(base)) for name, value in _METRICS}
-    results = {name: abs(a - b) for name, (a, b) in pairs.items() if a is not None and b is not None}
-    curve = curve_distance(twin, base)
-    return results | ({"curve_distance": curve} if curve is not None else {})
-
-
-def _twin_text(count: int, largest: Mapping[str, float]) -> str:
-    if not count:
-        return "no rounding twin was run: it is not known which differences are rounding alone"
-    parts = ", ".join(f"{value:.4g} in {_IN_WORDS[name]}" for name, value in largest.items())
-    twins = "1 twin" if count == 1 else f"{count} twins"
-    return f"runs whose start weights moved by one ulp differ by up to {parts} ({twins}): less is rounding alone"
-
-
-def _speed(arms: Sequence[PairedArm]) -> tuple[Value, str]:
-    """The time that is compared: of the clock, or of the CPU where other programs kept it busy."""
-    clock = clock_for([run for arm in arms for run in (*arm.runs, *arm.baseline) if run.came_through])
-    return (lambda run: run.cpu_s if clock.signal == "cpu_s" else run.step_s), clock.note
-
-
 def _verdicts(
-    arms: Sequence[PairedArm], targets: Targets, looks: Looks, speed: Value, floor: TwinFloor
+    arms: Sequence[PairedArm], targets: Targets, looks: Looks, floor: TwinFloor
 ) -> dict[str, dict[str, Verdict]]:
     base = [run for arm in arms for run in arm.baseline if run.kind == "run"]
-    values = [run.metric_value for run in base if run.metric_value is not None]
+    values = [run.metric_value for run in base if run.came_through and run.metric_value is not None]
     metric = base[0].metric if base else None
     grain = max((run.grain for run in base), default=0.0)
     way = -1 if metric is None or metric.higher_is_better else 1
     samples: dict[str, Callable[[PairedArm], Sample]] = {
-        "speedup": lambda arm: _negative(log_ratios(arm, speed, times=True)),
-        "memory_saved": lambda arm: log_ratios(arm, lambda run: run.memory_bytes),
+        "speedup": _speedups,
+        "memory_saved": memory_ratios,
         "accuracy_lost": lambda arm: differences(arm, lambda run: run.metric_value, worse_is_positive=way),
         "tensor_use": lambda arm: own_values(arm, lambda run: run.tensor_use),
         "energy_saved": lambda arm: log_ratios(arm, lambda run: run.joules_per_sample),
@@ -251,7 +211,9 @@ def _verdicts(
             verdicts[name][goal.name] = _against_twin(verdict, floor) if goal.name == "curve_distance" else verdict
     if targets.failures is not None:
         for arm in arms:
-            verdicts[arm.name]["failures"] = judge_failures(arm.failed, len(arm.ended), targets.failures)
+            verdicts[arm.name]["failures"] = judge_failures(
+                arm.failed, len(arm.ended), targets.failures, looks.seeds[0]
+            )
     return verdicts
 
 
@@ -270,13 +232,16 @@ def _against_twin(verdict: Verdict, floor: TwinFloor) -> Verdict:
     return replace(verdict, verdict="met", seeds_needed=None, why=why)
 
 
-def _negative(sample: Sample) -> Sample:
-    return Sample(tuple(-value for value in sample.values), sample.why)
+def _speedups(arm: PairedArm) -> Sample:
+    """Logarithms of the speed-up of each pair, by the clock of the arm."""
+    signal = arm.clock.signal
+    sample = log_ratios(arm, lambda run: run.cpu_s if signal == "cpu_s" else run.step_s, times=True)
+    return replace(sample, values=tuple(-value for value in sample.values))
 
 
 def _paired(arms: Sequence[PairedArm]) -> dict[str, dict[str, dict[int, float]]]:
     """The value of each seed by group and figure; of times, that of each round of timing where there are some."""
-    figures = (("metric", _METRICS[0][1]), *_COSTS, ("model_bytes", lambda run: run.model_bytes))
+    figures = (("metric", METRICS[0][1]), *_COSTS, ("model_bytes", lambda run: run.model_bytes))
     with_rounds = all(any(run.kind == "timing" for run in arm.runs) for arm in arms)
     results: dict[str, dict[str, dict[int, float]]] = {}
     for arm in arms:
@@ -295,24 +260,31 @@ def _paired(arms: Sequence[PairedArm]) -> dict[str, dict[str, dict[int, float]]]
 
 def _metrics(arms: Sequence[PairedArm], judged: set[str], floor: TwinFloor) -> dict[str, dict[str, GroupMetric]]:
     metrics: dict[str, dict[str, GroupMetric]] = {arm.name: {} for arm in arms}
-    for name, value in (*_METRICS, *_COSTS, *_OWN):
+    for name, value in (*METRICS, *_COSTS, *_OWN):
         for arm in arms:
-            metrics[arm.name][name] = _own(arm, value)
-    for name, value in (*_METRICS, *_COSTS):
+            metrics[arm.name][name] = _own(arm, value, once=name == "memory_bytes")
+    for name, value in (*METRICS, *_COSTS):
         is_cost = (name, value) in _COSTS
         compared = [arm for arm in arms if arm.name in judged]
-        samples = {
-            arm.name: log_ratios(arm, value, times=name in _TIMES) if is_cost else differences(arm, value)
-            for arm in compared
-        }
+        samples = {arm.name: _sample(arm, name, value, is_cost=is_cost) for arm in compared}
         grains = {arm.name: max((r.grain for r in arm.baseline), default=0.0) * (name == "metric") for arm in compared}
         for arm_name, change in _compared(samples, grains, floor.largest.get(name), is_cost=is_cost).items():
             metrics[arm_name][name] = replace(metrics[arm_name][name], **change)
     return metrics
 
 
-def _own(arm: PairedArm, value: Value) -> GroupMetric:
-    values = [result for run in arm.of_seeds if run.came_through and (result := value(run)) is not None]
+def _sample(arm: PairedArm, name: str, value: Value, *, is_cost: bool) -> Sample:
+    """The values of one figure of an arm beside those of its baseline."""
+    if name == "memory_bytes":
+        return memory_ratios(arm)
+    return log_ratios(arm, value, times=name in _TIMES) if is_cost else differences(arm, value)
+
+
+def _own(arm: PairedArm, value: Value, *, once: bool) -> GroupMetric:
+    runs = [run for run in arm.of_seeds if run.came_through]
+    values = [result for run in runs if (result := value(run)) is not None]
+    if once and values and len(set(values)) == 1 and all(run.memory_of_one_step for run in runs):
+        return GroupMetric(1, values[0], once=ONE_STEP)
     if len(values) < 2:
         return GroupMetric(len(values), values[0] if values else None)
     spread = paired_difference(values)
@@ -330,7 +302,8 @@ def _compared(
         mean = math.fsum(sample.values) / len(sample.values) if sample.values else None
         displayed = math.exp(mean) if is_cost and mean is not None else mean
         changes[arm] = {"withheld": sample.why, key: None if sample.why else displayed}
-        if len(sample.values) >= 3 and not sample.why:
+        repeated = sample.once and len(set(sample.values)) == 1
+        if len(sample.values) >= 3 and not sample.why and not repeated:
             tested[arm] = paired_difference(sample.values, grains[arm])
             low, high = tested[arm].interval(LEVEL)
             changes[arm][f"{key}_ci95"] = (math.exp(low), math.exp(high)) if is_cost else (low, high)
@@ -343,16 +316,17 @@ def _compared(
 
 
 def _group(
-    arm: PairedArm, baseline: str, metrics: dict[str, GroupMetric], verdicts: dict[str, Verdict],
+    arm: PairedArm, baseline: str, first: RunFigures, metrics: dict[str, GroupMetric], verdicts: dict[str, Verdict],
     all_runs: Sequence[RunFigures],
 ) -> Group:  # fmt: skip
     loss = None if arm.withheld else common_loss(all_runs, baseline)
     through = [run for run in arm.of_seeds if run.came_through]
     runs = len(arm.ended)
     return Group(
-        group=arm.name, precision=arm.runs[0].precision, baseline=baseline, n=len(through),
+        group=arm.name, precision=first.precision, baseline=baseline, n=len(through),
         seeds=[run.seed for run in through], runs=[run.name for run in arm.runs], failed=arm.failed,
         success=success_text(arm.failed, runs) if runs else "no run has ended",
-        emulated=next((run.emulated for run in arm.runs if run.emulated), ""), metrics=metrics, verdicts=verdicts,
+        emulated=next((run.emulated for run in arm.runs if run.emulated), first.emulated),
+        metrics=metrics, verdicts=verdicts,
         to_loss=None if loss is None else loss_reached(all_runs, arm.name, loss),
     )  # fmt: skip

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from precgui.harmless_text import some_names
 from precgui.runs.identity import other_result
 from precgui.runs.study.figures import RunFigures
-from precgui.runs.timing import why_no_time
+from precgui.runs.timing import StepClock, clock_for, why_no_time
 from precgui.runs.verdict.judge import Sample
 
 Value = Callable[[RunFigures], float | None]
+ENDED = ("completed", "failed")  # by themselves
+_NAMED = 6  # runs in a sentence; more are a number
+ONE_STEP = "of one measured step"
 NOT_MEASURED = "no value was measured"
 Pair = tuple[RunFigures, RunFigures]
 
@@ -33,7 +37,7 @@ class PairedArm:
     @property
     def ended(self) -> list[RunFigures]:
         """Runs that came to an end of their own; one that was stopped says nothing about its arm."""
-        return [run for run in self.of_seeds if run.status in ("completed", "failed")]
+        return [run for run in self.of_seeds if run.status in ENDED]
 
     @property
     def failed(self) -> int:
@@ -51,20 +55,49 @@ class PairedArm:
         return rounds or self.pairs()
 
     @property
+    def clock(self) -> StepClock:
+        """The time by which this arm is compared with its baseline; a pair without CPU times decides for no other."""
+        pairs = self.time_pairs()
+        timed = [pair for pair in pairs if all(run.cpu_s for run in pair)] or pairs
+        return clock_for([run for pair in timed for run in pair])
+
+    def untimed(self) -> list[str]:
+        """The runs that recorded no time by the clock of their arm, so that their pairs have no ratio of times."""
+        signal = self.clock.signal
+        return [run.name for pair in self.time_pairs() for run in pair if not getattr(run, signal)]
+
+    @property
     def withheld(self) -> str:
-        """The reason for which the arm cannot be compared with its baseline; empty when it can."""
-        return next((why for pair in self.pairs() if (why := other_result(pair[0].work, pair[1].work))), "")
+        """The reason for which the arm cannot be compared with its baseline; empty when it can.
+
+        Where it is not that of every pair, the run of the first pair that has it is named.
+        """
+        reasons = [(pair[0].name, other_result(pair[0].work, pair[1].work)) for pair in self.pairs()]
+        name, why = next(((name, why) for name, why in reasons if why), ("", ""))
+        return why if not why or all(other for _, other in reasons) else f"{why} ({name})"
+
+    @property
+    def flattered(self) -> str:
+        """The reason for which a mean over the runs that came through would flatter the arm or its baseline."""
+        if self.failed:
+            return f"{self.failed} of {len(self.ended)} runs failed: a mean of the others would flatter the arm"
+        base = [run for run in self.baseline if run.kind == "run" and run.status in ENDED]
+        failed = sum(not run.came_through for run in base)
+        if failed:
+            return f"{failed} of {len(base)} runs of the baseline failed: a mean of the others would flatter it"
+        return ""
 
 
 def differences(arm: PairedArm, value: Value, *, worse_is_positive: int = 1) -> Sample:
-    """Value less the baseline's for each seed."""
-    if arm.withheld:
-        return Sample(why=arm.withheld)
-    pairs = [(value(run), value(base)) for run, base in arm.pairs()]
-    if arm.failed:
-        return Sample(why=f"{arm.failed} of {len(arm.ended)} runs failed: a mean of the others would flatter the arm")
-    known = [worse_is_positive * (a - b) for a, b in pairs if a is not None and b is not None]
+    """Value less the baseline's for each seed; withheld where one side of some pair alone has a value."""
+    if why := arm.withheld or arm.flattered:
+        return Sample(why=why)
+    pairs = [(run, base, value(run), value(base)) for run, base in arm.pairs()]
+    lone = [base.name if a is not None else run.name for run, base, a, b in pairs if (a is None) != (b is None)]
+    known = [worse_is_positive * (a - b) for _, _, a, b in pairs if a is not None and b is not None]
     known = [difference for difference in known if math.isfinite(difference)]  # of two huge numbers it is not
+    if known and lone:
+        return Sample(why=f"no value was measured in {some_names(lone, _NAMED)}")
     return Sample(tuple(known), "" if known else NOT_MEASURED)
 
 
@@ -80,6 +113,13 @@ def log_ratios(arm: PairedArm, value: Value, *, times: bool = False) -> Sample:
     return Sample(tuple(known), "" if known else NOT_MEASURED)
 
 
+def memory_ratios(arm: PairedArm) -> Sample:
+    """Logarithms of the memory over the baseline's; one measurement where each run measured it in one step."""
+    sample = log_ratios(arm, lambda run: run.memory_bytes)
+    once = all(run.memory_of_one_step for pair in arm.pairs() for run in pair)
+    return replace(sample, once=ONE_STEP) if once and not sample.why else sample
+
+
 def own_values(arm: PairedArm, value: Value) -> Sample:
     """The arm's own values, not compared with any other."""
     known = [result for run in arm.of_seeds if run.came_through and (result := value(run)) is not None]
@@ -89,10 +129,8 @@ def own_values(arm: PairedArm, value: Value) -> Sample:
 def curve_distances(arm: PairedArm) -> Sample:
     """Of each seed the mean distance of the training loss from the baseline's, as a share of it, after the first
     quarter of the steps."""
-    if arm.withheld:
-        return Sample(why=arm.withheld)
-    if arm.failed:
-        return Sample(why=f"{arm.failed} of {len(arm.ended)} runs failed")
+    if why := arm.withheld or arm.flattered:
+        return Sample(why=why)
     results = [distance for pair in arm.pairs() if (distance := curve_distance(*pair)) is not None]
     return Sample(tuple(results), "" if results else "not measured")
 

@@ -7,12 +7,13 @@ Several arms are judged together, because with ten arms one in forty would be ca
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference, seeds_for
+from precgui.runs.verdict.skew import skew_caution
 
 VerdictWord = Literal["met", "missed", "undecided", "not measurable"]
 
@@ -42,18 +43,24 @@ class Goal:
 
 @dataclass(frozen=True)
 class Sample:
-    """One arm's values in the order of the plan, one for each seed; with `why` it cannot be measured at all."""
+    """One arm's values in the order of the plan, one for each seed; with `why` it cannot be measured at all.
+
+    `once` says where a value comes from that each run measured once, such as the memory of one step: where all are
+    equal, they are one measurement and no sample of as many.
+    """
 
     values: tuple[float, ...] = ()
     why: str = ""
+    once: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """`value`, `ci` and `margin` are in the unit of the target (a ratio for a ratio); None stands for "not measured".
 
-    `ci` is the interval that was held against the margin: at the level of the look, shared by all arms. `n` seeds
-    were used; `seeds_needed` is how many more would probably decide, None where that is not known.
+    `ci` is the interval that was held against the margin, of confidence `level`: that of the look, shared by all arms.
+    `n` seeds were used; `seeds_needed` is how many more would probably decide, None where that is not known. `caution`
+    says why the interval is less sure than its level.
     """
 
     target: str
@@ -64,6 +71,8 @@ class Verdict:
     n: int = 0
     seeds_needed: int | None = None
     why: str = ""
+    level: float | None = None
+    caution: str = ""
 
     @property
     def text(self) -> str:
@@ -82,14 +91,17 @@ def judge(
 ) -> dict[str, Verdict]:
     """The verdict of each arm on one target, all arms judged together."""
     differences: dict[str, PairedDifference] = {}
+    used: dict[str, Sequence[float]] = {}
     verdicts: dict[str, Verdict] = {}
     for arm, sample in samples.items():
         early = _without_test(goal, sample, looks)
         if early is None:
-            differences[arm] = paired_difference(sample.values[: looks.reached(len(sample.values))], grain)
+            used[arm] = sample.values[: looks.reached(len(sample.values))]
+            differences[arm] = paired_difference(used[arm], grain)
         else:
             verdicts[arm] = early
-    return verdicts | _tested(goal, differences, looks)
+    tested = _tested(goal, differences, looks)
+    return verdicts | {arm: replace(each, caution=skew_caution(used[arm], grain)) for arm, each in tested.items()}
 
 
 def _without_test(goal: Goal, sample: Sample, looks: Looks) -> Verdict | None:
@@ -101,6 +113,8 @@ def _without_test(goal: Goal, sample: Sample, looks: Looks) -> Verdict | None:
     value = goal.in_own_unit(math.fsum(sample.values) / n)
     if goal.repeatable and max(sample.values) == min(sample.values):
         is_met = goal.side * (sample.values[0] - goal.bound) >= 0
+        if sample.once:
+            return Verdict(goal.name, "met" if is_met else "missed", value, None, margin, 1, why=sample.once)
         why = "the same in every run" if n > 1 else "one run; the value does not depend on the seed"
         return Verdict(goal.name, "met" if is_met else "missed", value, (value, value), margin, n, why=why)
     if n == 1:
@@ -128,16 +142,17 @@ def _worded(goal: Goal, difference: PairedDifference, p_holm: float, looks: Look
     low, high = difference.interval(1 - 2 * alpha)
     ci = goal.in_own_unit(low - goal.systematic), goal.in_own_unit(high + goal.systematic)
     value, margin, n = goal.in_own_unit(difference.mean), goal.in_own_unit(goal.bound), difference.n
+    level = 1 - 2 * alpha
     if p_holm < looks.alpha:
         is_met = _p_met(goal, difference) < _p_missed(goal, difference)
         side = "inside" if is_met else "outside"
         why = f"the interval lies wholly {side} the target"
-        return Verdict(goal.name, "met" if is_met else "missed", value, ci, margin, n, why=why)
+        return Verdict(goal.name, "met" if is_met else "missed", value, ci, margin, n, why=why, level=level)
     more = _more_seeds(goal, difference, alpha, looks)
     why = "the interval holds the border of the target"
     if more is None:
         why = "the mean is so near the border of the target that a thousand seeds would not tell"
-    return Verdict(goal.name, "undecided", value, ci, margin, n, more, why)
+    return Verdict(goal.name, "undecided", value, ci, margin, n, more, why, level)
 
 
 def _more_seeds(goal: Goal, difference: PairedDifference, alpha: float, looks: Looks) -> int | None:

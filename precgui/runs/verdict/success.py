@@ -6,13 +6,17 @@ runs failed, the share of completed runs is the result, and the mean is shown bu
 
 from __future__ import annotations
 
-from precgui.runs.verdict.judge import Verdict, VerdictWord
+from dataclasses import replace
+
+from precgui.runs.verdict.judge import Verdict
 from precgui.runs.verdict.quantiles import share_interval
+
+LEVEL = 0.95  # of the interval of a share of failures
 
 
 def success_text(failed: int, runs: int) -> str:
     """The share of failures with its exact 95 % interval, such as "0 of 5 failed: less than 45 %"."""
-    low, high = (100 * bound for bound in share_interval(failed, runs))
+    low, high = (100 * bound for bound in share_interval(failed, runs, LEVEL))
     if failed == 0:
         return f"0 of {runs} failed: less than {high:.0f} %"
     if failed == runs:
@@ -20,10 +24,17 @@ def success_text(failed: int, runs: int) -> str:
     return f"{failed} of {runs} failed: {low:.0f} to {high:.0f} %"
 
 
-def judge_failures(failed: int, runs: int, most: int) -> Verdict:
-    """The verdict on "at most so many runs fail": it says what happened, its interval what may be expected."""
+def judge_failures(failed: int, runs: int, most: int, fewest: int) -> Verdict:
+    """The verdict on "at most so many runs fail": it says what happened, its interval what may be expected.
+
+    Fewer than `fewest` runs, the first look of the plan, can miss the target and not meet it.
+    """
     if not runs:
         return Verdict("failures", "not measurable", margin=most, why="no run has ended")
-    word: VerdictWord = "met" if failed <= most else "missed"
-    low, high = share_interval(failed, runs)
-    return Verdict("failures", word, failed, (low * runs, high * runs), most, runs, why=success_text(failed, runs))
+    low, high = share_interval(failed, runs, LEVEL)
+    result = Verdict(
+        "failures", "met", failed, (low * runs, high * runs), most, runs, None, success_text(failed, runs), LEVEL
+    )
+    if failed > most:
+        return replace(result, verdict="missed")
+    return result if runs >= fewest else replace(result, verdict="undecided", seeds_needed=fewest - runs)

@@ -134,6 +134,7 @@ def test_that_the_summary_has_the_promised_keys_and_figures(write: Callable[...,
         "status", "precision", "steps", "final", "metric", "time_s", "before_first_step_s", "step_s_median",
         "samples_per_s",
         "memory_peak_bytes", "energy_j", "tensor_use", "skipped_steps", "nonfinite_events", "nonfinite_since_step",
+        "nonfinite_validation",
     ]  # fmt: skip
     last_epoch = [step.loss for step in steps[-25:] if math.isfinite(step.loss)]
     assert summary["final"]["train_loss"] == pytest.approx(sum(last_epoch) / len(last_epoch), rel=1e-12)

@@ -6,6 +6,7 @@ import pytest
 
 from precgui.runs.verdict.judge import Goal, Sample, Verdict, judge
 from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks, planned_looks
+from precgui.runs.verdict.skew import limit_of, skewness
 from precgui.runs.verdict.success import judge_failures, success_text
 
 LOST = Goal("accuracy_lost", "Accuracy lost", -1, 0.005, "accuracy")
@@ -122,6 +123,30 @@ def test_that_failures_are_counted_with_an_exact_interval() -> None:
     assert success_text(0, 5) == "0 of 5 failed: less than 45 %"
     assert success_text(5, 5) == "5 of 5 failed: more than 55 %"
     assert success_text(2, 8) == "2 of 8 failed: 3 to 65 %"
-    assert judge_failures(0, 5, 0).verdict == "met"
-    assert judge_failures(1, 5, 0).verdict == "missed"
-    assert judge_failures(0, 0, 0).verdict == "not measurable"
+    assert judge_failures(0, 5, 0, 5).verdict == "met"
+    assert judge_failures(1, 5, 0, 5).verdict == "missed"
+    assert judge_failures(0, 0, 0, 5).verdict == "not measurable"
+
+
+def test_that_one_run_that_came_through_does_not_meet_a_target_on_failures() -> None:
+    one = judge_failures(0, 1, 0, 5)
+    assert one.text == "undecided: about 4 more seeds"
+    assert judge_failures(1, 1, 0, 5).verdict == "missed"
+
+
+def test_that_a_verdict_has_the_level_of_its_interval_and_says_where_differences_are_skewed() -> None:
+    even, skewed = (-0.002, -0.001, 0.0, 0.001, 0.002), (0.0, 0.0001, 0.0, 0.0002, 0.004)
+    goal = Goal("accuracy_lost", "", -1, 0.01, "accuracy")
+    verdicts = judge(goal, {"even": Sample(even), "skewed": Sample(skewed)})
+    assert sorted(verdict.level for verdict in verdicts.values()) == pytest.approx([0.9412, 0.9706])
+    assert verdicts["even"].caution == ""
+    assert "skewness +1.5" in verdicts["skewed"].caution
+    assert judge(goal, {"skewed": Sample(skewed)}, grain=0.004)["skewed"].caution == ""  # two steps of the metric
+
+
+def test_that_the_limits_of_skewness_are_those_of_the_published_points() -> None:
+    """5 to 7: D'Agostino and Tietjen 1973; 8 and more: D'Agostino 1970, by scipy.stats.skewtest of SciPy 1.17."""
+    assert limit_of(4) == math.inf
+    for n, limit in ((5, 1.207), (6, 1.239), (7, 1.231), (8, 1.1871), (10, 1.1460), (20, 0.9403), (30, 0.8056)):
+        assert limit_of(n) == pytest.approx(limit, abs=5e-4)
+    assert skewness([1.0, 1.0, 1.0, 1.0, 2.0]) == pytest.approx(1.5)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from precgui.events import Metric
-from precgui.runs.metric import signed
+from precgui.runs.metric import decimals, signed
 from precgui.runs.study.groups import Group, GroupMetric, Study, speed_or_share
 from precgui.runs.study.pairs import NOT_MEASURED
 
@@ -55,8 +55,8 @@ def group_row(group: Group, figure: GroupFigure, study: Study) -> tuple[str, ...
     own = group.metrics[figure.key]
     is_base = group.baseline == group.group
     runs = f"{own.n} of {group.n + group.failed}"
-    mean = UNKNOWN if own.mean is None else f"{figure.factor * own.mean:.{figure.digits}f}{figure.unit}"
-    head = (f"{group.group} (baseline)" if is_base else group.group, runs, mean, _ends(own.ci95, _plain(figure)))
+    mean = UNKNOWN if own.mean is None else f"{_plain(own.mean, figure)}{figure.unit}"
+    head = (f"{group.group} (baseline)" if is_base else group.group, own.once or runs, mean, _ends(own.ci95, figure))
     if is_base:
         return (*head, UNKNOWN, UNKNOWN, UNKNOWN, _why_no_mean(own))
     change, interval = _change(own, figure)
@@ -66,11 +66,14 @@ def group_row(group: Group, figure: GroupFigure, study: Study) -> tuple[str, ...
 def _change(own: GroupMetric, figure: GroupFigure) -> tuple[str, str]:
     if own.ratio is not None:
         ratio, ci = speed_or_share(own, figure.key)
-        text = f"speed-up {ratio:.2f}x" if figure.target == "speedup" else f"{ratio:.2f}x"
-        return text, _ends(ci, lambda end: f"{end:.2f}x")
+        digits = decimals(2, ratio - 1, ci or ())
+        text = f"speed-up {ratio:.{digits}f}x" if figure.target == "speedup" else f"{ratio:.{digits}f}x"
+        return text, UNKNOWN if ci is None else " to ".join(f"{end:.{digits}f}x" for end in ci)
     if own.difference is not None:
-        text = f"{_signed(own.difference, figure)}{figure.change_unit}"
-        return text, _ends(own.difference_ci95, lambda end: _signed(end, figure))
+        value, ends = figure.factor * own.difference, [figure.factor * end for end in own.difference_ci95 or ()]
+        digits = decimals(figure.digits, value, ends)
+        interval = " to ".join(signed(end, digits) for end in ends) or UNKNOWN
+        return f"{signed(value, digits)}{figure.change_unit}", interval
     return UNKNOWN, UNKNOWN
 
 
@@ -90,13 +93,15 @@ def _why_no_mean(own: GroupMetric) -> str:
     return "not measured" if own.mean is None else ""
 
 
-def _plain(figure: GroupFigure) -> Callable[[float], str]:
-    return lambda end: f"{figure.factor * end:.{figure.digits}f}"
+def _plain(value: float, figure: GroupFigure) -> str:
+    scaled = figure.factor * value
+    return f"{scaled:.{decimals(figure.digits, scaled)}f}"
 
 
-def _ends(ends: tuple[float, float] | None, text: Callable[[float], str]) -> str:
-    return UNKNOWN if ends is None else f"{text(ends[0])} to {text(ends[1])}"
-
-
-def _signed(value: float, figure: GroupFigure) -> str:
-    return signed(figure.factor * value, figure.digits)
+def _ends(ends: tuple[float, float] | None, figure: GroupFigure) -> str:
+    """The interval of a mean, within the range that the figure can have."""
+    if ends is None:
+        return UNKNOWN
+    scaled = [figure.factor * end for end in ends]
+    digits = decimals(figure.digits, scaled[1] - scaled[0], scaled)
+    return " to ".join(f"{end:.{digits}f}" for end in scaled)

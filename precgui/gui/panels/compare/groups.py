@@ -21,8 +21,9 @@ from precgui.gui.widgets.page_stacks import PageStack
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.widgets.segmented import SegmentedChoice
 from precgui.gui.widgets.targets_dialog import TargetsDialog
+from precgui.gui.widgets.text_table import TextTable
 from precgui.gui.widgets.when_visible import is_covered
-from precgui.runs.report.content import ReportContent
+from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
 from precgui.runs.study.claims import untested_claims
 from precgui.runs.verdict.targets import Targets
 
@@ -30,7 +31,9 @@ _EMPTY = (
     "A study runs several precisions with several seeds, and says how sure each difference is. Set one up in Run > "
     "Study, open the folder of one, or open runs: they are grouped by their settings."
 )
-FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES = "Figures", "Trade-off", "Curves", "Claims", "Differences"
+FIGURES, TRADE_OFF, CURVES, CLAIMS = "Figures", "Trade-off", "Curves", "Claims"
+DIFFERENCES, MEMBERS = "Differences", "Members"
+VIEWS = (FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES, MEMBERS)
 STUDY, RUNS = "study", "runs"
 
 
@@ -45,14 +48,16 @@ class GroupsView(Pages):
         self._stale: set[str] = set()
         self.report_content: ReportContent | None = None
         self.loose = LooseGroups(session, self)
-        self.answer = PlainLabel(self)
+        self.answer, self.answer_lines = PlainLabel(self), PlainLabel(self)
         self.source = QComboBox(self)
         self.targets_button = QPushButton("Targets...", self)
         self.report = ReportExport(session, self)
         self.folder_button = QPushButton("Open study...", self)
-        self.view = SegmentedChoice((FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES), "View of the groups", self)
+        self.view = SegmentedChoice(VIEWS, "View of the groups", self)
         self.figures, self.trade_off, self.curves = FiguresView(self), TradeOffView(self), BandsView(self)
         self.claims, self.differences = ClaimsView(self), DifferencesView(self)
+        columns = tuple(column.capitalize() for column in MEMBER_COLUMNS)
+        self.members = TextTable(columns, "Runs of the study, and whether they are used", self)
         self.pages = PageStack(self)
         self._lay_out()
         self._connect()
@@ -60,14 +65,16 @@ class GroupsView(Pages):
 
     def _lay_out(self) -> None:
         self.answer.setProperty("kind", "heading")
-        self.answer.setWordWrap(True)
-        self.answer.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.answer_lines.setProperty("kind", "muted")
+        for text in (self.answer, self.answer_lines):
+            text.setWordWrap(True)
+            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.source.setAccessibleName("Groups of the study, or of the open runs")
         self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.source.setMinimumContentsLength(16)
         ignore_wheel(self.source)
         self.targets_button.setToolTip("What you ask of a precision: the bounds that verdicts are made by")
-        for page in (self.figures, self.trade_off, self.curves, self.claims, self.differences):
+        for page in (self.figures, self.trade_off, self.curves, self.claims, self.differences, self.members):
             self.pages.addWidget(page)
         row = QHBoxLayout()
         row.setSpacing(8)
@@ -81,6 +88,7 @@ class GroupsView(Pages):
         column.setContentsMargins(24, 12, 24, 16)
         column.setSpacing(10)
         column.addWidget(self.answer)
+        column.addWidget(self.answer_lines)
         column.addLayout(row)
         column.addLayout(views)
         column.addWidget(self.pages, 1)
@@ -163,8 +171,10 @@ class GroupsView(Pages):
 
     def _fill(self) -> None:
         content = self.report_content
-        self._stale = {FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES}
+        self._stale = set(VIEWS)
         self.answer.setText(content.answer if content is not None else self._why_not())
+        self.answer_lines.setText("\n".join(content.answer_lines) if content is not None else "")
+        self.answer_lines.setVisible(bool(self.answer_lines.text()))
         self.targets_button.setEnabled(bool(self.source_kind))
         self.report.show_content(content)
         self._show_page()
@@ -193,10 +203,12 @@ class GroupsView(Pages):
             elif name == CLAIMS:
                 why = "no run of this study has ended" if self.source_kind else "no study is open"
                 self.claims.show_results(content.claims if content is not None else untested_claims(why))
+            elif name == MEMBERS:
+                self.members.fill(content.members if content is not None else [])
             else:
                 columns = content.columns if content is not None else ()
                 self.differences.show_rows(columns, content.differences if content is not None else ())
-        self.pages.setCurrentIndex([FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES].index(name))
+        self.pages.setCurrentIndex(VIEWS.index(name))
 
     def show_claims(self, precision: str = "") -> None:
         """Go to the claims, those about one precision where it is named; also while nothing is open."""
