@@ -90,9 +90,11 @@ def run(args: argparse.Namespace) -> int:
         document["runs"] = [{**row, "verdicts": verdicts[row["run"]]} for row in document["runs"]]
         print(dump(document))
     elif not args.csv:
+        from precgui.runs.compare import ONE_SEED
+
         HarmlessConsole().print(_table(comparison))
         for note in comparison.notes:
-            say(note)
+            say(f"{note}: precgui sweep --seeds makes one" if note == ONE_SEED else note)
     return 0
 
 

@@ -93,7 +93,7 @@ def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
     from precgui.sweeps.errors import SweepError
     from precgui.sweeps.folder import SweepFolder, read_targets
     from precgui.sweeps.spec import repeat_command
-    from precgui.sweeps.study import SweepReader
+    from precgui.sweeps.study import NoEndedRun, SweepReader
 
     try:
         folder = SweepFolder(path)
@@ -101,6 +101,8 @@ def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
         reader = SweepReader(folder)
         study = reader.study(baseline=baseline, targets=requested)
         runs = reader.figures(lambda note: say(f"precgui: {note}", file=sys.stderr))
+    except NoEndedRun as error:
+        raise UserError(f"{error}; precgui sweep {path} goes on with it") from None
     except SweepError as error:
         raise UserError(str(error)) from None
     spec = folder.spec

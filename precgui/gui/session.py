@@ -48,6 +48,7 @@ class Session(QObject):
     step_requested = Signal(str, float)  # a run and a step that its curves are to show
     inspect_changed = Signal()  # another run or tab is to be inspected
     settings_requested = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
+    study_requested = Signal(object, int)  # precisions and seeds for the form of a study
     shortcuts_requested = Signal()
     folder_changed = Signal()
     idle = Signal()  # nothing runs any more
@@ -178,6 +179,12 @@ class Session(QObject):
         """Put a config into the form of Run; `source` says where it comes from, for the user."""
         self.panel_requested.emit("setup")
         self.settings_requested.emit(config, source)
+
+    def set_up_study(self, config: RunConfig, source: str, precisions: list[str], seeds: int) -> None:
+        """Put a study of these precisions and so many seeds into the form of Run."""
+        self.set_up(config, source)
+        self.panel_requested.emit("setup/study")
+        self.study_requested.emit(precisions, seeds)
 
     # Training
 

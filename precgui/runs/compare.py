@@ -25,7 +25,7 @@ from precgui.runs.timing import EMULATED_HERE, RunTiming, StepClock, clock_for, 
 
 ONE_SEED = (
     "each difference of a metric is between two single runs, and one seed is no measurement: another seed moves it, "
-    "too; run several seeds with precgui sweep --seeds before you believe a small difference"
+    "too; a study of several seeds tells a small difference from none"
 )
 
 

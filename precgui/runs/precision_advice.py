@@ -11,9 +11,11 @@ from precgui.config.names import IMAGE_TASKS, MODELS
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.device import Device
 from precgui.hardware.measured import gain
-from precgui.runs.facts import seconds_text
+from precgui.runs.metric import decimals
+from precgui.runs.paired_times import FEWEST_PAIRS, LEVEL, PairedSpeedup, paired_speedup
 from precgui.runs.step_times import step_time
 
+_NO_PAIRS = "No difference was measured with this model: a study with {fewest} seeds at least measures one."
 SHORT_STEP_S = 0.005  # below it launches and data count, see `hardware.advice.SIZES`
 _KINDS = {"segmentation": "segmentation", "detection": "detection", "gan": "gan", "cartpole": "rl"}
 _SMALL_MODELS = ("cnn", "mlp", "linear")
@@ -32,7 +34,8 @@ class PrecisionAdvice:
 def precision_advice(config: RunConfig, device: Device, results: Sequence[Mapping[str, Any]]) -> PrecisionAdvice | None:
     """The precision to start with for the work of `config`; None for a task that the decision tree does not know.
 
-    `results` are the kept measurements of `bench`. Runs of the same work that were timed here overrule the tree.
+    `results` are the kept measurements of `bench`. A difference that a study of the same work measured here, in pairs,
+    overrules the tree; single runs do not, since each ran at a load of its own.
     """
     task = _task(config)
     if task is None:
@@ -40,20 +43,28 @@ def precision_advice(config: RunConfig, device: Device, results: Sequence[Mappin
     base = step_time(config, "fp32")
     size = _size(config, base.step_s if base is not None else None)
     advice = advise(Situation(device, task, size, gain(device.name, results)))
-    own = step_time(config, advice.precision)
-    if base is None or own is None or advice.precision == "fp32":
-        text = f"Advised for this model here: {advice.precision}. {advice.reason} It was not timed with this model yet."
-        if advice.precision == "fp32":
-            text = f"Advised for this model here: fp32. {advice.reason}"
-        return PrecisionAdvice(advice.precision, task, size, text)
-    faster = own.step_s < base.step_s
-    best = advice.precision if faster else "fp32"
+    begin = "Advised for this model here: {precision}."
+    if advice.precision == "fp32":
+        return PrecisionAdvice("fp32", task, size, f"{begin.format(precision='fp32')} {advice.reason}")
+    speed = paired_speedup(config, advice.precision)
+    best = "fp32" if speed.differs and speed.ratio is not None and speed.ratio < 1 else advice.precision
+    measured = _measured(speed, advice.precision)
+    reason = "" if speed.differs else f" {advice.reason}"
+    return PrecisionAdvice(best, task, size, f"{begin.format(precision=best)}{reason} {measured}")
+
+
+def _measured(speed: PairedSpeedup, precision: str) -> str:
+    """The measured speed-up in words, the same as Compare has it: with its interval, or that there is none."""
+    if speed.ratio is None or speed.ci is None:
+        return _NO_PAIRS.format(fewest=FEWEST_PAIRS) if speed.n else "It was not timed with this model yet."
+    low, high = speed.ci
+    digits = decimals(2, speed.ratio - 1, speed.ci)
+    clock = "CPU time" if speed.signal == "cpu_s" else "time by the clock"
     text = (
-        f"Advised for this model here: {best}. The same work took {seconds_text(own.step_s)} a step in {own.precision} "
-        f"({own.measured}) and {seconds_text(base.step_s)} in fp32 ({base.measured}); one run each, so small "
-        "differences say little."
+        f"In {speed.n} pairs of runs of the same work {precision} was {speed.ratio:.{digits}f}x as fast as fp32 "
+        f"[{low:.{digits}f}, {high:.{digits}f}] ({100 * LEVEL:.0f} %, {clock})"
     )
-    return PrecisionAdvice(best, task, size, text)
+    return f"{text}." if speed.differs else f"{text}: no difference was measured."
 
 
 def _task(config: RunConfig) -> str | None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from precgui.config import RunConfig
 from precgui.runs.file.user_notes import replace_file
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
+from precgui.runs.timing import RunTiming, timing_of
 
 _FOLDER = "step-times"
+_MOST_RUNS = 24  # whose times are kept for a kind of run
 _FEWEST_STEPS = 5  # the first steps warm caches up
 # What a step costs does not depend on these.
 _FREE = {
@@ -36,6 +38,15 @@ class StepTime:
     precision: str
 
 
+@dataclass(frozen=True)
+class TimedRow:
+    """The timing of one run with its seed and the folder of its file, by which runs of a study are paired."""
+
+    folder: str
+    seed: int
+    timing: RunTiming
+
+
 def keep_step_time(run: Run) -> None:
     """Remember the step time of a run of this machine that has come far enough. Raises OSError."""
     steps = len(run.series("loss")[1])
@@ -44,8 +55,11 @@ def keep_step_time(run: Run) -> None:
         return
     if step_s is None or steps < _FEWEST_STEPS or not run.steps_per_epoch or run.path is None:
         return
-    row = {"step_s": step_s, "steps_per_epoch": run.steps_per_epoch, "measured": run.created[:10]}
     path = _path(run.config, run.config.precision)
+    own = {"run_id": run.run_id, "folder": str(run.path.parent), "seed": run.config.seed, **asdict(timing_of(run))}
+    others = [each for each in _timed_rows(path) if each.get("run_id") != run.run_id]
+    row = {"step_s": step_s, "steps_per_epoch": run.steps_per_epoch, "measured": run.created[:10]}
+    row["runs"] = [*others[1 - _MOST_RUNS :], own]
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(row).encode())
 
@@ -57,6 +71,30 @@ def step_time(config: RunConfig, precision: str) -> StepTime | None:
         step_s, steps = float(row["step_s"]), int(row["steps_per_epoch"])
         return StepTime(step_s, steps, str(row["measured"])[:10], precision) if step_s > 0 and steps > 0 else None
     except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def timed_runs(config: RunConfig, precision: str) -> list[TimedRow]:
+    """The newest runs of this work in a precision that were timed here, the newest last; damaged rows are left out."""
+    return [row for each in _timed_rows(_path(config, precision)) if (row := _timed(each)) is not None]
+
+
+def _timed_rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _timed(row: Mapping[str, Any]) -> TimedRow | None:
+    try:
+        texts = {name: str(row[name]) for name in ("host", "device", "device_kind", "emulated")}
+        numbers = {name: None if row[name] is None else float(row[name]) for name in ("step_s", "cpu_s", "pressure")}
+        threads = None if row["threads"] is None else int(row["threads"])
+        timing = RunTiming(threads=threads, **texts, **numbers)  # type: ignore[arg-type]
+        return TimedRow(str(row["folder"]), int(row["seed"]), timing)
+    except (ValueError, TypeError, KeyError):
         return None
 
 

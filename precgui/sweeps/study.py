@@ -31,6 +31,10 @@ _UNENDED: dict[MemberStatus, str] = {
 _KINDS: dict[Kind, RunKind] = {"run": "run", "twin": "twin", "timing": "timing"}
 
 
+class NoEndedRun(SweepError):
+    """Nothing of the sweep can be judged yet."""
+
+
 @dataclass
 class SweepReader:
     """Reads each run of a sweep once, also when it is asked again while the sweep goes on."""
@@ -70,9 +74,7 @@ class SweepReader:
         """
         figures = self.figures()
         if not figures:
-            raise SweepError(
-                f"no run of {self.folder.path} has ended yet; precgui sweep {self.folder.path} goes on with it"
-            )
+            raise NoEndedRun(f"no run of {self.folder.path} has ended yet")
         try:
             study = make_study(
                 sorted(figures, key=lambda run: (self._place(run.group), run.order)),

@@ -52,13 +52,14 @@ class VerdictLine:
 class ReportContent:
     """Everything that a report says. `columns` are the groups; `rows` and `differences` have a cell for each.
 
-    `answer_lines` are about one group beside its baseline. `members` has a row for each run, in the order of
-    `MEMBER_COLUMNS`; `runs` are those that are used.
+    `answer_lines` are about one group beside its baseline; `more_seeds` would probably decide. `members` has a row for
+    each run, in the order of `MEMBER_COLUMNS`; `runs` are those that are used.
     """
 
     title: str
     answer: str
     answer_lines: tuple[str, ...]
+    more_seeds: int
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     verdicts: tuple[VerdictLine, ...]
@@ -86,6 +87,7 @@ def report_content(study: Study, all_runs: Sequence[RunFigures], *, title: str, 
         title=title,
         answer=answered.text,
         answer_lines=answered.lines,
+        more_seeds=answered.more_seeds,
         columns=tuple(group.group for group in groups),
         rows=tuple(_rows(groups, metric)),
         verdicts=tuple(_line(group, verdict, metric) for group in groups for verdict in group.verdicts.values()),

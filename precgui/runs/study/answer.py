@@ -27,10 +27,14 @@ _SHARES = (("memory_saved", "memory"), ("energy_saved", "energy"))  # targets wh
 
 @dataclass(frozen=True)
 class StudyAnswer:
-    """`text` says which precision to use; `lines` are about one arm beside its baseline, each with its level."""
+    """`text` says which precision to use; `lines` are about one arm beside its baseline, each with its level.
+
+    `more_seeds` are those that would probably decide on the metric of every arm; 0 where all are decided.
+    """
 
     text: str
     lines: tuple[str, ...] = ()
+    more_seeds: int = 0
 
 
 def answer(study: Study) -> StudyAnswer:
@@ -44,7 +48,10 @@ def answer(study: Study) -> StudyAnswer:
     keeping = [group for group in arms if _word(group, "accuracy_lost") == "met"]
     useful = sorted((group for group in keeping if _is_useful(group)), key=_gain)
     subject = (useful or keeping or sorted(arms, key=lambda group: group.failed))[0]
-    return StudyAnswer(_headline(useful, keeping, arms, base, study), answer_lines(subject, base, study))
+    needed = [verdict.seeds_needed or 0 for group in arms if (verdict := group.verdicts.get("accuracy_lost"))]
+    return StudyAnswer(
+        _headline(useful, keeping, arms, base, study), answer_lines(subject, base, study), max(needed, default=0)
+    )
 
 
 def _headline(

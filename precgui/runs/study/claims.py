@@ -141,8 +141,8 @@ Measured = tuple[float | None, tuple[float, float] | None, str]
 def _measured(quantity: Quantity, group: Group, study: Study, runs: Sequence[RunFigures]) -> Measured:
     if quantity == "failed_share":
         ended = group.n + group.failed
-        if not ended:
-            return None, None, "no run has ended"
+        if ended < FEWEST:
+            return None, None, f"{FEWEST} seeds at least are needed"
         low, high = share_interval(group.failed, ended)
         return group.failed / ended, (low, high), ""
     if quantity == "skipped_share":

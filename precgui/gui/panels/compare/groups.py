@@ -11,6 +11,7 @@ from precgui.gui.panels.compare.claims_view import ClaimsView
 from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.figures_view import FiguresView
 from precgui.gui.panels.compare.loose_groups import LooseGroups
+from precgui.gui.panels.compare.more_seeds import MoreSeedsButton
 from precgui.gui.panels.compare.report_export import ReportExport
 from precgui.gui.panels.compare.trade_off import TradeOffView
 from precgui.gui.session import Session
@@ -50,6 +51,7 @@ class GroupsView(Pages):
         self.loose = LooseGroups(session, self)
         self.answer, self.answer_lines = PlainLabel(self), PlainLabel(self)
         self.source = QComboBox(self)
+        self.more_seeds = MoreSeedsButton(session, self)
         self.targets_button = QPushButton("Targets...", self)
         self.report = ReportExport(session, self)
         self.folder_button = QPushButton("Open study...", self)
@@ -79,7 +81,7 @@ class GroupsView(Pages):
         row = QHBoxLayout()
         row.setSpacing(8)
         row.addWidget(self.source, 1)
-        for button in (self.targets_button, self.report, self.folder_button):
+        for button in (self.more_seeds, self.targets_button, self.report, self.folder_button):
             row.addWidget(button)
         views = QHBoxLayout()
         views.addWidget(self.view)
@@ -175,6 +177,7 @@ class GroupsView(Pages):
         self.answer.setText(content.answer if content is not None else self._why_not())
         self.answer_lines.setText("\n".join(content.answer_lines) if content is not None else "")
         self.answer_lines.setVisible(bool(self.answer_lines.text()))
+        self.more_seeds.show_content(content, is_study=self.source_kind == STUDY)
         self.targets_button.setEnabled(bool(self.source_kind))
         self.report.show_content(content)
         self._show_page()

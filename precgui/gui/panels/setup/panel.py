@@ -116,6 +116,7 @@ class SetupPanel(QWidget):
         for signal in (session.queue_changed, session.run_changed):
             signal.connect(self._state.request)
         session.settings_requested.connect(self.use_settings)
+        session.study_requested.connect(self.study.choose)
         themes().follow(self, self._recolour)
 
     # Layout ------------------------------------------------------------------------------------------------

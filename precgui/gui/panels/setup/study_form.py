@@ -194,6 +194,13 @@ class StudySettings(QWidget):
     def folder(self) -> Path:
         return Path(self.path.text().strip()).expanduser()
 
+    def choose(self, precisions: Sequence[str], seeds: int) -> None:
+        """Tick these precisions and no others, and set the number of seeds."""
+        for name, box in self.boxes.items():
+            box.setChecked(name in precisions)
+        self.more.setText(", ".join(name for name in precisions if name not in self.boxes))
+        self.seeds.setValue(seeds)
+
     def chosen(self) -> list[str]:
         """The precisions, in the order of the boxes, those of any format after them."""
         more = [name.strip() for name in self.more.text().split(",") if name.strip()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyqtgraph as pg
@@ -11,7 +12,7 @@ from PySide6.QtWidgets import QDialogButtonBox
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.open_runs import Problem
-from precgui.gui.panels.compare.groups import CLAIMS, CURVES, DIFFERENCES, TRADE_OFF, GroupsView
+from precgui.gui.panels.compare.groups import CLAIMS, CURVES, DIFFERENCES, MEMBERS, TRADE_OFF, GroupsView
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.compare.study_plot import StudyPlot
 from precgui.gui.session import Session
@@ -189,3 +190,64 @@ def test_that_the_value_axis_has_room_for_the_texts_of_values_close_to_each_othe
     plot.show()
     text_px = QFontMetrics(plot.font()).horizontalAdvance("0.99999990")
     qtbot.waitUntil(lambda: not plot.grab().isNull() and plot.getAxis("left").width() > text_px)
+
+
+def test_that_single_runs_decide_nothing_and_a_button_sets_up_the_seeds_that_would(
+    qtbot: QtBot, tmp_path: Path
+) -> None:
+    session = Session()
+    view = GroupsView(session)
+    qtbot.addWidget(view)
+    view.show()
+    for precision in ("fp32", "bf16-amp"):
+        session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+    qtbot.waitUntil(lambda: view.report_content is not None and len(view.report_content.columns) == 2)
+    assert view.answer.text().startswith("Not decided: one seed of each")
+    texts = [view.figures.verdicts.item(row, 2) for row in range(view.figures.verdicts.rowCount())]
+    assert "met" not in {item.text() for item in texts if item}
+    assert view.more_seeds.isVisible() and view.more_seeds.text() == "Run 5 seeds..."
+    with qtbot.waitSignal(session.study_requested) as asked, qtbot.waitSignal(session.settings_requested):
+        view.more_seeds.click()
+    assert asked.args == [["fp32", "bf16-amp"], 5]
+
+
+def test_that_a_study_that_is_not_decided_runs_more_seeds(
+    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small_sweep(tmp_path, seeds=2)
+    for member in folder.plan.members:
+        write_member(folder, member)
+    session = Session()
+    began: list[bool] = []
+    monkeypatch.setattr(session.study, "go_on", lambda: began.append(True))
+    view = GroupsView(session)
+    qtbot.addWidget(view)
+    view.show()
+    session.study.open(folder.path)
+    qtbot.waitUntil(lambda: view.report_content is not None and view.more_seeds.isVisible())
+    assert view.more_seeds.text() == "Run 3 seeds more"
+    assert view.answer_lines.text().startswith("bf16-amp beside fp32:")
+    with qtbot.waitSignal(session.panel_requested):
+        view.more_seeds.click()
+    qtbot.waitUntil(lambda: len(SweepFolder(folder.path).plan.seeds) == 5)
+    assert began == [True]
+
+
+def test_that_members_stand_in_the_window_with_the_reason_of_each_that_is_left_out(
+    qtbot: QtBot, tmp_path: Path
+) -> None:
+    folder = small_sweep(tmp_path, seeds=2)
+    for member in folder.plan.members:
+        write_member(folder, member)
+    paths = {member.name: folder.path_of(member) for member in folder.plan.members}
+    shutil.copyfile(paths["s01-fp32"], paths["s02-fp32"])
+    session = Session()
+    view = GroupsView(session)
+    qtbot.addWidget(view)
+    view.show()
+    session.study.open(folder.path)
+    qtbot.waitUntil(lambda: view.report_content is not None)
+    view.view.choose(MEMBERS)
+    rows = [[view.members.item(row, column).text() for column in (0, 4, 5)] for row in range(view.members.rowCount())]  # type: ignore[union-attr]
+    assert ["s02-fp32", "left out", "not the planned run: its seed is 0 and not 1"] in rows
+    assert "1 run is left out: not the planned run (s02-fp32: its seed is 0 and not 1)." in view.figures.notes.text()
