@@ -180,12 +180,6 @@ class Session(QObject):
         self.panel_requested.emit("setup")
         self.settings_requested.emit(config, source)
 
-    def set_up_study(self, config: RunConfig, source: str, precisions: list[str], seeds: int) -> None:
-        """Put a study of these precisions and so many seeds into the form of Run."""
-        self.set_up(config, source)
-        self.panel_requested.emit("setup/study")
-        self.study_requested.emit(precisions, seeds)
-
     # Training
 
     def warm_up(self) -> None:

@@ -193,8 +193,9 @@ def test_that_a_precision_schedule_is_typed_started_and_copied(orders: Orders, p
 
 def test_that_a_study_of_open_runs_is_filled_into_the_form(panel: SetupPanel, orders: Orders) -> None:
     config = load("digits-quick", ["optimizer.lr=0.01"])
-    orders.panel_requested.connect(lambda place: panel.show_tab(place.partition("/")[2]))
-    orders.set_up_study(config, "a run", ["fp32", "tf32", "emulated:e4m3"], 7)
+    orders.set_up(config, "a run")
+    panel.show_tab("study")
+    orders.study_requested.emit(["fp32", "tf32", "emulated:e4m3"], 7)
     assert panel.is_study
     assert panel.study.chosen() == ["fp32", "tf32", "emulated:e4m3"]
     assert panel.study.seeds.value() == 7
