@@ -14,6 +14,7 @@ from torch import Tensor
 
 from precgui.engine.quantize.as_operation import as_operation
 from precgui.engine.quantize.cpu import round_into
+from precgui.engine.quantize.torch_form import in_memory_order
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.registry import get
 from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, CastPolicy, Overflow, RoundingMode, round_ordinal
@@ -116,15 +117,11 @@ def _any_order(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, n
 
 def _in_order(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
     source = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
-    if source.is_contiguous():
-        return _held(_rounded(source, fmt, convention, seed, nan), fmt, convention, tensor.dtype)
-    order = _memory_order(source)
-    if convention.rounding != "stochastic" and (dense := source.permute(order)).is_contiguous():
-        back = sorted(range(len(order)), key=order.__getitem__)
-        return _held(_rounded(dense, fmt, convention, seed, nan), fmt, convention, tensor.dtype).permute(back)
-    # Draws belong to the place of an element in its tensor, whatever the order in memory.
-    result = _held(_rounded(source.contiguous(), fmt, convention, seed, nan), fmt, convention, tensor.dtype)
-    return torch.empty_like(tensor).copy_(result)
+
+    def run(dense: Tensor) -> Tensor:
+        return _held(_rounded(dense, fmt, convention, seed, nan), fmt, convention, tensor.dtype)
+
+    return in_memory_order(source, run, by_place=convention.rounding == "stochastic")
 
 
 def _held(result: Tensor, fmt: Format, convention: CastPolicy, dtype: torch.dtype) -> Tensor:
@@ -148,12 +145,6 @@ def _largest_in_both(fmt: FloatFormat, dtype: torch.dtype) -> float | None:
         if both == inside:
             return None if both == fmt.max_finite else float(both)
         value = both
-
-
-def _memory_order(tensor: Tensor) -> list[int]:
-    """The dimensions from the one with the widest stride on, as channels-last tensors need it."""
-    strides = tensor.stride()
-    return sorted(range(tensor.dim()), key=lambda dimension: (-strides[dimension], dimension))
 
 
 def _rounded(source: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:

@@ -38,12 +38,33 @@ def quantize(
 
     Raises UnknownFormatError, and ValueError where torch operations cannot round to the format.
     """
-    result = _cast(tensor.detach(), get(format), CastPolicy(rounding, "saturate" if saturate else "ieee"), seed)
+    fmt, policy = get(format), CastPolicy(rounding, "saturate" if saturate else "ieee")
+    source = tensor.detach() if tensor.dtype in (torch.float32, torch.float64) else tensor.detach().float()
+    result = in_memory_order(source, lambda dense: _cast(dense, fmt, policy, seed), by_place=rounding == "stochastic")
     return result.to(tensor.dtype)
 
 
-def _cast(tensor: Tensor, fmt: Format, policy: CastPolicy, seed: int | None) -> Tensor:
-    source = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+def in_memory_order(tensor: Tensor, run: Callable[[Tensor], Tensor], *, by_place: bool) -> Tensor:
+    """`run`, which takes contiguous tensors, on one of any order in memory, such as channels-last; the result has it.
+
+    `by_place`: results depend on the place of an element in its tensor, as random draws do.
+    """
+    strides = tensor.stride()
+    if tensor.is_contiguous():
+        return _with_strides(run(tensor), strides)
+    order = sorted(range(tensor.dim()), key=lambda dimension: (-strides[dimension], dimension))  # widest first
+    if not by_place and (dense := tensor.permute(order)).is_contiguous():
+        return _with_strides(run(dense).permute(sorted(range(len(order)), key=order.__getitem__)), strides)
+    result = run(tensor.contiguous())
+    return torch.empty_like(tensor, dtype=result.dtype).copy_(result)
+
+
+def _with_strides(result: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """The same, also in dimensions of one element, by whose strides torch chooses kernels of convolutions."""
+    return result if result.stride() == strides else result.as_strided(result.shape, strides)
+
+
+def _cast(source: Tensor, fmt: Format, policy: CastPolicy, seed: int | None) -> Tensor:
     result = rounded(source.contiguous(), fmt, policy, seed or 0)
     if result is None:
         raise ValueError(f"{fmt.name} in {policy.rounding} has no form in torch operations; choose another rounding")

@@ -36,6 +36,11 @@ PRECISE: dict[str, tuple[str, ...]] = {
         "precision=emulated:e5m2", f"{_OPTION}.updates=bf16", f"{_OPTION}.rounding=stochastic",
         f"{_OPTION}.accumulator=bf16", f"{_OPTION}.weights=int8", f"{_OPTION}.gradients=mxfp6_e3m2",
     ),
+    "channels last": ("precision=tf32", "model.name=resnet", "train.channels_last=true"),
+    "channels last in any": ("precision=emulated:e4m3fn", "model.name=resnet", "train.channels_last=true"),
+    "channels last at random": (
+        "precision=emulated:e5m2", "train.channels_last=true", f"{_OPTION}.rounding=stochastic"
+    ),
     "text": (*_TEXT, "precision=bf16-pure", "data.epoch_steps=4"),
     "text in fp16": (*_TEXT, "precision=fp16-amp"),
     "text in any": (*_TEXT, "precision=emulated:e5m2"),

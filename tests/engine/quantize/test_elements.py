@@ -264,3 +264,16 @@ def test_that_loops_take_the_long_end_where_signs_or_kinds_of_overflow_differ() 
         assert not is_plain(make_plan(get(name), CastPolicy("nearest_even"), SINGLE))
     assert not is_plain(make_plan(get("fp16"), CastPolicy("up"), SINGLE))
     assert not is_plain(make_plan(get("e9m4"), CastPolicy("nearest_even", "nan"), SINGLE))
+
+
+@pytest.mark.parametrize("rounding", ["nearest_even", "up", "stochastic"])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 5), (2, 1, 5, 5), (4, 8, 1, 1)])
+def test_that_both_forms_keep_the_order_in_memory(shape: tuple[int, ...], rounding: RoundingMode) -> None:
+    plain = torch.randn(shape)
+    turned = [plain.to(memory_format=torch.channels_last), plain.transpose(1, 3), plain[:, :, ::2], plain]
+    for tensor in turned:
+        own = quantize(tensor, "e4m3fn", rounding=rounding, seed=3)
+        scripted = torch_form.quantize(tensor, "e4m3fn", rounding=rounding, seed=3)
+        assert torch.equal(own, scripted)
+        assert own.stride() == scripted.stride()
+        assert own.is_contiguous(memory_format=torch.channels_last) or tensor is not turned[0]
