@@ -33,7 +33,8 @@ class _UnpackedProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         grad = grads[0]
-        weight = ctx.saved_tensors[0] if ctx.saved_tensors else ctx.source.dequantised().to(grad.dtype)
+        kept = ctx.saved_tensors  # read once: inside of a checkpoint a second reading raises
+        weight = kept[0] if kept else ctx.source.dequantised().to(grad.dtype)
         return torch.matmul(grad, weight), None, None
 
 

@@ -25,7 +25,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.journal import Journal
 from precgui.engine.profile.predict import predicted_ledger
 from precgui.engine.train import Training
-from precgui.events import Evaluated, Event, Facts, Incident
+from precgui.events import Evaluated, Event, Facts, Incident, StepDone
 from precgui.formats.arrays import decode_table
 from precgui.formats.blocks import code_book_blocks, quantize_blocks_array
 from precgui.formats.registry import blocks, get
@@ -148,6 +148,16 @@ def test_that_the_base_stays_frozen_and_only_adapters_train(precision: str) -> N
     changed = {name for name, value in before.items() if not torch.equal(value, after[name])}
     assert changed and all(name.endswith(("lora_a", "lora_b")) for name in changed)
     assert {name for name, p in run.model.named_parameters() if p.requires_grad} == changed
+
+
+@pytest.mark.parametrize("settings", [(), ("base.format=bf16",), ("base.keep_unpacked=never",)])
+def test_that_adapters_go_with_checkpoints(settings: tuple[str, ...]) -> None:
+    losses = []
+    for setting in ("false", "true"):
+        run, events = training(*settings, f"train.checkpointing={setting}")
+        run.run()
+        losses.append([event.loss for event in events if isinstance(event, StepDone)])
+    assert losses[0] == losses[1]
 
 
 def test_that_the_merged_model_says_what_the_adapted_one_does() -> None:
