@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from precgui.engine.errors import EngineError
+from precgui.engine.torch_private import release_unfinished_backward
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
@@ -60,7 +61,10 @@ def _fp32_switches() -> Callable[[], None]:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Whatever is switched inside is put back at the end: TF32, determinism, threads."""
+    """Whatever is switched inside is put back at the end: TF32, determinism, threads.
+
+    What a backward pass that failed inside has left in torch's engine is released.
+    """
     put_back = _fp32_switches()
     deterministic = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -72,3 +76,4 @@ def restored() -> Iterator[None]:
         torch.use_deterministic_algorithms(deterministic, warn_only=warns)
         torch.backends.cudnn.benchmark = benchmark
         torch.set_num_threads(threads)
+        release_unfinished_backward()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +28,8 @@ __all__ = [
     "dynamo_limits", "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_lerp_", "foreach_norm",
     "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",
     "is_traceable_wrapper_subclass", "may_be_compiled", "memory_profiler", "named_fused_kernels", "node_number",
-    "onednn", "onednn_enabled", "operation_types", "process_group_store", "quantized_operations", "scaled_mm",
+    "onednn", "onednn_enabled", "operation_types", "process_group_store", "quantized_operations",
+    "release_unfinished_backward", "scaled_mm",
     "sequence_number", "set_grad_enabled", "tracing_state", "transform_level", "tree_leaves", "tree_map",
     "tree_map_only",
 ]  # fmt: skip
@@ -61,6 +63,20 @@ operation_types = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 def node_number(node: Any) -> int:
     """The sequence number of an autograd node."""
     return int(node._sequence_nr())
+
+
+def release_unfinished_backward() -> None:
+    """Release the autograd nodes that wait in the queue of this thread since a backward pass raised.
+
+    torch keeps them until the thread ends. In the main thread that is after the end of the interpreter, where nodes
+    with hooks on their saved tensors (checkpoints, activations off-loaded) crash the process. Later passes leave older
+    nodes in the queue, newest first; so this pass goes back through a node of a new thread, whose numbers begin at 0.
+    """
+    made: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: made.append(torch.zeros((), requires_grad=True) * 1))
+    thread.start()
+    thread.join()
+    made[0].backward()
 
 
 @contextlib.contextmanager

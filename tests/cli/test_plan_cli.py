@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -25,6 +28,37 @@ def test_that_a_recipe_is_planned_as_one_document(capsys: pytest.CaptureFixture[
     assert plain["fits"] is True
     assert plain["largest_batch"] > 64
     assert len(out.splitlines()) == 1
+
+
+PLANS = """
+import os, sys
+import torch._dynamo
+from precgui import config
+from precgui.cli.main import main
+from precgui.engine.profile import planning, predict
+
+predict._PROBE_S = 0  # buffers of kernels: not what this is about
+done = set()
+for recipe in config.RECIPES:
+    loaded = config.load(recipe, [])
+    kind = str((loaded.task, loaded.model, loaded.adapter, loaded.pruning, loaded.parallel, loaded.precision))
+    if kind in done or loaded.task in ("fashion-mnist", "cifar10"):  # whose data are not there
+        continue
+    done.add(kind)
+    sys.stdout.flush()
+    if not (child := os.fork()):  # which ends as any process does, C libraries included
+        few = ("data.batch_size=4", "data.sequence_length=16", "data.epoch_steps=1")
+        sys.exit(main(["plan", recipe, "--json", *(word for setting in few for word in ("--set", setting))]))
+    print(recipe, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_that_the_plan_of_every_recipe_ends_with_exit_code_0() -> None:
+    done = subprocess.run([sys.executable, "-c", PLANS], capture_output=True, text=True, timeout=900, check=True)
+    codes = dict(line.split() for line in done.stderr.splitlines())
+    assert set(codes.values()) == {"0"}, codes
+    assert {"digits-quick", "gpt-qlora", "detection-quick", "digits-int8"} <= set(codes)
 
 
 def test_that_a_network_is_planned_by_formula(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -33,6 +35,38 @@ def test_that_the_backward_pass_is_noticed_and_nodes_keep_their_numbers() -> Non
     value.sum().backward()
     assert inside[0][0] >= 0
     assert number == private.node_number(value.grad_fn)
+
+
+FAILED_BACKWARD = """
+import sys
+import torch
+from torch.utils.checkpoint import checkpoint
+from precgui.engine import backend_flags
+
+class Raising(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise RuntimeError("in the backward pass")
+
+weight = torch.randn(4, 4, requires_grad=True)
+with backend_flags.restored():
+    waits = checkpoint(lambda x: (x @ weight).tanh() @ weight, torch.randn(2, 4), use_reentrant=False)
+    try:
+        (waits.sum() + Raising.apply(weight * 2).sum()).backward()
+    except RuntimeError as error:
+        print(error)
+del waits
+"""
+
+
+def test_that_a_process_whose_backward_pass_failed_ends_well() -> None:
+    """In a real one: at the very end, after that of the interpreter, torch's engine lets go of what waits in it."""
+    done = subprocess.run([sys.executable, "-c", FAILED_BACKWARD], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "in the backward pass\n", "")
 
 
 def test_that_modes_are_counted_and_left_out() -> None:

@@ -15,6 +15,8 @@ from precgui.engine.profile.predict import predicted_ledger, with_batch
 from precgui.planner.ledger import Ledger, difference_sentence
 from precgui.planner.plan import MARGIN, usable_bytes
 
+_FEWEST_HALVED = 4  # samples
+
 
 def plan_config(config: RunConfig, size_bytes: int | None, *, alternatives: bool = True) -> dict[str, Any]:
     """The plan as plain values, with the keys of `precgui plan --json`. `size_bytes` None: this machine's own memory.
@@ -27,9 +29,10 @@ def plan_config(config: RunConfig, size_bytes: int | None, *, alternatives: bool
     plain = result.to_json()
     plain["memory"] = {"device_bytes": size, "from": where, "margin": MARGIN, "limit_bytes": limit}
     plain["fits"] = result.total_bytes <= limit
-    half = predicted_ledger(with_batch(config, max(1, config.data.batch_size // 2)))
-    plain["batch_size"] = config.data.batch_size
-    plain["largest_batch"] = carried_on(config.data.batch_size, result.total_bytes, half.total_bytes, limit)
+    plain["batch_size"] = batch = config.data.batch_size
+    other = batch // 2 if batch >= _FEWEST_HALVED else 2 * batch  # batch norm takes no single sample
+    of_other = predicted_ledger(with_batch(config, other)).total_bytes
+    plain["largest_batch"] = carried_on((batch, result.total_bytes), (other, of_other), limit)
     if alternatives:
         rows = [_row(change, settings, predicted, limit) for change, settings, predicted in _alternatives(config)]
         plain["changes"] = rows
@@ -51,11 +54,11 @@ def machine_memory(requested: str) -> tuple[int, str]:
     return int(psutil.virtual_memory().available), "free memory of this machine"
 
 
-def carried_on(batch: int, total: int, half: int, limit: int) -> int:
-    """The largest batch whose peak is below the limit, from the peaks of a batch and of half of it, in a straight
-    line; 0 when not even one sample fits."""
-    small = max(1, batch // 2)
-    slope = (total - half) / (batch - small) if batch > small else total
+def carried_on(own: tuple[int, int], other: tuple[int, int], limit: int) -> int:
+    """The largest batch whose peak is below the limit, by the straight line through two batches (samples, peak bytes);
+    0 when not even one sample fits."""
+    batch, total = own
+    slope = (total - other[1]) / (batch - other[0])
     if slope <= 0:
         return batch
     return max(0, int(batch + (limit - total) // slope))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine.backend_flags import restored
+from precgui.engine.errors import EngineError
 from precgui.engine.memory import MemoryEvents
 from precgui.engine.profile.account import ledger, peak, presence
 from precgui.engine.profile.measure import measured_ledger
@@ -35,14 +36,25 @@ def predicted_ledger(config: RunConfig) -> Ledger:
 
     Where results depend on the numbers (detection), where kernels are chosen by what they are given (recurrent layers),
     and where operands are rounded by precgui (emulation), two real steps on a part of the batch are measured
-    and carried on in a straight line. Raises EngineError for faults that the user can correct.
+    and carried on in a straight line. Raises EngineError for faults that the user can correct, and for a model that
+    takes no step.
     """
     with restored():
         devices.pin_threads(config.threads)  # convolutions take buffers for each thread
         try:
-            return _from_shapes(config)
-        except NotPredictableError as reason:
-            return _from_small_steps(config, str(reason))
+            return _predicted(config)
+        except (RuntimeError, ValueError) as error:
+            first = (str(error).splitlines() or [""])[0]
+            raise EngineError(
+                f"the model takes no step as the config has it: {type(error).__name__}: {first}"
+            ) from error
+
+
+def _predicted(config: RunConfig) -> Ledger:
+    try:
+        return _from_shapes(config)
+    except NotPredictableError as reason:
+        return _from_small_steps(config, str(reason))
 
 
 def _from_shapes(config: RunConfig) -> Ledger:

@@ -161,6 +161,13 @@ def test_that_a_plan_says_what_fits_and_what_to_change() -> None:
     assert tight["first_change"] in tight["changes"]
 
 
+def test_that_a_plan_of_few_samples_goes_by_a_larger_batch_where_norms_take_no_single_one() -> None:
+    found = plan_config(replace_batch(_config("task=gan"), 2), 1 << 30, alternatives=False)
+    assert found["largest_batch"] > 2
+    with pytest.raises(EngineError, match="takes no step as the config has it: ValueError: Expected more than 1 value"):
+        plan_config(replace_batch(_config("task=gan"), 1), 1 << 30)
+
+
 def replace_batch(config: RunConfig, size: int) -> RunConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"batch_size": size})})
 
@@ -169,7 +176,7 @@ def replace_batch(config: RunConfig, size: int) -> RunConfig:
     ("batch", "total", "half", "limit", "expected"), [(8, 100, 60, 200, 18), (8, 100, 60, 100, 8), (8, 100, 60, 10, 0)]
 )
 def test_that_the_largest_batch_is_carried_on(batch: int, total: int, half: int, limit: int, expected: int) -> None:
-    assert carried_on(batch, total, half, limit) == expected
+    assert carried_on((batch, total), (batch // 2, half), limit) == expected
 
 
 def test_that_the_first_change_is_the_first_that_fits_else_the_smallest() -> None:
