@@ -19,7 +19,7 @@ from precgui.events import Metric
 from precgui.runs.caveats import marked
 
 if TYPE_CHECKING:
-    from precgui.runs.compare import Compared, RunComparison
+    from precgui.runs.compared import Compared, RunComparison
     from precgui.runs.file.reader import SavedRun
     from precgui.runs.tensorboard.imported_run import ImportedRun
 
@@ -90,11 +90,11 @@ def run(args: argparse.Namespace) -> int:
         document["runs"] = [{**row, "verdicts": verdicts[row["run"]]} for row in document["runs"]]
         print(dump(document))
     elif not args.csv:
-        from precgui.runs.compare import ONE_SEED
+        from precgui.runs.comparison_notes import ONE_SEED
 
         HarmlessConsole().print(_table(comparison))
         for note in comparison.notes:
-            say(f"{note}: precgui sweep --seeds makes one" if note == ONE_SEED else note)
+            say(f"{note} precgui sweep --seeds makes one." if note == ONE_SEED else note)
     return 0
 
 
@@ -218,7 +218,7 @@ def _number(value: float | None, form: str = ".4g", unit: str = "", factor: floa
 def _ratio(run: Compared, ratio: float | None, interval: tuple[float, float] | None, mark: str = "") -> str:
     from precgui.runs.ratio_interval import ratio_text
 
-    return ratio_text(ratio, interval, run.why_no_ratio or _NOT_MEASURABLE, mark)
+    return ratio_text(ratio, interval, run.why_no_ratio or _NOT_MEASURABLE, mark, run.why_no_interval)
 
 
 def _ratio_alone(run: Compared, ratio: float | None) -> str:

@@ -7,112 +7,30 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from gettext import ngettext
 from typing import Any
 
 import numpy as np
 
 from precgui.events import Metric
-from precgui.runs.caveats import Arithmetic, arithmetic_of
+from precgui.runs.caveats import arithmetic_of
 from precgui.runs.comparable import training_settings
+from precgui.runs.compared import Compared, RunComparison
+from precgui.runs.comparison_notes import comparison_notes, copies
 from precgui.runs.identity import TrainingIdentity, identity_of, other_result, other_work
 from precgui.runs.outcome import outcome
-from precgui.runs.ratio_interval import SEPARATE_RUNS, Interval, Variation, ratio_interval, variation
+from precgui.runs.ratio_interval import NoiseBetween, Variation, noise_between, ratio_interval, variation
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.tensorboard.event_file import NAME_PART
-from precgui.runs.timing import EMULATED_HERE, RunTiming, StepClock, clock_for, clock_note, timing_of, why_no_time
-
-ONE_SEED = (
-    "each difference of a metric is between two single runs, and one seed is no measurement: another seed moves it, "
-    "too; a study of several seeds tells a small difference from none"
+from precgui.runs.timing import (
+    RunTiming,
+    StepClock,
+    clock_for,
+    clock_note,
+    other_load,
+    timing_of,
+    why_no_time,
 )
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One run of a comparison. None stands for "not measurable"; ratios are to the baseline.
-
-    `speedup`: samples per second of median steps over the baseline's, above 1 is faster; steps per second where one
-    of the two has no samples, which `notes` say. Steps are timed as `runs.timing` says: in CPU time where
-    other programs kept the CPU busy, which `notes` say, too.
-    `memory_ratio` of peaks, `energy_ratio` per step: below 1 is less. The intervals hold 95 % of what varied within the
-    two runs (`runs.ratio_interval`); None for the baseline and for runs of few steps.
-    `tensor_use`: share of the time in which tensor cores worked, None where the hardware does not report it.
-    `accuracy_delta`: value less that of the baseline, in terms of `metric`, which says which way is better; None where
-    the baseline has another metric. `emulated`: the arithmetic was imitated, so its speed and memory say
-    nothing about hardware that has the format. `arithmetic` is `native`, `emulated`, or `slow` where the device
-    computes the format more slowly than FP32, and `caveat` says why. `withheld` says why there are no ratios and no
-    difference: the work is another one than the baseline's; empty where it is the same. `accuracy_withheld` says why
-    there is no difference alone: other steps or start weights. `costs_withheld` says why there are no ratios of time,
-    memory and energy: emulated arithmetic in one of the two, another machine or number of threads. `differs_in` are the
-    settings other than the precision in which the run differs from the baseline, with both values.
-    """
-
-    run: str
-    title: str
-    path: str | None
-    precision: str
-    status: str
-    steps: int
-    train_loss: float | None
-    val_loss: float | None
-    val_accuracy: float | None
-    metric: dict[str, Any]  # of the task, the fields of `events.Metric`
-    time_s: float | None
-    before_first_step_s: float | None
-    step_s_median: float | None
-    samples_per_s: float | None
-    memory_peak_bytes: int | None
-    energy_j: float | None
-    tensor_use: float | None
-    skipped_steps: int | None
-    nonfinite_events: int
-    nonfinite_since_step: int | None
-    nonfinite_validation: str
-    speedup: float | None
-    speedup_interval: Interval | None
-    memory_ratio: float | None
-    energy_ratio: float | None
-    energy_ratio_interval: Interval | None
-    accuracy_delta: float | None
-    emulated: bool
-    arithmetic: Arithmetic
-    caveat: str
-    withheld: str
-    accuracy_withheld: str = ""
-    costs_withheld: str = ""
-    cpu_s_median: float | None = None  # CPU time of the process in a step
-    differs_in: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    accuracy_grain: float | None = None  # one validation sample of the metric; None where it has no such step
-    outcome: str = ""  # the status, and what it hides; see `runs.outcome`
-
-    @property
-    def why_no_ratio(self) -> str:
-        """The reason for which there are no ratios of time, memory and energy, for a cell; empty when there is none."""
-        if self.withheld:
-            return f"withheld: {self.withheld}"
-        return f"not measurable: {self.costs_withheld}" if self.costs_withheld else ""
-
-    @property
-    def why_no_difference(self) -> str:
-        """The reason for which there is no difference of the metric, for a cell; empty when there is none."""
-        why = self.withheld or self.accuracy_withheld
-        return f"withheld: {why}" if why else ""
-
-    @property
-    def difference_remark(self) -> str:
-        """The remark behind a difference to the baseline, with a space before it."""
-        return f" ({'; '.join(('one seed', *(f'other {key}' for key in self.differs_in)))})"
-
-
-@dataclass(frozen=True)
-class RunComparison:
-    """`baseline` is the name of one of the runs; `notes` say what cannot be compared."""
-
-    baseline: str
-    runs: tuple[Compared, ...]
-    notes: tuple[str, ...] = ()
 
 
 class UnknownBaseline(ValueError):
@@ -154,64 +72,24 @@ def compare(
     at = _baseline_index(runs, called, baseline)
     sides = (kept or KeptFigures()).of(runs)
     clocks = [_clock(side, sides[at]) for side in sides]
-    rows = [_compared(name, side, sides[at], clock) for name, side, clock in zip(called, sides, clocks, strict=True)]
+    between = [noise_between(_repeated_times(sides, clock)) for clock in clocks]
+    rows = [
+        _compared(name, side, sides[at], clock, noise)
+        for name, side, clock, noise in zip(called, sides, clocks, between, strict=True)
+    ]
     silent = [name for name, side in zip(called, sides, strict=True) if not side.tells_samples]
     timed = {row.run: clock for row, clock in zip(rows, clocks, strict=True) if row.speedup and row.run != called[at]}
-    note = clock_note(timed).rstrip(".")
-    clock_notes = (f"{note[:1].lower()}{note[1:]}",) if note else ()
-    return RunComparison(called[at], tuple(rows), clock_notes + _notes(rows, called[at]) + _sample_notes(silent))
-
-
-def _sample_notes(silent: Sequence[str]) -> tuple[str, ...]:
-    """A note on runs whose loops did not record the number of samples of a step."""
-    if not silent:
-        return ()
-    sentence = ngettext(
-        "{runs} tells no samples: speed-ups with it compare the times of steps, which is right where the steps are of "
-        "equal size; give recorder.step(loss, samples=...)",
-        "{runs} tell no samples: speed-ups with them compare the times of steps, which is right where the steps are of "
-        "equal size; give recorder.step(loss, samples=...)",
-        len(silent),
-    )
-    return (sentence.format(runs=", ".join(silent)),)
-
-
-def _notes(rows: Sequence[Compared], baseline: str) -> tuple[str, ...]:
-    notes = [f"{row.run} has no ratios and no difference: it is of {row.withheld}" for row in rows if row.withheld]
-    notes += [
-        f"{row.run} has no ratios of time, memory and energy: {row.costs_withheld}"
-        for row in rows
-        if row.costs_withheld not in ("", EMULATED_HERE)
-    ]
-    notes += [
-        f"{row.run} differs from the baseline in {_values(row.differs_in)}, too: what it shows is not of the precision "
-        "alone"
-        for row in rows
-        if row.differs_in and not row.withheld
-    ]
-    titles = list(dict.fromkeys(row.metric["title"] for row in rows))
-    if len(titles) > 1:
-        notes.append(
-            f"the runs have different metrics ({', '.join(titles)}): "
-            "differences are given to runs with the metric of the baseline only"
-        )
-    reported = any(row.accuracy_delta is not None for row in rows if row.run != baseline)
-    if reported:
-        notes.append(ONE_SEED)
-    if reported and (grain := max((row.accuracy_grain or 0.0 for row in rows), default=0.0)):
-        notes.append(f"one sample of the {round(1 / grain)} for validation is {100 * grain:.2g} pp of the metric")
-    if any(row.speedup_interval for row in rows):
-        notes.append(SEPARATE_RUNS)
-    return tuple(notes)
-
-
-def _values(settings: Mapping[str, tuple[Any, Any]]) -> str:
-    return ", ".join(f"{key} ({own}, not {base})" for key, (own, base) in settings.items())
+    clock = clock_note(timed)
+    repeats = copies({name: run.run_id for name, run in zip(called, runs, strict=True)})
+    notes = (*([clock] if clock else []), *comparison_notes(rows, called[at], silent, repeats))
+    return RunComparison(called[at], tuple(rows), notes)
 
 
 def _baseline_index(runs: Sequence[Run], called: Sequence[str], requested: str | None) -> int:
     if requested is None:
-        return next((i for i, run in enumerate(runs) if run.config.precision == "fp32"), 0)
+        fp32 = [place for place, run in enumerate(runs) if run.config.precision == "fp32"]
+        plain = [place for place in fp32 if not runs[place].config.train.rounding_twin]  # a twin differs on purpose
+        return (plain or fp32 or [0])[0]
     for keys in (
         called,
         [run.title for run in runs],
@@ -285,17 +163,32 @@ def _clock(side: _Side, base: _Side) -> StepClock:
     return clock_for([side.timing, base.timing]) if compared else StepClock()
 
 
+def _repeated_times(sides: Sequence[_Side], clock: StepClock) -> list[list[float]]:
+    """The step times of runs that did the same work in the same precision, on one machine: their noise is of no other
+    origin. Copies of a run count once."""
+    groups: dict[str, dict[str, float]] = {}
+    for side in sides:
+        time_s, config = getattr(side.timing, clock.signal), side.run.config
+        if time_s and side.is_final:
+            where = (side.timing.host, side.timing.device, side.timing.threads, side.samples)
+            key = repr((config.precision, config.task, config.model, training_settings(config), where))
+            groups.setdefault(key, {})[side.run.run_id or str(id(side.run))] = time_s
+    return [list(times.values()) for times in groups.values()]
+
+
 def _why_no_costs(side: _Side, base: _Side) -> str:
     return other_work(side.identity, base.identity) or why_no_time(side.timing, base.timing)
 
 
-def _compared(name: str, side: _Side, base: _Side, clock: StepClock) -> Compared:
+def _compared(name: str, side: _Side, base: _Side, clock: StepClock, between: NoiseBetween) -> Compared:
     run, own, is_base = side.run, side.figures, side is base
     how, work, base_work = arithmetic_of(run), side.identity, base.identity
     withheld = other_work(work, base_work)
     no_difference = other_result(work, base_work)
     no_costs = "" if is_base or withheld else why_no_time(side.timing, base.timing)
+    loads_differ = not is_base and other_load(side.timing, base.timing)
     varied = (None, None) if is_base else (side.variation(clock), base.variation(clock))
+    noise = between if loads_differ else None
     against = dict.fromkeys(base.figures) | {"steps": 0} if withheld or no_costs else base.figures
     speedup = None if withheld or no_costs else _speedup(side, base, clock)
     energy_ratio = _ratio(_per_step(own, "energy_j"), _per_step(against, "energy_j"))
@@ -304,10 +197,10 @@ def _compared(name: str, side: _Side, base: _Side, clock: StepClock) -> Compared
         title=run.title,
         path=str(run.path) if run.path else None,
         speedup=speedup,
-        speedup_interval=ratio_interval(speedup, *varied),
+        speedup_interval=ratio_interval(speedup, *varied, between=noise),
         memory_ratio=_ratio(own["memory_peak_bytes"], against["memory_peak_bytes"]),
         energy_ratio=energy_ratio,
-        energy_ratio_interval=ratio_interval(energy_ratio, *varied, of_energy=True),
+        energy_ratio_interval=ratio_interval(energy_ratio, *varied, of_energy=True, between=noise),
         accuracy_delta=None if no_difference else _difference(own["val_accuracy"], base.figures["val_accuracy"]),
         emulated=how.arithmetic == "emulated",
         arithmetic=how.arithmetic,
@@ -319,6 +212,7 @@ def _compared(name: str, side: _Side, base: _Side, clock: StepClock) -> Compared
         cpu_s_median=side.timing.cpu_s,
         accuracy_grain=_grain(work.data, Metric(**own["metric"])),
         outcome=outcome(own["status"], own),
+        loads_differ=loads_differ,
         **own,
     )
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from precgui.hardware.energy import SENSOR_ERROR
+from precgui.runs.verdict.quantiles import student_quantile
 
 Interval = tuple[float, float]
 BLOCKS, LEAST_BLOCKS = 10, 3
 _LEAST_STEPS = 5  # of a block
 # Two-sided 95 % of Student's t for 4 to 18 degrees of freedom (two runs of 3 to 10 blocks).
 _STUDENT_95 = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101)
-SEPARATE_RUNS = (
-    "intervals hold what varied within the runs; runs one after the other share no noise, so that what changed on the "
-    "machine between them is in no interval: repeat the runs before you believe a small difference"
-)
 
 
 @dataclass(frozen=True)
@@ -31,6 +29,26 @@ class Variation:
     log_sd: float
     blocks: int
     log_wait: float = 0.0
+
+
+@dataclass(frozen=True)
+class NoiseBetween:
+    """How much runs of the same work differ in speed: standard deviation of the logarithm of a step time of one run."""
+
+    log_sd: float
+    degrees: int
+
+
+UNKNOWN_NOISE = NoiseBetween(math.inf, 0)
+
+
+def noise_between(times: Sequence[Sequence[float]]) -> NoiseBetween:
+    """The pooled noise of groups of step times of the same work; UNKNOWN_NOISE where no group has two of them."""
+    logs = [np.log(np.asarray(group, np.float64)) for group in times if len(group) > 1]
+    degrees = sum(len(group) - 1 for group in logs)
+    if not degrees:
+        return UNKNOWN_NOISE
+    return NoiseBetween(math.sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in logs) / degrees), degrees)
 
 
 def variation(step_s: ArrayLike, cpu_s: ArrayLike | None = None) -> Variation | None:
@@ -58,32 +76,46 @@ def _log_wait(times: NDArray[np.float64], cpu_s: NDArray[np.float64]) -> float:
 
 
 def ratio_interval(
-    ratio: float | None, own: Variation | None, base: Variation | None, *, of_energy: bool = False
+    ratio: float | None,
+    own: Variation | None,
+    base: Variation | None,
+    *,
+    of_energy: bool = False,
+    between: NoiseBetween | None = None,
 ) -> Interval | None:
     """95 % around a ratio of two runs, by Student's t on logarithms; None where a run is too short.
 
     It reaches from the ratio of step times to that of CPU times: where one run had to wait for other programs more than
     the other, the ratio in between is not known. `of_energy`: a ratio of energies, not of speeds; the error of the
-    sensors widens it.
+    sensors widens it. `between`, for runs that trained at other loads of the machine, is the noise between runs of the
+    same work: the interval is not narrower than it, and there is none where it is UNKNOWN_NOISE.
     """
-    if ratio is None or ratio <= 0 or own is None or base is None:
+    if ratio is None or ratio <= 0 or own is None or base is None or between == UNKNOWN_NOISE:
         return None
     deviation = math.hypot(own.log_sd, base.log_sd, SENSOR_ERROR if of_energy else 0.0)
     half = _STUDENT_95[own.blocks + base.blocks - 2 * LEAST_BLOCKS] * deviation
+    if between is not None:  # of a difference of two runs
+        half = max(half, student_quantile(0.975, between.degrees) * math.sqrt(2) * between.log_sd)
     waited = own.log_wait - base.log_wait
     moved = ratio * math.exp(-waited if of_energy else waited)
     return min(ratio, moved) * math.exp(-half), max(ratio, moved) * math.exp(half)
 
 
-def ratio_text(ratio: float | None, interval: Interval | None, unknown: str, mark: str = "") -> str:
+def ratio_text(
+    ratio: float | None,
+    interval: Interval | None,
+    unknown: str,
+    mark: str = "",
+    why_none: str = "too few steps for an interval",
+) -> str:
     """Such as "1.12x (0.95 to 1.32, within noise)"; 1 without an interval is the baseline against itself.
 
-    `mark` is a remark on the run, such as " (emulated)".
+    `mark` is a remark on the run, such as " (emulated)"; `why_none` says why there is no interval.
     """
     if ratio is None:
         return unknown
     if interval is None:
-        return f"{ratio:.2f}x{mark}" if ratio == 1 else f"{ratio:.2f}x{mark} (too few steps for an interval)"
+        return f"{ratio:.2f}x{mark}" if ratio == 1 else f"{ratio:.2f}x{mark} ({why_none})"
     low, high = interval
     if low <= 1 <= high:
         return f"{ratio:.2f}x ({low:.2f} to {high:.2f}, within noise){mark}"

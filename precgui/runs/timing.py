@@ -91,6 +91,13 @@ def is_busy(run: TimedRun) -> bool:
     return run.pressure is not None and run.pressure > BUSY_PRESSURE
 
 
+def other_load(run: TimedRun, baseline: TimedRun) -> bool:
+    """Whether other programs kept the CPU busier in one of two runs, and so moved its times beside the precision."""
+    both = run.pressure, baseline.pressure
+    on_cpu = run.device_kind == baseline.device_kind == "cpu"
+    return on_cpu and None not in both and abs((both[0] or 0.0) - (both[1] or 0.0)) > BUSY_PRESSURE
+
+
 def clock_for(runs: Sequence[TimedRun]) -> StepClock:
     """The clock for runs that are compared: CPU time where one of them was busy on a CPU, and all recorded it with the
     same number of threads."""

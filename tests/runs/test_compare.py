@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from precgui.config import RunConfig
 from precgui.events import Evaluated, HostRead, Incident, PowerRead, RunEnded, RunStarted, StepDone
 from precgui.runs.baseline import LOSS_GAP, BaselineComparison
-from precgui.runs.compare import ONE_SEED, KeptFigures, UnknownBaseline, compare, names
+from precgui.runs.compare import KeptFigures, UnknownBaseline, compare, names
+from precgui.runs.comparison_notes import ONE_SEED
 from precgui.runs.live import LiveRun
 from precgui.runs.ratio_interval import Variation, ratio_interval, ratio_text, variation
 from precgui.runs.summary import energy_j
@@ -21,7 +23,9 @@ def run(precision: str, step_s: float, accuracy: float, memory: float, energy_j:
     steps = [StepDone(n, n * step_s, 1.0, 1.0, False, 0.1, 1.0, step_s, 0.0, 10, memory) for n in range(1, 11)]
     config = RunConfig.model_validate({"precision": precision, "title": title})
     counter = [PowerRead("a", 0.0, math.nan, 0.0), PowerRead("a", 1.0, math.nan, energy_j)]
-    return live_run([*steps, Evaluated(10, 1, 1.0, 0.5, accuracy), *counter, RunEnded(1.0, "completed")], config)
+    made = live_run([*steps, Evaluated(10, 1, 1.0, 0.5, accuracy), *counter, RunEnded(1.0, "completed")], config)
+    made.run_id = uuid.uuid4().hex
+    return made
 
 
 def test_that_ratios_are_to_the_first_fp32_run() -> None:
@@ -117,7 +121,7 @@ def test_that_runs_on_a_busy_cpu_are_compared_by_their_cpu_time() -> None:
     """By the clock the second one is slower, since others had the CPU; the CPU did twice as much in the same time."""
     busy = compare([busy_run("fp32", 0.1, 0.02, 0.9), busy_run("bf16-amp", 0.2, 0.01, 0.9)])
     assert busy.runs[1].speedup == pytest.approx(2)
-    assert "times are CPU times of the process" in busy.notes[0]
+    assert "Times are CPU times of the process" in busy.notes[0]
     assert "90 %" in busy.notes[0]
     quiet = compare([busy_run("fp32", 0.1, 0.02, 0.0), busy_run("bf16-amp", 0.2, 0.01, 0.0)])
     assert quiet.runs[1].speedup == pytest.approx(0.5)
@@ -161,7 +165,7 @@ def test_that_other_work_has_no_ratio_and_no_difference() -> None:
     assert (row.speedup, row.memory_ratio, row.energy_ratio, row.accuracy_delta) == (None,) * 4
     assert row.step_s_median == pytest.approx(0.1)
     assert row.withheld == "another task: text, not digits"
-    assert comparison.notes == ("gpt has no ratios and no difference: it is of another task: text, not digits",)
+    assert comparison.notes == ("No ratios and no difference in 1 run: another task: text, not digits (gpt).",)
     assert len(BaselineComparison(other, base, 1).series(LOSS_GAP)[1]) == 0
     assert len(BaselineComparison(base, base, 1).series(LOSS_GAP)[1]) == 10
 
@@ -246,7 +250,7 @@ def test_that_a_difference_of_single_runs_names_one_seed_and_one_sample() -> Non
     pair = [live_run([begun, step, Evaluated(1, 1, 1.0, 0.5, share)], RunConfig()) for share in (0.92, 0.9228)]
     comparison = compare(pair)
     assert ONE_SEED in comparison.notes
-    assert "one sample of the 359 for validation is 0.28 pp of the metric" in comparison.notes
+    assert "One sample of the 359 for validation is 0.28 pp of the metric." in comparison.notes
     assert comparison.runs[1].accuracy_grain == pytest.approx(1 / 359)
     assert ONE_SEED not in compare(pair[:1]).notes
 
@@ -269,3 +273,65 @@ def test_that_figures_of_ended_runs_are_worked_out_once_and_those_that_go_on_eac
     assert second[0] is not first[1]
     assert kept.of([running])[0] is not second[0]  # and the ended one is let go
     assert kept.of([ended])[0] is not first[0]
+
+
+def loaded(title: str, pressure: float, level: float, precision: str = "fp32", run_id: str = "") -> LiveRun:
+    """A run of 60 even steps on a CPU that other programs kept busy for this share of the time."""
+    draw = np.random.default_rng(len(title))
+    facts = {"device": "cpu", "device_name": "CPU", "threads": 1}
+    steps = [
+        StepDone(n, n * 0.01, 1.0, 1.0, False, 0.1, 1.0, step_s, 0.0, 10, 1.0, cpu_s=step_s)
+        for n, step_s in enumerate(0.01 * level * draw.lognormal(sigma=0.01, size=60), start=1)
+    ]
+    reads = [HostRead(n * 0.01, 8.0, pressure, 0.0) for n in range(1, 61)]
+    config = RunConfig.model_validate({"precision": precision, "title": title})
+    made = live_run([RunStarted(0.0, 60, 60, "cpu", facts), *steps, *reads, RunEnded(1.0, "completed")], config)
+    made.run_id = run_id or title
+    return made
+
+
+def test_that_runs_at_other_loads_have_no_certain_ratio() -> None:
+    """By the steps within the runs 1.7x is sure; runs of the same work at several loads differ as much."""
+    alone = compare([loaded("base", 0.0, 1.7), loaded("low", 0.8, 1.0, "bf16-amp")])
+    row = alone.runs[1]
+    assert row.speedup == pytest.approx(1.7, rel=0.01)
+    assert (row.speedup_interval, row.why_no_interval) == (None, "the loads differed")
+    assert any("how much that moved the times is not known" in note for note in alone.notes)
+    repeated = compare([loaded("base", 0.0, 1.7), loaded("low", 0.8, 1.0, "bf16-amp"), loaded("base 2", 0.8, 1.0)])
+    low, high = repeated.runs[1].speedup_interval  # type: ignore[misc]
+    assert low < 1 < high
+    same = compare([loaded("base", 0.8, 1.7), loaded("low", 0.8, 1.0, "bf16-amp")]).runs[1]
+    assert same.speedup_interval is not None and same.speedup_interval[0] > 1.5
+
+
+def test_that_a_rounding_twin_is_not_the_default_baseline() -> None:
+    twin, plain = run("fp32", 0.1, 0.9, 1.0, 1.0, "twin"), run("fp32", 0.1, 0.9, 1.0, 1.0, "plain")
+    twin.config = RunConfig.model_validate({"title": "twin", "train": {"rounding_twin": True}})
+    assert compare([twin, plain]).baseline == "plain"
+    assert compare([twin, run("bf16-amp", 0.1, 0.9, 1.0, 1.0)]).baseline == "twin"  # there is no other
+
+
+def test_that_one_reason_is_one_sentence_with_the_names_as_they_are() -> None:
+    base = run("fp32", 0.1, 0.92, 1.0, 1.0)
+    others = [run("bf16-amp", 0.1, 0.9, 1.0, 1.0, f"s0{n}-mine") for n in range(4)]
+    for n, other in enumerate(others):
+        changed = {"precision": "bf16-amp", "optimizer": {"lr": 30.0}, "title": f"s0{n}-mine"}
+        other.config = RunConfig.model_validate(changed)
+    notes = [note for note in compare([base, *others]).notes if "optimizer.lr" in note]
+    assert len(notes) == 1
+    assert notes[0].endswith("optimizer.lr (30.0, not 0.05) (s00-mine, s01-mine, s02-mine, s03-mine).")
+
+
+def test_that_copies_of_a_run_are_named() -> None:
+    runs = [
+        loaded("base", 0.0, 1.0),
+        loaded("low", 0.0, 1.0, "bf16-amp"),
+        loaded("low again", 0.0, 1.0, "bf16-amp", "low"),
+    ]
+    assert "Copies of a run that is there, by the run id: 1 run (low again)." in compare(runs).notes
+
+
+def test_that_another_open_run_changes_the_clock_of_no_pair() -> None:
+    pair = [busy_run("fp32", 0.1, 0.02, 0.9), busy_run("bf16-amp", 0.2, 0.01, 0.9)]
+    third = run("fp32", 0.1, 0.9, 1.0, 1.0, "no CPU time")
+    assert compare([*pair, third]).runs[1].speedup == compare(pair).runs[1].speedup == pytest.approx(2)

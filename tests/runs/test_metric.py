@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import uuid
 from dataclasses import asdict
 
 import pytest
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Metric, RunEnded, RunStarted
-from precgui.runs.compare import ONE_SEED, RunComparison, compare
+from precgui.runs.compare import compare
+from precgui.runs.compared import RunComparison
+from precgui.runs.comparison_notes import ONE_SEED
 from precgui.runs.live import LiveRun
 from precgui.runs.metric import ACCURACY, difference_text, in_text, metric_of, shared, value_text
 from precgui.runs.summary import summarise
@@ -23,7 +26,9 @@ def run(value: float, metric: Metric | None, precision: str = "fp32") -> LiveRun
     facts = {} if metric is None else {"metric": asdict(metric)}
     started = RunStarted(0.0, 1, 1, "cpu", facts)
     config = RunConfig.model_validate({"precision": precision})
-    return live_run([started, Evaluated(1, 1, 1.0, 0.5, value), RunEnded(1.0, "completed")], config)
+    made = live_run([started, Evaluated(1, 1, 1.0, 0.5, value), RunEnded(1.0, "completed")], config)
+    made.run_id = uuid.uuid4().hex
+    return made
 
 
 @pytest.mark.parametrize(
@@ -71,8 +76,8 @@ def test_that_different_metrics_are_not_subtracted() -> None:
     found: RunComparison = compare([run(0.5, IOU), run(0.75, IOU, "bf16-amp"), run(0.9, None)])
     assert [row.accuracy_delta for row in found.runs] == [0.0, 0.25, None]
     assert found.notes == (
-        "the runs have different metrics (Mean IoU, Accuracy): differences are given to runs with the metric of the "
-        "baseline only",
+        "The runs have different metrics (Mean IoU, Accuracy): differences are given to runs with the metric of the "
+        "baseline only.",
         ONE_SEED,
     )
     assert compare([run(0.5, IOU), run(0.75, IOU)]).notes == (ONE_SEED,)

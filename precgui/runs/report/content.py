@@ -114,15 +114,19 @@ def _member_row(member: StudyMember) -> tuple[str, ...]:
 
 
 def _setting_notes(groups: Sequence[Group], runs: Sequence[RunFigures]) -> list[str]:
-    """A sentence for each group on the settings in which it differs from its baseline, precision apart."""
+    """A sentence for each difference of settings from the baseline, precision apart, with the groups that have it."""
     first = {run.group: run for run in reversed(runs) if run.kind == "run"}
-    notes = []
+    differing: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         if group.group in first and group.baseline in first:
             changed = difference_of_settings(first[group.group], first[group.baseline])
             values = ", ".join(f"{key} ({own}, not {base})" for key, (own, base) in changed.items())
-            notes += [f"{group.group} differs from {group.baseline} in {values}, too."] if values else []
-    return notes
+            if values:
+                differing.setdefault((group.baseline, values), []).append(group.group)
+    return [
+        f"Settings other than the precision differ from those of {base}: {values} ({', '.join(names)})."
+        for (base, values), names in differing.items()
+    ]
 
 
 def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:

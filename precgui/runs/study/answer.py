@@ -120,7 +120,7 @@ def _cost_text(verdict: Verdict) -> str:
     """Such as "1.02x as fast [0.70, 1.48] (94.12 %)" or "73 % of the baseline's"."""
     value = verdict.value or 0.0
     if verdict.target == "speedup":
-        return f"{ratio_text(value, verdict.ci)}{level_text(verdict)}"
+        return f"{speedup_text(value, verdict.ci)}{level_text(verdict)}"
     digits = decimals(0, 100 * (value - 1), [100 * end for end in verdict.ci or ()])
     ends = f" [{', '.join(f'{100 * end:.{digits}f}' for end in verdict.ci)}]" if verdict.ci else ""
     return f"{100 * value:.{digits}f} % of the baseline's{ends}{level_text(verdict)}"
@@ -151,7 +151,7 @@ def level_text(verdict: Verdict) -> str:
     return f" ({100 * verdict.level:.4g} %)" if verdict.level and verdict.ci else ""
 
 
-def ratio_text(value: float, ci: tuple[float, float] | None) -> str:
+def speedup_text(value: float, ci: tuple[float, float] | None) -> str:
     """A speed-up with its interval, such as "1.02x as fast [0.70, 1.48]"."""
     digits = decimals(2, value - 1, ci or ())
     interval = f" [{ci[0]:.{digits}f}, {ci[1]:.{digits}f}]" if ci else ""

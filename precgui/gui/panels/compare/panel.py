@@ -161,7 +161,7 @@ class ComparePanel(Pages):
         result = compare(runs, base_name, [each.name for each in opened.values()], self._kept)
         self._fill_baseline(keys, requested)
         machines = machine_sentence(differing(facts, ["machine"]))
-        notes = [machines, *(f"{note[:1].upper()}{note[1:]}." for note in result.notes)]
+        notes = [machines, *result.notes]
         self.note.setText(" ".join(note for note in notes if note))
         self.note.setVisible(bool(self.note.text()))
         displayed = list(opened.values())

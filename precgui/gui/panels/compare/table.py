@@ -13,7 +13,7 @@ from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.export import SWATCH, swatch_icon
 from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.caveats import marked
-from precgui.runs.compare import Compared, RunComparison
+from precgui.runs.compared import Compared, RunComparison
 from precgui.runs.facts import seconds_text
 from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
 from precgui.runs.ratio_interval import ratio_text
@@ -43,7 +43,13 @@ def _step_time(run: Compared) -> str:
 
 
 def _speedup(run: Compared) -> str:
-    return ratio_text(run.speedup, run.speedup_interval, run.why_no_ratio or UNKNOWN, marked(run.arithmetic))
+    unknown, mark = run.why_no_ratio or UNKNOWN, marked(run.arithmetic)
+    return ratio_text(run.speedup, run.speedup_interval, unknown, mark, run.why_no_interval)
+
+
+def _energy_ratio(run: Compared) -> str:
+    unknown = run.why_no_ratio or UNKNOWN
+    return ratio_text(run.energy_ratio, run.energy_ratio_interval, unknown, why_none=run.why_no_interval)
 
 
 def _difference(run: Compared) -> str:
@@ -74,7 +80,7 @@ FIGURES = (
     Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:,.1f} MiB" + " (emulated)" * r.emulated),
            "Of the device's allocator; on a CPU of all tensors in one step"),
     Figure("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
-    Figure("Energy ratio", lambda r: ratio_text(r.energy_ratio, r.energy_ratio_interval, r.why_no_ratio or UNKNOWN),
+    Figure("Energy ratio", _energy_ratio,
            "Energy of a step over the baseline's, with 95 % of what varied within the runs and the sensors' error"),
     Figure("Tensor cores", lambda r: figure(r.tensor_use, "{:.0%}"), "Share of the time in which they worked, by GPM"),
     Figure("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),

@@ -70,6 +70,7 @@ def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
     def add(key: str, value: float, metric: Metric) -> None:
         started = RunStarted(0.0, 1, 1, "cpu", {"metric": asdict(metric)})
         run = live_run([started, Evaluated(1, 1, 1.0, 0.5, value), RunEnded(1.0, "completed")])
+        run.run_id = key
         session.runs[key] = OpenRun(key, run, key, 0, 0)
         session.run_added.emit(key)
 
