@@ -71,7 +71,9 @@ def run(args: argparse.Namespace) -> int:
         _write(args.output, planned)
     if args.json:
         written = str(args.output) if args.output is not None and verified else None
-        print(json.dumps(_document(assignment, verdict, folder, written), allow_nan=False))
+        kind, budget = _budget(args.budget)
+        document = _document(assignment, budget if kind == "bits" else None, verdict, folder, written)
+        print(json.dumps(document, allow_nan=False))
     else:
         _print(assignment, verdict, folder, args.output)
     return 0 if verified else 1
@@ -82,6 +84,7 @@ def verified_plan(base: RunConfig, args: argparse.Namespace) -> tuple[Assignment
 
     `args` has `formats`, `budget`, `seeds`, `sweep` and `json`. Raises UserError, EngineError and SweepError.
     """
+    from precgui.engine.assignment.budget_sentence import budget_sentence
     from precgui.engine.assignment.search import assign, assigned_config
 
     kind, budget = _budget(args.budget)
@@ -91,6 +94,8 @@ def verified_plan(base: RunConfig, args: argparse.Namespace) -> tuple[Assignment
     bits, rise = (budget, None) if kind == "bits" else (None, budget)
     assignment = assign(base, formats, bits=bits, rise=rise)
     planned = assigned_config(base, assignment.best.layers)
+    if not args.json and (sentence := budget_sentence(assignment, bits)):
+        say(sentence, file=sys.stderr, flush=True)
     folder, verdict = _verify(planned, args)
     return assignment, planned, folder, verdict
 
@@ -140,11 +145,13 @@ def _write(path: Path, planned: RunConfig) -> None:
         raise UserError(f"{path} cannot be written: {error.strerror}; choose another place") from None
 
 
-def _document(assignment: Assignment, verdict: Verdict, folder: Path, written: str | None) -> dict[str, Any]:
+def _document(
+    assignment: Assignment, bits: float | None, verdict: Verdict, folder: Path, written: str | None
+) -> dict[str, Any]:
     from precgui.engine.assignment.serving import assignment_document
 
     return {
-        "config": written, **assignment_document(assignment), "sweep": str(folder), "verdict": asdict(verdict),
+        "config": written, **assignment_document(assignment, bits), "sweep": str(folder), "verdict": asdict(verdict),
     }  # fmt: skip
 
 

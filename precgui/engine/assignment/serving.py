@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from precgui.config import ConfigError, build
 from precgui.config.names import check_format
+from precgui.engine.assignment.budget_sentence import budget_sentence
 from precgui.engine.assignment.search import Assignment, MeasuredPlan, assign, assigned_config
 from precgui.engine.errors import EngineError, Stopped
 
@@ -16,8 +17,8 @@ class _Control(Protocol):
     def stopped(self) -> bool: ...
 
 
-def assignment_document(assignment: Assignment) -> dict[str, Any]:
-    """An assignment as built-in types; the keys of `precgui assign --json` that it decides."""
+def assignment_document(assignment: Assignment, bits: float | None) -> dict[str, Any]:
+    """An assignment as built-in types; the keys of `precgui assign --json` that it decides. `bits` is its budget."""
 
     def plan(measured: MeasuredPlan) -> dict[str, Any]:
         noise = measured.noise if measured.noise < float("inf") else None
@@ -29,6 +30,7 @@ def assignment_document(assignment: Assignment) -> dict[str, Any]:
         "candidates": [plan(measured) for measured in assignment.candidates],
         "uniform": {name: plan(measured) for name, measured in assignment.uniform.items()},
         "scores": assignment.scores, "weights": assignment.weights,
+        "over_budget": budget_sentence(assignment, bits),
     }  # fmt: skip
 
 
@@ -51,5 +53,5 @@ def serve(
     except (EngineError, ConfigError, MemoryError, ValueError) as error:
         emit({"kind": "fault", "message": str(error)})
     else:
-        document = assignment_document(assignment)
+        document = assignment_document(assignment, bits)
         emit({"kind": "assigned", "config": planned.model_dump(), "assignment": document})

@@ -26,7 +26,7 @@ def _rows(group: Group) -> list[list[object]]:
     for name, m in group.metrics.items():
         ci, change = m.ci95 or ("", ""), m.difference_ci95 or m.ratio_ci95 or ("", "")
         level = LEVEL if m.ci95 or m.difference_ci95 or m.ratio_ci95 else ""
-        why = m.withheld or m.once
+        why = m.withheld or m.once or ("the interval is cut to the possible range" if m.cut else "")
         rows.append([*head, name, m.mean, m.sd, *ci, m.difference, m.ratio, *change, m.p_holm, "", why, level])
     for target, v in group.verdicts.items():
         ci, why = v.ci or ("", ""), "; ".join(part for part in (v.why, v.caution) if part)

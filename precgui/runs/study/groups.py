@@ -40,7 +40,8 @@ class GroupMetric:
 
     `difference` is to the baseline, paired by seed; `ratio` in its place for times, memory and energy. `p_holm` is
     that of "no difference", adjusted for the number of arms. `withheld` says why there is neither. `once` says that the
-    figure is one measurement, however many runs there are, such as the memory of one step.
+    figure is one measurement, however many runs there are, such as the memory of one step. `cut` says that `ci95` ends
+    where the figure cannot go on: a share at 0 or 1, a time or a size at 0.
     """
 
     n: int
@@ -55,6 +56,7 @@ class GroupMetric:
     within_rounding: bool | None = None
     withheld: str = ""
     once: str = ""
+    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ _COSTS: tuple[tuple[str, Value], ...] = (
     ("memory_bytes", lambda run: run.memory_bytes),
     ("joules_per_sample", lambda run: run.joules_per_sample),
 )
-_TIMES = ("step_s", "cpu_s")
+_TIMES, _SHARES = ("step_s", "cpu_s"), ("data_share", "tensor_use")
 _OWN: tuple[tuple[str, Value], ...] = (
     ("data_share", lambda run: run.data_share),
     ("tensor_use", lambda run: run.tensor_use),
@@ -262,7 +264,7 @@ def _metrics(arms: Sequence[PairedArm], judged: set[str], floor: TwinFloor) -> d
     metrics: dict[str, dict[str, GroupMetric]] = {arm.name: {} for arm in arms}
     for name, value in (*METRICS, *_COSTS, *_OWN):
         for arm in arms:
-            metrics[arm.name][name] = _own(arm, value, once=name == "memory_bytes")
+            metrics[arm.name][name] = _own(arm, value, name)
     for name, value in (*METRICS, *_COSTS):
         is_cost = (name, value) in _COSTS
         compared = [arm for arm in arms if arm.name in judged]
@@ -280,15 +282,27 @@ def _sample(arm: PairedArm, name: str, value: Value, *, is_cost: bool) -> Sample
     return log_ratios(arm, value, times=name in _TIMES) if is_cost else differences(arm, value)
 
 
-def _own(arm: PairedArm, value: Value, *, once: bool) -> GroupMetric:
+def _own(arm: PairedArm, value: Value, name: str) -> GroupMetric:
     runs = [run for run in arm.of_seeds if run.came_through]
     values = [result for run in runs if (result := value(run)) is not None]
-    if once and values and len(set(values)) == 1 and all(run.memory_of_one_step for run in runs):
+    is_memory = name == "memory_bytes" and all(run.memory_of_one_step for run in runs)
+    if is_memory and len(set(values)) == 1:
         return GroupMetric(1, values[0], once=ONE_STEP)
     if len(values) < 2:
         return GroupMetric(len(values), values[0] if values else None)
     spread = paired_difference(values)
-    return GroupMetric(len(values), spread.mean, spread.sd, spread.interval(LEVEL))
+    low, high = spread.interval(LEVEL)
+    least, most = _range_of(name, runs[0])
+    ci95 = max(low, least), min(high, most)
+    return GroupMetric(len(values), spread.mean, spread.sd, ci95, cut=ci95 != (low, high))
+
+
+def _range_of(name: str, run: RunFigures) -> tuple[float, float]:
+    """The least and the largest value that a figure can have."""
+    if name in _SHARES or (name == "metric" and run.metric.unit == "%"):
+        return 0.0, 1.0
+    is_loss = name in dict(METRICS)
+    return -math.inf if is_loss else 0.0, math.inf
 
 
 def _compared(

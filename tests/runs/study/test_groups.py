@@ -7,6 +7,8 @@ import pytest
 
 from precgui.config import ModelConfig, RunConfig
 from precgui.events import Metric
+from precgui.gui.panels.compare.group_rows import figures as figures_of_study
+from precgui.gui.panels.compare.group_rows import group_row
 from precgui.runs.report.content import report_content
 from precgui.runs.study.answer import answer
 from precgui.runs.study.groups import Study, make_study, speed_or_share
@@ -201,3 +203,14 @@ def test_that_a_group_whose_baseline_has_no_ended_run_is_shown_without_a_verdict
     assert set(compared.values()) == {"not measurable"}
     assert answer(study).text == "No run of the baseline fp32 has ended: nothing was compared yet."
     assert report_content(study, arm("bf16-amp", SEEDS), title="", command="").answer
+
+
+def test_that_the_interval_of_a_share_is_cut_to_the_possible_range_and_says_so() -> None:
+    study = _study(arm("fp32", [0.999, 0.97, 1.0, 0.999, 0.99]), arm("bf16-amp", SEEDS))
+    high, usual = (group.metrics["metric"] for group in study.groups)
+    assert high.ci95 is not None and high.ci95[1] == 1.0 and high.cut
+    assert usual.ci95 is not None and usual.ci95[1] < 1.0 and not usual.cut
+    loss = [replace(run, val_loss=run.seed - 3.0) for run in arm("fp32", SEEDS)]  # a loss may be below 0
+    assert not _study(loss, arm("bf16-amp", SEEDS)).groups[0].metrics["val_loss"].cut
+    metric = figures_of_study({"name": "a", "title": "Accuracy", "about": "a", "unit": "%"})[0]
+    assert group_row(study.groups[0], metric, study)[3].endswith("to 100.00 (cut to the possible range)")

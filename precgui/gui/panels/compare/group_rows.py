@@ -56,7 +56,7 @@ def group_row(group: Group, figure: GroupFigure, study: Study) -> tuple[str, ...
     is_base = group.baseline == group.group
     runs = f"{own.n} of {group.n + group.failed}"
     mean = UNKNOWN if own.mean is None else f"{_plain(own.mean, figure)}{figure.unit}"
-    head = (f"{group.group} (baseline)" if is_base else group.group, own.once or runs, mean, _ends(own.ci95, figure))
+    head = (f"{group.group} (baseline)" if is_base else group.group, own.once or runs, mean, _ends(own, figure))
     if is_base:
         return (*head, UNKNOWN, UNKNOWN, UNKNOWN, _why_no_mean(own))
     change, interval = _change(own, figure)
@@ -98,10 +98,11 @@ def _plain(value: float, figure: GroupFigure) -> str:
     return f"{scaled:.{decimals(figure.digits, scaled)}f}"
 
 
-def _ends(ends: tuple[float, float] | None, figure: GroupFigure) -> str:
-    """The interval of a mean, within the range that the figure can have."""
-    if ends is None:
+def _ends(own: GroupMetric, figure: GroupFigure) -> str:
+    """The interval of a mean, with a word where it ends at the last possible value."""
+    if own.ci95 is None:
         return UNKNOWN
-    scaled = [figure.factor * end for end in ends]
+    scaled = [figure.factor * end for end in own.ci95]
     digits = decimals(figure.digits, scaled[1] - scaled[0], scaled)
-    return " to ".join(f"{end:.{digits}f}" for end in scaled)
+    text = " to ".join(f"{end:.{digits}f}" for end in scaled)
+    return f"{text} (cut to the possible range)" if own.cut else text

@@ -24,6 +24,7 @@ COSTS: tuple[tuple[str, str, float], ...] = (
     ("joules_per_sample", "Energy of a sample (mJ)", 1e3),
     ("model_bytes", "Size of the model (KiB)", 2**-10),
 )
+_CUT = "Intervals that would leave the possible range, such as an accuracy above 100 %, are cut to it."
 _GAP_PX = 8
 _WORDS = {
     "no": "",
@@ -150,6 +151,10 @@ class TradeOffView(QWidget):
         cost = self.cost.currentData()
         self.plot.show_study(self._study, cost)
         missing = [g.group for g in self._study.groups if not has_point(g, cost[0])] if self._study else []
+        is_cut = self._study is not None and any(
+            group.metrics[name].cut for group in self._study.groups for name in ("metric", cost[0])
+        )
         sentences = [_LEFT_OUT.format(groups=", ".join(missing)), _ABOUT] if missing else [_ABOUT]
+        sentences += [_CUT] if is_cut else []
         self.note.setText(" ".join(sentences))
         self.note.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

@@ -32,6 +32,7 @@ ABOUT = (
 _TASK = "precgui.engine.assignment.serving:serve"
 _OTHER_SETTINGS = "They were found for other settings than those of the form now; using them puts those back, too."
 _FIND, _STOP = "Find formats", "Stop"
+_VERIFY, _VERIFY_ANYWAY = "Verify by a study", "Verify anyway"
 _BUDGETS = {"bits": (6.0, 0.5, 32.0, 1), "loss": (0.05, 0.0, 100.0, 3)}  # value, least, most, decimals
 
 
@@ -50,7 +51,7 @@ class AssignView(EngineAnswer):
         self.budget = QDoubleSpinBox(self)
         self.seeds = QSpinBox(self)
         self.find_button, self.verify_button, self.use_button = (
-            QPushButton(text, self) for text in (_FIND, "Verify by a study", "Use in the form")
+            QPushButton(text, self) for text in (_FIND, _VERIFY, "Use in the form")
         )
         self.answer.setText(ABOUT)
         self.table = QTreeWidget(self)
@@ -171,6 +172,7 @@ class AssignView(EngineAnswer):
         lines = [] if own else [_OTHER_SETTINGS]
         if assignment is None:
             return lines
+        lines += [sentence] if (sentence := assignment.get("over_budget")) else []
         lines.append(_sentence("These formats", assignment, assignment["loss_rise"]))
         lines += [
             _sentence(f"{name} in all layers", plan, plan["rise"]) for name, plan in assignment["uniform"].items()
@@ -192,6 +194,8 @@ class AssignView(EngineAnswer):
         """Which buttons can be pressed."""
         kept = self._kept
         self.find_button.setText(_STOP if self._slot.is_busy else _FIND)
+        is_over = bool(kept.assignment and kept.assignment.get("over_budget"))
+        self.verify_button.setText(_VERIFY_ANYWAY if is_over else _VERIFY)
         self.verify_button.setEnabled(kept.planned is not None and not self._slot.is_busy and not kept.is_verifying)
         self.use_button.setEnabled(kept.is_verified)
 

@@ -88,6 +88,16 @@ def test_that_the_search_is_asked_with_formats_and_budget_and_its_plan_is_a_tabl
     assert view.verify_button.isEnabled() and not view.use_button.isEnabled()
 
 
+def test_that_formats_that_keep_no_loss_are_not_offered_as_if_they_were_good(view: AssignView) -> None:
+    event = found(load("digits-quick", SMALL))
+    view.take(event)
+    assert view.verify_button.text() == "Verify by a study"
+    sentence = "No plan within 6 bits a weight keeps the held-out loss of FP32, 0.06: the best one raises it by 3."
+    view.take({**event, "assignment": {**event["assignment"], "over_budget": sentence}})
+    assert sentence in view.answer.text()
+    assert view.verify_button.text() == "Verify anyway"
+
+
 def test_that_a_fault_of_the_search_is_its_sentence(view: AssignView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     view.find_button.click()
