@@ -14,6 +14,8 @@ from precgui.runs.diagnosis.nan_aware import largest, nonzero
 
 FP16_LARGEST = 65504.0
 FP16_SMALLEST = 2.0**-24
+_MOST_OF_WEIGHTS = 0.1  # that an update at a rate to try may change
+_LEAST_RATE = 1e-5  # of the one that was set
 # Precisions whose range is that of FP16.
 NARROW = tuple(name for name, row in TRAITS.items() if row.operand == "fp16")
 
@@ -201,6 +203,17 @@ def optimizer_of(m: Measurements) -> tuple[str, float]:
 def base_rate(m: Measurements) -> float:
     """The learning rate that was set; in a loop of one's own the median of the recorded ones."""
     return median(m.lr) if m.own_loop or m.imported else m.config.optimizer.lr
+
+
+def lower_rate(m: Measurements) -> float:
+    """The learning rate to try after a divergence: the power of ten of the one that was set, a tenth at most, at which
+    the first recorded update would have changed the weights by at most a tenth. 0 where no rate is known."""
+    rate = base_rate(m)
+    ratios = update_ratios(m)[1]
+    known = ratios[np.isfinite(ratios) & (ratios > 0)]
+    first = float(known[0]) if len(known) else 0.0
+    factor = 10.0 ** np.floor(np.log10(_MOST_OF_WEIGHTS / first)) if first > 0 else 0.1
+    return float(rate * np.clip(factor, _LEAST_RATE, 0.1)) if np.isfinite(rate) and rate > 0 else 0.0
 
 
 def replay(m: Measurements, step: int) -> str:

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import (
     FP16_LARGEST,
-    base_rate,
-    growth,
     narrow_range,
     optimizer_of,
     power,
     replay,
     storage,
     streaks,
-    update_ratios,
+)
+from precgui.runs.diagnosis.blame import (
+    Blame,
+    blame_of,
+    computes_in_16_bits,
+    cure_of,
+    low_formats,
+    low_operations,
+    undefined_in,
 )
 from precgui.runs.diagnosis.block_rules import zero_row_before
-from precgui.runs.diagnosis.findings import Certainty, Evidence
+from precgui.runs.diagnosis.cause import Cause
+from precgui.runs.diagnosis.findings import Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.diagnosis.origin import Origin
+from precgui.runs.diagnosis.rate_cause import of_rate
 
 _FIRST_OUTPUT = "In step {step} the output of {module} is the first that is not finite."
 _FIRST_OUTPUT_AFTER = (
@@ -39,27 +44,11 @@ _GRADIENTS_BETWEEN = (
     "In step {step} the loss is finite and gradients are not ({kind}), first between {module} and {before}; scale "
     "{scale}, later down to {lowest}."
 )
+_OWN_OUTPUT = "In step {step} the outputs of all modules are finite, and that of the model, computed from them, is not."
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
-_GROWN = 3.0
 _BEYOND = 2.0**24  # a loss scale with which FP16 overflows in any model
-_HUGE_UPDATE = 0.3  # of the weights' norm in one step
-
-
-@dataclass(frozen=True)
-class Cause:
-    """`rule` is the name of the finding, `short` a clause for titles, `blame` whether precision is the cause."""
-
-    rule: str
-    short: str
-    blame: bool | None
-    fix: str
-    evidence: tuple[Evidence, ...] = ()
-    module: str = ""
-    config_change: Mapping[str, Any] = field(default_factory=dict)
-    needs: str = ""
-    confidence: float = 0.8
-    certainty: Certainty = "exact"
-    tensors: tuple[str, ...] = ()
+_PRODUCTS = ("torch.nn.modules.linear.", "torch.nn.modules.conv.")  # which only overflow makes Inf of finite numbers
+_NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
 
 def non_finite_cause(m: Measurements, place: int) -> Cause:
@@ -71,7 +60,7 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         step = int(m.steps[place])
         m = m.as_in(step)
         place = int(np.flatnonzero(m.steps == step)[0])
-    for judge in (_of_rate, _of_weights):
+    for judge in (of_rate, _of_weights):
         cause = judge(m, place)
         if cause is not None:
             return cause
@@ -86,73 +75,11 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         return _of_forward(m, result)
     if result.place == "loss":
         return _of_loss_itself(m, place, result)
-    needs = replay(m, result.step)
-    innocent = not narrow_range(m) and not storage(m).startswith(("fp16", "bf16")) and m.precision in ("fp32", "fp64")
+    decided = blame_of(m, result.step)
     return Cause(
         "undefined-operation", f"NaN or Inf from step {result.step} on, in a place that is not recorded",
-        False if innocent else None, "Record outputs of modules, or replay the step.", needs=needs, confidence=0.5,
-    )  # fmt: skip
-
-
-def _of_rate(m: Measurements, place: int) -> Cause | None:
-    """The loss had grown before, or a step had changed the weights by a large part of them."""
-    grown = growth(m, place)
-    steps, ratios = update_ratios(m)
-    early = (steps < m.steps[place]) & np.isfinite(ratios)
-    largest = float(ratios[early].max()) if early.any() else 0.0
-    if grown is None:
-        return _of_first_update(m, place)
-    rose = grown.loss_ratio > _GROWN and grown.last_loss > grown.first_loss
-    if not rose and largest < _HUGE_UPDATE:
-        return None
-    if not (rose and (largest > 0.05 or grown.norm_ratio > 3 or grown.loss_ratio > 30)) and largest < _HUGE_UPDATE:
-        return None
-    text = (
-        f"Before, the loss rose from {grown.least_loss:.3g} to {grown.last_loss:.3g}, the gradient norm from "
-        f"{grown.first_norm:.3g} to {grown.last_norm:.3g}."
-    )
-    if early.any():
-        text = f"{text} One step changed the weights by up to {largest:.2g} of their norm."
-    proof = Evidence(
-        "loss > 3 min(loss) or |update| / |weight| > 0.3, before the first value that is not finite",
-        {"loss_least": grown.least_loss, "loss_last": grown.last_loss, "norm_first": grown.first_norm,
-         "norm_last": grown.last_norm, "update_ratio": largest},
-        text, "loss", m.series_of(m.loss, m.finite_loss),
-    )  # fmt: skip
-    return _too_high_rate(m, place, proof, 0.9)
-
-
-def _of_first_update(m: Measurements, place: int) -> Cause | None:
-    """A divergence too early for a trend of the loss: the update before was large relative to the initial weights."""
-    updates, weights = m.table("update"), m.table("weight")
-    if updates is None or weights is None or not len(updates.steps) or not len(weights.steps):
-        return None
-    step, began = int(updates.steps[0]), float(weights.total_l2[0])
-    if not weights.steps[0] < step < m.steps[place] or not began > 0 or bool(updates.bad[0].any()):
-        return None
-    ratio = float(updates.total_l2[0]) / began
-    if not ratio >= _HUGE_UPDATE:
-        return None
-    proof = Evidence(
-        "|update| / |weight before| > 0.3 in the first step taken, before the first value that is not finite",
-        {"update_ratio": ratio, "step": step},
-        f"The update of step {step} was {ratio:.3g} times as large as the weights before it (L2 norms).",
-        "loss", m.series_of(m.loss, m.finite_loss),
-    )  # fmt: skip
-    return _too_high_rate(m, place, proof, 0.8)
-
-
-def _too_high_rate(m: Measurements, place: int, proof: Evidence, confidence: float) -> Cause:
-    rate = base_rate(m)
-    rate = rate if np.isfinite(rate) else 0.0
-    # The rate is wrong in any format; NaN where FP32 would have held the numbers is still the doing of the format.
-    narrow = narrow_range(m)
-    return Cause(
-        "divergence", "the training diverged first: the learning rate is too high", None if narrow else False,
-        f"Lower the learning rate to a tenth ({rate / 10:.3g}) and warm it up.", (proof,), "",
-        {"optimizer.lr": rate / 10} if rate > 0 else {},
-        needs=f"{replay(m, int(m.steps[place]))}, or the same run in fp32 does" if narrow else "",
-        confidence=confidence, certainty="estimate",
+        decided.answer, "Record outputs of modules, or replay the step.", decided.evidence,
+        needs=decided.needs or replay(m, result.step), confidence=0.5, certainty=decided.certainty,
     )  # fmt: skip
 
 
@@ -190,8 +117,9 @@ def _of_weights(m: Measurements, place: int) -> Cause | None:
         )  # fmt: skip
     return Cause(
         "nonfinite-update", f"the update of step {step} made weights NaN or Inf",
-        None if storage(m) != "fp32" else False,
+        None if storage(m) != "fp32" or computes_in_16_bits(m) else False,
         "Look at the optimizer: its epsilon, its state, a second step.", (proof,), confidence=0.6, tensors=(name,),
+        certainty="estimate",
     )  # fmt: skip
 
 
@@ -220,43 +148,64 @@ def _of_data(m: Measurements, origin: Origin) -> Cause:
 
 def _of_input(m: Measurements, origin: Origin) -> Cause:
     """The first module's output is bad and its weights are not: so is its input, or its input is beyond FP16."""
-    undecided = narrow_range(m) and origin.infinite is not False
+    # A product in FP16 is Inf or NaN for large finite inputs, too; in BF16, which has the range of FP32, it is not.
+    decided = blame_of(m, origin.step) if narrow_range(m) else Blame(False)
     proof = Evidence(
         "first module: output not finite, weights finite", {"step": origin.step, "module": origin.module},
         f"In step {origin.step} the output of {origin.module}, the first module, is not finite; its weights were.",
     )  # fmt: skip
     return Cause(
         "data-not-finite",
-        f"the inputs of step {origin.step} hold NaN or Inf, or are beyond FP16" if undecided
-        else f"the inputs of step {origin.step} hold NaN or Inf",
-        None if undecided else False, "Look at the inputs of this step; normalise or clean them.", (proof,),
-        origin.module,
-        needs=replay(m, origin.step) if undecided else "", confidence=0.85,
+        f"the inputs of step {origin.step} hold NaN or Inf" if decided.answer is False
+        else f"the inputs of step {origin.step} hold NaN or Inf, or are beyond FP16",
+        decided.answer, "Look at the inputs of this step; normalise or clean them.", (proof, *decided.evidence),
+        origin.module, needs=decided.needs, confidence=0.85, certainty=decided.certainty,
     )  # fmt: skip
 
 
 def _of_forward(m: Measurements, result: Origin) -> Cause:
-    last = origin.last_amax(m, "activation", result.module, result.step - 1)
-    values: dict[str, float | int | str] = {"step": result.step, "module": result.module}
+    own = result.module in origin.WHOLE
+    place = origin.WHOLE[0] if own else result.module
+    last = origin.last_amax(m, "activation", place, result.step)
+    values: dict[str, float | int | str] = {"step": result.step, "module": place}
     near = last is not None and last[1] > FP16_LARGEST / 8
-    sentences = [
-        (_FIRST_OUTPUT_AFTER if result.before else _FIRST_OUTPUT).format(
-            step=result.step, module=result.module, before=result.before
-        )
-    ]
+    sentence = _OWN_OUTPUT if own else _FIRST_OUTPUT_AFTER if result.before else _FIRST_OUTPUT
+    sentences = [sentence.format(step=result.step, module=place, before=result.before)]
     if last is not None:
         values |= {"last_amax": last[1], "octaves_left": float(np.log2(FP16_LARGEST / last[1]))}
-        sentences.append(f"In step {last[0]} its largest magnitude was {last[1]:.4g}.")
+        sentences.append(f"In step {last[0]} its largest finite magnitude was {last[1]:.4g}.")
     if result.infinite is not None:
         sentences.append("Inf is among its values." if result.infinite else "Its values that are not finite are NaN.")
     proof = Evidence("first output that is not finite, in the order of the forward pass", values, " ".join(sentences))
-    if narrow_range(m) and (result.infinite or near):
-        return Cause(
-            "forward-overflow", f"the output of {result.module} overflows FP16 in step {result.step}", True,
-            "Use BF16, or keep this module in FP32, or scale its input down.", (proof,), result.module,
-            {"precision": "bf16-amp", "precision_options.keep_fp32": [result.module]}, confidence=0.9,
-        )  # fmt: skip
+    if narrow_range(m) and (near or (result.infinite and _overflows(m, place, result))):
+        return _overflow(m, result, proof, exact=bool(near and result.infinite))
     return _undefined(m, result, proof)
+
+
+def _overflows(m: Measurements, place: str, result: Origin) -> bool:
+    """Whether Inf in this output can only be a magnitude beyond 65504, not a division by zero or the logarithm of 0.
+
+    So it is of a product, and of an output with Inf of both signs; Inf of one sign is that of a quotient, too.
+    """
+    if _is_product(m, place) or not m.model.module_types:
+        return True
+    return origin.both_signs(m, place, result.step) or bool(_large_factors(m, result))
+
+
+def _overflow(m: Measurements, result: Origin, proof: Evidence, *, exact: bool) -> Cause:
+    own = result.module in origin.WHOLE
+    decided = blame_of(m, result.step)
+    repeated = decided.answer is not None and bool(decided.evidence)
+    name = "the model" if own else result.module
+    kept = {} if own else {"precision_options.keep_fp32": [result.module]}
+    return Cause(
+        "forward-overflow", f"the output of {name} overflows FP16 in step {result.step}",
+        decided.answer if repeated else True,
+        "Use BF16, or compute the last product in FP32, or scale its operands down." if own
+        else "Use BF16, or keep this module in FP32, or scale its input down.",
+        (proof, *decided.evidence), "" if own else result.module, {"precision": "bf16-amp", **kept}, confidence=0.9,
+        certainty="exact" if exact or repeated else "estimate",
+    )  # fmt: skip
 
 
 def _undefined(m: Measurements, result: Origin, proof: Evidence) -> Cause:
@@ -267,19 +216,25 @@ def _undefined(m: Measurements, result: Origin, proof: Evidence) -> Cause:
             "Give the scale a lower bound: amax.clamp(min=1e-12).", (proof, zeros), result.module,
             needs="the least amax of a row of this input: x.abs().amax(-1).min()", confidence=0.7, certainty="estimate",
         )  # fmt: skip
-    low = narrow_range(m) or ((storage(m) == "bf16" or m.precision.startswith("bf16")) and result.infinite is not False)
-    large = _large_factors(m, result)
-    text = f"{result.module or 'the loss'} computes NaN or Inf in step {result.step}"
-    kind = m.model.module_types.get(result.module, "")
-    if result.before and result.infinite is False and kind.startswith("torch.nn.modules.linear."):
+    own = result.module in origin.WHOLE
+    decided, large = blame_of(m, result.step), _large_factors(m, result)
+    kind = {True: "Inf", False: "NaN", None: "NaN or Inf"}[result.infinite]
+    text = f"{'the model' if own else result.module} computes {kind} in step {result.step}"
+    if own:
+        text = f"{text}, in operations of its own"
+    elif result.before and result.infinite is False and _is_product(m, result.module):
         text = f"NaN appears between the outputs of {result.before} and {result.module} in step {result.step}"
-    fix = "Look for a division by zero, log(0), sqrt at 0, or a row masked completely; add an epsilon or use "
-    fix += "torch.where."
+    fix = cure_of(m)
     return Cause(
-        "undefined-operation", text, None if low else False,
+        "undefined-operation", text, decided.answer,
         "Divide before the product is taken, or compute it in FP32 or BF16. " + fix if large else fix,
-        (proof, *large), result.module, needs=replay(m, result.step) if low else "", confidence=0.8,
+        (proof, *large, *decided.evidence), "" if own else result.module, needs=decided.needs, confidence=0.8,
+        certainty=decided.certainty,
     )  # fmt: skip
+
+
+def _is_product(m: Measurements, module: str) -> bool:
+    return m.model.module_types.get(module, "").startswith(_PRODUCTS)
 
 
 def _large_factors(m: Measurements, result: Origin) -> tuple[Evidence, ...]:
@@ -301,25 +256,40 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
         "outputs finite, loss not", {"step": origin.step, "loss": float(m.loss[place])},
         f"In step {origin.step} all recorded outputs are finite, the loss is {m.loss[place]}.",
     )  # fmt: skip
-    few_digits = m.precision.startswith("bf16") or storage(m) == "bf16"  # 1 - p may have become 0
-    low = (narrow_range(m) and infinite) or storage(m) == "fp16" or few_digits
-    before = m.loss[:place][m.finite_loss[:place]]
-    if (
-        infinite
-        and len(before) >= 3
-        and format_of(np.abs(before)) == "fp16"
-        and np.abs(before).max() > FP16_LARGEST / 64
-    ):
+    before = np.abs(m.loss[:place][m.finite_loss[:place]])
+    low, why = _format_of_loss(m, before)
+    if infinite and low == "fp16" and len(before) >= 3 and before.max() > FP16_LARGEST / 64:
         return Cause(
             "forward-overflow", f"the loss is computed in FP16 and overflows in step {origin.step}", True,
             "Convert the outputs first (outputs.float()), or take a mean in place of a sum.", (proof,), confidence=0.9,
+            certainty="estimate",
         )  # fmt: skip
+    decided, names = blame_of(m, origin.step), low_operations(m)
+    fix = "Look at the targets of this step and at the loss: a mean over no element, log(0) or 0 / 0."
+    if why is not None or names:
+        fix = f"Convert the outputs first, loss_function(outputs.float(), targets): suspect is {undefined_in(m)[0]}."
+    where = "the loss function" if why is None else f"the loss function, which computes in {_NAMES[low]},"
+    returned = f"{where} returns {m.loss[place]} in step {origin.step} for finite outputs"
     return Cause(
-        "undefined-operation", f"the loss function returns {m.loss[place]} in step {origin.step} for finite outputs",
-        None if low else False,
-        "Look at the targets of this step and at the loss: a mean over no element, log(0), 0 / 0, or a sum in FP16.",
-        (proof,), needs=replay(m, origin.step) if low else "", confidence=0.8,
+        "undefined-operation", returned, decided.answer, fix,
+        (proof, *((why,) if why is not None else ()), *decided.evidence), needs=decided.needs, confidence=0.8,
+        certainty=decided.certainty,
     )  # fmt: skip
+
+
+def _format_of_loss(m: Measurements, before: NDArray[np.float64]) -> tuple[str, Evidence | None]:
+    """The format in which the loss is computed, '' where nothing says 16 bits: by the digits of the losses before, and
+    where there are none by operations of the first step that are undefined for some numbers."""
+    low = format_of(before) if len(before) >= 3 else ""
+    if low in _NAMES:
+        text = f"The {len(before)} losses before are numbers of {_NAMES[low]}."
+        return low, Evidence("loss = round_16(loss) in all steps before", {"steps": len(before), "format": low}, text)
+    names = low_operations(m)
+    if low or not names:
+        return "", None
+    low = next(iter(sorted(low_formats(m))))
+    text = f"In the first step {', '.join(names[:5])} ran in {_NAMES[low]}."
+    return low, Evidence("operations in 16 bits that are undefined for some numbers", {"format": low}, text)
 
 
 def _of_backward(m: Measurements, place: int) -> Cause:
@@ -339,13 +309,14 @@ def _of_backward(m: Measurements, place: int) -> Cause:
     if m.loops_scale and lowest >= 1 and (result.infinite is not False or beyond):
         return Cause(
             "scale", f"the gradients times {power(scale)} overflow FP16", True, "Let the scaler lower the scale.",
-            (proof,), result.module, {"scaling.mode": "dynamic"},
+            (proof,), result.module, {"scaling.mode": "dynamic"}, certainty="estimate",
         )  # fmt: skip
     in_loss = result.place == "loss"
-    low = narrow_range(m) and not (in_loss and result.infinite is False)
+    low = computes_in_16_bits(m)
     where = "the loss function" if in_loss else result.module or "the backward pass"
     return Cause(
         "undefined-operation", f"the derivative of {where} is not finite in step {step}", None if low else False,
         "Look for sqrt at 0, a norm of zero, or a root or power without an epsilon; the forward pass is finite.",
         (proof,), "" if in_loss else result.module, needs=replay(m, step) if low else "", confidence=0.8,
+        certainty="estimate" if low else "exact",
     )  # fmt: skip

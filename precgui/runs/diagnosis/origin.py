@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.events import Incident
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
 
 Place = Literal["data", "input", "forward", "loss", "backward", "weights", "unknown"]
@@ -53,17 +55,27 @@ def of_loss(m: Measurements, place: int) -> Origin:
     named = next((each.module for each in reported if each.module not in WHOLE), "")
     module = visited.module if visited is not None and visited.module else named
     if not module:
-        return visited or Origin(step, "unknown")
+        if any(each.module == WHOLE[0] for each in reported) or _is_bad(m, WHOLE[0], step):
+            before = visited.before if visited is not None else ""
+            return Origin(step, "forward", WHOLE[0], _infinite(m, WHOLE[0], step), before)
+        return visited or _of_report(m, step, reported)
     first = is_first(m, module) and not _computes_by_itself(m, module)
     before = visited.before if visited is not None else ""
     return Origin(step, "input" if first else "forward", module, _infinite(m, module, step), before)
 
 
+def _of_report(m: Measurements, step: int, reported: Sequence[Incident]) -> Origin:
+    """The origin where no output of the step is recorded: a report without a module says that all were finite."""
+    checked = m.table("activation") is not None and all(";" not in each.message for each in reported)
+    if reported and checked and not any(each.module for each in reported):
+        return Origin(step, "loss")
+    return Origin(step, "unknown")
+
+
 def _computes_by_itself(m: Measurements, module: str) -> bool:
-    """Whether a module is of a class that is not torch's and has no parameter: its own operations may be at fault."""
+    """Whether a module is of a class that is not torch's: its own operations may be at fault."""
     kind = m.model.module_types.get(module, "")
-    owners = {name.rpartition(".")[0] for name in m.model.by_name}
-    return bool(kind) and not kind.startswith("torch.nn.") and module not in owners
+    return bool(kind) and not kind.startswith("torch.nn.")
 
 
 def is_first(m: Measurements, module: str) -> bool:
@@ -136,6 +148,26 @@ def _first_bad_output(m: Measurements, step: int) -> Origin | None:
             return Origin(step, "forward", name, bool(table.infinite[row, place]), before)
         before = name
     return Origin(step, "loss", before=before)
+
+
+def _is_bad(m: Measurements, name: str, step: int) -> bool:
+    """Whether NaN or Inf is recorded of an output of this step, and not in healthy steps, too."""
+    table = m.table("activation")
+    row = _row(table, step)
+    if table is None or row is None or name not in table.names:
+        return False
+    place = table.names.index(name)
+    return bool(table.bad[row, place] and not _masked(m, table)[place])
+
+
+def both_signs(m: Measurements, name: str, step: int) -> bool:
+    """Whether an output held Inf of both signs in this step."""
+    table = m.table("activation")
+    row = _row(table, step)
+    if table is None or row is None or name not in table.names:
+        return False
+    place = table.names.index(name)
+    return bool(table.stat("pos_inf")[row, place] > 0 and table.stat("neg_inf")[row, place] > 0)
 
 
 def _masked(m: Measurements, table: RecordedRows) -> NDArray[np.bool_]:

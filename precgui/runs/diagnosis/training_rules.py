@@ -13,6 +13,7 @@ from precgui.runs.diagnosis.analysis import (
     Growth,
     base_rate,
     growth,
+    lower_rate,
     median,
     narrow_range,
     percent,
@@ -20,10 +21,13 @@ from precgui.runs.diagnosis.analysis import (
     storage,
     update_ratios,
 )
-from precgui.runs.diagnosis.causes import Cause, non_finite_cause
+from precgui.runs.diagnosis.blame import low_state
+from precgui.runs.diagnosis.cause import Cause
+from precgui.runs.diagnosis.causes import non_finite_cause
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import least
+from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _TITLES = {
@@ -117,16 +121,17 @@ def _rising(m: Measurements, proof: Evidence) -> Finding:
 
 
 def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by_rate: bool) -> Finding:
-    rate = base_rate(m)
-    low = not set(_WIDE).issuperset(m.precisions) and not m.own_loop and ratio < 0.05
+    rate = lower_rate(m)
+    stored_low = storage(m) in DIGITS or bool(low_state(m))
+    low = stored_low or (not set(_WIDE).issuperset(m.precisions) and not m.own_loop and ratio < 0.05)
     least_at = int(np.nanargmin(rolling_median(m.loss, max(m.n // 20, 1))))
     return Finding(
         "divergence", "error" if grave else "warning",
         "The training diverged: the learning rate is too high" if by_rate else "The training diverged",
         int(m.steps[least_at]), int(m.steps[-1]), (proof,),
-        f"Lower the learning rate to a tenth ({rate / 10:.3g}), warm it up, or clip the gradients.",
+        f"Lower the learning rate to {rate:.3g}, warm it up, or clip the gradients.",
         None if low else False, 0.85, "docs/diagnosis.md",
-        config_change={"optimizer.lr": rate / 10} if rate > 0 else {}, certainty="estimate",
+        config_change={"optimizer.lr": rate} if rate > 0 else {}, certainty="estimate",
         needs="the same run in fp32" if low else "",
     )  # fmt: skip
 

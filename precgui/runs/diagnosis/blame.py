@@ -1,0 +1,132 @@
+"""Whether a format of 16 bits may have made a value NaN or Inf, and which operations of the first step can make one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from precgui.runs.diagnosis.analysis import FP16_LARGEST, narrow_range, replay, storage
+from precgui.runs.diagnosis.findings import Certainty, Evidence
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.number_formats import DIGITS
+from precgui.runs.recorded_facts import fp32_repetition
+
+_NAMES = {"bf16": "BF16", "fp16": "FP16"}
+# Operations that return NaN or Inf for finite numbers: of the census, and how it happens in FP32 and in 16 bits.
+_UNDEFINED = (
+    (("div", "div_", "reciprocal", "addcdiv"), "a division by zero",
+     "a division whose divisor or epsilon is 0 in {format}, or by Inf"),
+    (("log", "log_", "log2", "log10", "log1p"), "log(0)", "the logarithm of a number that {format} rounds to 0"),
+    (("sqrt", "sqrt_", "rsqrt", "rsqrt_", "pow", "linalg_vector_norm", "norm", "std", "var"), "sqrt at or below 0",
+     "the root of a difference that {format} rounds to or below 0"),
+    (("acos", "asin", "atanh", "acosh"), "an angle of a cosine beyond 1",
+     "the angle of a cosine that {format} rounds beyond 1"),
+    (("_softmax", "_log_softmax", "_safe_softmax"), "a row masked completely", "Inf - Inf in a softmax of scores "
+     "beyond the range of {format}"),
+)  # fmt: skip
+_OF_LOSS = ("div", "div_", "log", "log_", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "acos", "asin", "atanh")
+
+
+@dataclass(frozen=True)
+class Blame:
+    """`answer` is whether precision is to blame for a value that is not finite, None where `needs` would decide it."""
+
+    answer: bool | None
+    certainty: Certainty = "exact"
+    needs: str = ""
+    evidence: tuple[Evidence, ...] = ()
+
+
+def blame_of(m: Measurements, step: int) -> Blame:
+    """Who made NaN of this step: decided by its repetition in FP32, by a run without 16 bits, or undecided.
+
+    NaN in 16 bits proves nothing: FP16 gives it as Inf / Inf, Inf - Inf and by an epsilon that is 0, BF16 by
+    cancellation (sqrt, log(1 - a^2), acos), FP32 by faults that are no matter of formats.
+    """
+    repeated = fp32_repetition(m.run, step)
+    finite = repeated.get("finite")
+    if isinstance(finite, bool):
+        return Blame(finite, "exact", "", (_repeated(repeated, step),))
+    if computes_in_16_bits(m):
+        return Blame(None, "estimate", replay(m, step))
+    return Blame(False)
+
+
+def _repeated(repeated: Mapping[str, Any], step: int) -> Evidence:
+    finite, part, largest = bool(repeated.get("finite")), str(repeated.get("part")), repeated.get("largest")
+    text = f"The {part} pass of step {step}, repeated in FP32, is {'finite' if finite else 'not finite, either'}."
+    values: dict[str, float | int | str] = {"step": step, "finite": str(finite).lower(), "part": part}
+    if finite and isinstance(largest, int | float) and largest > 0:
+        values["largest"] = float(largest)
+        text = f"{text} Its outputs reach {largest:.4g} there; FP16 ends at {FP16_LARGEST:.0f}."
+    return Evidence("same weights, inputs and random numbers, in FP32", values, text)
+
+
+def computes_in_16_bits(m: Measurements) -> bool:
+    """Whether anything of these steps ran in BF16, FP16 or fewer bits: by the config, by the digits, by the census."""
+    return (
+        any(part.precision not in ("fp32", "fp64", "tf32") for part in m.parts)
+        or narrow_range(m)
+        or storage(m) in DIGITS
+        or any(
+            result in DIGITS or result == "fp8"
+            for kind in ("activation", "activation_gradient")
+            if (table := m.table(kind)) is not None
+            for result in table.formats
+        )
+        or bool(low_state(m) or low_formats(m))
+    )
+
+
+def low_state(m: Measurements) -> tuple[str, ...]:
+    """The tensors of the optimizer's state that are held in 16 bits."""
+    table = m.table("optimizer")
+    named = zip(table.names, table.formats, strict=True) if table is not None else ()
+    return tuple(name for name, result in named if result in DIGITS)
+
+
+def low_formats(m: Measurements) -> frozenset[str]:
+    """The formats of 16 bits in which operations of the first step ran, by the census."""
+    return frozenset(name for own in operations(m).values() for name in _parts(own) if name in DIGITS)
+
+
+def operations(m: Measurements) -> Mapping[str, Mapping[str, Any]]:
+    """How often each operation ran in which format in the first step; {} where they were not counted."""
+    counted = m.fact("census").get("operations")
+    return {k: v for k, v in counted.items() if isinstance(v, Mapping)} if isinstance(counted, Mapping) else {}
+
+
+def _parts(formats: Mapping[str, Any]) -> set[str]:
+    return {part for name in formats for part in str(name).split(" x ")}
+
+
+def undefined_in(m: Measurements) -> tuple[str, str]:
+    """Operations of the first step that can return NaN or Inf for finite numbers, as a clause; and their format.
+
+    Those in 16 bits where there are any, else those in FP32, else all that are known; the format is '' outside 16 bits.
+    """
+    ran = operations(m)
+    for low in (*sorted(low_formats(m)), ""):
+        kinds = [
+            (wide if not low else narrow.format(format=_NAMES[low]))
+            for names, wide, narrow in _UNDEFINED
+            if any(name in ran and (not low or low in _parts(ran[name])) for name in names)
+        ]
+        if kinds:
+            return " or ".join(kinds), low
+    return ", ".join(wide for _, wide, _ in _UNDEFINED[:-1]) + f", or {_UNDEFINED[-1][1]}", ""
+
+
+def low_operations(m: Measurements) -> tuple[str, ...]:
+    """Operations outside of products that ran in 16 bits and are undefined for some numbers, by name."""
+    low = low_formats(m)
+    return tuple(name for name, own in operations(m).items() if name in _OF_LOSS and _parts(own) & low)
+
+
+def cure_of(m: Measurements) -> str:
+    """The fix for NaN out of finite numbers, narrowed by the operations that ran."""
+    text, low = undefined_in(m)
+    if low:
+        return f"Compute it in FP32 ({text})."
+    return f"Look for {text}; add an epsilon, or use torch.where before the operation."
