@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -193,11 +195,18 @@ def optimizer_of(m: Measurements) -> tuple[str, float]:
     """Class and epsilon of the (first) optimizer; NaN where it has none."""
     if not m.own_loop:
         return m.config.optimizer.name, m.config.optimizer.eps if m.config.optimizer.name == "adamw" else float("nan")
-    recorder = m.environment.get("recorder")
-    optimizers = recorder.get("optimizers") if isinstance(recorder, dict) else None
-    first = optimizers[0] if isinstance(optimizers, list) and optimizers and isinstance(optimizers[0], dict) else {}
+    first = next(iter(recorded_optimizers(m)), {})
     eps = first.get("eps")
     return str(first.get("name", "")), float(eps) if isinstance(eps, int | float) else float("nan")
+
+
+def recorded_optimizers(m: Measurements) -> list[Mapping[str, Any]]:
+    """The settings of each optimizer, by the config or as recorded of a loop of one's own."""
+    if not m.own_loop:
+        return [m.config.optimizer.model_dump()]
+    recorder = m.environment.get("recorder")
+    optimizers = recorder.get("optimizers") if isinstance(recorder, Mapping) else None
+    return [each for each in optimizers if isinstance(each, Mapping)] if isinstance(optimizers, list) else []
 
 
 def base_rate(m: Measurements) -> float:

@@ -22,8 +22,8 @@ _UNDEFINED = (
      "the root of a difference that {format} rounds to or below 0"),
     (("acos", "asin", "atanh", "acosh"), "an angle of a cosine beyond 1",
      "the angle of a cosine that {format} rounds beyond 1"),
-    (("_softmax", "_log_softmax", "_safe_softmax"), "a row masked completely", "Inf - Inf in a softmax of scores "
-     "beyond the range of {format}"),
+    (("_softmax", "_log_softmax", "_safe_softmax"), "a row masked completely",
+     "a row of scores that is masked completely or beyond the range of {format}"),
 )  # fmt: skip
 _OF_LOSS = ("div", "div_", "log", "log_", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "acos", "asin", "atanh")
 
@@ -57,7 +57,7 @@ def _repeated(repeated: Mapping[str, Any], step: int) -> Evidence:
     finite, part, largest = bool(repeated.get("finite")), str(repeated.get("part")), repeated.get("largest")
     text = f"The {part} pass of step {step}, repeated in FP32, is {'finite' if finite else 'not finite, either'}."
     values: dict[str, float | int | str] = {"step": step, "finite": str(finite).lower(), "part": part}
-    if finite and isinstance(largest, int | float) and largest > 0:
+    if finite and isinstance(largest, int | float) and largest > FP16_LARGEST:
         values["largest"] = float(largest)
         text = f"{text} Its outputs reach {largest:.4g} there; FP16 ends at {FP16_LARGEST:.0f}."
     return Evidence("same weights, inputs and random numbers, in FP32", values, text)
@@ -101,15 +101,16 @@ def _parts(formats: Mapping[str, Any]) -> set[str]:
     return {part for name in formats for part in str(name).split(" x ")}
 
 
-def undefined_in(m: Measurements) -> tuple[str, str]:
+def undefined_in(m: Measurements, *, by_16_bits: bool = True) -> tuple[str, str]:
     """Operations of the first step that can return NaN or Inf for finite numbers, as a clause; and their format.
 
-    Those in 16 bits where there are any, else those in FP32, else all that are known; the format is '' outside 16 bits.
+    Those in 16 bits where there are any and these may be at fault, else those that ran, else all that are known; the
+    format is '' outside 16 bits.
     """
     ran = operations(m)
-    for low in (*sorted(low_formats(m)), ""):
+    for low in (*(sorted(low_formats(m)) if by_16_bits else ()), ""):
         kinds = [
-            (wide if not low else narrow.format(format=_NAMES[low]))
+            (narrow.format(format=_NAMES[low]) if low else wide)
             for names, wide, narrow in _UNDEFINED
             if any(name in ran and (not low or low in _parts(ran[name])) for name in names)
         ]
@@ -124,9 +125,9 @@ def low_operations(m: Measurements) -> tuple[str, ...]:
     return tuple(name for name, own in operations(m).items() if name in _OF_LOSS and _parts(own) & low)
 
 
-def cure_of(m: Measurements) -> str:
-    """The fix for NaN out of finite numbers, narrowed by the operations that ran."""
-    text, low = undefined_in(m)
+def cure_of(m: Measurements, decided: Blame) -> str:
+    """The fix for NaN out of finite numbers, narrowed by who is to blame and by the operations that ran."""
+    text, low = undefined_in(m, by_16_bits=decided.answer is not False)
     if low:
-        return f"Compute it in FP32 ({text})."
+        return f"Compute it in FP32: suspect is {text}."
     return f"Look for {text}; add an epsilon, or use torch.where before the operation."

@@ -23,7 +23,8 @@ def foreign_parameters(m: Measurements) -> Answer:
     if not m.own_loop or table is None:
         return None
     foreign = [name for name in table.names if name.startswith("(parameter ")]
-    if len(foreign) < len(table.names):
+    own = [m.model.by_name.get(name) for name in table.names if name not in foreign]
+    if not foreign or any(each is None or each.requires_grad for each in own):
         return RuledOut(
             "foreign-parameters", f"because {len(table.names) - len(foreign)} tensors of the optimizer are the model's"
         )
@@ -36,15 +37,17 @@ def foreign_parameters(m: Measurements) -> Answer:
             "them, as with FP32 master weights",
         )
     proof = Evidence(
-        "tensors of the optimizer that are parameters of the model = 0", {"tensors": len(foreign)},
-        f"None of the {len(foreign)} tensors of the optimizer is a parameter of the model.",
+        "tensors of the optimizer that are parameters of the model and learn = 0", {"tensors": len(table.names)},
+        f"None of the {len(table.names)} tensors of the optimizer is a parameter of the model that learns; "
+        f"{len(foreign)} are none of its parameters.",
     )  # fmt: skip
     return [
         Finding(
             "foreign-parameters", "error", "The optimizer updates tensors that the model does not have",
             int(m.steps[0]) if m.n else 0,
             int(m.steps[-1]) if m.n else 0, (proof,),
-            "Make the optimizer after model.to(...), .half() and every change of its parameters.", False, 0.95,
+            "Make the optimizer after model.to(...), .half() and every change of the parameters, such as a new layer.",
+            False, 0.95,
             "torch.optim documentation",
         )
     ]  # fmt: skip

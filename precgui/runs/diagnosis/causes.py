@@ -177,9 +177,15 @@ def _of_forward(m: Measurements, result: Origin) -> Cause:
     if result.infinite is not None:
         sentences.append("Inf is among its values." if result.infinite else "Its values that are not finite are NaN.")
     proof = Evidence("first output that is not finite, in the order of the forward pass", values, " ".join(sentences))
-    if narrow_range(m) and (near or (result.infinite and _overflows(m, place, result))):
-        return _overflow(m, result, proof, exact=bool(near and result.infinite))
-    return _undefined(m, result, proof)
+    decided = blame_of(m, result.step)
+    certain = near or decided.answer is True  # Inf in FP16 that is none in FP32
+    if (
+        narrow_range(m)
+        and decided.answer is not False
+        and (near or (result.infinite and (certain or _overflows(m, place, result))))
+    ):
+        return _overflow(result, proof, decided, exact=bool(certain and result.infinite))
+    return _undefined(m, result, proof, decided)
 
 
 def _overflows(m: Measurements, place: str, result: Origin) -> bool:
@@ -192,23 +198,21 @@ def _overflows(m: Measurements, place: str, result: Origin) -> bool:
     return origin.both_signs(m, place, result.step) or bool(_large_factors(m, result))
 
 
-def _overflow(m: Measurements, result: Origin, proof: Evidence, *, exact: bool) -> Cause:
+def _overflow(result: Origin, proof: Evidence, decided: Blame, *, exact: bool) -> Cause:
     own = result.module in origin.WHOLE
-    decided = blame_of(m, result.step)
-    repeated = decided.answer is not None and bool(decided.evidence)
     name = "the model" if own else result.module
     kept = {} if own else {"precision_options.keep_fp32": [result.module]}
     return Cause(
         "forward-overflow", f"the output of {name} overflows FP16 in step {result.step}",
-        decided.answer if repeated else True,
+        True,
         "Use BF16, or compute the last product in FP32, or scale its operands down." if own
         else "Use BF16, or keep this module in FP32, or scale its input down.",
         (proof, *decided.evidence), "" if own else result.module, {"precision": "bf16-amp", **kept}, confidence=0.9,
-        certainty="exact" if exact or repeated else "estimate",
+        certainty="exact" if exact else "estimate",
     )  # fmt: skip
 
 
-def _undefined(m: Measurements, result: Origin, proof: Evidence) -> Cause:
+def _undefined(m: Measurements, result: Origin, proof: Evidence, decided: Blame) -> Cause:
     zeros = zero_row_before(m, result.module, result.before, result.step) if result.infinite is False else None
     if zeros is not None:
         return Cause(
@@ -217,14 +221,14 @@ def _undefined(m: Measurements, result: Origin, proof: Evidence) -> Cause:
             needs="the least amax of a row of this input: x.abs().amax(-1).min()", confidence=0.7, certainty="estimate",
         )  # fmt: skip
     own = result.module in origin.WHOLE
-    decided, large = blame_of(m, result.step), _large_factors(m, result)
+    large = _large_factors(m, result) if decided.answer is not False else ()
     kind = {True: "Inf", False: "NaN", None: "NaN or Inf"}[result.infinite]
     text = f"{'the model' if own else result.module} computes {kind} in step {result.step}"
     if own:
         text = f"{text}, in operations of its own"
     elif result.before and result.infinite is False and _is_product(m, result.module):
         text = f"NaN appears between the outputs of {result.before} and {result.module} in step {result.step}"
-    fix = cure_of(m)
+    fix = cure_of(m, decided)
     return Cause(
         "undefined-operation", text, decided.answer,
         "Divide before the product is taken, or compute it in FP32 or BF16. " + fix if large else fix,
@@ -266,7 +270,7 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
         )  # fmt: skip
     decided, names = blame_of(m, origin.step), low_operations(m)
     fix = "Look at the targets of this step and at the loss: a mean over no element, log(0) or 0 / 0."
-    if why is not None or names:
+    if decided.answer is not False and (why is not None or names):
         fix = f"Convert the outputs first, loss_function(outputs.float(), targets): suspect is {undefined_in(m)[0]}."
     where = "the loss function" if why is None else f"the loss function, which computes in {_NAMES[low]},"
     returned = f"{where} returns {m.loss[place]} in step {origin.step} for finite outputs"

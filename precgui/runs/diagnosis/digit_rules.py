@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.diagnosis.analysis import is_adaptive, learning_ends, median, percent, storage
+from precgui.runs.diagnosis.analysis import is_adaptive, learning_ends, median, optimizer_of, percent, storage
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values, thinned
 from precgui.runs.diagnosis.nan_aware import largest, middle
@@ -20,6 +20,8 @@ _LIMITS = {True: (0.25, 0.4), False: (0.6, 0.8)}  # for adaptive optimizers, and
 _MOMENTUM_STEPS = 10  # steps after which momentum has nearly grown to its size
 _HISTOGRAMS = 5  # rows of them that are read
 _REMAINDERS = ("kahan", "compensation", "remainder", "residue", "lower_bits")  # in names of optimizer state
+_UNDERFLOWN = 0.1  # of the elements of a state are zero although their gradient is not
+_LARGE_EPSILON = 2.0**-13  # next to the root of FP16's smallest number: what is divided by is not zero without it
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
 
@@ -233,6 +235,54 @@ def _moment_ratio(m: Measurements, table: RecordedRows, places: list[int]) -> Va
     return np.array(results)
 
 
+def moments_underflow(m: Measurements) -> Answer:
+    """State of the optimizer in FP16 that is zero where the gradient is not: squares below 6e-8."""
+    table, gradients = m.table("optimizer"), m.table("gradient")
+    if table is None or gradients is None:
+        return None
+    low = [place for place, name in enumerate(table.formats) if name == "fp16" and table.names[place].count(".")]
+    if not low or optimizer_of(m)[1] >= _LARGE_EPSILON:
+        return None
+    lost = _zeros_of_its_own(table, gradients, low)
+    if not lost:
+        return RuledOut(
+            "moments-underflow",
+            f"because the {len(low)} tensors of the optimizer's state in FP16 are zero only where gradients are",
+        )
+    name = max(lost, key=lambda each: lost[each])
+    proof = Evidence(
+        "zeros(state) - zeros(gradient) > 0.1, state in FP16",
+        {"more_than_gradient": lost[name], "tensors": len(lost)},
+        f"{percent(lost[name])} of {name} is zero in a step in which its gradient is not: squares below 2^-25 are zero "
+        "in FP16, and the update is the mean divided by the epsilon alone.",
+        f"share of zeros in {name}", m.points_of(table.steps, table.share_zero()[:, table.names.index(name)]),
+    )  # fmt: skip
+    broken = not bool(m.finite_loss.all())
+    return [
+        Finding(
+            "moments-underflow", "error" if broken else "warning",
+            "The optimizer's second moments are zero in FP16: updates are divided by next to nothing",
+            int(table.steps[0]), int(table.steps[-1]), (proof,),
+            "Keep the optimizer's state in FP32 or BF16.", True, 0.9, "optax issue 1754", name.rpartition(".")[0]
+            .rpartition(".")[0], tuple(sorted(lost, key=lambda each: -lost[each]))[:20], certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
+def _zeros_of_its_own(table: RecordedRows, gradients: RecordedRows, places: list[int]) -> dict[str, float]:
+    """By how much of a state more is zero than of its gradient in the same step, the most over all recorded steps."""
+    _, own, other = np.intersect1d(table.steps, gradients.steps, return_indices=True)
+    zeros, alive = table.share_zero()[own], gradients.share_zero()[other]
+    known = {name: place for place, name in enumerate(gradients.names)}
+    result = {}
+    for place in places:
+        gradient = known.get(table.names[place].rpartition(".")[0])
+        if gradient is not None and len(own):
+            more = largest((zeros[:, place] - alive[:, gradient])[:, None], 0)[0]
+            result[table.names[place]] = float(more)
+    return {name: more for name, more in result.items() if more > _UNDERFLOWN}
+
+
 def coarse_loss(m: Measurements) -> Answer:
     """All losses are numbers of 16 bits: the loss itself was computed in few digits."""
     finite = m.loss[m.finite_loss]
@@ -289,6 +339,7 @@ def rounded_products(m: Measurements) -> Answer:
 RULES = (
     Rule("stagnation", "B", "Do updates change the stored weights?", stagnation),
     Rule("frozen-moments", "B", "Does the optimizer's second moment fall?", frozen_moments),
+    Rule("moments-underflow", "B", "Does the optimizer's state reach below the range?", moments_underflow),
     Rule("coarse-loss", "B", "Has the loss the digits of FP32?", coarse_loss),
     Rule("rounded-products", "B", "Are FP32 products FP32?", rounded_products),
 )

@@ -11,6 +11,8 @@ from precgui.runs.diagnosis import (
     bookkeeping_rules,
     depth_rules,
     digit_rules,
+    gradient_rules,
+    learning_rules,
     loop_rules,
     model_rules,
     payoff,
@@ -20,7 +22,7 @@ from precgui.runs.diagnosis import (
     training_rules,
     trend_rules,
 )
-from precgui.runs.diagnosis.findings import Diagnosis, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.findings import SEVERITIES, Diagnosis, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.phases import for_its_phase
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -33,6 +35,8 @@ RULES: tuple[Rule, ...] = (
     *block_rules.RULES,
     *digit_rules.RULES,
     *training_rules.RULES,
+    *gradient_rules.RULES,
+    *learning_rules.RULES,
     *depth_rules.RULES,
     *loop_rules.RULES,
     *model_rules.RULES,
@@ -55,14 +59,28 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
         "no-gradients",
         "gradient-underflow",
     ),
+    "gradients-not-cleared": ("divergence", "no-progress", "dead-units"),
+    "epsilon-vanishes": ("moments-underflow",),
+    "moments-underflow": ("divergence", "nonfinite-update", "undefined-operation", "frozen-moments"),
+    "weights-shrink": ("no-progress", "dead-units"),
+    "saturated-units": ("no-progress", "vanishing-gradients"),
+    "batch-norm-gap": ("over-fitting",),
     "stagnation": ("weights-unchanged", "no-progress"),
     "weights-unchanged": ("no-progress",),
     "hidden-overflow": ("dead-units",),
     "clip-before-unscale": ("no-progress",),
     "forward-overflow": ("hidden-infinity",),
-    "scale-too-high": ("scale-probing",),
+    "scale-too-high": ("scale-probing", "no-step-taken"),
     "weights-not-finite": ("nonfinite-update", "undefined-operation"),
 }
+
+
+_SKIPS = ("scale-collapse", "repeated-skips")
+# The rules under which `non-finite` tells the cause of the first step that is not finite.
+_OF_A_STEP = (
+    "data-not-finite", "divergence", "epsilon-vanishes", "forward-overflow", "nonfinite-update", "undefined-operation",
+    "weights-not-finite", "zero-row",
+)  # fmt: skip
 
 
 def examine(run: Run) -> Diagnosis:
@@ -120,6 +138,23 @@ def diagnose(run: Run | str | os.PathLike[str]) -> list[Finding]:
     return list(examine(run).findings)
 
 
+def _with_their_cause(findings: list[Finding]) -> list[Finding]:
+    """Skipped steps are told with the cause that made them, where that is a finding of its own: one finding."""
+    cause = next((each for each in findings if each.rule in _OF_A_STEP and each.is_problem), None)
+    skips = [each for each in findings if each.rule in _SKIPS and each.is_problem]
+    if cause is None or not skips:
+        return findings
+    severity = min((cause, *skips), key=lambda each: SEVERITIES.index(each.severity)).severity
+    told = tuple(each.evidence[0] for each in skips)
+    joined = replace(
+        cause, severity=severity, evidence=(*cause.evidence, *told),
+        confidence=max(each.confidence for each in (cause, *skips)),
+        last_step=max(each.last_step for each in (cause, *skips)),
+    )  # fmt: skip
+    return [joined if each is cause else each for each in findings if each not in skips]
+
+
 def _without_consequences(findings: list[Finding]) -> list[Finding]:
+    findings = _with_their_cause(findings)
     explained = {name for result in findings if result.is_problem for name in _EXPLAINS.get(result.rule, ())}
     return [outcome for outcome in findings if outcome.rule not in explained]

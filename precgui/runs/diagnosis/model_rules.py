@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
 from precgui.runs.diagnosis.analysis import learning_ends, median, narrow_range, percent, replay
+from precgui.runs.diagnosis.blame import operations
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, thinned
 from precgui.runs.diagnosis.nan_aware import middle
@@ -165,6 +166,8 @@ def unused_scaler(m: Measurements) -> Answer:
         return None
     if scaler.get("used") is not False:
         return RuledOut("unused-scaler", "because the loss was multiplied by the scale of the scaler")
+    if "_amp_foreach_non_finite_check_and_unscale_" in operations(m):
+        return [_another_scaler(m)]
     grave = narrow_range(m)
     proof = Evidence(
         "scaler.enabled and scaler.used = False", {"enabled": "true", "used": "false"},
@@ -180,6 +183,22 @@ def unused_scaler(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def _another_scaler(m: Measurements) -> Finding:
+    lost = float(m.skipped.mean())
+    proof = Evidence(
+        "scaler.used = False, and gradients are unscaled in the first step", {"used": "false", "skipped": lost},
+        f"A scaler unscaled gradients in the first step, and it was not the one that the recorder was given; "
+        f"{percent(lost)} of the steps were skipped.", "skipped", m.series_of(m.skipped.astype(float)),
+    )  # fmt: skip
+    return Finding(
+        "unused-scaler", "warning" if lost > _LOST else "info",
+        "The loop scales by another scaler than the recorder was given", int(m.steps[0]), int(m.steps[-1]), (proof,),
+        "Make one scaler before the loop and give it to the recorder: one that is made in each epoch looks for its "
+        "scale again each time.", False, 0.9, "torch.amp documentation", certainty="estimate",
+    )  # fmt: skip
+
+
+_LOST = 0.05  # of the steps, to searches for the scale
 _HARMFUL = 16.0  # times the limit; six times it was measured to do no harm to a small model
 
 

@@ -144,12 +144,17 @@ def _underflow(m: Measurements, score: float, table: RecordedRows, errors: Value
         else f"Use dynamic loss scaling from {power(proposed)}."
     )
     fix = f"Raise the loss scale to {power(proposed)}, with a shorter growth interval." if scaled else own
+    change: dict[str, object] = {"scaling.mode": "dynamic", "scaling.initial_scale": proposed}
+    if scaled and proposed <= scale:
+        fix = f"Use BF16, or keep {names[0].rpartition('.')[0] or names[0]} in FP32: a higher scale lets the largest "
+        fix += "gradients overflow."
+        change = {"precision": "bf16-amp"}
     return Finding(
         "gradient-underflow", "error" if score > 0.5 else "warning",
         f"{percent(score)} of the gradient is lost below the range of FP16",
         int(table.steps[0]), int(table.steps[-1]), (proof,), fix, True, 0.9,
         "Micikevicius et al. 2018, section 3.2", "", names[:20],
-        {"scaling.mode": "dynamic", "scaling.initial_scale": proposed}, "lower bound",
+        change, "lower bound",
     )  # fmt: skip
 
 

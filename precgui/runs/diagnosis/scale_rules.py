@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.diagnosis.analysis import Streak, percent, power, streaks
+from precgui.runs.diagnosis.analysis import Streak, narrow_range, percent, power, replay, streaks
+from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import LONG, non_finite_cause
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
@@ -111,8 +114,10 @@ def warm_up(m: Measurements) -> Answer:
 
 def scale_too_high(m: Measurements) -> Answer:
     """All steps are skipped at one scale that never falls, or the run ends before the scale has fallen far enough."""
-    if not m.loops_scale or not m.n:
+    if not m.n:
         return None
+    if not m.loops_scale:
+        return _by_hand(m)
     skipped = int(m.skipped.sum())
     high, low = float(m.scale.max()), float(m.scale.min())
     if skipped < m.n or m.n < (24 if m.run.status == "running" else 2) or (high > low and low < 1):
@@ -142,6 +147,36 @@ def scale_too_high(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def _by_hand(m: Measurements) -> Answer:
+    """A loop without a scaler that never steps: its gradients are not finite although the loss is.
+
+    A fixed factor on the loss does that, which no record holds.
+    """
+    table = m.table("gradient")
+    if not m.own_loop or not m.skipped.all() or m.n < 8 or table is None or not narrow_range(m):
+        return None
+    if not m.finite_loss.all() or not table.bad.any(1).all():
+        return None
+    flowing = m.table("activation_gradient")
+    infinite = bool(table.infinite.any()) or (flowing is not None and bool(flowing.infinite.any()))
+    proof = Evidence(
+        "steps taken = 0, loss finite, gradients not finite in every recorded step",
+        {"steps": m.n, "recorded_steps": len(table.steps)},
+        f"None of {m.n} steps was taken; the loss is finite in all, gradients are not finite in each of "
+        f"{len(table.steps)} recorded steps, and no scaler was given to the recorder.",
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "scale-too-high", "error", "No step was taken: the fixed scale of the loss lets every gradient overflow",
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Lower the number that the loop multiplies the loss by, or use torch.amp.GradScaler, which lowers it by "
+            "itself.", True if infinite else None, 0.8, "Micikevicius et al. 2018", certainty="estimate",
+            needs="" if infinite else replay(m, int(m.steps[0])),
+        )
+    ]  # fmt: skip
+
+
 def repeated_skips(m: Measurements) -> Answer:
     """Steps skipped at a scale at which others were taken: something else than the scale is at work."""
     if not m.loops_scale or not m.skipped.any():
@@ -162,7 +197,7 @@ def repeated_skips(m: Measurements) -> Answer:
     place = int(np.flatnonzero(odd)[0])
     if (m.n - 1) in np.flatnonzero(odd) and m.skipped[place:].all():
         return None  # a collapse
-    cause = non_finite_cause(m, place)
+    cause = _not_of_the_scale(m, non_finite_cause(m, place))
     proof = Evidence(
         "skipped at scale <= (largest scale of a taken step) / 2, share of steps > 0.05",
         {"skipped": count, "steps": m.n, "share": share},
@@ -179,6 +214,18 @@ def repeated_skips(m: Measurements) -> Answer:
             config_change=cause.config_change, certainty=cause.certainty, needs=cause.needs,
         )
     ]  # fmt: skip
+
+
+def _not_of_the_scale(m: Measurements, cause: Cause) -> Cause:
+    """The cause of a step skipped at a scale that others took: a lower scale does not mend it."""
+    if cause.rule != "scale":
+        return cause
+    where = cause.module or "the loss"
+    return replace(
+        cause, short=f"gradients overflow in {where} at scales that other steps took", blame=None, config_change={},
+        fix=f"Compute {where} in FP32 or BF16, or clip what it divides by: in these steps a derivative is far larger "
+        "than in the others, and no scale mends that.",
+    )  # fmt: skip
 
 
 def _overflows(m: Measurements) -> NDArray[np.bool_]:

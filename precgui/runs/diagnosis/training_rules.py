@@ -43,6 +43,7 @@ _WIDE = tuple(
     if not row.is_stored_low and row.operand in ("fp64", "fp32", "tf32", "bf16", "fp16")
 )
 _DEAD = 0.999
+_ALIKE = 0.02  # relative deviation of norms that were clipped to the same length
 
 
 def non_finite(m: Measurements) -> Answer:
@@ -73,6 +74,7 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
     share = len(bad) / m.n
     harmless = not last and bool(m.skipped[bad].all()) and (share <= 0.02 or len(bad) <= 2)
     first = int(m.steps[bad[0]])
+    kept = bool((np.isfinite(m.grad_norm[bad]) & ~m.skipped[bad]).all())  # the weights took no harm
     title = _TITLES["skipped" if harmless else "once" if len(bad) == 1 else "often"]
     text = cause.short[0].upper() + cause.short[1:]
     harm = Evidence(
@@ -80,7 +82,7 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
         f"The first is step {first}; {len(bad)} of {m.n} steps are not finite.", "loss", m.series_of(m.loss),
     )  # fmt: skip
     return Finding(
-        cause.rule, "info" if harmless else "error" if last or share > 0.2 else "warning",
+        cause.rule, "info" if harmless else "error" if (last or share > 0.2) and not kept else "warning",
         title.format(cause=text, bad=len(bad), all=m.n),
         first, int(m.steps[bad[-1]]), (*cause.evidence, harm), cause.fix, cause.blame, cause.confidence,
         "docs/diagnosis.md, origin of the first value that is not finite", cause.module, cause.tensors,
@@ -192,103 +194,40 @@ def no_progress(m: Measurements) -> Answer:
         f"to {end:.4g}.",
         "loss", m.series_of(m.loss),
     )  # fmt: skip
-    rate = base_rate(m)
-    return [
-        Finding(
-            "no-progress", "error" if total < 1e-4 else "warning", "The steps are too small to learn anything",
-            int(m.steps[0]), int(m.steps[-1]), (proof,), f"Raise the learning rate (now {rate:.3g}) by a factor of "
-            f"100.",
-            False, 0.85, "docs/diagnosis.md", config_change={"optimizer.lr": rate * 100} if rate > 0 else {},
-        )
-    ]  # fmt: skip
+    return [_too_small(m, proof, grave=total < 1e-4)]
 
 
-def zero_gradients(m: Measurements) -> Answer:
-    """All gradients are zero in nearly all steps."""
-    known = np.isfinite(m.grad_norm) & ~m.skipped & (m.loss != 0)  # a loss of 0 has no gradient, and needs none
-    if m.n < 3 or known.sum() < 3:
-        return None
-    share = float((m.grad_norm[known] == 0).mean())
-    if share < 0.9:
-        return RuledOut("zero-gradients", f"because the gradient norm is zero in {percent(share)} of the steps only")
-    flushed = _flushed(m)
-    proof = Evidence(
-        "|g| = 0 in > 90 % of the steps", {"share": share, "steps": int(known.sum())},
-        f"The gradient norm is exactly zero in {percent(share)} of {int(known.sum())} steps.", "grad_norm",
-        m.series_of(m.grad_norm),
-    )  # fmt: skip
-    title = "All gradients are zero: " + {
-        True: "they are flushed below the range of FP16", False: "the loss does not depend on the weights",
-        None: "flushed, or cut off"
-    }[flushed]  # fmt: skip
-    fix = "Scale the loss (torch.amp.GradScaler), or use BF16." if flushed is not False else (
-        "Look for detach(), torch.no_grad(), .data or .item() between the model and the loss."
-    )  # fmt: skip
-    return [
-        Finding(
-            "zero-gradients", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, flushed, 0.9,
-            "Micikevicius et al. 2018", config_change={"scaling.mode": "dynamic"} if flushed is not False else {},
-            needs="" if flushed is not None else "gradients of activations (record.activation_gradients_every)",
-        )
-    ]  # fmt: skip
-
-
-def _flushed(m: Measurements) -> bool | None:
-    """Whether FP16 took the gradients: some still arrive near its end, or the loss is below its range."""
-    if not narrow_range(m):
-        return False
-    scale = median(m.scale)
-    table = m.table("activation_gradient")
-    if table is not None:
-        most = table.stat("amax")
-        if (most > 0).any():
-            return bool(np.nanmax(most) * scale < 2.0**-12)
-        if median(m.loss) * scale < 2.0**-12:
-            return True
-    return True if median(m.loss) * scale < 2.0**-12 else None
-
-
-def no_gradients(m: Measurements) -> Answer:
-    """Weights of which no gradient was ever recorded."""
-    weights, gradients = m.table("weight"), m.table("gradient")
-    if weights is None or m.skipped.all():
-        return None
-    if gradients is None:
-        known = np.isfinite(m.grad_norm)
-        if known.any() or m.n < 3 or not m.finite_loss.any():
-            return None
-        return [_no_gradient_at_all(m)]
-    missing = [name for name in weights.names if name not in set(gradients.names)]
-    if not missing:
-        return RuledOut("no-gradients", f"because each of {len(weights.names)} parameters has gradients")
-    proof = Evidence(
-        "parameters of the optimizer without a gradient", {"missing": len(missing), "of": len(weights.names)},
-        f"{len(missing)} of {len(weights.names)} parameters never had a gradient: {', '.join(missing[:5])}.",
-    )  # fmt: skip
-    return [
-        Finding(
-            "no-gradients", "info", f"{len(missing)} of {len(weights.names)} parameters get no gradient",
-            int(m.steps[0]), int(m.steps[-1]), (proof,), "Expected of experts that are not chosen; else look for a "
-            "cut graph.",
-            False, 0.6, "docs/diagnosis.md", tensors=tuple(missing[:20]),
-        )
-    ]  # fmt: skip
-
-
-def _no_gradient_at_all(m: Measurements) -> Finding:
-    proof = Evidence(
-        "count of gradients = 0",
-        {"steps": m.n},
-        f"In {m.n} steps no parameter had a gradient.",
-        "loss",
-        m.series_of(m.loss),
-    )
+def _too_small(m: Measurements, proof: Evidence, *, grave: bool) -> Finding:
+    rate, limit = base_rate(m), clip_limit(m)
+    title = "The steps are too small to learn anything"
+    fix, change = f"Raise the learning rate (now {rate:.3g}) by a factor of 100.", {"optimizer.lr": rate * 100}
+    if limit is not None:
+        clipped = Evidence(
+            "|g| the same within 2 % in > 80 % of the steps", {"norm": limit},
+            f"The gradient norm is {limit:.3g} in nearly all steps: gradients are clipped to it.", "grad_norm",
+            m.series_of(m.grad_norm),
+        )  # fmt: skip
+        return Finding(
+            "no-progress", "error" if grave else "warning", f"{title}: gradients are clipped to a norm of {limit:.3g}",
+            int(m.steps[0]), int(m.steps[-1]), (proof, clipped), "Raise the norm to which gradients are clipped to 1.",
+            False, 0.9, "docs/diagnosis.md", config_change={"train.clip_norm": 1.0},
+        )  # fmt: skip
     return Finding(
-        "zero-gradients", "error", "No parameter ever had a gradient: the loss does not depend on the weights",
-        int(m.steps[0]), int(m.steps[-1]), (proof,), "Look for detach(), torch.no_grad(), .data or .item() between "
-        "the model and the loss.",
-        False, 0.8, "docs/diagnosis.md",
+        "no-progress", "error" if grave else "warning", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, False,
+        0.85, "docs/diagnosis.md", config_change=change if rate > 0 else {},
     )  # fmt: skip
+
+
+def clip_limit(m: Measurements) -> float | None:
+    """The norm to which gradients are clipped in more than 80 % of the steps that were taken; None where they are not.
+
+    The recorded norm is that of the gradients as the optimizer gets them.
+    """
+    norms = m.grad_norm[np.isfinite(m.grad_norm) & (m.grad_norm > 0) & ~m.skipped]
+    if len(norms) < 10:
+        return None
+    limit = float(np.quantile(norms, 0.9))
+    return limit if float((np.abs(norms / limit - 1) < _ALIKE).mean()) > 0.8 else None
 
 
 def dead_units(m: Measurements) -> Answer:
@@ -391,8 +330,6 @@ RULES = (
     Rule("non-finite", "C", "Is the loss finite, and if not: why?", non_finite),
     Rule("divergence", "C", "Did the training diverge?", divergence),
     Rule("no-progress", "C", "Are the steps too small?", no_progress),
-    Rule("zero-gradients", "C", "Are there gradients?", zero_gradients),
-    Rule("no-gradients", "C", "Has every parameter a gradient?", no_gradients),
     Rule("dead-units", "C", "Are there dead modules?", dead_units),
     Rule("over-fitting", "C", "Does the model over-fit?", over_fitting),
 )

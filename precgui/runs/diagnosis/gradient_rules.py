@@ -1,0 +1,180 @@
+"""Group C: gradients that are zero or missing, because they are flushed, the graph is cut or the weights are zero."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from precgui.runs.diagnosis.analysis import median, narrow_range, percent
+from precgui.runs.diagnosis.blame import low_operations
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements, module_of
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+
+def zero_gradients(m: Measurements) -> Answer:
+    """All gradients are zero in nearly all steps."""
+    known = np.isfinite(m.grad_norm) & ~m.skipped & (m.loss != 0)  # a loss of 0 has no gradient, and needs none
+    if m.n < 3 or known.sum() < 3:
+        return None
+    share = float((m.grad_norm[known] == 0).mean())
+    if share < 0.9:
+        return RuledOut("zero-gradients", f"because the gradient norm is zero in {percent(share)} of the steps only")
+    flushed = _flushed(m)
+    proof = Evidence(
+        "|g| = 0 in > 90 % of the steps", {"share": share, "steps": int(known.sum())},
+        f"The gradient norm is exactly zero in {percent(share)} of {int(known.sum())} steps.", "grad_norm",
+        m.series_of(m.grad_norm),
+    )  # fmt: skip
+    reason, fix = _reason(m, flushed)
+    title = f"All gradients are zero: {reason}"
+    return [
+        Finding(
+            "zero-gradients", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, flushed, 0.9,
+            "Micikevicius et al. 2018", config_change={"scaling.mode": "dynamic"} if flushed is not False else {},
+            needs="" if flushed is not None else "gradients of activations (record.activation_gradients_every)",
+        )
+    ]  # fmt: skip
+
+
+def _reason(m: Measurements, flushed: bool | None) -> tuple[str, str]:
+    """Why all gradients are zero, and the fix."""
+    if (names := _zero_factors(m)) and flushed is False:
+        return (
+            f"{names[0]} and {names[1]} begin at zero, and each has the gradient times the other",
+            "Initialise one of the two at random, as the first matrix of an adapter is.",
+        )
+    if flushed is False:
+        return (
+            "the loss does not depend on the weights",
+            "Look for detach(), torch.no_grad(), .data or .item() between the model and the loss.",
+        )
+    low = low_operations(m)
+    if m.loops_scale or (flushed is None and low):
+        return (
+            f"the loss is computed in 16 bits ({', '.join(low[:3])})" if low else "flushed, or cut off",
+            "Convert the outputs first, loss_function(outputs.float(), targets): a sum beyond 65504 is Inf, and a "
+            "quotient by Inf has no gradient; or use BF16.",
+        )
+    reason = "they are flushed below the range of FP16" if flushed else "flushed, or cut off"
+    return reason, "Scale the loss (torch.amp.GradScaler), or use BF16."
+
+
+def _zero_factors(m: Measurements) -> tuple[str, ...]:
+    """Matrices that learn and are zero in every recorded step, where there are two or more."""
+    table = m.table("weight")
+    if table is None:
+        return ()
+    zero = (table.stat("amax") == 0).all(0)
+    matrices = [
+        name for name, is_zero in zip(table.names, zero.tolist(), strict=True)
+        if is_zero and (known := m.model.by_name.get(name)) is not None and len(known.shape) >= 2
+    ]  # fmt: skip
+    return tuple(matrices) if len(matrices) > 1 else ()
+
+
+def _flushed(m: Measurements) -> bool | None:
+    """Whether FP16 took the gradients: some still arrive near its end, or the loss is below its range."""
+    if not narrow_range(m):
+        return False
+    scale = median(m.scale)
+    table = m.table("activation_gradient")
+    if table is not None:
+        most = table.stat("amax")
+        if (most > 0).any():
+            return bool(np.nanmax(most) * scale < 2.0**-12)
+        if median(m.loss) * scale < 2.0**-12:
+            return True
+    return True if median(m.loss) * scale < 2.0**-12 else None
+
+
+def no_gradients(m: Measurements) -> Answer:
+    """Weights of which no gradient was ever recorded."""
+    weights, gradients = m.table("weight"), m.table("gradient")
+    if weights is None or m.skipped.all():
+        return None
+    if gradients is None:
+        known = np.isfinite(m.grad_norm)
+        others_learn = any(each.backward_order >= 0 and not each.updated for each in m.model.parameters)
+        if known.any() or m.n < 3 or not m.finite_loss.any() or others_learn:
+            return None  # of the last, see foreign-parameters and parameters-left-out
+        return [_no_gradient_at_all(m)]
+    missing = [name for name in weights.names if name not in set(gradients.names)]
+    if not missing:
+        return RuledOut("no-gradients", f"because each of {len(weights.names)} parameters has gradients")
+    return [_missing(m, missing, [name for name in weights.names if name not in missing])]
+
+
+def _missing(m: Measurements, missing: list[str], learning: list[str]) -> Finding:
+    cut = _cut_off(m, missing, learning)
+    named = cut or missing
+    proof = Evidence(
+        "parameters of the optimizer without a gradient", {"missing": len(missing), "of": len(missing) + len(learning)},
+        f"{len(missing)} of {len(missing) + len(learning)} parameters never had a gradient: {', '.join(named[:5])}.",
+    )  # fmt: skip
+    part = named[0].partition(".")[0] if len({name.partition(".")[0] for name in named}) == 1 else ""
+    fix = (
+        "Look for detach(), torch.no_grad(), .data, .item() or a reentrant checkpoint (use_reentrant=False) behind "
+        "them; set requires_grad_(False) where they are meant to stay."
+        if cut else "Expected of experts that are not chosen and of parts that are not used; else look for a cut graph."
+    )  # fmt: skip
+    title = f"{len(missing)} of {len(missing) + len(learning)} parameters get no gradient"
+    return Finding(
+        "no-gradients", "warning" if cut else "info",
+        f"{title}: the graph is cut behind {part or named[0]}" if cut else title,
+        int(m.steps[0]), int(m.steps[-1]), (proof,), fix, False, 0.8 if cut else 0.6, "docs/diagnosis.md",
+        part if cut else "", tuple(named[:20]),
+    )  # fmt: skip
+
+
+def _cut_off(m: Measurements, missing: list[str], learning: list[str]) -> list[str]:
+    """Parameters that the optimizer holds, whose modules ran in the first step, and that no gradient ever reaches.
+
+    Those that ran before everything that learns: the graph is cut behind them. Of the others, those that are a fifth
+    of the elements and not one of several alike, as an expert that is not chosen is (`experts.3` beside `experts.0`).
+    """
+    order = {name: place for place, name in enumerate(m.model.forward_order())}
+    known = m.model.by_name
+    ran = [
+        name for name in missing
+        if module_of(name, "gradient") in order and name in known
+        and known[name].updated and known[name].requires_grad and known[name].backward_order < 0
+    ]  # fmt: skip
+    begins = min((order[own] for name in learning if (own := module_of(name, "gradient")) in order), default=None)
+    if begins is None or not ran:
+        return []
+    before = [name for name in ran if order[module_of(name, "gradient")] < begins]
+    if before:
+        return before
+    alike = {_pattern(name) for name in learning}
+    single = [name for name in ran if _pattern(name) not in alike]
+    sizes = {name: math.prod(known[name].shape) for name in (*missing, *learning) if name in known}
+    return single if sum(sizes[name] for name in single) > 0.2 * sum(sizes.values()) else []
+
+
+def _pattern(name: str) -> str:
+    """The name of a parameter without the numbers of the modules that hold it."""
+    return ".".join("*" if part.isdecimal() else part for part in name.split("."))
+
+
+def _no_gradient_at_all(m: Measurements) -> Finding:
+    proof = Evidence(
+        "count of gradients = 0",
+        {"steps": m.n},
+        f"In {m.n} steps no parameter had a gradient.",
+        "loss",
+        m.series_of(m.loss),
+    )
+    return Finding(
+        "zero-gradients", "error", "No parameter ever had a gradient: the loss does not depend on the weights",
+        int(m.steps[0]), int(m.steps[-1]), (proof,), "Look for detach(), torch.no_grad(), .data or .item() between "
+        "the model and the loss.",
+        False, 0.8, "docs/diagnosis.md",
+    )  # fmt: skip
+
+
+RULES = (
+    Rule("zero-gradients", "C", "Are there gradients?", zero_gradients),
+    Rule("no-gradients", "C", "Has every parameter a gradient?", no_gradients),
+)

@@ -1,0 +1,170 @@
+"""Group C: trainings that learn little though nothing is lost: batch norm over few values, decay, saturated units."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.runs.diagnosis import origin
+from precgui.runs.diagnosis.analysis import growth, median, percent, recorded_optimizers
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.nan_aware import least, middle, nonzero
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_FEW_VALUES = 16.0  # in each mean of a batch norm: its error is then a quarter of a standard deviation
+_FEWEST_VALUES = 3.0  # two values become 1 and -1, whatever they are
+_FEW_SAMPLES = 4.0  # of a batch; the values of one sample are alike
+_LEARNT = 0.8  # of the first loss is gone
+_GAP = 1.5  # times the training loss
+_SHRUNK = 0.3  # of the norm that the weights began with
+_SATURATED = 0.97  # rms of outputs that end at 1
+
+
+def batch_norm_gap(m: Measurements) -> Answer:
+    """Batch norm over two or three values, which keeps little but their signs, or over few with a validation loss above
+    that of the training from the beginning."""
+    few, result = _values_of_batch_norm(m), growth(m, m.n)
+    if few is None or result is None or m.n < 20 or (m.loss[m.finite_loss] <= 0).any():
+        return None
+    module, count = few
+    samples = median(m.run.series("samples")[1]) / max(median(m.backward_passes), 1.0)
+    if count > _FEW_VALUES and not samples <= _FEW_SAMPLES:
+        return RuledOut("batch-norm-gap", f"because each mean of {module} is taken over {count:.0f} values")
+    ratio = _gap(m)
+    lowest = float(np.min(ratio)) if len(ratio) > 1 else float("nan")
+    fall = 1 - result.last_loss / result.first_loss
+    if not (lowest > _GAP or (count <= _FEWEST_VALUES and fall < _LEARNT)):
+        return RuledOut(
+            "batch-norm-gap",
+            f"because the validation loss is {lowest:.2g} times that of the training in one of {len(ratio)} evaluations"
+            if len(ratio) > 1 else f"because the loss falls by {percent(fall)}",
+        )  # fmt: skip
+    gap = (
+        f"the validation loss, with running statistics, is at least {lowest:.2g} times that of the training in each of "
+        f"{len(ratio)} evaluations." if lowest > _GAP else f"the loss falls by {percent(max(fall, 0))} only."
+    )  # fmt: skip
+    proof = Evidence(
+        "values in a mean <= 16, or samples <= 4, and val_loss > 1.5 x train_loss in every evaluation; or values <= 3",
+        {"values": count, "least_ratio": lowest, "fall": fall},
+        f"{module} takes each mean over {count:.0f} values; {gap}", "loss", m.series_of(m.loss, m.finite_loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "batch-norm-gap", "warning", f"Batch norm over {count:.0f} values trains another model than is evaluated",
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Use a larger batch, or GroupNorm or LayerNorm, which do not depend on the batch.", False, 0.75,
+            "Wu and He 2018, Group Normalization", module, (module,), certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
+def _gap(m: Measurements) -> NDArray[np.float64]:
+    """The validation loss over the median training loss before it, of each evaluation after the first tenth."""
+    steps, values = m.run.series("val_loss")
+    chosen = (steps > m.n // 10) & np.isfinite(values)
+    before = [m.loss[max(step - max(m.n // 10, 5), 0) : step] for step in steps[chosen].astype(int)]
+    training = nonzero(np.array([median(each) for each in before]))
+    ratio: NDArray[np.float64] = values[chosen] / training
+    return ratio[np.isfinite(ratio)]
+
+
+def _values_of_batch_norm(m: Measurements) -> tuple[str, float] | None:
+    """The batch norm with the fewest values in each of its means, and how many; None without one."""
+    table, fewest = m.table("activation"), None
+    for place, name in enumerate(table.names if table is not None else ()):
+        weight = m.model.by_name.get(f"{name}.weight")
+        if table is None or weight is None or ".batchnorm." not in m.model.module_types.get(name, ""):
+            continue
+        count = median(table.stat("count")[:, place]) / max(math.prod(weight.shape), 1)
+        if np.isfinite(count) and (fewest is None or count < fewest[1]):
+            fewest = name, float(count)
+    return fewest
+
+
+def weights_shrink(m: Measurements) -> Answer:
+    """Weights that a decay drives to zero, in a training whose loss hardly falls."""
+    table, result = m.table("weight"), growth(m, m.n) if m.n >= 20 and m.finite_loss.all() else None
+    if table is None or len(table.steps) < 2 or result is None or not table.total_l2[0] > 0 or table.bad.any():
+        return None
+    decays = [float(each["weight_decay"]) for each in recorded_optimizers(m)
+              if isinstance(each.get("weight_decay"), int | float)]  # fmt: skip
+    shrinkage = max(decays, default=math.inf) * float(np.nansum(m.lr))  # the exponent of what a decay leaves
+    kept = float(table.total_l2[-1] / table.total_l2[0])
+    fall = 1 - result.last_loss / result.first_loss if result.first_loss > 0 else 1.0
+    if not kept < _SHRUNK or fall > 0.3 or not shrinkage > 0.5:
+        return RuledOut(
+            "weights-shrink",
+            f"because the weights end at {kept:.2g} times their first norm, the loss at {1 - fall:.2g} times its first",
+        )
+    decay, rate = max(decays, default=float("nan")), median(m.lr)
+    known = f"; the decay is {decay:g}, the rate {rate:.3g}" if decays else ""
+    proof = Evidence(
+        "|weights| < 0.3 of the first, decay x sum of the rates > 0.5, and the loss falls by < 30 %",
+        {"kept": kept, "fall": fall, "decay": decay, "lr": rate},
+        f"The norm of the weights falls to {percent(kept)} of its first value, the loss by {percent(max(fall, 0))}"
+        f"{known}.",
+        "norm of the weights", m.points_of(table.steps, table.total_l2),
+    )  # fmt: skip
+    return [
+        Finding(
+            "weights-shrink", "error" if kept < _SHRUNK / 3 else "warning",
+            "The weights shrink away: the weight decay is too strong", int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Lower the weight decay to 0.01 or less (in SGD, 1e-4).", False, 0.8, "docs/diagnosis.md",
+            config_change={"optimizer.weight_decay": 1e-4}, certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
+def saturated_units(m: Measurements) -> Answer:
+    """A module whose outputs are all at 1 or -1, where a tanh has no derivative."""
+    table = m.table("activation")
+    if table is None or not m.n or not m.finite_loss.all():
+        return None
+    with np.errstate(all="ignore"):
+        ends = (table.stat("amax") <= 1) & (table.stat("amax") > 0.99)
+        share = np.where(ends, table.stat("rms"), 0.0)
+    share = np.where(table.recorded, share, np.nan)
+    lowest = least(share, 0)
+    names = [
+        name for place, name in enumerate(table.names)
+        if lowest[place] > _SATURATED and name not in origin.WHOLE and _may_saturate(m, name)
+    ]  # fmt: skip
+    if not names:
+        most = float(np.nanmax(middle(share, 0))) if np.isfinite(share).any() else 0.0
+        return RuledOut(
+            "saturated-units",
+            f"because outputs that end at 1 have a root mean square of at most {most:.2g} in a typical step",
+        )
+    result = growth(m, m.n)
+    learns = result is not None and result.last_loss < 0.5 * result.first_loss
+    place = table.names.index(names[0])
+    proof = Evidence(
+        "largest output 1 and rms > 0.97 in every recorded step", {"rms": float(lowest[place]), "modules": len(names)},
+        f"The outputs of {names[0]} have a root mean square of at least {lowest[place]:.3g} and none is beyond 1: all "
+        "are next to 1 or -1, where the derivative is next to zero.",
+        f"rms of {names[0]}", m.points_of(table.steps, share[:, place]),
+    )  # fmt: skip
+    return [
+        Finding(
+            "saturated-units", "info" if learns else "warning", f"{names[0]} is saturated: all outputs are 1 or -1",
+            int(table.steps[0]), int(table.steps[-1]), (proof,),
+            "Initialise the layer before it with smaller weights (Xavier), or normalise its inputs.", False, 0.8,
+            "Glorot and Bengio 2010", names[0], tuple(names[:20]), certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
+def _may_saturate(m: Measurements, name: str) -> bool:
+    """Whether a module is an activation that ends at 1 and -1; signs, as of a binary network, are meant to be there."""
+    kind = m.model.module_types.get(name, "").rpartition(".")[2].lower()
+    return "tanh" in kind or kind == "softsign"
+
+
+RULES = (
+    Rule("batch-norm-gap", "C", "Has batch norm enough values?", batch_norm_gap),
+    Rule("weights-shrink", "C", "Do the weights keep their size?", weights_shrink),
+    Rule("saturated-units", "C", "Are there saturated modules?", saturated_units),
+)

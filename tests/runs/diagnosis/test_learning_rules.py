@@ -1,0 +1,166 @@
+"""Rules on gradients that are missing or zero, on weights that shrink, batch norm over few values, saturated units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from precgui.events import Event, ModelDescribed, ModuleInfo, ParameterInfo
+from precgui.runs.diagnosis import Diagnosis, examine
+from tests.runs.diagnosis.hand_made import FALLING, run_of, steps, tensors
+
+LINEAR = "torch.nn.modules.linear.Linear"
+FLAT = [2.0] * 60
+
+
+def model(names: Sequence[str], with_gradient: Sequence[str], kinds: Sequence[str] = ()) -> ModelDescribed:
+    """Modules that ran in this order, with a weight each that an optimizer updates."""
+    kinds = kinds or [LINEAR] * len(names)
+    modules = tuple(ModuleInfo(name, kind, place) for place, (name, kind) in enumerate(zip(names, kinds, strict=True)))
+    parameters = tuple(
+        ParameterInfo(f"{name}.weight", "parameter", "fp32", (8, 8), True, True, place if name in with_gradient else -1)
+        for place, name in enumerate(names)
+    )
+    return ModelDescribed(0.0, modules, parameters)
+
+
+def judged(names: Sequence[str], learning: Sequence[str]) -> Diagnosis:
+    events: list[Event] = [model(names, learning), *steps(FALLING)]
+    for step in (0, 10, 20):
+        events.append(tensors(step, "weight", {f"{name}.weight": {"l2": 1.0, "amax": 1.0} for name in names}))
+        events.append(tensors(step + 1, "gradient", {f"{name}.weight": {"l2": 1.0, "amax": 1.0} for name in learning}))
+    return examine(run_of(events))
+
+
+@pytest.mark.parametrize(
+    ("names", "learning", "severity"),
+    [
+        (("encoder.0", "encoder.1", "head"), ("head",), "warning"),  # behind a detach
+        (("blocks.0.lora", "blocks.1.lora", "head"), ("head",), "warning"),  # reentrant checkpoints
+        (("gate", "experts.0", "experts.1", "head"), ("gate", "experts.0", "head"), "info"),  # not chosen
+        (("stem", "layers.0", "layers.1", "layers.2", "head"), ("stem", "layers.0", "layers.1", "layers.2"), "info"),
+        (("stem", "body", "decoder"), ("stem",), "warning"),  # two thirds of the elements
+    ],
+)
+def test_that_a_part_behind_a_cut_is_a_warning_and_an_expert_that_is_not_chosen_is_not(
+    names: Sequence[str], learning: Sequence[str], severity: str
+) -> None:
+    [found] = [each for each in judged(names, learning).findings if each.rule == "no-gradients"]
+    assert found.severity == severity
+    assert set(found.tensors) == {f"{name}.weight" for name in names} - {f"{name}.weight" for name in learning}
+
+
+def test_that_matrices_that_are_both_zero_are_the_reason_for_gradients_of_zero() -> None:
+    weights = {"a.weight": {"l2": 0.0, "amax": 0.0}, "b.weight": {"l2": 0.0, "amax": 0.0}, "c.weight": {"amax": 1.0}}
+    events = [
+        model(("a", "b", "c"), ("a", "b", "c")), *steps(FLAT, grad_norm=[0.0] * 60),
+        *(tensors(step, "weight", weights) for step in (0, 30)),
+    ]  # fmt: skip
+    [found] = examine(run_of(events)).problems
+    assert "begin at zero" in found.title
+    assert "random" in found.fix
+
+
+@pytest.mark.parametrize(("scale", "advice"), [(1.0, "GradScaler"), (2.0**10, "outputs.float()")])
+def test_that_nobody_is_sent_to_a_scaler_that_is_in_use(scale: float, advice: str) -> None:
+    run = run_of(steps(FLAT, grad_norm=[0.0] * 60, scale=[scale] * 60), "fp16-amp")
+    [found] = [each for each in examine(run).problems if each.rule == "zero-gradients"]
+    assert advice in found.fix
+
+
+@pytest.mark.parametrize(("decay", "told"), [(1.0, True), (1e-4, False)])
+def test_that_weights_that_a_decay_drives_to_zero_are_told(decay: float, told: bool) -> None:
+    events = [
+        *steps(FLAT),
+        *(tensors(step, "weight", {"w": {"l2": 0.9**step, "amax": 1.0}}) for step in range(0, 60, 5)),
+    ]
+    optimizers = {"optimizers": [{"name": "SGD", "weight_decay": decay}]}
+    rules = {each.rule for each in examine(run_of(events, recorder=optimizers)).problems}
+    assert ("weights-shrink" in rules) is told
+
+
+@pytest.mark.parametrize(("values", "losses", "told"), [(2, FLAT, True), (64, FLAT, False), (2, FALLING, False)])
+def test_that_batch_norm_over_two_values_is_told_where_little_is_learned(
+    values: int, losses: list[float], told: bool
+) -> None:
+    described = model(("norm",), ("norm",), ("torch.nn.modules.batchnorm.BatchNorm1d",))
+    shaped = ParameterInfo("norm.weight", "parameter", "fp32", (8,), True, True, 0)
+    events = [ModelDescribed(0.0, described.modules, (shaped,)), *steps(losses)]
+    events += [tensors(step, "activation", {"norm": {"count": 8.0 * values, "amax": 1.0}}) for step in (1, 9, 30)]
+    assert ("batch-norm-gap" in {each.rule for each in examine(run_of(events)).problems}) is told
+
+
+@pytest.mark.parametrize(("kind", "rms", "losses", "severity"), [
+    ("torch.nn.modules.activation.Tanh", 0.999, FLAT, "warning"),
+    ("torch.nn.modules.activation.Tanh", 0.999, FALLING, "info"),
+    ("torch.nn.modules.activation.Tanh", 0.6, FLAT, ""),
+    ("own.Sign", 1.0, FLAT, ""),
+])  # fmt: skip
+def test_that_a_tanh_whose_outputs_are_all_at_its_ends_is_told(
+    kind: str, rms: float, losses: list[float], severity: str
+) -> None:
+    events = [model(("act", "head"), ("head",), (kind, LINEAR)), *steps(losses)]
+    events += [tensors(step, "activation", {"act": {"amax": 1.0, "rms": rms}}) for step in (1, 9, 30)]
+    found = [each for each in examine(run_of(events)).findings if each.rule == "saturated-units"]
+    assert [each.severity for each in found] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+def test_that_small_steps_are_put_down_to_the_clip_where_the_norm_is_always_the_same(clipped: bool) -> None:
+    norms = [1e-6 if clipped else 1e-6 * (1 + 0.3 * (i % 5)) for i in range(60)]
+    rows = [tensors(step, kind, {"w": {"l2": size, "changed": 1.0}}) for step in (1, 20, 40)
+            for kind, size in (("weight", 1.0), ("update", 1e-7))]  # fmt: skip
+    [found] = examine(run_of([*steps(FLAT, grad_norm=norms), *rows])).problems
+    assert ("clipped" in found.title) is clipped
+    assert found.config_change.keys() == ({"train.clip_norm"} if clipped else {"optimizer.lr"})
+
+
+def test_that_a_loss_of_inf_whose_gradients_are_finite_spoils_nothing() -> None:
+    losses = [math.inf if i % 3 == 0 else 2.0 * 0.95**i for i in range(60)]
+    for norm, severity in ((1.0, "warning"), (math.nan, "error")):
+        norms = [norm if math.isinf(loss) else 1.0 for loss in losses]
+        [found] = examine(run_of(steps(losses, grad_norm=norms), "fp16-amp")).problems
+        assert found.severity == severity
+
+
+def test_that_a_scale_that_halves_is_told_with_its_cause_as_one_finding() -> None:
+    losses = [math.nan] * 30
+    scales = [2.0 ** (16 - i) for i in range(30)]
+    events = steps(losses, scale=scales, skipped=[1.0] * 30, grad_norm=[math.nan] * 30)
+    events.append(tensors(1, "activation", {"a": {"amax": 1.5}, "b": {"nan": 2.0}}))
+    [found] = examine(run_of(events, "fp16-amp")).problems
+    assert (found.rule, found.module) == ("undefined-operation", "b")
+    assert any("fell from 2^16" in each.text for each in found.evidence)
+
+
+def test_that_a_fixed_scale_is_named_where_gradients_overflow_and_the_loop_skips() -> None:
+    events = steps(FLAT, skipped=[1.0] * 60, grad_norm=[math.nan] * 60)
+    events += [tensors(step, "gradient", {"w": {"pos_inf": 9.0, "amax": 0.0}}) for step in (1, 20, 40)]
+    [found] = examine(run_of(events, "fp16-amp")).problems
+    assert (found.rule, found.precision_is_to_blame) == ("scale-too-high", True)
+    assert "GradScaler" in found.fix
+
+
+@pytest.mark.parametrize(("zeros", "eps", "told"), [(90.0, 1e-8, True), (0.0, 1e-8, False), (90.0, 1e-3, False)])
+def test_that_second_moments_of_zero_in_fp16_are_told_before_the_rate(zeros: float, eps: float, told: bool) -> None:
+    digits = {"amax": 1.0009765625, "amin_nonzero": 1.0009765625 * 2.0**-5}
+    events = [*steps([2.0, 2.5, 9.0, 90.0, *[math.nan] * 16])]
+    for step in (1, 2, 3):
+        events.append(tensors(step, "gradient", {"w": {"l2": 1.0, "amax": 1.1}}))
+        events.append(tensors(step, "weight", {"w": {"l2": 1.0, "amax": 1.1, "amin_nonzero": 0.1}}))
+        events.append(tensors(step, "update", {"w": {"l2": 0.9, "amax": 0.9, "changed": 1.0}}))
+        events.append(tensors(step, "optimizer", {"w.v": {**digits, "zeros": zeros}, "w.m": {**digits}}))
+    [found] = examine(run_of(events, recorder={"optimizers": [{"name": "Own", "eps": eps}]})).problems
+    assert found.rule == ("moments-underflow" if told else "divergence")
+    assert found.precision_is_to_blame is (True if told else None)
+
+
+def test_that_gradients_that_add_up_explain_a_divergence() -> None:
+    rows = [tensors(step, kind, {"w": {"l2": size, "changed": 1.0}}) for step in (1, 20, 40)
+            for kind, size in (("weight", 1.0), ("update", 0.6))]  # fmt: skip
+    events = [*steps([2.0 * 1.1**i for i in range(60)], grad_norm=[1.1**i for i in range(60)]), *rows]
+    assert [each.rule for each in examine(run_of(events)).problems] == ["divergence"]
+    found = examine(run_of(events, loop={"gradients_cleared": False})).problems
+    assert [each.rule for each in found] == ["gradients-not-cleared"]
