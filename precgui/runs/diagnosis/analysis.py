@@ -17,6 +17,7 @@ from precgui.runs.diagnosis.nan_aware import largest, nonzero
 FP16_LARGEST = 65504.0
 FP16_SMALLEST = 2.0**-24
 _MOST_OF_WEIGHTS = 0.1  # that an update at a rate to try may change
+_USUAL_UPDATE = 1e-3  # of the weights, in a step
 _LEAST_RATE = 1e-5  # of the one that was set
 # Precisions whose range is that of FP16.
 NARROW = tuple(name for name, row in TRAITS.items() if row.operand == "fp16")
@@ -223,6 +224,14 @@ def lower_rate(m: Measurements) -> float:
     first = float(known[0]) if len(known) else 0.0
     factor = 10.0 ** np.floor(np.log10(_MOST_OF_WEIGHTS / first)) if first > 0 else 0.1
     return float(rate * np.clip(factor, _LEAST_RATE, 0.1)) if np.isfinite(rate) and rate > 0 else 0.0
+
+
+def higher_rate(m: Measurements) -> float:
+    """The learning rate to try where steps are too small: the power of ten of the one that was set, ten at least, at
+    which a step would change the weights by about a thousandth (L2 norms). 0 where no rate is known."""
+    rate, typical = base_rate(m), median(update_ratios(m)[1])
+    factor = 10.0 ** np.round(np.log10(_USUAL_UPDATE / typical)) if typical > 0 else 100.0
+    return float(rate * max(factor, 10.0)) if np.isfinite(rate) and rate > 0 else 0.0
 
 
 def replay(m: Measurements, step: int) -> str:

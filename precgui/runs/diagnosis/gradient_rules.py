@@ -34,6 +34,7 @@ def zero_gradients(m: Measurements) -> Answer:
             "zero-gradients", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, flushed, 0.9,
             "Micikevicius et al. 2018", config_change={"scaling.mode": "dynamic"} if flushed is not False else {},
             needs="" if flushed is not None else "gradients of activations (record.activation_gradients_every)",
+            certainty="exact" if flushed is not None else "estimate",
         )
     ]  # fmt: skip
 

@@ -13,6 +13,7 @@ from precgui.runs.diagnosis.analysis import (
     Growth,
     base_rate,
     growth,
+    higher_rate,
     lower_rate,
     median,
     narrow_range,
@@ -74,7 +75,8 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
     share = len(bad) / m.n
     harmless = not last and bool(m.skipped[bad].all()) and (share <= 0.02 or len(bad) <= 2)
     first = int(m.steps[bad[0]])
-    kept = bool((np.isfinite(m.grad_norm[bad]) & ~m.skipped[bad]).all())  # the weights took no harm
+    # Inf, as of a sum, whose gradients are finite: the weights took no harm.
+    kept = bool((np.isinf(m.loss[bad]) & np.isfinite(m.grad_norm[bad]) & ~m.skipped[bad]).all())
     title = _TITLES["skipped" if harmless else "once" if len(bad) == 1 else "often"]
     text = cause.short[0].upper() + cause.short[1:]
     harm = Evidence(
@@ -198,9 +200,9 @@ def no_progress(m: Measurements) -> Answer:
 
 
 def _too_small(m: Measurements, proof: Evidence, *, grave: bool) -> Finding:
-    rate, limit = base_rate(m), clip_limit(m)
+    rate, limit = higher_rate(m), clip_limit(m)
     title = "The steps are too small to learn anything"
-    fix, change = f"Raise the learning rate (now {rate:.3g}) by a factor of 100.", {"optimizer.lr": rate * 100}
+    fix = f"Raise the learning rate from {base_rate(m):.3g} to {rate:.3g}, then in smaller steps while the loss falls."
     if limit is not None:
         clipped = Evidence(
             "|g| the same within 2 % in > 80 % of the steps", {"norm": limit},
@@ -214,7 +216,7 @@ def _too_small(m: Measurements, proof: Evidence, *, grave: bool) -> Finding:
         )  # fmt: skip
     return Finding(
         "no-progress", "error" if grave else "warning", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, False,
-        0.85, "docs/diagnosis.md", config_change=change if rate > 0 else {},
+        0.85, "docs/diagnosis.md", config_change={"optimizer.lr": rate} if rate > 0 else {}, certainty="estimate",
     )  # fmt: skip
 
 
