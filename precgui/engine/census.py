@@ -15,6 +15,7 @@ from torch.utils.module_tracker import ModuleTracker
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.emulation.layers import ATTENTION, current_label
 from precgui.engine.module_calls import ModuleStack
+from precgui.engine.telemetry.guard import LET_THROUGH, Guard, guarded
 from precgui.engine.torch_private import TorchDispatchMode, graph_task
 
 _MOST_MODULES = 300  # in the record; the rest is summed up
@@ -52,11 +53,18 @@ class Census(TorchDispatchMode):
     """
 
     def __init__(
-        self, model: nn.Module, labels: Mapping[str, str], fp32: str = "fp32", *, outside: bool = False
+        self,
+        model: nn.Module,
+        labels: Mapping[str, str],
+        fp32: str = "fp32",
+        *,
+        outside: bool = False,
+        guard: Guard = LET_THROUGH,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.guard = guard
         self._labels, self._fp32 = labels, fp32
-        self._modules = ModuleStack(model, self._on_call)
+        self._modules = ModuleStack(model, self._on_call, guard)
         self._tracker: Any = None if outside else ModuleTracker()  # knows the backward pass, too
         self.autocast: Counter[AutocastState] = Counter()  # at the calls of modules without children
         self._stopped = False
@@ -89,12 +97,16 @@ class Census(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if self._stopped:
-            return out
+        if not self._stopped:
+            self._count(func, args, kwargs, out)
+        return out
+
+    @guarded
+    def _count(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         operands = [t for arg in args for t in (arg if isinstance(arg, list | tuple) else [arg])
                     if isinstance(t, Tensor) and t.is_floating_point()]  # fmt: skip
         if not operands or func.is_view:
-            return out
+            return
         self._calls[str(func.overloadpacket).removeprefix("aten.")][_format(operands)] += 1
         if operands[0].dtype in _SHORT and str(func.overloadpacket) in _ANGLES and operands[0].numel():
             largest = float(operands[0].detach().abs().max())
@@ -106,9 +118,8 @@ class Census(TorchDispatchMode):
             try:
                 flops = int(count(*args, **kwargs, out_val=out))
             except Exception:  # noqa: BLE001 - torch's formulas know not all shapes; the training must go on
-                return out
+                return
             self._flops[module][self._executed(place, operands)] += flops
-        return out
 
     def _module(self) -> str:
         if (module := self._modules.innermost) is not None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.dtype_names import dtype_name
+from precgui.engine.telemetry.guard import LET_THROUGH, Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.module_hooks import plain_name
 from precgui.engine.torch_private import graph_task
@@ -19,7 +20,8 @@ from precgui.events import ModelDescribed, ModuleInfo, ParameterInfo, ParameterR
 class FirstPassOrder:
     """Notes in which order modules return and gradients become complete, from `begin` on, the first time of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard = LET_THROUGH) -> None:
+        self._guard = guard
         self.forward: dict[str, int] = {}  # by name of the module, place from 0
         self.backward: dict[int, int] = {}  # by id of the parameter
         self._handles: list[RemovableHandle] = []
@@ -27,10 +29,12 @@ class FirstPassOrder:
     def begin(self, model: nn.Module) -> None:
         for name, module in model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):  # which takes no hooks
-                self._handles.append(module.register_forward_hook(_ReturnedHook(self.forward, plain_name(name))))
+                self._handles.append(
+                    module.register_forward_hook(_ReturnedHook(self._guard, self.forward, plain_name(name)))
+                )
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.is_leaf:
-                hook = _CompleteHook(self.backward)
+                hook = _CompleteHook(self._guard, self.backward)
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def close(self) -> None:
@@ -44,7 +48,8 @@ class _ReturnedHook(Hook):
 
     __slots__ = ("_name", "_order")
 
-    def __init__(self, order: dict[str, int], name: str) -> None:
+    def __init__(self, guard: Guard, order: dict[str, int], name: str) -> None:
+        super().__init__(guard)
         self._order, self._name = order, name
 
     def __call__(self, *_: Any) -> None:
@@ -57,7 +62,8 @@ class _CompleteHook(Hook):
 
     __slots__ = ("_order",)
 
-    def __init__(self, order: dict[int, int]) -> None:
+    def __init__(self, guard: Guard, order: dict[int, int]) -> None:
+        super().__init__(guard)
         self._order = order
 
     def __call__(self, parameter: Tensor) -> None:

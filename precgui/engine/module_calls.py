@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from precgui.engine.telemetry.guard import LET_THROUGH, Guard, guarded
 from precgui.engine.torch_private import autograd_node, node_number, sequence_number
 
 
@@ -26,8 +27,14 @@ def follow_modules(called: Callable[..., Any], returned: Callable[..., Any]) -> 
 class ModuleStack:
     """The names of the modules of a model whose forward pass is running, outermost first, from `follow` to `close`."""
 
-    def __init__(self, model: nn.Module, on_call: Callable[[nn.Module], None] = lambda module: None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        on_call: Callable[[nn.Module], None] = lambda module: None,
+        guard: Guard = LET_THROUGH,
+    ) -> None:
         """`on_call` is called with each module before its forward pass."""
+        self.guard = guard
         self._names = {module: name for name, module in model.named_modules()}
         self._on_call = on_call
         self._running: list[str] = []
@@ -56,10 +63,12 @@ class ModuleStack:
     def close(self) -> None:
         self._hooks.close()
 
+    @guarded
     def _called(self, module: nn.Module, _inputs: Any) -> None:
         self._running.append(self._names.get(module, ""))
         self._on_call(module)
 
+    @guarded
     def _returned(self, *_: Any) -> None:
         if self._running:  # a module may have been called before `follow`
             self._running.pop()

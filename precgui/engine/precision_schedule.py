@@ -15,6 +15,7 @@ from precgui.config.schedule import changes_of, gradient_floor
 from precgui.engine import census
 from precgui.engine.callback import Callback
 from precgui.engine.certificate import certificate
+from precgui.engine.extended_arithmetic import exact_sum, inverse
 from precgui.engine.journal import Journal
 from precgui.engine.precisions import Precision
 from precgui.engine.setup import RunParts
@@ -49,7 +50,8 @@ class ScheduleWatch(Callback):
     def gradients(self) -> None:
         trigger = self._waiting[0].trigger if self._waiting else ""
         if trigger == "underflow" and self._step % UNDERFLOW_EVERY == 0:
-            self._small = small_share(self._gradients(), (gradient_floor(self._precision) or 0.0) / self._scale)
+            smallest = gradient_floor(self._precision) or 0.0
+            self._small = small_share(self._gradients(), smallest * inverse(self._scale))
 
     def end_step(self, done: StepDone) -> None:
         if self._waiting and self._waiting[0].trigger == "plateau" and math.isfinite(done.loss):
@@ -69,7 +71,7 @@ class ScheduleWatch(Callback):
         window = int(change.number)
         if len(self._losses) < 2 * window:
             return ""
-        before, now = math.fsum(self._losses[:window]) / window, math.fsum(self._losses[window:]) / window
+        before, now = exact_sum(self._losses[:window]) / window, exact_sum(self._losses[window:]) / window
         flat = now > before - LEAST_FALL * abs(before)
         return f"{change.text}: mean loss {before:.4g}, then {now:.4g}" if flat else ""
 

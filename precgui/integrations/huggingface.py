@@ -31,14 +31,14 @@ class PrecguiCallback(Trainings, TrainerCallback):  # type: ignore[misc]
         """Raises RunFileError when the file exists or cannot be written."""
         self._forget_losses()
         wrapped = parts["optimizer"]
-        self.begin(
+        recorder = self.begin(
             parts["model"],
             getattr(wrapped, "optimizer", wrapped),
             getattr(wrapped, "scaler", None),
             precision="bf16-amp" if args.bf16 else "fp16-amp" if args.fp16 else "",
             total_steps=state.max_steps,
         )
-        self._losses = LossWatch(parts["model"])
+        self._losses = LossWatch(parts["model"], recorder.guard)
         self._samples = args.train_batch_size * args.gradient_accumulation_steps
 
     def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:

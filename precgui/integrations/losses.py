@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.telemetry.hook import Hook
 
 
 class LossWatch(Hook):
     """Remembers the `loss` in what a model returns while it trains."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, guard: Guard) -> None:
+        super().__init__(guard)
         self._losses: list[Tensor] = []
         self._handle = model.register_forward_hook(self)
 
@@ -24,6 +26,7 @@ class LossWatch(Hook):
         if isinstance(loss, Tensor) and module.training and torch.is_grad_enabled():
             self._losses.append(loss.detach().mean())
 
+    @guarded
     def take(self) -> Tensor | float:
         """The mean over the passes since the last call, NaN when the model returned no loss."""
         losses, self._losses = self._losses, []

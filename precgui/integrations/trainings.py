@@ -42,7 +42,7 @@ class Trainings:
         optimizers: Optimizer | Sequence[Optimizer],
         scaler: torch.amp.GradScaler | None,
         **options: Any,
-    ) -> None:
+    ) -> Recorder:
         """Record a training from now on; `options` go to the Recorder. Raises RunFileError as the Recorder does."""
         self.break_off()
         self._count += 1
@@ -51,6 +51,7 @@ class Trainings:
             path, model, optimizers, scaler, title=self._title, record=self._record, metric=self._metric, **options
         )
         self.recorder.expect_close()
+        return self.recorder
 
     def end(self) -> None:
         if self.recorder is not None:

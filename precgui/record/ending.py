@@ -8,7 +8,8 @@ import sys
 import time
 import traceback
 
-from precgui.events import Event, RunEnded, Status
+from precgui.engine.telemetry.guard import LoopGuard, guarded
+from precgui.events import Event, Incident, RunEnded, Status, StepDone
 from precgui.runs.file.writer import RunWriter
 
 
@@ -18,29 +19,60 @@ class Outlet:
     Hooks and sensors refer to the outlet, not to their recorder, so that a recorder without references is collected.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: LoopGuard, begin: float) -> None:
+        """`begin` is the value of `time.perf_counter()`, in seconds, at which the time of the run is 0."""
+        self.guard, self._begin, self._step = guard, begin, 0
         self.writer: RunWriter | None = None
+        guard.on_fault = self.break_off
 
+    @guarded
     def __call__(self, event: Event) -> None:
+        if isinstance(event, StepDone):
+            self._step = event.step
         if self.writer is not None:
             self.writer(event)
+
+    def now_s(self) -> float:
+        return time.perf_counter() - self._begin
+
+    def break_off(self, reason: str) -> None:
+        """End the file because of a fault of the recording, with a sentence that says so, as far as it can be written.
+
+        The file of a forked process is its parent's.
+        """
+        writer, text, now_s = self.writer, f"Recording stopped after step {self._step}: {reason}", self.now_s()
+        if writer is None:
+            return
+        incident = Incident(
+            now_s, self._step, "recording_stopped", "error", f"{text}; the training went on without a record."
+        )
+        for event in (incident, RunEnded(now_s, "stopped", f"{text}.")):
+            with contextlib.suppress(Exception):
+                writer(event)
+        with contextlib.suppress(Exception):
+            writer.close()
 
 
 class OpenRecord:
     """The open resources of a recorded loop: the file, and in `parts` the hooks and the sensors."""
 
-    def __init__(self, outlet: Outlet, parts: contextlib.ExitStack, begin: float) -> None:
-        """`begin` is the value of `time.perf_counter()`, in seconds, at which the time of the run is 0."""
-        self._outlet, self._parts, self._begin = outlet, parts, begin
+    def __init__(self, outlet: Outlet, parts: contextlib.ExitStack) -> None:
+        self._outlet, self._parts = outlet, parts
         self._process, self._ended = os.getpid(), False
 
     @property
     def is_open(self) -> bool:
-        """Whether events may be recorded: not after the end, nor in a forked child, since the file is the parent's."""
-        return not self._ended and self._process == os.getpid()
+        """Whether events may be recorded: not after the end or a fault, nor in a forked child, which has no file."""
+        return not (self._ended or self._outlet.guard.is_shut) and self._process == os.getpid()
 
     def now_s(self) -> float:
-        return time.perf_counter() - self._begin
+        """Seconds since the run began."""
+        return self._outlet.now_s()
+
+    def release(self) -> None:
+        """Take the hooks from the model and stop the sensors after a fault; not to be called inside a hook."""
+        with contextlib.suppress(Exception):
+            self._parts.close()
 
     def end(self, status: Status, message: str = "", details: str = "") -> None:
         if not self.is_open:

@@ -14,6 +14,7 @@ from precgui.engine import census
 from precgui.engine.census import AutocastState, Census
 from precgui.engine.certificate import certificate
 from precgui.engine.description import FirstPassOrder, described
+from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.torch_private import dispatch_mode_at, dispatch_modes, is_anything_compiled
 from precgui.events import ModelDescribed
@@ -26,8 +27,8 @@ _NO_PASS = "the model was not called for training, or its loop hides that"
 class FirstStep:
     """Begins with the first forward pass for training and ends with the step; changes nothing that is computed."""
 
-    def __init__(self, model: nn.Module, device: torch.device, *, compiled: bool) -> None:
-        self.order = FirstPassOrder()
+    def __init__(self, model: nn.Module, device: torch.device, guard: Guard, *, compiled: bool) -> None:
+        self.order, self._guard = FirstPassOrder(guard), guard
         with unseen():
             self.certificate = certificate(device, fp32_only=True)
         self._model = model
@@ -61,7 +62,7 @@ class FirstStep:
         if dispatch_modes():
             self._why_not = _OTHER_MODE
             return
-        self._census = Census(self._model, {}, self.fp32_products, outside=True)
+        self._census = Census(self._model, {}, self.fp32_products, outside=True, guard=self._guard)
         self._census.__enter__()
         self._entered = True
 

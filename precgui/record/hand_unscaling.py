@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.readable import readable, single, unseen
 
@@ -38,7 +39,8 @@ class HandUnscaling:
     sum of the norms of several passes is never below the norm of their sum, and a clip only makes gradients smaller.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
         self._arrivals: weakref.WeakKeyDictionary[Optimizer, _Arrivals] = weakref.WeakKeyDictionary()
         self._scaled = self._divided = self._unknown = 0
         self.still_scaled: bool | None = None  # None: undecided, as where the optimizer holds copies of the parameters
@@ -47,7 +49,7 @@ class HandUnscaling:
         """Listen to the gradients of these parameters until it is decided."""
         arrivals = _Arrivals([weakref.ref(parameter) for parameter in parameters], [])
         for place, parameter in enumerate(parameters):
-            arrivals.handles.append(parameter.register_hook(_NormHook(arrivals, place)))
+            arrivals.handles.append(parameter.register_hook(_NormHook(self._guard, arrivals, place)))
         self._arrivals[optimizer] = arrivals
 
     def stepped(self, optimizer: Optimizer, scale_of: Callable[[], float]) -> None:
@@ -98,7 +100,8 @@ class _NormHook(Hook):
 
     __slots__ = ("_arrivals", "_place")
 
-    def __init__(self, arrivals: _Arrivals, place: int) -> None:
+    def __init__(self, guard: Guard, arrivals: _Arrivals, place: int) -> None:
+        super().__init__(guard)
         self._arrivals, self._place = arrivals, place
 
     def __call__(self, gradient: Tensor, *_: Any) -> None:

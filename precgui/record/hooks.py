@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import weakref
@@ -17,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from precgui.config import RecordConfig
 from precgui.engine.telemetry.backends import device_norms
+from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.telemetry.held import Copies, copies_in
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.module_hooks import plain_name
@@ -65,6 +67,7 @@ class LoopWatch:
         model: nn.Module,
         optimizers: Sequence[Optimizer],
         emit: Emit,
+        guard: Guard,
         *,
         active: bool = True,
         copies: Copies | None = None,
@@ -72,7 +75,7 @@ class LoopWatch:
         scaler: Any = None,
     ) -> None:
         """`copies` gives the copies of weights that the training keeps outside the model, by name."""
-        self._model, self._emit, self._outside = model, emit, copies
+        self._model, self._emit, self.guard, self._outside = model, emit, guard, copies
         self._optimizers: list[Optimizer] = []
         self._strangers: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # those of other models
         self._handles: list[RemovableHandle] = []
@@ -83,11 +86,12 @@ class LoopWatch:
         self._telemetry = None
         if config.tensors:
             self._telemetry = Telemetry(
-                config, model, self._weights, emit, modules=not compiled, copies=self._copies, total_steps=total_steps
-            )
-        self._first_step = FirstStep(model, _device(model), compiled=compiled) if active else None
-        self._passes, self._manual = BackwardCount(), ManualUpdates()
-        self._order_of_loop = LoopOrder(scaler, active=active and not compiled)
+                config, model, self._weights, emit,
+                modules=not compiled, copies=self._copies, total_steps=total_steps, guard=guard,
+            )  # fmt: skip
+        self._first_step = FirstStep(model, _device(model), guard, compiled=compiled) if active else None
+        self._passes, self._manual = BackwardCount(guard), ManualUpdates()
+        self._order_of_loop = LoopOrder(scaler, guard, active=active and not compiled)
         self._order: dict[str, int] = {}  # of the parameters in the backward pass of the first step
         if not isinstance(model, torch.jit.ScriptModule):  # takes no hooks
             self._handles.append(model.register_forward_pre_hook(_PassHook(self)))
@@ -209,15 +213,15 @@ class LoopWatch:
         return name or self._first
 
     def close(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._passes.close()
-        self._order_of_loop.close()
-        if self._first_step is not None:
-            self._first_step.end()
-        if self._telemetry is not None:
-            self._telemetry.close()
+        """Remove all hooks, also where the removal of some fails."""
+        with contextlib.ExitStack() as parts:
+            if self._telemetry is not None:
+                parts.callback(self._telemetry.close)
+            if self._first_step is not None:
+                parts.callback(self._first_step.end)
+            for close in (self._order_of_loop.close, self._passes.close, *(each.remove for each in self._handles)):
+                parts.callback(close)
+            self._handles = []
 
     def pass_begins(self) -> None:
         """Note the start of a forward pass; called before each call of the model."""
@@ -233,6 +237,7 @@ class LoopWatch:
             self._first_step.called()
 
     @disable_dynamo
+    @guarded
     def _before_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
         if not self._stepped:
             self._lr = float(_rate_of(optimizer))
@@ -251,6 +256,7 @@ class LoopWatch:
         self._measure_gradients(optimizer, 1.0 if scale is None else float(scale))
 
     @disable_dynamo
+    @guarded
     def _after_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
         if _has_closure(args, kwargs):  # which has made the gradients inside the step
             self._measure_gradients(optimizer, 1.0)
@@ -258,6 +264,7 @@ class LoopWatch:
             self._telemetry.after_update([optimizer])
 
     @disable_dynamo
+    @guarded
     def _after_any_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Record another optimizer from now on that has taken the place of the known ones for the same weights.
 
@@ -295,6 +302,7 @@ class _PassHook(Hook):
     __slots__ = ("_watch",)
 
     def __init__(self, watch: LoopWatch) -> None:
+        super().__init__(watch.guard)
         self._watch = watch
 
     def __call__(self, *_: Any) -> None:

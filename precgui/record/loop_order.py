@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.record.hand_unscaling import HandUnscaling
@@ -33,14 +34,14 @@ class LoopOrder:
     three without.
     """
 
-    def __init__(self, scaler: Any, *, active: bool) -> None:
+    def __init__(self, scaler: Any, guard: Guard, *, active: bool) -> None:
         """`scaler` is a GradScaler or None. Without `active` gradients are not hooked."""
-        self._scaler, self._active = scaler, active
+        self._scaler, self._guard, self._active = scaler, guard, active
         self._watched: weakref.WeakKeyDictionary[Optimizer, _Watched] = weakref.WeakKeyDictionary()
         self._handles: weakref.WeakKeyDictionary[Optimizer, list[RemovableHandle]] = weakref.WeakKeyDictionary()
         self._cleared: bool | None = None
         self._through = self._past = 0
-        self._by_hand = HandUnscaling() if active and scaler is not None else None
+        self._by_hand = HandUnscaling(guard) if active and scaler is not None else None
         self._reported: dict[str, Any] = {}
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
@@ -49,7 +50,7 @@ class LoopOrder:
             if optimizer not in self._watched:
                 state = self._watched[optimizer] = _Watched()
                 hooked = _hooked(optimizer)
-                self._handles[optimizer] = [p.register_hook(_ArrivedHook(p, state)) for p in hooked]
+                self._handles[optimizer] = [p.register_hook(_ArrivedHook(self._guard, p, state)) for p in hooked]
                 if self._by_hand is not None and hooked:
                     self._by_hand.watch(optimizer, hooked)
 
@@ -136,7 +137,8 @@ class _ArrivedHook(Hook):
 
     __slots__ = ("_parameter", "_state")
 
-    def __init__(self, parameter: Tensor, state: _Watched) -> None:
+    def __init__(self, guard: Guard, parameter: Tensor, state: _Watched) -> None:
+        super().__init__(guard)
         self._parameter, self._state = weakref.ref(parameter), state
 
     def __call__(self, *_: Any) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.torch_private import graph_task
 
@@ -17,7 +18,8 @@ from precgui.engine.torch_private import graph_task
 class BackwardCount:
     """Counts backward passes in which one of these parameters got a gradient."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
         self._passes: set[int] = set()  # the numbers that autograd gives them
         self._handles: list[RemovableHandle] = []
 
@@ -28,7 +30,7 @@ class BackwardCount:
         for optimizer in optimizers:
             own = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad and p.is_leaf]
             chosen |= {id(parameter): parameter for parameter in own[:1] + own[-1:]}
-        hook = _PassedHook(self._passes)
+        hook = _PassedHook(self._guard, self._passes)
         self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in chosen.values()]
 
     def begin(self) -> None:
@@ -49,7 +51,8 @@ class _PassedHook(Hook):
 
     __slots__ = ("_passes",)
 
-    def __init__(self, passes: set[int]) -> None:
+    def __init__(self, guard: Guard, passes: set[int]) -> None:
+        super().__init__(guard)
         self._passes = passes
 
     def __call__(self, *_: Any) -> None:

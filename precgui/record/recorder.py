@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 from precgui.config import RecordConfig, RunConfig
 from precgui.engine import device as devices
 from precgui.engine import incident_text
+from precgui.engine.telemetry.guard import LoopGuard, guarded
 from precgui.engine.telemetry.held import Copies
 from precgui.engine.telemetry.parameters import tensor_count
 from precgui.events import Evaluated, Facts, Incident, IncidentKind, Metric, RunStarted, Severity, Status, StepDone
@@ -90,14 +91,15 @@ class Recorder:
         self._scaler_used = not arguments.is_idle(scaler)
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._start = self._last = time.perf_counter()
-        self._emit = ending.Outlet()
+        self.guard = LoopGuard()
+        self._emit = ending.Outlet(self.guard, self._start)
         self._mail = distributed.Mailbox(str(path))
         facts = arguments.facts(model, self._device, scaler) | {"metric": asdict(measured)}
         tensors = tensor_count(model, copies) if config.record.tensors else 0
         started = RunStarted(0.0, *sizes, str(self._device), facts, tensors)
         self._recording = self._opened(file, config, model, optimizers, started, copies)
         _abandon_at_exit(self)
-        self._begin(self._read_scale())
+        self._begin_first()
 
     def _opened(
         self,
@@ -112,7 +114,7 @@ class Recorder:
         first = distributed.rank() == 0
         with contextlib.ExitStack() as parts:
             self._watch = LoopWatch(
-                config.record, model, optimizers, self._emit,
+                config.record, model, optimizers, self._emit, self.guard,
                 active=first, copies=copies, total_steps=started.total_steps, scaler=self._scaler,
             )  # fmt: skip
             parts.callback(self._watch.close)
@@ -121,7 +123,7 @@ class Recorder:
                 self._emit.writer = _writer(file, config, sensors, optimizers)
                 self._emit(started)
                 parts.enter_context(sensors)
-            return ending.OpenRecord(self._emit, parts.pop_all(), self._start)
+            return ending.OpenRecord(self._emit, parts.pop_all())
 
     _status_without_close: Status = "completed"
 
@@ -132,9 +134,18 @@ class Recorder:
         of the parts. `samples` are those of the step. A call in a micro-step of accelerate is no step: the losses of
         the micro-steps are averaged and their samples added up.
         """
-        if not self._recording.is_open:
-            return
-        loss_value, samples = arguments.number(loss, "loss"), arguments.count(samples, "samples")
+        if self._is_open():
+            self._record_step(arguments.number(loss, "loss"), arguments.count(samples, "samples"))
+
+    def _is_open(self) -> bool:
+        """Whether to record. After a fault it removes the hooks, which must not be done inside one of them."""
+        if self.guard.is_shut:
+            self._recording.release()
+            self.__dict__.pop("_watch", None)  # and with it the model
+        return self._recording.is_open
+
+    @guarded
+    def _record_step(self, loss_value: float, samples: int) -> None:
         if self._accumulation.is_micro_step() and not self._watch.has_stepped:
             self._accumulation.add(loss_value, samples)
             return
@@ -161,6 +172,10 @@ class Recorder:
         self._last = time.perf_counter()
         self._begin(scale)
 
+    @guarded
+    def _begin_first(self) -> None:
+        self._begin(self._read_scale())
+
     def _begin(self, scale: float) -> None:
         """Begin the next step at this loss scale, or at that of the scaler's first use."""
         self._scale: float = scale
@@ -178,8 +193,11 @@ class Recorder:
 
     def close(self, status: Status = "completed", message: str = "", details: str = "") -> None:
         """End the record and take all hooks from the model; the training may go on. Idempotent."""
-        if not self._recording.is_open:
-            return
+        if self._is_open():
+            self._end(status, message, details)
+
+    @guarded
+    def _end(self, status: Status, message: str, details: str) -> None:
         for result in self._mail.close(distributed.LATE_S if status == "completed" else 0.0):
             self._tell(result)
         self._recording.end(status, message, details)
@@ -198,13 +216,17 @@ class Recorder:
 
     def fail(self, error: BaseException) -> None:
         """End the record because of an exception; Ctrl+C and a plain exit leave it as stopped, all others as failed."""
-        if not self._recording.is_open:
-            return
+        if self._is_open():
+            self._end_after(error)
+
+    @guarded
+    def _end_after(self, error: BaseException) -> None:
         status, message, details = ending.outcome_of(error, self._step + 1)
         if status == "failed":
             self._incident("failure", "error", message)
         self.close(status, message, details)
 
+    @guarded
     def abandon(self) -> None:
         """End the record of a loop that did not call `close`. Python calls it at exit.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from torch.optim import Optimizer
+
+from precgui.engine.extended_arithmetic import exact_sum
 
 
 def unwrapped(optimizer: Optimizer) -> Optimizer:
@@ -44,4 +45,4 @@ class Accumulation:
         """The mean loss and all samples of the step that ends with this micro-step."""
         losses, self._losses = [*self._losses, loss], []
         total, self._samples = self._samples + samples, 0
-        return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else sum(losses), total
+        return exact_sum(losses) / len(losses), total

@@ -20,6 +20,7 @@ from precgui.config.names import DOWNLOADED
 from precgui.config.parallel import POWERSGD
 from precgui.engine import device as devices
 from precgui.engine.errors import EngineError
+from precgui.engine.extended_arithmetic import exact_sum
 from precgui.engine.journal import Journal
 from precgui.engine.parallel.group import RankGroup, slice_of
 from precgui.engine.parallel.hooks import GradientTraffic, make_hook
@@ -150,7 +151,7 @@ class RankTraining(Training):
                 self.journal.emit(RankStep(self.step, now, rank, *row[3:]))
                 if row[2]:
                     self._emit_texts_of(rank, self.step)
-        return math.fsum(row[0] for row in rows) if all(math.isfinite(row[0]) for row in rows) else _sum(rows)
+        return exact_sum(row[0] for row in rows)
 
     def _memory_bytes(self) -> float:
         """Peak of the allocator, on the CPU the memory of the process (resident set)."""
@@ -217,8 +218,3 @@ def _of_rank(config: RunConfig, group: RankGroup) -> RunConfig:
     if group.rank:
         changed["record"] = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
     return config.model_copy(update=changed)
-
-
-def _sum(rows: list[list[float]]) -> float:
-    """The sum of the losses where some are NaN or Inf."""
-    return float(sum(row[0] for row in rows))

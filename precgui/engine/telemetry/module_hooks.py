@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.telemetry.fp32_repetition import Repetition, Repetitions, is_in_16_bits, repeated_in_fp32
+from precgui.engine.telemetry.guard import LET_THROUGH, Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.readable import floats
@@ -38,9 +39,11 @@ class Outputs:
     pass that is traced or transformed by torch.func.
     """
 
-    def __init__(self, model: nn.Module, measure: Measure, *, repeats_in_fp32: bool = True) -> None:
+    def __init__(
+        self, model: nn.Module, measure: Measure, guard: Guard = LET_THROUGH, *, repeats_in_fp32: bool = True
+    ) -> None:
         """`repeats_in_fp32`: a forward pass in 16 bits that is not finite is repeated in FP32, too."""
-        self._model, self._measure = model, measure
+        self._model, self._measure, self.guard = model, measure, guard
         self.repetitions = Repetitions()
         self._repeats_in_fp32 = repeats_in_fp32
         self._requested: Set[str] = frozenset()
@@ -198,6 +201,7 @@ class _EntranceHook(Hook):
     __slots__ = ("_outputs",)
 
     def __init__(self, outputs: Outputs) -> None:
+        super().__init__(outputs.guard)
         self._outputs = outputs
 
     def __call__(self, _module: nn.Module, _inputs: Any) -> None:
@@ -211,6 +215,7 @@ class _ReturnHook(Hook):
     __slots__ = ("_outputs",)
 
     def __init__(self, outputs: Outputs) -> None:
+        super().__init__(outputs.guard)
         self._outputs = outputs
 
     def __call__(self, _module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
@@ -224,6 +229,7 @@ class _OutputHook(Hook):
     __slots__ = ("_name", "_outputs", "_weighty")
 
     def __init__(self, outputs: Outputs, name: str, *, weighty: bool) -> None:
+        super().__init__(outputs.guard)
         self._outputs, self._name, self._weighty = outputs, name, weighty
 
     def __call__(self, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
@@ -237,6 +243,7 @@ class _GradientHook(Hook):
     __slots__ = ("_name", "_outputs")
 
     def __init__(self, outputs: Outputs, name: str) -> None:
+        super().__init__(outputs.guard)
         self._outputs, self._name = outputs, name
 
     def __call__(self, gradient: Tensor) -> None:

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.config import RecordConfig
+from precgui.engine.extended_arithmetic import inverse
 from precgui.engine.telemetry.backends import StatsBackend, listed, stats_backend_for
 from precgui.engine.telemetry.budget import TokenBuckets
 from precgui.engine.telemetry.cost import CostMeter, keeping_s
+from precgui.engine.telemetry.guard import LET_THROUGH, Guard
 from precgui.engine.telemetry.held import Copies, HeldTensors, buffers
 from precgui.engine.telemetry.module_hooks import Outputs
 from precgui.engine.telemetry.parameters import (
@@ -59,6 +61,7 @@ class Telemetry:
         copies: Copies = list,
         total_steps: int = 0,
         repeats_in_fp32: bool = True,
+        guard: Guard = LET_THROUGH,
     ) -> None:
         """`modules` says whether module outputs can be watched (a compiled model hides them); `copies` gives the copies
         of weights that the training keeps, by name; `total_steps` is 0 when that is not known; `repeats_in_fp32` as in
@@ -82,7 +85,7 @@ class Telemetry:
         self.budget = TokenBuckets(config, intervals, between=True, total_steps=total_steps)
         self._least = config.least_measurements
         self._clock = CostMeter(device)
-        self._outputs = Outputs(model, self._on_tensor, repeats_in_fp32=repeats_in_fp32) if modules else None
+        self._outputs = Outputs(model, self._on_tensor, guard, repeats_in_fp32=repeats_in_fp32) if modules else None
         self._box = FlightRecorder()
         self._alarm_until = -BLACK_BOX_STEPS
         self._bad_output, self._has_initial_weights = "", False
@@ -141,7 +144,7 @@ class Telemetry:
 
         Returns their unscaled L2 norm where the measurement gives it; NaN or Inf when one of them is not finite.
         """
-        self._unscaled = 1 / scale
+        self._unscaled = inverse(scale)
         if stride := self._due.get("gradient", 0):
             with self._clock.booked("gradient"), unseen():
                 named = gradients(updated_by(self._weights, optimizer))
@@ -307,7 +310,7 @@ class Telemetry:
         if stride := self._due.get(kind, 0):
             with self._clock.booked(kind), unseen():
                 scale = self._scale() if callable(self._scale) else self._scale
-                factor = 1 / scale if kind == "activation_gradient" else 1.0
+                factor = inverse(scale) if kind == "activation_gradient" else 1.0
                 self._measure(kind, [(name, tensor)], stride, factor)
 
     def _measure(

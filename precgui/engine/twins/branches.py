@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
@@ -14,6 +13,7 @@ from precgui.config import RunConfig
 from precgui.engine import backend_flags, precisions
 from precgui.engine.callback import CallbackList
 from precgui.engine.errors import Stopped
+from precgui.engine.extended_arithmetic import exact_sum
 from precgui.engine.journal import Journal
 from precgui.engine.precisions import Precision
 from precgui.engine.setup import RunParts
@@ -216,7 +216,7 @@ class _Reference(_Quiet):
             outputs = self.precision.convert_output(self._probe(inputs))
             losses.append(float(self.task.loss(outputs, targets)) * len(targets))
             counts.append(len(targets))
-        return math.fsum(losses) / sum(counts)
+        return exact_sum(losses) / sum(counts)
 
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:

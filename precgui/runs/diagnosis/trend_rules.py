@@ -61,7 +61,7 @@ def scale_probing(m: Measurements) -> Answer:
     """A scale that is raised so often that the steps which try it are a large part of all."""
     if not m.loops_scale or m.n < 20:
         return None
-    raised = np.diff(m.scale, prepend=m.scale[0]) > 0
+    raised = np.append(False, m.scale[1:] > m.scale[:-1])
     tried = raised & m.skipped
     probes = [each for each in streaks(m) if tried[each.first]]
     if len(probes) > 1:  # a single one may be the search of a new scaler
@@ -93,8 +93,7 @@ def scaler_set_anew(m: Measurements) -> Answer:
     if not m.loops_scale or m.n < 5:
         return None
     factor = m.fact("scaler").get("growth_factor") or (m.config.scaling.growth_factor if not m.own_loop else 2.0)
-    grown = m.scale[1:] / np.maximum(m.scale[:-1], 1e-300)
-    jumps = np.flatnonzero(grown > 1.01 * float(factor)) + 1
+    jumps = np.flatnonzero((m.scale[1:] > 1.01 * float(factor) * m.scale[:-1]) & (m.scale[:-1] > 0)) + 1
     lost = [int(m.skipped[at : at + _AFTER].sum()) for at in jumps.tolist()]
     if not lost or max(lost) < 3:
         return RuledOut(

@@ -180,10 +180,12 @@ class EventStore:
     def _write_end(self, event: RunEnded) -> None:
         end = asdict(event) | {"ended": datetime.now(UTC).isoformat(timespec="seconds")}
         self.file.write_text("end", end)
-        if not self.file.abandoned:
-            run = SavedRun(self.file.path, RunFileView(self.file.file))
-            self.file.write_text("summary", summarise(run, event.status))
-        self.file.write_status(event.status)
+        try:
+            if not self.file.abandoned:
+                run = SavedRun(self.file.path, RunFileView(self.file.file))
+                self.file.write_text("summary", summarise(run, event.status))
+        finally:
+            self.file.write_status(event.status)
 
     def _batch(self, events: Sequence[Event]) -> dict[str, Columns]:
         """The events as columns of the tables they belong to."""

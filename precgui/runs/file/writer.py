@@ -63,6 +63,7 @@ class RunWriter:
         self._latest_event_s = time.monotonic()
         self._pending_lock, self._file_lock = threading.Lock(), threading.Lock()
         self._closed = False
+        self._error: Exception | None = None  # of the thread that flushes
         self._owner = os.getpid()  # the file is none of a forked process, though it has this object, too
         self._closing = threading.Event()
         self._flusher = threading.Thread(target=self._flush_regularly, name="run-file-flush", daemon=True)
@@ -72,6 +73,9 @@ class RunWriter:
     def __call__(self, event: Event) -> None:
         if os.getpid() != self._owner:
             return
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         now_s = time.monotonic()
         with self._pending_lock:
             self._pending.append(event)
@@ -121,12 +125,14 @@ class RunWriter:
         self._closing.set()
         if threading.current_thread() is not self._flusher:
             self._flusher.join()
-        self.flush()
-        with self._file_lock:
-            if not self._closed:
-                self._closed = True
-                self._recording.close()
         atexit.unregister(self.close)
+        try:
+            self.flush()
+        finally:
+            with self._file_lock:
+                if not self._closed:
+                    self._closed = True
+                    self._recording.close()
 
     def __enter__(self) -> RunWriter:
         return self
@@ -136,4 +142,8 @@ class RunWriter:
 
     def _flush_regularly(self) -> None:
         while not self._closing.wait(FLUSH_S):
-            self.flush()
+            try:
+                self.flush()
+            except Exception as error:  # noqa: BLE001 - the thread that emits raises it
+                self._error = error
+                return

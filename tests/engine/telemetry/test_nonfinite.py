@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from precgui.config import RecordConfig
 from precgui.engine.telemetry import module_hooks
+from precgui.engine.telemetry.guard import LET_THROUGH
 from precgui.engine.telemetry.module_hooks import Outputs
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.second_pass import CannotRepeat, SecondPass, second_pass
@@ -341,7 +342,7 @@ def recorded(model: nn.Module, step: Callable[[torch.optim.Optimizer], Any]) -> 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     events: list[Event] = []
     every = {name: 1 for name in RecordConfig.model_fields if name.endswith("_every")}
-    watch = LoopWatch(RecordConfig(budget=100, **every), model, [optimizer], events.append)
+    watch = LoopWatch(RecordConfig(budget=100, **every), model, [optimizer], events.append, LET_THROUGH)
     for number in (1, 2):
         watch.begin(number, 1.0)
         optimizer.zero_grad()
