@@ -91,9 +91,8 @@ class Recorder:
         self._scaler_used = not arguments.is_idle(scaler)
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._start = self._last = time.perf_counter()
-        self.guard = LoopGuard()
+        self.guard, self._mail = LoopGuard(), distributed.Mailbox(str(path))
         self._emit = ending.Outlet(self.guard, self._start)
-        self._mail = distributed.Mailbox(str(path))
         facts = arguments.facts(model, self._device, scaler) | {"metric": asdict(measured)}
         tensors = tensor_count(model, copies) if config.record.tensors else 0
         started = RunStarted(0.0, *sizes, str(self._device), facts, tensors)

@@ -66,7 +66,7 @@ class Telemetry:
         """`modules` says whether module outputs can be watched (a compiled model hides them); `copies` gives the copies
         of weights that the training keeps, by name; `total_steps` is 0 when that is not known; `repeats_in_fp32` as in
         `Outputs`."""
-        self._emit = emit
+        self._emit, self._box = emit, FlightRecorder()
         self.watch(weights)
         device = next((w.own.device for w in weights), torch.device("cpu"))
         self._meter: StatsBackend = stats_backend_for(device)
@@ -86,7 +86,6 @@ class Telemetry:
         self._least = config.least_measurements
         self._clock = CostMeter(device)
         self._outputs = Outputs(model, self._on_tensor, guard, repeats_in_fp32=repeats_in_fp32) if modules else None
-        self._box = FlightRecorder()
         self._alarm_until = -BLACK_BOX_STEPS
         self._bad_output, self._has_initial_weights = "", False
         self._measurements: Counter[str] = Counter()
