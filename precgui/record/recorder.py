@@ -80,6 +80,7 @@ class Recorder:
         what the second number of `evaluated` is: the name of a share of 1 of which more is better, or a
         `precgui.Metric`: `Metric("perplexity", "Perplexity", "exp of the loss", unit="", higher_is_better=False)`.
         Raises RunFileError when the file exists or cannot be written, TypeError or ValueError for what cannot be used.
+        A fault inside the recorder ends the recording with one warning and one sentence in the file, never the loop.
         """
         optimizers = arguments.checked(model, optimizer, scaler)
         copies = arguments.copies(ema, weights_of(model, optimizers))

@@ -72,7 +72,7 @@ def variation(step_s: ArrayLike, cpu_s: ArrayLike | None = None) -> Variation | 
 
 def _log_wait(times: NDArray[np.float64], cpu_s: NDArray[np.float64]) -> float:
     known = np.isfinite(cpu_s) & (cpu_s > 0)
-    return max(0.0, float(np.median(np.log(times[known] / cpu_s[known])))) if known.any() else 0.0
+    return max(0.0, float(np.median(np.log(times[known]) - np.log(cpu_s[known])))) if known.any() else 0.0
 
 
 def ratio_interval(

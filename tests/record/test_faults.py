@@ -98,9 +98,9 @@ def called(path: Path) -> list[CodeType]:
 
 
 def chosen(codes: Sequence[CodeType]) -> list[CodeType]:
-    """All functions of the recorder's own package and all hooks; of the others, which these call, each twentieth."""
+    """All functions of the recorder's own package and all hooks; of the others, which these call, each fortieth."""
     near = [code for code in codes if "/record/" in code.co_filename or code.co_name == "__call__"]
-    return [*near, *[code for code in codes if code not in near][::20]]
+    return [*near, *[code for code in codes if code not in near][::40]]
 
 
 def loop_with_fault(path: Path, code: CodeType) -> Loop:
