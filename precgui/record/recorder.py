@@ -56,7 +56,8 @@ class Recorder:
     As a context manager it records the exception that ends the loop; without `with`, an uncaught exception is recorded
     when Python exits. Gradients are measured as the optimizer gets them: unscaled, and clipped where the loop clips.
     Copies and checkpoints of the model are not recorded. Under torch.distributed the first process writes; the others
-    may have a Recorder, which reports their NaN and Inf to the first.
+    may have a Recorder, which reports their NaN and Inf to the first. A fault inside the recorder ends the recording
+    with one warning and one sentence in the file, never the loop.
     """
 
     def __init__(
@@ -80,7 +81,6 @@ class Recorder:
         what the second number of `evaluated` is: the name of a share of 1 of which more is better, or a
         `precgui.Metric`: `Metric("perplexity", "Perplexity", "exp of the loss", unit="", higher_is_better=False)`.
         Raises RunFileError when the file exists or cannot be written, TypeError or ValueError for what cannot be used.
-        A fault inside the recorder ends the recording with one warning and one sentence in the file, never the loop.
         """
         optimizers = arguments.checked(model, optimizer, scaler)
         copies = arguments.copies(ema, weights_of(model, optimizers))

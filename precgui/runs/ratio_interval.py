@@ -51,6 +51,9 @@ def noise_between(times: Sequence[Sequence[float]]) -> NoiseBetween:
     return NoiseBetween(math.sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in logs) / degrees), degrees)
 
 
+_MOST_LOG = 600.0  # of a ratio and its interval together: beyond, they are no floats, and no times of a computer
+
+
 def variation(step_s: ArrayLike, cpu_s: ArrayLike | None = None) -> Variation | None:
     """How much the speed of a run varied while it went on; None of fewer than 15 steps.
 
@@ -83,7 +86,7 @@ def ratio_interval(
     of_energy: bool = False,
     between: NoiseBetween | None = None,
 ) -> Interval | None:
-    """95 % around a ratio of two runs, by Student's t on logarithms; None where a run is too short.
+    """95 % around a ratio of two runs, by Student's t on logarithms; None where a run is too short or its times absurd.
 
     It reaches from the ratio of step times to that of CPU times: where one run had to wait for other programs more than
     the other, the ratio in between is not known. `of_energy`: a ratio of energies, not of speeds; the error of the
@@ -97,6 +100,8 @@ def ratio_interval(
     if between is not None:  # of a difference of two runs
         half = max(half, student_quantile(0.975, between.degrees) * math.sqrt(2) * between.log_sd)
     waited = own.log_wait - base.log_wait
+    if half + abs(waited) + abs(math.log(ratio)) > _MOST_LOG:
+        return None
     moved = ratio * math.exp(-waited if of_energy else waited)
     return min(ratio, moved) * math.exp(-half), max(ratio, moved) * math.exp(half)
 
