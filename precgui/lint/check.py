@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from precgui.events import Severity
-from precgui.lint import dtype_rules, scaler_rules
+from precgui.lint import dtype_rules, loop_rules, loss_rules, measure_rules, scaler_rules, weight_rules
 from precgui.lint.source import Source
 from precgui.regular_files import read_text
 
-_MOST_BYTES = 4 << 20
+_MOST_BYTES = 512 << 10  # a script of this length takes about 300 MB while it is checked
+_NO_PYTHON = "is no Python that can be parsed"
 
 
 class ScriptError(ValueError):
@@ -31,20 +33,41 @@ class ScriptFinding:
 
 LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]]]] = {
     **scaler_rules.RULES,
+    **loop_rules.RULES,
+    **weight_rules.RULES,
+    **loss_rules.RULES,
     **dtype_rules.RULES,
+    **measure_rules.RULES,
 }
 
 
 def check(text: str) -> list[ScriptFinding]:
-    """The findings in the text of a script, in the order of its lines. Raises ScriptError for what is no Python."""
+    """The findings in the text of a script, in the order of its lines. A fragment may be indented.
+
+    Raises ScriptError for text that is no Python, and for text that is too large or too deeply nested to check."""
+    if len(text) > _MOST_BYTES:
+        raise ScriptError(f"is too large to check (more than {_MOST_BYTES >> 10} KiB)")
     try:
-        source = Source(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None)
-        text = f"is no Python that can be parsed (line {line})" if line else "is no Python that can be parsed"
-        raise ScriptError(text) from None
-    results = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
+        source = _parsed(text)
+        results = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
+    except SyntaxError as error:
+        raise ScriptError(f"{_NO_PYTHON} (line {error.lineno})" if error.lineno else _NO_PYTHON) from None
+    except ValueError:
+        raise ScriptError(_NO_PYTHON) from None
+    except (RecursionError, MemoryError):
+        raise ScriptError(f"{_NO_PYTHON}: it is nested too deeply") from None
     return sorted(dict.fromkeys(results), key=lambda each: (each.line, each.rule))
+
+
+def _parsed(text: str) -> Source:
+    """The parsed script. A fragment that is indented as a whole is parsed without its indentation."""
+    try:
+        return Source(text)
+    except IndentationError as error:
+        try:
+            return Source(textwrap.dedent(text))
+        except SyntaxError:
+            raise error from None
 
 
 def check_file(path: Path) -> list[ScriptFinding]:

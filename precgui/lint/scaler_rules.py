@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from precgui.events import Severity
-from precgui.lint.source import CallSite, Source, keyword
+from precgui.lint.flow import is_optimizer
+from precgui.lint.source import CallSite, Mistakes, Source, keyword, scaled_loss
+from precgui.lint.variables import Variable, path_text
 
-Mistakes = Iterator[tuple[int, Severity, str, str]]
 _CLIPPED = "gradients are clipped while they are multiplied by the scale"
 _CLIPPED_BEFORE = (
     "gradients are clipped while they are multiplied by the scale ({scaler}.unscale_() comes later, in line {line})"
@@ -16,175 +16,196 @@ _CLIPPED_BEFORE = (
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_")
 
 
-def _enabled(call: ast.Call) -> bool | None:
-    """False for `enabled=False`, None where a variable says it."""
-    given = keyword(call, "enabled")
-    if given is None:
-        return True
-    return bool(given.value) if isinstance(given, ast.Constant) else None
-
-
-def _calls_of(source: Source, scaler: str, *methods: str) -> list[CallSite]:
-    return [site for site in source.of(*methods) if site.owner == scaler]
+def _named_calls(source: Source, scaler: Variable, *methods: str) -> list[CallSite]:
+    """Calls on whatever has the name of a scaler, in any scope: for statements that something is missing."""
+    return [site for site in source.of(*methods) if site.owner.rpartition(".")[2] == scaler.last_part]
 
 
 def scaler_not_used(source: Source) -> Mistakes:
     """A scaler that is created, passed to no function, and never multiplies a loss."""
-    for name, call in source.scalers.items():
-        if _enabled(call) is False or _calls_of(source, name, "scale") or _is_handed_on(source, name, call):
+    for scaler, calls in source.scalers.items():
+        if scaler.last_part in source.disabled_scalers or _named_calls(source, scaler, "scale"):
             continue
-        steps = _calls_of(source, name, "step")
-        reported = f"{name}.step() is called, but no loss is multiplied" if steps else "it is never used"
+        steps = source.calls_of(scaler, "step")
+        if _is_handed_on(source, scaler) or (not steps and _serves_others(source, scaler)):
+            continue
+        reported = f"{scaler}.step() is called, but no loss is multiplied" if steps else "it is never used"
         yield (
-            call.lineno, "error" if steps else "warning", f"the scaler {name} is made and does not scale: {reported}",
-            f"{name}.scale(loss).backward(), then {name}.step(optimizer) and {name}.update()",
+            calls[0].lineno, "error" if steps else "warning",
+            f"the scaler {scaler} is made and does not scale: {reported}",
+            f"{scaler}.scale(loss).backward(), then {scaler}.step(optimizer) and {scaler}.update()",
         )  # fmt: skip
 
 
-def _is_handed_on(source: Source, name: str, call: ast.Call) -> bool:
+def _is_handed_on(source: Source, scaler: Variable) -> bool:
     """Whether the variable is read anywhere but before a dot: an argument, a return value, an element, an alias."""
-    attribute = name.rpartition(".")[2]
-    for node in ast.walk(source.tree):
-        is_name = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-        is_attribute = (
-            isinstance(node, ast.Attribute)
-            and node.attr == attribute
-            and isinstance(node.ctx, ast.Load)
-            and "." in name
-        )
-        if (is_name or is_attribute) and not isinstance(source.parents.get(node), ast.Attribute):
+    for node in source.nodes:
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
+        if name != scaler.last_part or not isinstance(getattr(node, "ctx", None), ast.Load):
+            continue
+        if not isinstance(source.parent(node), ast.Attribute):
             return True
-        if is_attribute and isinstance(node, ast.Attribute) and ast.unparse(node) != name:
+        if isinstance(node, ast.Attribute) and path_text(node) != scaler.text:
             return True
-    return source.scope(call) is source.tree and "." not in name and _is_imported_elsewhere(source)
+    return False
 
 
-def _is_imported_elsewhere(source: Source) -> bool:
-    """A module without a training loop may make a scaler for others."""
-    return not source.of("backward")
+def _serves_others(source: Source, scaler: Variable) -> bool:
+    """Whether code of other files may use the scaler: an attribute, or a variable of a module without a loop."""
+    return "." in scaler.text or (scaler.scope is source.tree and not source.of("backward"))
 
 
 def clip_before_unscale(source: Source) -> Mistakes:
     """Clipping between scaler.scale(loss).backward() and scaler.step() without scaler.unscale_() before it."""
-    for name in source.scaling:
-        for clip in source.of(*_CLIPS):
-            scope = source.scope(clip.node)
-            own = [site for site in source.inside(scope) if site.owner == name]
-            scaled = [site for site in own if site.method == "scale"]
-            unscaled = [site for site in own if site.method == "unscale_"]
-            steps = [site for site in own if site.method == "step"]
-            if not scaled or not steps or _excludes(source, clip.node, scaled[0].node):
+    clips: dict[ast.AST, list[CallSite]] = {}
+    for clip in source.of(*_CLIPS):
+        if clip.owner and not clip.name.startswith("torch."):
+            continue  # accelerate and others unscale before they clip
+        clips.setdefault(source.scope(clip.node), []).append(clip)
+    for scaler in source.scaling:
+        for scope, group in clips.items():
+            own = [site for site in source.calls_of(scaler, "scale", "unscale_", "step")
+                   if source.scope(site.node) is scope]  # fmt: skip
+            first = {site.method: site for site in reversed(own)}
+            if not {"scale", "step"} <= first.keys():
                 continue
-            if not any(site.line <= clip.line for site in unscaled):
-                text = _CLIPPED_BEFORE if unscaled else _CLIPPED
-                late = unscaled[0].line if unscaled else 0
+            unscaled = first.get("unscale_")
+            for clip in group:
+                before = unscaled is not None and unscaled.place < clip.place
+                if before or source.excludes(clip.node, first["scale"].node):
+                    continue
+                text = _CLIPPED_BEFORE if unscaled is not None else _CLIPPED
                 yield (
-                    clip.line, "error", text.format(scaler=name, line=late),
-                    f"call {name}.unscale_(optimizer) before {clip.method}",
+                    clip.line, "error", text.format(scaler=scaler, line=unscaled.line if unscaled else 0),
+                    f"call {scaler}.unscale_(optimizer) before {clip.method}",
                 )  # fmt: skip
-
-
-def _excludes(source: Source, one: ast.AST, other: ast.AST) -> bool:
-    """Whether two nodes are in different branches of an `if`, so that they never both run."""
-    for node in source.above(one):
-        if isinstance(node, ast.If):
-            in_body = {id(each) for part in node.body for each in ast.walk(part)}
-            in_else = {id(each) for part in node.orelse for each in ast.walk(part)}
-            if (id(one) in in_body and id(other) in in_else) or (id(one) in in_else and id(other) in in_body):
-                return True
-    return False
 
 
 def step_past_the_scaler(source: Source) -> Mistakes:
     """optimizer.step() where the loss was scaled: in place of scaler.step(), or after it."""
-    for name in source.scaling:
-        for scaled in _calls_of(source, name, "scale"):
-            scope = source.scope(scaled.node)
-            own = [site for site in source.inside(scope) if site.method == "step"]
-            through = [site for site in own if site.owner == name]
-            optimizers = {ast.unparse(site.node.args[0]) for site in through if site.node.args}
+    for scaler in source.scaling:
+        scaled = {source.scope(site.node): site for site in reversed(source.calls_of(scaler, "scale"))}
+        for scope, scale in scaled.items():
+            own = [site for site in source.of("step") if source.scope(site.node) is scope]
+            through = [site for site in own if source.owner(site) == scaler]
+            by_optimizer = {path_text(site.node.args[0]): site for site in through if site.node.args}
             for site in own:
-                if site.owner == name or site.node.args or _excludes(source, site.node, scaled.node):
+                same = by_optimizer.get(site.owner)
+                if site.node.args or source.owner(site) == scaler or source.excludes(site.node, scale.node):
                     continue
-                if site.owner in optimizers and not any(_excludes(source, site.node, each.node) for each in through):
+                if source.loop(site.node) is not source.loop((same or scale).node):
+                    continue  # before the loop, where there are no gradients yet
+                if same is not None and not source.excludes(site.node, same.node):
                     yield (
                         site.line, "error", f"{site.owner}.step() steps a second time, also where the scaler skips",
-                        f"remove it: {name}.step({site.owner}) calls it",
+                        f"remove it: {scaler}.step({site.owner}) calls it",
                     )  # fmt: skip
-                elif not through and is_optimizer(source, site.owner):
+                elif not through and is_optimizer(source, site) and not source.calls_of(scaler, "get_scale"):
+                    state = (
+                        "may be NaN or Inf" if source.calls_of(scaler, "unscale_") else "are multiplied by the scale"
+                    )
                     yield (
-                        site.line, "error", f"{site.owner}.step() uses gradients that are still multiplied by the "
-                        f"scale",
-                        f"{name}.step({site.owner}) and {name}.update() in its place",
+                        site.line, "error", f"{site.owner}.step() goes past {scaler}: it uses gradients that {state}",
+                        f"{scaler}.step({site.owner}) and {scaler}.update() in its place",
                     )  # fmt: skip
-
-
-def is_optimizer(source: Source, owner: str) -> bool:
-    """A variable that is called like one, or that torch.optim made."""
-    if "optim" in owner.lower() or owner.lower().rpartition(".")[2] in ("opt", "optimiser"):
-        return True
-    assigned = (
-        node for node in ast.walk(source.tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-    )
-    return any(
-        ast.unparse(node.targets[0]) == owner and source.name_of(node.value.func).startswith("torch.optim.")  # type: ignore[attr-defined]
-        and "lr_scheduler" not in source.name_of(node.value.func)  # type: ignore[attr-defined]
-        for node in assigned
-    )  # fmt: skip
 
 
 def no_update(source: Source) -> Mistakes:
     """scaler.step() without scaler.update(): the scale never moves."""
-    for name in source.scaling:
-        steps = _calls_of(source, name, "step")
-        if steps and not _calls_of(source, name, "update"):
+    for scaler in source.scaling:
+        steps = source.calls_of(scaler, "step")
+        if steps and not _named_calls(source, scaler, "update") and not _is_handed_on(source, scaler):
             yield (
-                steps[0].line, "error", f"{name}.update() is never called: a scale that is too high stays so",
-                f"call {name}.update() after {name}.step(optimizer)",
+                steps[0].line, "error", f"{scaler}.update() is never called: a scale that is too high stays so",
+                f"call {scaler}.update() after {scaler}.step(optimizer)",
             )  # fmt: skip
 
 
 def scheduler_on_skipped_steps(source: Source) -> Mistakes:
     """scheduler.step() in each pass of the loop of scaler.step(), whether that steps or skips."""
-    for name in source.scaling:
-        if _calls_of(source, name, "get_scale"):
-            continue  # somebody looks
-        for step in _calls_of(source, name, "step"):
-            loop = source.loop(step.node)
-            for site in source.of("step"):
-                word = site.owner.lower().rpartition(".")[2]
-                of_loop = loop is not None and source.loop(site.node) is loop
-                guarded = any(isinstance(each, ast.If) for each in source.above(site.node) if each is not loop)
-                if of_loop and "sched" in word and not site.node.args and not guarded:
-                    yield (
-                        site.line, "info", f"{site.owner}.step() is called in steps that the scaler skips, too",
-                        f"call it only if {name}.get_scale() has not fallen in {name}.update()",
-                    )  # fmt: skip
+    schedulers: dict[ast.AST, list[CallSite]] = {}
+    for site in source.of("step"):
+        loop = source.loop(site.node)
+        if loop is None or "sched" not in site.owner.lower().rpartition(".")[2] or site.node.args:
+            continue
+        if not any(isinstance(each, ast.If) for each in source.above(site.node) if each is not loop):
+            schedulers.setdefault(loop, []).append(site)
+    for scaler in source.scaling:
+        if _named_calls(source, scaler, "get_scale"):
+            continue  # somebody heeds the skipped steps
+        loops = dict.fromkeys(source.loop(step.node) for step in source.calls_of(scaler, "step"))
+        for site in (site for loop in loops if loop is not None for site in schedulers.get(loop, [])):
+            yield (
+                site.line, "info", f"{site.owner}.step() is called in steps that the scaler skips, too",
+                f"call it only if {scaler}.get_scale() has not fallen in {scaler}.update()",
+            )  # fmt: skip
 
 
 def scaler_not_saved(source: Source) -> Mistakes:
     """A checkpoint with the optimizer's state and without the scaler's."""
     saves = source.of("save")
-    states = [site for site in source.of("state_dict") if is_optimizer(source, site.owner)]
-    for name, call in source.scalers.items():
-        used = _calls_of(source, name, "scale")
-        if saves and states and used and not _calls_of(source, name, "state_dict") and _enabled(call) is not False:
+    states = [site for site in source.of("state_dict") if is_optimizer(source, site)]
+    for scaler in source.scalers if saves and states else ():
+        used = source.calls_of(scaler, "scale") and scaler.last_part not in source.disabled_scalers
+        if used and not _named_calls(source, scaler, "state_dict"):
             yield (
-                states[0].line, "info", f"the checkpoint has the optimizer's state, not that of {name}: a resumed run "
-                f"skips steps",
-                f"save {name}.state_dict() and load it",
+                states[0].line, "info", f"the checkpoint has the optimizer's state, not that of {scaler}: a resumed "
+                f"run skips steps",
+                f"save {scaler}.state_dict() and load it",
             )  # fmt: skip
 
 
-def backward_in_autocast(source: Source) -> Mistakes:
-    """backward() inside the autocast region."""
-    for node, _ in source.autocasts:
-        for site in source.inside(node):
-            if site.method == "backward" and site.owner:
+def scale_set_anew(source: Source) -> Mistakes:
+    """scaler.update(2.0**24) in each step: the argument replaces the scale."""
+    for scaler in source.scaling:
+        for site in source.calls_of(scaler, "update"):
+            given = keyword(site.node, "new_scale", 0)
+            always = not any(isinstance(each, ast.If) for each in source.above(site.node))
+            if isinstance(given, ast.Constant | ast.BinOp) and _is_constant(source, given) and always:
                 yield (
-                    site.line, "warning", "backward() runs inside autocast: torch advises against it",
-                    "leave the autocast region before backward(); its operations take the formats of the forward pass",
+                    site.line, "error", f"{scaler}.update() sets the scale to a constant in each step: it never adapts",
+                    f"{scaler}.update() without an argument, and init_scale= where the scaler is made",
                 )  # fmt: skip
+
+
+def _is_constant(source: Source, node: ast.AST) -> bool:
+    return all(isinstance(each, ast.Constant | ast.BinOp) for each in source.walk(node)) and not (
+        isinstance(node, ast.Constant) and node.value is None
+    )
+
+
+def loss_not_scaled(source: Source) -> Mistakes:
+    """One backward() of a plain loss among those of scaled ones, before the step of the scaler."""
+    for scaler in source.scaling:
+        scaled = {source.scope(site.node): site for site in source.calls_of(scaler, "scale")}
+        for site in source.of("backward"):
+            first = scaled.get(source.scope(site.node))
+            plain = site.owner and scaled_loss(site) is None and first is not None
+            if not plain or first is None or source.loop(site.node) is not source.loop(first.node):
+                continue
+            following = next((s for s in source.of("step") if s.place > site.place
+                              and source.scope(s.node) is source.scope(site.node)), None)  # fmt: skip
+            if following is None or source.owner(following) != scaler or source.excludes(site.node, first.node):
+                continue
+            if not source.excludes(site.node, following.node) and not _comes_from_scale(source, site):
+                yield (
+                    site.line, "error", f"{site.owner}.backward() is not scaled, but {scaler}.step() divides its "
+                    f"gradients by the scale",
+                    f"{scaler}.scale({site.owner}).backward()",
+                )  # fmt: skip
+
+
+def _comes_from_scale(source: Source, site: CallSite) -> bool:
+    """Whether the loss may have been scaled before: assigned from X.scale(...), or called so."""
+    owner = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
+    variable = source.owner(site)
+    if owner is None or variable is None or "scale" in variable.text.lower():
+        return True
+    values = source.variables.values(variable)
+    return any(
+        value is None or any(isinstance(each, ast.Attribute) and "scale" in each.attr for each in source.walk(value))
+        for value in values
+    )  # fmt: skip
 
 
 RULES: dict[str, Callable[[Source], Mistakes]] = {
@@ -194,5 +215,6 @@ RULES: dict[str, Callable[[Source], Mistakes]] = {
     "scaler-not-updated": no_update,
     "scheduler-on-skipped-steps": scheduler_on_skipped_steps,
     "scaler-not-saved": scaler_not_saved,
-    "backward-in-autocast": backward_in_autocast,
+    "scale-set-anew": scale_set_anew,
+    "loss-not-scaled": loss_not_scaled,
 }

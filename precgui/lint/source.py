@@ -1,23 +1,32 @@
-"""A script as a syntax tree with what the rules ask of it: calls by name, scopes, loops, autocast regions, scalers."""
+"""A script as a syntax tree with an index: calls by name, scopes, loops, variables, autocast regions, scalers."""
 
 from __future__ import annotations
 
 import ast
+import warnings
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from precgui.events import Severity
+from precgui.lint.variables import NO_TEXT, SHARED_NODES, Variable, VariableTable, path_text
+
+Mistakes = Iterator[tuple[int, Severity, str, str]]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _ALIASES = {"F": "torch.nn.functional", "nn": "torch.nn", "amp": "torch.amp", "optim": "torch.optim", "th": "torch"}
+_MOST_PARTS = 32  # of a dotted name; longer ones are no names of torch
+_MOST_KEYS = 64  # nodes of a condition that tell it from another
 
 
 @dataclass(frozen=True)
 class CallSite:
-    """One call. `name` is its dotted name with imports resolved, `owner` the expression before the last dot."""
+    """One call. `name` is its dotted name with imports resolved, `owner` the text before the last dot."""
 
     node: ast.Call
     name: str
     owner: str
+    place: int
 
     @property
     def method(self) -> str:
@@ -30,132 +39,280 @@ class CallSite:
 
 @dataclass
 class Source:
-    """A parsed script. Raises SyntaxError when it is made from text that is no Python."""
+    """A parsed script. Raises SyntaxError when it is made from text that is no Python.
+
+    Every node has a place, its number in the order of the text; the nodes below it have the places up to `end`.
+    All look-ups are linear in the length of the text or better.
+    """
 
     text: str
     tree: ast.Module = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tree = ast.parse(self.text)
-        self.parents: dict[ast.AST, ast.AST] = {
-            child: parent for parent in ast.walk(self.tree) for child in ast.iter_child_nodes(parent)
-        }
-        self.imports = dict(_imports(self.tree))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an escape that Python deprecates is not our subject
+            self.tree = ast.parse(self.text)
+        self._number_nodes()
+        self.imports = dict(_imports(self.nodes))
+
+    def _number_nodes(self) -> None:
+        self.nodes: list[ast.AST] = []
+        self.places: dict[ast.AST, int] = {}
+        self._parents: list[int] = []
+        self._scopes: list[int] = []
+        self._loops: list[int] = []
+        stack: list[tuple[ast.AST, int]] = [(self.tree, -1)]
+        while stack:
+            node, parent = stack.pop()
+            place = len(self.nodes)
+            self.places[node] = place
+            self.nodes.append(node)
+            self._parents.append(parent)
+            above = self.nodes[parent] if parent >= 0 else self.tree
+            self._scopes.append(parent if isinstance(above, Function) else self._scopes[parent] if parent >= 0 else 0)
+            inherited = self._loops[parent] if parent >= 0 else -1
+            starts = isinstance(above, ast.For | ast.While | ast.AsyncFor)
+            self._loops.append(parent if starts else -1 if isinstance(above, Function) else inherited)
+            below = [each for each in ast.iter_child_nodes(node) if not isinstance(each, SHARED_NODES)]
+            stack.extend((each, place) for each in reversed(below))
+        self._ends = list(range(len(self.nodes)))
+        for place in range(len(self.nodes) - 1, 0, -1):
+            parent = self._parents[place]
+            self._ends[parent] = max(self._ends[parent], self._ends[place])
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        above = self._parents[self.places[node]]
+        return self.nodes[above] if above >= 0 else None
+
+    def end(self, node: ast.AST) -> int:
+        """The last place below a node."""
+        return self._ends[self.places[node]]
+
+    def contains(self, node: ast.AST, place: int) -> bool:
+        return self.places[node] <= place <= self.end(node)
+
+    def walk(self, node: ast.AST) -> list[ast.AST]:
+        """A node and the nodes below it, in the order of the text."""
+        return self.nodes[self.places[node] : self.end(node) + 1]
 
     @cached_property
     def calls(self) -> list[CallSite]:
-        """All calls in the order of their lines."""
-        nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        sites = [CallSite(node, self.name_of(node.func), _owner(node.func)) for node in nodes]
-        return sorted(sites, key=lambda site: (site.line, site.node.col_offset))
+        """All calls in the order of the text."""
+        return [
+            CallSite(node, self.name_of(node.func), _owner(node.func), place)
+            for place, node in enumerate(self.nodes) if isinstance(node, ast.Call)
+        ]  # fmt: skip
+
+    @cached_property
+    def _calls_by_method(self) -> dict[str, list[CallSite]]:
+        groups: dict[str, list[CallSite]] = {}
+        for site in self.calls:
+            groups.setdefault(site.method, []).append(site)
+        return groups
+
+    @cached_property
+    def _calls_by_scope(self) -> dict[ast.AST, list[CallSite]]:
+        groups: dict[ast.AST, list[CallSite]] = {}
+        for site in self.calls:
+            groups.setdefault(self.scope(site.node), []).append(site)
+        return groups
+
+    @cached_property
+    def _calls_by_variable(self) -> dict[Variable, list[CallSite]]:
+        groups: dict[Variable, list[CallSite]] = {}
+        for site in self.calls:
+            if (variable := self.owner(site)) is not None:
+                groups.setdefault(variable, []).append(site)
+        return groups
 
     def of(self, *methods: str) -> list[CallSite]:
-        return [site for site in self.calls if site.method in methods]
+        groups = [self._calls_by_method.get(each, []) for each in methods]
+        return groups[0] if len(groups) == 1 else sorted((s for g in groups for s in g), key=lambda site: site.place)
+
+    def calls_of(self, variable: Variable, *methods: str) -> list[CallSite]:
+        """The calls of methods of one object, `variable.method(...)`."""
+        return [site for site in self._calls_by_variable.get(variable, []) if site.method in methods]
+
+    def owner(self, site: CallSite) -> Variable | None:
+        """The variable that a method is called on."""
+        return self.variable(site.node.func.value) if isinstance(site.node.func, ast.Attribute) else None
 
     def name_of(self, node: ast.AST) -> str:
         """The dotted name of an expression, `torch.nn.functional.softmax` for `F.softmax`; '' for what has none."""
-        if isinstance(node, ast.Name):
-            return self.imports.get(node.id, _ALIASES.get(node.id, node.id))
-        if isinstance(node, ast.Attribute):
-            return f"{self.name_of(node.value)}.{node.attr}"
-        return ""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute) and len(parts) < _MOST_PARTS:
+            parts.append(node.attr)
+            node = node.value
+        root = self.imports.get(node.id, _ALIASES.get(node.id, node.id)) if isinstance(node, ast.Name) else ""
+        return ".".join([root, *reversed(parts)])
 
     def scope(self, node: ast.AST) -> ast.AST:
         """The function that a node is in, or the module."""
-        while node in self.parents:
-            node = self.parents[node]
-            if isinstance(node, Function):
-                return node
-        return self.tree
+        return self.nodes[self._scopes[self.places[node]]]
 
     def loop(self, node: ast.AST) -> ast.AST | None:
         """The innermost loop around a node, within its function."""
-        while node in self.parents:
-            node = self.parents[node]
-            if isinstance(node, ast.For | ast.While):
-                return node
-            if isinstance(node, Function):
-                return None
-        return None
+        place = self._loops[self.places[node]]
+        return self.nodes[place] if place >= 0 else None
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, innermost first, within its function."""
-        while node in self.parents and not isinstance(node, Function):
-            node = self.parents[node]
+        while not isinstance(node, Function) and (parent := self.parent(node)) is not None:
+            node = parent
             yield node
 
     def inside(self, node: ast.AST) -> Iterator[CallSite]:
         """The calls below a node, those of nested functions left out."""
-        own = self.scope(node) if not isinstance(node, Function | ast.Module) else node
-        below = set(ast.walk(node))
-        return (site for site in self.calls if site.node in below and self.scope(site.node) is own)
+        own = node if isinstance(node, Function | ast.Module) else self.scope(node)
+        sites = self._calls_by_scope.get(own, [])
+        first = bisect_left(sites, self.places[node], key=lambda site: site.place)
+        return iter(sites[first : bisect_right(sites, self.end(node), key=lambda site: site.place)])
 
     @cached_property
-    def autocast_names(self) -> dict[str, ast.Call]:
+    def variables(self) -> VariableTable:
+        return VariableTable(self.nodes, self.scope, self.parent)
+
+    def variable(self, node: ast.AST) -> Variable | None:
+        """The variable that an expression names (`net`, `self.net`, `nets[0]`), told apart by scope."""
+        return self.variables.variable(node, self.scope(node))
+
+    def conditions(self, node: ast.AST) -> dict[tuple[str, ...], bool]:
+        """The tests of the `if` statements around a node, each with whether it must be true here."""
+        tests: dict[tuple[str, ...], bool] = {}
+        below = node
+        for each in self.above(node):
+            if isinstance(each, ast.If | ast.IfExp) and below is not each.test:
+                body = each.body if isinstance(each.body, list) else [each.body]
+                key, positive = self._key(each.test)
+                tests.setdefault(key, positive is (below in body))
+            below = each
+        return tests
+
+    def _key(self, test: ast.AST) -> tuple[tuple[str, ...], bool]:
+        positive = True
+        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test, positive = test.operand, not positive
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot | ast.NotEq):
+            positive = not positive
+        parts = []
+        for node in self.walk(test)[:_MOST_KEYS]:
+            own = getattr(node, "id", getattr(node, "attr", getattr(node, "value", "")))
+            parts.append(f"{type(node).__name__} {own if isinstance(own, str | int | None) else ''}"[:80])
+        return tuple(parts), positive
+
+    def excludes(self, one: ast.AST, other: ast.AST) -> bool:
+        """Whether two nodes never both run: branches of one test, or one leaves before the other."""
+        first, second = sorted((one, other), key=lambda node: self.places[node])
+        if self.scope(one) is not self.scope(other):
+            return False
+        ours, theirs = self.conditions(first), self.conditions(second)
+        if any(theirs.get(test, positive) is not positive for test, positive in ours.items()):
+            return True
+        for each in self.above(first):
+            if isinstance(each, ast.If) and not self.contains(each, self.places[second]):
+                branch = each.body if self.contains(each.body[-1], self.places[first]) or any(
+                    self.contains(part, self.places[first]) for part in each.body) else each.orelse  # fmt: skip
+                if branch and isinstance(branch[-1], ast.Return | ast.Continue | ast.Break | ast.Raise):
+                    return True
+        return False
+
+    @cached_property
+    def _autocasts_by_text(self) -> dict[str, ast.Call]:
         """Variables that hold an autocast context, as in `ctx = nullcontext() if ... else autocast(...)`."""
         calls: dict[str, ast.Call] = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Assign) and (call := self._autocast_in(node.value)) is not None:
-                calls |= {_text(target): call for target in node.targets}
+        for site in self.of("autocast"):
+            node: ast.AST | None = site.node
+            while isinstance(node, ast.expr):
+                node = self.parent(node)
+            if isinstance(node, ast.Assign) and not isinstance(self.scope(site.node), ast.Lambda):
+                calls |= {text: site.node for target in node.targets if (text := path_text(target)) != NO_TEXT}
         return calls
-
-    def _autocast_in(self, node: ast.AST) -> ast.Call | None:
-        calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
-        return next((call for call in calls if self.name_of(call.func).rpartition(".")[2] == "autocast"), None)
-
-    def autocast_of(self, item: ast.withitem) -> ast.Call | None:
-        """The call of autocast that a `with` enters, directly or by a variable."""
-        return self._autocast_in(item.context_expr) or self.autocast_names.get(_text(item.context_expr))
 
     @cached_property
     def autocasts(self) -> list[tuple[ast.With | ast.AsyncWith, ast.Call]]:
-        """Each `with autocast` and the call that made it."""
-        withs = [node for node in ast.walk(self.tree) if isinstance(node, ast.With | ast.AsyncWith)]
-        pairs = [(node, self.autocast_of(item)) for node in withs for item in node.items]
-        return [(node, call) for node, call in pairs if call is not None]
+        """Each `with autocast` and the call that made it, directly or by a variable."""
+        pairs = []
+        for node in self.nodes:
+            for item in node.items if isinstance(node, ast.With | ast.AsyncWith) else ():
+                calls = (each for each in self.walk(item.context_expr) if isinstance(each, ast.Call))
+                direct = next(
+                    (call for call in calls if self.name_of(call.func).rpartition(".")[2] == "autocast"), None
+                )
+                call = direct or self._autocasts_by_text.get(path_text(item.context_expr))
+                if call is not None and isinstance(node, ast.With | ast.AsyncWith):
+                    pairs.append((node, call))
+        return pairs
 
     @cached_property
-    def scalers(self) -> dict[str, ast.Call]:
-        """Gradient scalers by the variable that holds them, as text (`scaler`, `self.scaler`)."""
-        results: dict[str, ast.Call] = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-                calls = [each for each in ast.walk(node.value) if isinstance(each, ast.Call)]
-                created = next((c for c in calls if self.name_of(c.func).rpartition(".")[2] == "GradScaler"), None)
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                if created is not None:
-                    results |= {_text(target): created for target in targets}
+    def scalers(self) -> dict[Variable, list[ast.Call]]:
+        """Gradient scalers by the variable that holds them, with the calls that make them."""
+        results: dict[Variable, list[ast.Call]] = {}
+        for site in self.of("GradScaler"):
+            node: ast.AST | None = site.node
+            while isinstance(node, ast.expr):
+                node = self.parent(node)
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            for target in [node.target] if isinstance(node, ast.AnnAssign) else targets:
+                if (variable := self.variable(target)) is not None:
+                    results.setdefault(variable, []).append(site.node)
         return results
 
     @cached_property
-    def scaling(self) -> list[str]:
-        """The scalers by name, those that are arguments or made elsewhere, too: whatever X.scale(loss).backward() and
-        X.step(optimizer) are called on."""
-        backward = (site.node.func for site in self.of("backward"))
-        inner = [f.value for f in backward if isinstance(f, ast.Attribute) and isinstance(f.value, ast.Call)]
-        scaled = {_owner(call.func) for call in inner if self.name_of(call.func).rpartition(".")[2] == "scale"}
-        stepped = {site.owner for site in self.of("step") if site.node.args}
-        return list(dict.fromkeys((*self.scalers, *sorted(scaled & stepped - {""}))))
+    def scaling(self) -> list[Variable]:
+        """The scalers, those that are arguments or are created elsewhere, too: each X of X.scale(loss).backward() with
+        X.step(optimizer). One that is disabled is none."""
+        scaled = {self.variable(call.func.value) for call in map(scaled_loss, self.of("backward"))
+                  if call is not None and isinstance(call.func, ast.Attribute)}  # fmt: skip
+        stepped = {self.owner(site) for site in self.of("step") if site.node.args}
+        others = sorted((each for each in scaled & stepped if each), key=lambda each: each.text)
+        names = dict.fromkeys((*self.scalers, *others))
+        return [each for each in names if each.last_part not in self.disabled_scalers]
 
-    def assigned(self, node: ast.AST) -> set[str]:
-        """The variables that get the value of a chain of calls which a node is part of: `net` of
-        `net = Net().half().cuda()` for any call in it."""
-        while isinstance(parent := self.parents.get(node), ast.Attribute | ast.Call):
-            if isinstance(parent, ast.Call) and parent.func is not node:
-                return set()
-            node = parent
-        if isinstance(parent, ast.Assign):
-            return {_text(target) for target in parent.targets}
-        return {_text(parent.target)} if isinstance(parent, ast.AnnAssign) else set()
+    @cached_property
+    def disabled_scalers(self) -> set[str]:
+        """Last parts of the names of scalers that are created with `enabled=False` anywhere in the script."""
+        return {name.last_part for name, calls in self.scalers.items() if any(is_disabled(self, c) for c in calls)}
+
+    @cached_property
+    def classes(self) -> dict[str, ast.ClassDef]:
+        """The classes of the script by name."""
+        return {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """The functions and methods of the script by name, those left out of whose name there are several."""
+        groups: dict[str, list[ast.FunctionDef]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.FunctionDef):
+                groups.setdefault(node.name, []).append(node)
+        return {name: group[0] for name, group in groups.items() if len(group) == 1}
 
     def repeats(self, node: ast.AST) -> bool:
         """Whether a node is in a loop, or in a function that this script calls in one."""
         if self.loop(node) is not None:
             return True
         own = self.scope(node)
-        name = getattr(own, "name", "")
-        called = (site for site in self.calls if name and site.method == name and self.scope(site.node) is not own)
-        return any(self.loop(site.node) is not None for site in called)
+        sites = self.of(name) if (name := getattr(own, "name", "")) else []
+        return any(self.loop(site.node) is not None for site in sites if self.scope(site.node) is not own)
+
+
+def scaled_loss(site: CallSite) -> ast.Call | None:
+    """The `scaler.scale(loss)` of `scaler.scale(loss).backward()`."""
+    inner = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
+    is_scaled = isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "scale"
+    return inner if is_scaled and isinstance(inner, ast.Call) else None
+
+
+def is_disabled(source: Source, call: ast.Call) -> bool:
+    """Whether a scaler or autocast has `enabled=False`, written out or by a variable that is always False."""
+    named = keyword(call, "enabled")
+    first = call.args[0] if call.args else None  # of torch.cuda.amp.autocast and of a GradScaler that is older
+    given = first if named is None and isinstance(first, ast.Constant) and first.value is False else named
+    if given is not None and not isinstance(given, ast.Constant):
+        variable = source.variable(given)
+        values = source.variables.values(variable) if variable is not None else []
+        return bool(values) and all(isinstance(each, ast.Constant) and not each.value for each in values)
+    return isinstance(given, ast.Constant) and not given.value
 
 
 def keyword(call: ast.Call, name: str, place: int = -1) -> ast.expr | None:
@@ -165,25 +322,36 @@ def keyword(call: ast.Call, name: str, place: int = -1) -> ast.expr | None:
 
 
 def number(node: ast.AST | None) -> float | None:
-    """The value of a literal number, also a negative one, `float("-inf")` included."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+    """The value of a number that is written out, also a negative one or a power (`2.0**16`)."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         value = number(node.operand)
         return None if value is None else -value
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.left, ast.Constant):
+        return _power(number(node.left), number(node.right) if not isinstance(node.right, ast.BinOp) else None)
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        return float(node.value)
+        try:
+            return float(node.value)
+        except OverflowError:
+            return float("inf")
     return None
 
 
-def _text(node: ast.AST) -> str:
-    return ast.unparse(node)
+def _power(base: float | None, exponent: float | None) -> float | None:
+    if base is None or exponent is None:
+        return None
+    try:
+        value = base**exponent
+    except (OverflowError, ZeroDivisionError):
+        return None
+    return value if isinstance(value, float) else None
 
 
 def _owner(node: ast.AST) -> str:
-    return _text(node.value) if isinstance(node, ast.Attribute) else ""
+    return path_text(node.value) if isinstance(node, ast.Attribute) else ""
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+def _imports(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield (

@@ -36,7 +36,7 @@ MISTAKES = {
     "backward-in-autocast": RIGHT.replace("    scaler.scale(loss)", "        scaler.scale(loss)"),
     "deprecated-amp": RIGHT.replace("from torch.amp", "from torch.cuda.amp"),
     "fp16-by-hand": RIGHT.replace("model(inputs), targets", "model(inputs).half(), targets"),
-    "fp16-weights": "import torch\nmodel.half()\nfor x in loader:\n    optimizer.zero_grad()\n    "
+    "fp16-weights": "import torch\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\nmodel.half()\nfor x in loader:\n    optimizer.zero_grad()\n    "
     "model(x).sum().backward()\n"
     "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    optimizer.step()\n",
     "no-scaler": "import torch\nfor x in loader:\n    optimizer.zero_grad()\n    with torch.autocast('cuda'):\n"
@@ -49,6 +49,136 @@ MISTAKES = {
     "optimizer.step()\n",
     "gradients-not-cleared": RIGHT.replace("    optimizer.zero_grad()\n", "").replace("scaler.scale(loss)", "loss")
     .replace("scaler.step(optimizer)", "optimizer.step()"),
+    "scale-set-anew": RIGHT.replace("scaler.update()", "scaler.update(2.0**24)"),
+    "loss-not-scaled": RIGHT.replace("    scaler.scale(loss)", "    penalty = model.penalty()\n    penalty.backward()\n"
+    "    scaler.scale(loss)"),
+    "loop-in-autocast": "import torch\nwith torch.autocast('cuda'):\n    for x in loader:\n        "
+    "optimizer.zero_grad()\n        model(x).sum().backward()\n        optimizer.step()\n",
+    "scaler-anew": RIGHT.replace('scaler = GradScaler("cuda")\nfor', 'def train_one_epoch(model, optimizer, loader):\n  '
+    'scaler = GradScaler("cuda")\n  for').replace("\n    ", "\n      "),
+    "unscaled-twice": RIGHT.replace("    scaler.unscale_(optimizer)\n", "    inverse = 1 / scaler.get_scale()\n    "
+    "for p in model.parameters():\n        p.grad.mul_(inverse)\n"),
+    "norm-before-unscale": RIGHT.replace("    scaler.unscale_(", "    norms = [p.grad.norm() for p in "
+    "model.parameters()]\n    scaler.unscale_("),
+    "bf16-weights": "import torch\nmodel = Net().to(torch.bfloat16)\noptimizer = torch.optim.AdamW(model.parameters(), "
+    "lr=1e-4)\nfor x in loader:\n    optimizer.zero_grad()\n    model(x).sum().backward()\n    optimizer.step()\n",
+    "average-in-16-bits": "import copy, torch\nema = copy.deepcopy(model).bfloat16()\nfor x in loader:\n    train(x)\n"
+    "    for average, p in zip(ema.parameters(), model.parameters()):\n        average.lerp_(p, 0.001)\n",
+    "layer-replaced": "import torch\nmodel = Net()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "model.fc = torch.nn.Linear(8, 2)\n",
+    "other-initial-weights": "import torch\nclass Net(torch.nn.Module):\n    pass\nfull = Net()\nlow = Net().half()\n"
+    "error = (full(x) - low(x.half()).float()).abs().max()\n",
+    "log-of-probability": "import torch\np = torch.softmax(logits, -1)\nentropy = -(p * torch.log(p)).sum()\n",
+    "applied-twice": "import torch\nloss = torch.nn.functional.cross_entropy(torch.softmax(logits, -1), y)\n",
+    "broadcast-loss": "import torch\nhead = torch.nn.Linear(8, 1)\ny = torch.randn(64)\n"
+    "loss = torch.nn.functional.mse_loss(head(x), y)\n",
+    "epsilon-below-fp16": "import torch\ny = x.half() / (x.half() + 1e-12)\n",
+    "time-of-launches": "import time, torch\nmodel.cuda()\nstart = time.time()\nfor x in range(10):\n    model(x)\n"
+    "print(time.time() - start)\n",
+    "tf32-in-fp32": "import torch\nnet = torch.nn.Conv2d(3, 8, 3)\ntorch.backends.cuda.matmul.allow_tf32 = False\n",
+}  # fmt: skip
+SPEED = MISTAKES["time-of-launches"]
+HEALTHY_TWINS = {
+    "scaler-not-used": [RIGHT],
+    "clip-before-unscale": [
+        RIGHT,
+        RIGHT.replace("    scaler.unscale_(optimizer)\n", "").replace('GradScaler("cuda")', "GradScaler(enabled=False)")
+        .replace("torch.float16", "torch.bfloat16"),
+    ],
+    "fp16-weights": [
+        MISTAKES["fp16-weights"].replace("model.half()", change) for change in (
+            "model.half().float()", "model.half()\nmodel.float()", "teacher = copy.deepcopy(model).half()",
+            "model.half()\nmaster = [p.float() for p in model.parameters()]",
+            "optimizer = FP16_Optimizer(optimizer)\nmodel.half()", "model.half() if args.half else model",
+        )
+    ] + ["import torch\n" + MISTAKES["fp16-weights"].replace("optimizer = torch.optim.SGD(model.parameters(), 0.1)\n", ""),
+         MISTAKES["fp16-weights"].replace("model.half()\n", "") + "model.half()\nsave(model)\n",
+         "def test(model):\n  model.half()\n" + MISTAKES["fp16-weights"].replace("model.half()\n", "")],
+    "no-scaler": [
+        MISTAKES["no-scaler"].replace("loss.backward()", "(loss * 1024).backward()\n    for p in params:\n        "
+                                      "p.grad /= 1024"),
+        MISTAKES["no-scaler"].replace("'cuda'", "'cuda', enabled=False"),
+        MISTAKES["no-scaler"].replace("'cuda'", "'cuda', dtype=torch.bfloat16"),
+    ],
+    "bce-in-autocast": [
+        "import torch\ndef train(model):\n  loss_fn = torch.nn.BCEWithLogitsLoss()\n  with torch.autocast('cuda'):\n    "
+        "loss = loss_fn(model(x), y)\ndef test(model):\n  loss_fn = torch.nn.BCELoss()\n  return loss_fn(model(x), y)\n",
+    ],
+    "scale-set-anew": [RIGHT, RIGHT.replace("scaler.update()", "scaler.update(scale)"),
+                       RIGHT.replace("scaler.update()", "if step == 0:\n        scaler.update(2.0**24)\n    "
+                                     "scaler.update()")],
+    "loss-not-scaled": [
+        RIGHT.replace("    scaler.scale(loss)", "    penalty = scaler.scale(model.penalty())\n    penalty.backward()\n"
+                      "    scaler.scale(loss)"),
+        RIGHT.replace("    scaler.scale(loss)", "    critic_loss.backward()\n    critic_optimizer.step()\n    "
+                      "scaler.scale(loss)"),
+        RIGHT.replace("    scaler.scale(loss).backward()", "    if amp:\n        scaler.scale(loss).backward()\n    else:\n"
+                      "        loss.backward()"),
+    ],
+    "loop-in-autocast": [
+        MISTAKES["loop-in-autocast"].replace("'cuda'", "'cuda', cache_enabled=False").replace(".backward()", ""),
+        RIGHT,
+    ],
+    "scaler-anew": [
+        RIGHT,
+        "def train():\n  model, optimizer = Net(), torch.optim.SGD(p, 0.1)\n"
+        + MISTAKES["scaler-anew"].partition(":\n")[2].replace("def ", "#") + "for fold in range(3):\n    train()\n",
+    ],
+    "unscaled-twice": [
+        MISTAKES["unscaled-twice"].replace("scaler.step(optimizer)", "optimizer.step()"),
+        RIGHT.replace("scaler.update()", "scaler.update()\n    print(scaler.get_scale())"),
+    ],
+    "norm-before-unscale": [
+        RIGHT.replace("    scaler.step(", "    norms = [p.grad.norm() for p in model.parameters()]\n    scaler.step("),
+        RIGHT.replace("    scaler.update(", "    norms = [p.grad.norm() for p in model.parameters()]\n    scaler.update("),
+    ],
+    "bf16-weights": [
+        MISTAKES["bf16-weights"].replace("1e-4", "0.01"), MISTAKES["bf16-weights"].replace(".to(torch.bfloat16)", ""),
+        MISTAKES["bf16-weights"].replace("torch.optim.AdamW", "StochasticRoundingAdamW"),
+        MISTAKES["bf16-weights"].replace("for x", "model = model.float()\nfor x", 1),
+    ],
+    "average-in-16-bits": [MISTAKES["average-in-16-bits"].replace(".bfloat16()", ""),
+                           MISTAKES["average-in-16-bits"].replace(".lerp_(p, 0.001)", ".size()")],
+    "layer-replaced": [
+        "import torch\nmodel = Net()\nmodel.fc = torch.nn.Linear(8, 2)\noptimizer = torch.optim.SGD(model.parameters(), "
+        "lr=0.1)\n",
+        MISTAKES["layer-replaced"] + "optimizer.add_param_group({'params': model.fc.parameters()})\n",
+        MISTAKES["layer-replaced"].replace("model.fc", "other.fc"),
+    ],
+    "other-initial-weights": [
+        MISTAKES["other-initial-weights"].replace("error", "low.load_state_dict(full.state_dict())\nerror"),
+        MISTAKES["other-initial-weights"].replace("low = Net()", "low = copy.deepcopy(full)"),
+        MISTAKES["other-initial-weights"].replace("low = ", "torch.manual_seed(0)\nlow = "),
+    ],
+    "log-of-probability": [
+        MISTAKES["log-of-probability"].replace("log(p)", "log(p + 1e-6)"),
+        MISTAKES["log-of-probability"].replace("log(p)", "log(p.clamp(min=1e-6))"),
+        "import torch\np = torch.log_softmax(logits, -1)\n", "import torch\ny = torch.log(1 - torch.rand(8))\n",
+    ],
+    "applied-twice": [
+        "import torch\np = torch.softmax(x, -1)\nloss = torch.nn.functional.cross_entropy(x, y)\n",
+        "import torch\nloss = torch.nn.functional.cross_entropy(torch.log_softmax(x, -1), y)\n",
+        "import torch\ndef a():\n    out = torch.softmax(x, -1)\ndef b(out):\n    return "
+        "torch.nn.functional.cross_entropy(out, y)\n",
+    ],
+    "broadcast-loss": [
+        MISTAKES["broadcast-loss"].replace("head(x)", "head(x).squeeze(1)"),
+        MISTAKES["broadcast-loss"].replace("randn(64)", "randn(64, 1)"),
+        MISTAKES["broadcast-loss"].replace("(8, 1)", "(8, 4)"),
+    ],
+    "epsilon-below-fp16": [
+        MISTAKES["epsilon-below-fp16"].replace("1e-12", "1e-4"),
+        MISTAKES["epsilon-below-fp16"].replace("(x.half() + ", "(x.half().float() + "),
+        RIGHT.replace("    scaler.update()", "    y = x / (x.norm() + 1e-12)\n    scaler.update()"),
+    ],
+    "time-of-launches": [
+        SPEED.replace("print(", "torch.cuda.synchronize()\nprint("), SPEED.replace("model(x)\n", "model(x).item()\n"),
+        SPEED.replace("model.cuda()\n", ""), SPEED.replace("    model(x)", "    train_one_epoch(x)"),
+    ],
+    "tf32-in-fp32": [
+        MISTAKES["tf32-in-fp32"] + "torch.backends.cudnn.allow_tf32 = False\n",
+        MISTAKES["tf32-in-fp32"].replace("False", "True"), MISTAKES["tf32-in-fp32"].replace("Conv2d", "Linear"),
+    ],
 }  # fmt: skip
 
 
@@ -65,6 +195,12 @@ def test_that_each_mistake_is_found(rule: str) -> None:
     found = [each for each in check(MISTAKES[rule]) if each.rule == rule]
     assert found
     assert all(1 <= each.line <= len(MISTAKES[rule].splitlines()) and each.fix for each in found)
+
+
+@pytest.mark.parametrize("rule", HEALTHY_TWINS)
+def test_that_the_healthy_twins_of_a_mistake_are_left_alone(rule: str) -> None:
+    for twin in HEALTHY_TWINS[rule]:
+        assert [each for each in check(twin) if each.rule == rule] == [], twin
 
 
 PASSED_ON = RIGHT.replace('scaler = GradScaler("cuda")\n', "def train(loader, model, optimizer, scaler):\n").replace(
@@ -103,7 +239,8 @@ def test_that_the_second_step_is_told_from_the_one_in_place() -> None:
     "text",
     [
         RIGHT.replace("scaler.unscale_(optimizer)", "if clip:\n        scaler.unscale_(optimizer)"),
-        RIGHT.replace('GradScaler("cuda")', 'GradScaler("cuda", enabled=False)').replace("scaler.scale(loss)", "loss"),
+        RIGHT.replace('GradScaler("cuda")', 'GradScaler("cuda", enabled=False)').replace("scaler.scale(loss)", "loss")
+        .replace("torch.float16", "torch.bfloat16"),
         "scaler = GradScaler('cuda')\ntrain(model, scaler)\n",
         "class A:\n    def __init__(self):\n        self.scaler = GradScaler('cuda')\n    def go(self):\n        "
         "run(self.scaler)\n",

@@ -1,0 +1,261 @@
+"""Values followed through a script: definitions, casts, the formats of models, the operation that gave a tensor."""
+
+from __future__ import annotations
+
+import ast
+
+from precgui.lint.source import CallSite, Source, is_disabled, keyword
+from precgui.lint.variables import Variable
+
+UNKNOWN = "unknown"
+_MOST_STEPS = 8  # from one definition to the next
+_DTYPES = {
+    "torch.half": "fp16", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float": "fp32",
+    "torch.float32": "fp32", "torch.double": "fp64", "torch.float64": "fp64",
+}  # fmt: skip
+_CASTS = {"half": "fp16", "bfloat16": "bf16", "float": "fp32", "double": "fp64"}
+_SAME_OBJECT = {"cuda", "cpu", "eval", "train", "requires_grad_", "detach", "contiguous", "clone", "to", "type"}
+_SAME_MODEL = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "deepcopy"}
+SAME_VALUES = _SAME_OBJECT | {
+    "float", "half", "bfloat16", "double", "squeeze", "unsqueeze", "view", "reshape", "gather", "flatten", "transpose",
+    "permute", "t",
+}  # fmt: skip
+OPERATIONS = {"softmax", "log_softmax", "sigmoid", "tanh", "std", "var", "mean"}
+_MODULES = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Tanh": "tanh"}
+
+
+def definition(source: Source, node: ast.AST, conditional: bool = False) -> ast.expr | None:
+    """The expression that a variable certainly holds where it is read. None where branches or calls may change it.
+    With `conditional`, the last one that is written before it, whatever the branch."""
+    variable = source.variable(node)
+    if variable is None:
+        return None
+    place = source.places[node]
+    last = source.variables.last_before(variable, place)
+    if last is not None and source.scope(last.node) is source.scope(node):
+        sure = conditional or all(
+            source.contains(each, place) for each in source.above(last.node) if isinstance(each, ast.If | ast.Try)
+        )
+        return last.value if sure and not source.excludes(last.node, node) else None
+    values = source.variables.values(variable)
+    return values[0] if len(values) == 1 and source.scope(node) is not variable.scope else None
+
+
+def dtype_of(source: Source, node: ast.AST | None) -> str:
+    """The format that an expression of a torch.dtype names, `fp16` for torch.half; '' where it is not certain."""
+    for _ in range(_MOST_STEPS):
+        if node is None or (name := _DTYPES.get(source.name_of(node), "")):
+            return name if node is not None else ""
+        node = definition(source, node)
+    return ""
+
+
+def cast_of(source: Source, node: ast.AST) -> tuple[str, ast.expr] | None:
+    """The format and the operand of `x.half()`, `x.to(torch.float16)` or the like; UNKNOWN for `x.to(dtype)`."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    method, operand = node.func.attr, node.func.value
+    if method in _CASTS and not node.args:
+        return _CASTS[method], operand
+    if method not in ("to", "type"):
+        return None
+    named = keyword(node, "dtype")
+    given = [*node.args, *([named] if named is not None else [])]
+    known = next((format_name for each in given if (format_name := dtype_of(source, each))), "")
+    if known:
+        return known, operand
+    is_dtype = named is not None or any("type" in source.name_of(each) for each in given)
+    return (UNKNOWN, operand) if is_dtype else None
+
+
+def model_format(source: Source, node: ast.AST) -> str:
+    """The format that an expression gives to the weights of a model; '' where it casts nothing."""
+    for _ in range(4 * _MOST_STEPS):
+        if (cast := cast_of(source, node)) is not None:
+            return cast[0]
+        if not isinstance(node, ast.Call):
+            return ""
+        name = source.name_of(node.func).rpartition(".")[2]
+        if name == "from_pretrained":
+            return dtype_of(source, keyword(node, "torch_dtype") or keyword(node, "dtype"))
+        if isinstance(node.func, ast.Attribute) and name in _SAME_OBJECT:
+            node = node.func.value
+        elif name in _SAME_MODEL and node.args:
+            node = node.args[0]
+        else:
+            return ""
+    return ""
+
+
+def base(node: ast.AST) -> ast.AST:
+    """The expression that a chain of casts and moves begins with: `Net()` of `Net().half().cuda()`."""
+    while (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr in _SAME_OBJECT or node.func.attr in _CASTS)
+    ):
+        node = node.func.value
+    return node
+
+
+def weights_format(source: Source, model: Variable, scope: ast.AST) -> tuple[str, ast.AST] | None:
+    """The format that a function certainly leaves the weights of a model in, with the node that says so.
+
+    None where a cast depends on a condition, where two disagree, or where the model becomes something else after it.
+    """
+    events: list[tuple[int, ast.AST, str]] = []  # place, node, format
+    for each in source.variables.assignments(model):
+        if source.scope(each.node) is scope:
+            text = model_format(source, each.value) if each.value is not None else UNKNOWN
+            if text or each.value is None or not _is_same_model(source, model, each.value):
+                events.append((each.place, each.node, text))
+    for site in source.calls_of(model, *_CASTS, "to", "type"):
+        text = model_format(source, _whole_chain(source, site.node)) if source.scope(site.node) is scope else ""
+        if text and not isinstance(statement(source, site.node), ast.Assign):
+            events.append((site.place, site.node, text))
+    events.sort(key=lambda event: event[0])
+    formats = [text for _, _, text in events]
+    if (
+        not formats
+        or formats[-1] not in ("fp16", "bf16")
+        or any(isinstance(each, ast.If | ast.Try | ast.IfExp) for each in source.above(events[-1][1]))
+    ):
+        return None
+    return formats[-1], events[-1][1]
+
+
+def _is_same_model(source: Source, model: Variable, value: ast.expr) -> bool:
+    """Whether an assignment leaves the weights of a model as they are: `net = net.cuda()`, `net = DDP(net)`."""
+    wraps = isinstance(value, ast.Call) and source.name_of(value.func).rpartition(".")[2] in _SAME_MODEL
+    return wraps or source.variable(base(value)) == model
+
+
+def _whole_chain(source: Source, node: ast.AST) -> ast.AST:
+    """The chain of calls that begins with a call: `net.half().float()` for `net.half()`."""
+    while isinstance(attribute := source.parent(node), ast.Attribute):
+        call = source.parent(attribute)
+        if not isinstance(call, ast.Call):
+            break
+        node = call
+    return node
+
+
+def statement(source: Source, node: ast.AST) -> ast.AST | None:
+    """The statement that an expression is part of."""
+    above: ast.AST | None = node
+    while above is not None and not isinstance(above, ast.stmt):
+        above = source.parent(above)
+    return above
+
+
+def is_torch_optimizer(source: Source, call: ast.AST) -> bool:
+    name = source.name_of(call.func) if isinstance(call, ast.Call) else ""
+    last = name.rpartition(".")[2]
+    return name.startswith("torch.optim.") and "lr_scheduler" not in name and last[:1].isupper() and last != "Optimizer"
+
+
+def trained_models(source: Source, call: ast.Call) -> list[Variable]:
+    """The models whose parameters an optimizer gets, also by a list, a filter or a variable in between.
+
+    Parameters that are chosen by a condition (of which one does not know which they are) name no model.
+    """
+    first = keyword(call, "params", 0)
+    models: dict[Variable, None] = {}
+    for _ in range(_MOST_STEPS):
+        if first is None:
+            break
+        nodes = source.walk(first)
+        if any(isinstance(each, ast.comprehension) and each.ifs for each in nodes):
+            break
+        calls = [each for each in nodes if isinstance(each, ast.Call)]
+        if any(source.name_of(each.func) == "filter" for each in calls):
+            break
+        owners = [each.func.value for each in calls if isinstance(each.func, ast.Attribute)
+                  and each.func.attr in ("parameters", "named_parameters")]  # fmt: skip
+        models |= {model: None for each in owners if (model := source.variable(each)) is not None}
+        is_list = isinstance(first, ast.Call) and source.name_of(first.func) == "list" and bool(first.args)
+        inner = first.args[0] if is_list and isinstance(first, ast.Call) else first
+        first = definition(source, inner) if not models else None
+    return list(models)
+
+
+def operation(source: Source, node: ast.AST) -> str:
+    """The operation that certainly computed a tensor (softmax, sigmoid, ...), followed through variables, shapes, and
+    modules and classes of the script; '' where it is another one or not clear."""
+    current: ast.AST | None = node
+    for _ in range(2 * _MOST_STEPS):
+        if isinstance(current, ast.Name | ast.Attribute):
+            current = definition(source, current)
+        elif isinstance(current, ast.Subscript):
+            current = current.value
+        elif isinstance(current, ast.Call):
+            name = source.name_of(current.func).rpartition(".")[2]
+            own = name in source.functions or source.name_of(current.func).startswith("self.")
+            if name in OPERATIONS and not own:
+                return name
+            is_method = isinstance(current.func, ast.Attribute)
+            if name in SAME_VALUES and is_method and not source.name_of(current.func).startswith("torch."):
+                current = current.func.value if isinstance(current.func, ast.Attribute) else None
+            else:
+                made_by = definition(source, current.func)
+                if made_by is None:
+                    return ""
+                module = last_module(source, made_by)
+                if module is not None and (kind := _MODULES.get(source.name_of(module.func).rpartition(".")[2])):
+                    return kind
+                current = returned(source, made_by)
+        else:
+            return ""
+    return ""
+
+
+def last_module(source: Source, node: ast.AST | None) -> ast.Call | None:
+    """The call that creates a module, the last one of nn.Sequential(...)."""
+    for _ in range(_MOST_STEPS):
+        if isinstance(node, ast.Call):
+            node = base(node)
+        if not isinstance(node, ast.Call):
+            return None
+        if source.name_of(node.func).rpartition(".")[2] != "Sequential":
+            return node
+        node = node.args[-1] if node.args and not isinstance(node.args[-1], ast.Starred) else None
+    return None
+
+
+def returned(source: Source, node: ast.AST | None) -> ast.expr | None:
+    """The expression that `forward` of the class returns that a call creates an object of, where there is one only."""
+    call = base(node) if node is not None else None
+    own = source.classes.get(source.name_of(call.func)) if isinstance(call, ast.Call) else None
+    functions = [each for each in own.body if isinstance(each, ast.FunctionDef)] if own is not None else []
+    forward = next((each for each in functions if each.name == "forward"), None)
+    if forward is None:
+        return None
+    returns = [each for each in source.walk(forward) if isinstance(each, ast.Return)]
+    values = [each.value for each in returns if source.scope(each) is forward]
+    return values[0] if len(values) == 1 else None
+
+
+def region_is_fp16(source: Source, call: ast.Call) -> bool:
+    """Whether a call of autocast asks for FP16: by its dtype, or on CUDA by saying nothing."""
+    dtype = keyword(call, "dtype", 1)
+    if is_disabled(source, call):
+        return False
+    if dtype is not None:
+        return dtype_of(source, dtype) == "fp16"
+    device = keyword(call, "device_type", 0)
+    on_cuda = isinstance(device, ast.Constant) and str(device.value).startswith("cuda")
+    return on_cuda or source.name_of(call.func) == "torch.cuda.amp.autocast"
+
+
+def trains(source: Source) -> bool:
+    return any(site.owner for site in source.of("backward"))
+
+
+def is_optimizer(source: Source, site: CallSite) -> bool:
+    """Whether a method is called on a variable that is named like an optimizer, or that torch.optim made."""
+    name = site.owner.lower()
+    if "optim" in name or name.rpartition(".")[2] in ("opt", "optimiser"):
+        return True
+    variable = source.owner(site)
+    values = source.variables.values(variable) if variable is not None else []
+    return any(each is not None and is_torch_optimizer(source, each) for each in values)

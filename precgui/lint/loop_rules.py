@@ -1,0 +1,209 @@
+"""The places of autocast, of the scaler and of readings in a training loop."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from precgui.lint.flow import definition, is_torch_optimizer, region_is_fp16, trains
+from precgui.lint.source import CallSite, Mistakes, Source, is_disabled, keyword
+from precgui.lint.variables import path_text
+
+_OTHER_SCALERS = ("accelerate", "deepspeed", "apex", "lightning", "pytorch_lightning")
+
+
+def _is_step(site: CallSite) -> bool:
+    """optimizer.step() or scaler.step(optimizer), as far as names tell."""
+    last = site.owner.lower().rpartition(".")[2]
+    return site.method == "step" and ("optim" in last or last == "opt" or "scaler" in last)
+
+
+def _steps_below(source: Source, region: ast.AST) -> CallSite | None:
+    """A step of the optimizer in a loop below a node, or in a function of the script that it calls with such a loop."""
+    for site in source.inside(region):
+        if _is_step(site) and _loop_below(source, site.node, region):
+            return site
+        called = source.functions.get(site.name)
+        if called is not None and source.scope(called) is not source.scope(region):
+            looped = _loop_below(source, site.node, region)
+            if any(_is_step(each) and (looped or source.loop(each.node) is not None) for each in source.inside(called)):
+                return site
+    return None
+
+
+def _loop_below(source: Source, node: ast.AST, region: ast.AST) -> bool:
+    loop = source.loop(node)
+    return loop is not None and source.contains(region, source.places[loop])
+
+
+def loop_in_autocast(source: Source) -> Mistakes:
+    """A training loop inside one autocast region, which keeps the casts of the weights until it ends."""
+    for region, call in source.autocasts:
+        cache = keyword(call, "cache_enabled")
+        if is_disabled(source, call) or (isinstance(cache, ast.Constant) and cache.value is False):
+            continue
+        if (site := _steps_below(source, region)) is not None:
+            yield (
+                site.line, "error", f"the training loop runs inside one autocast region (line {region.lineno}): it "
+                f"keeps casts of weights that the optimizer has changed since",
+                "enter autocast anew in each step, around the forward pass and the loss",
+            )  # fmt: skip
+
+
+def backward_in_autocast(source: Source) -> Mistakes:
+    """backward() inside the autocast region."""
+    reported: set[int] = set()
+    for region, call in source.autocasts:
+        if is_disabled(source, call) or _steps_below(source, region) is not None:
+            continue
+        for site in source.inside(region):
+            if site.method == "backward" and site.owner and site.line not in reported:
+                reported.add(site.line)
+                yield (
+                    site.line, "warning", "backward() runs inside autocast: torch advises against it",
+                    "leave the autocast region before backward(); its operations take the formats of the forward pass",
+                )  # fmt: skip
+
+
+def scaler_anew(source: Source) -> Mistakes:
+    """A scaler that is created in the function of one epoch, or in the loop over the epochs."""
+    for scaler, calls in source.scalers.items():
+        for call in calls:
+            scope, loop = source.scope(call), source.loop(call)
+            used = [site for site in source.calls_of(scaler, "step") if source.scope(site.node) is scope]
+            around = loop if loop is not None else scope if _is_epoch(source, scope) else None
+            if around is None or not used or not isinstance(scope, ast.FunctionDef | ast.Module):
+                continue
+            if any(is_torch_optimizer(source, each) or "optim" in source.name_of(each.func).lower().rpartition(".")[2]
+                   for each in source.walk(around) if isinstance(each, ast.Call)):  # fmt: skip
+                continue  # everything is created anew: a fold, a trial, a whole training
+            if source.loop(used[0].node) is None or any(isinstance(each, ast.If) for each in source.above(call)):
+                continue
+            yield (
+                call.lineno, "warning", f"the scaler {scaler} is made anew in each epoch: its scale begins again",
+                "make it once before the loop, and pass it on",
+            )  # fmt: skip
+
+
+def _is_epoch(source: Source, scope: ast.AST) -> bool:
+    """Whether a function trains for one epoch: called in a loop of this script, or named so."""
+    if not isinstance(scope, ast.FunctionDef):
+        return False
+    called = [site for site in source.of(scope.name) if source.scope(site.node) is not scope]
+    return any(source.loop(site.node) is not None for site in called) or (not called and "epoch" in scope.name)
+
+
+def unscaled_twice(source: Source) -> Mistakes:
+    """Gradients divided by the scale by hand, and again by scaler.step()."""
+    for scaler in source.scaling:
+        for reading in source.calls_of(scaler, "get_scale"):
+            scope = source.scope(reading.node)
+            steps = [site for site in source.calls_of(scaler, "step") if source.scope(site.node) is scope]
+            change = next(_changes_by(source, reading), None)
+            if change is None or not steps or steps[-1].place < source.places[change]:
+                continue
+            yield (
+                getattr(change, "lineno", reading.line), "error",
+                f"gradients are divided by the scale by hand, and a second time by {scaler}.step()",
+                f"{scaler}.unscale_(optimizer) in its place, which {scaler}.step() knows of",
+            )  # fmt: skip
+
+
+def _changes_by(source: Source, reading: CallSite) -> Iterator[ast.AST]:
+    """The statements that change a `.grad` by a scale that was read, directly or by one variable."""
+    scope = source.scope(reading.node)
+    assigned = source.parent(reading.node)
+    while isinstance(assigned, ast.expr):
+        assigned = source.parent(assigned)
+    names = {path_text(each) for each in assigned.targets} if isinstance(assigned, ast.Assign) else set()
+    for node in source.nodes[reading.place - 30 if reading.place > 30 else 0 : source.end(scope) + 1]:
+        target: ast.expr | None = node.target if isinstance(node, ast.AugAssign) else None
+        target = node.targets[0] if isinstance(node, ast.Assign) else target
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            in_place = node.func.attr in ("mul_", "div_", "copy_")
+            target = node.func.value if in_place else None
+        if target is None or ".grad" not in path_text(target) or source.scope(node) is not scope:
+            continue
+        below = source.walk(node)
+        if reading.node in below or any(isinstance(each, ast.Name) and each.id in names for each in below):
+            yield node
+
+
+def no_scaler(source: Source) -> Mistakes:
+    """Autocast to FP16 around a loss that is never scaled."""
+    if not trains(source) or "scale_loss" in source.text or _scales_by_hand(source):
+        return
+    disabled = bool(source.scalers) and all(each.last_part in source.disabled_scalers for each in source.scalers)
+    if not disabled and (source.scalers or "scaler" in source.text.lower()):
+        return  # somebody else's
+    if any(name.startswith(_OTHER_SCALERS) for name in source.imports.values()):
+        return
+    for region, call in source.autocasts:
+        scope = source.scope(region)
+        direct = any(site.method == "backward" and site.owner and not site.node.args for site in source.inside(scope))
+        if direct and region_is_fp16(source, call) and not _without_gradients(source, region):
+            yield (
+                region.lineno, "warning", "autocast to FP16 " + ("with a disabled" if disabled else "without a")
+                + " gradient scaler: small gradients become zero",
+                "torch.amp.GradScaler" + ("" if not disabled else " with enabled=True") + ", or dtype=torch.bfloat16",
+            )  # fmt: skip
+            return
+
+
+def _without_gradients(source: Source, region: ast.AST) -> bool:
+    """Whether a region is inside torch.no_grad()."""
+    items = [item for each in (region, *source.above(region)) if isinstance(each, ast.With) for item in each.items]
+    calls = (item.context_expr.func for item in items if isinstance(item.context_expr, ast.Call))
+    return any(source.name_of(each).endswith(("no_grad", "inference_mode")) for each in calls)
+
+
+def _scales_by_hand(source: Source) -> bool:
+    """Whether a loop multiplies the loss and divides the gradients by itself."""
+    for site in source.of("backward"):
+        owner = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
+        value = definition(source, owner, conditional=True) if isinstance(owner, ast.Name) else owner
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+            return True
+    return False
+
+
+def norm_before_unscale(source: Source) -> Mistakes:
+    """A norm of gradients that is read while they are multiplied by the scale."""
+    readings = [site for site in source.of("norm", "get_total_norm", "vector_norm") if _is_of_gradients(site)]
+    by_function = {source.scope(site.node) for site in readings}
+    readings += [site for name, f in source.functions.items() if f in by_function for site in source.of(name)]
+    for scaler in source.scaling:
+        own = source.calls_of(scaler, "scale", "unscale_", "step")
+        for site in readings:
+            here = [each for each in own if source.scope(each.node) is source.scope(site.node)]
+            before = [each for each in here if each.place < site.place]
+            later = any(each.place > site.place and each.method in ("step", "unscale_") for each in here)
+            if not later or not before or before[-1].method != "scale" or source.excludes(site.node, before[-1].node):
+                continue
+            parent = source.parent(before[-1].node)
+            if isinstance(parent, ast.Attribute) and parent.attr == "backward":
+                yield (
+                    site.line, "warning", "a norm of gradients is read while they are multiplied by the scale",
+                    f"call {scaler}.unscale_(optimizer) before it",
+                )  # fmt: skip
+
+
+def _is_of_gradients(site: CallSite) -> bool:
+    """Whether `p.grad.detach().norm()` or `torch.norm(p.grad)` is called."""
+    owner = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
+    for node in (owner, *site.node.args[:1]):
+        for _ in range(8):
+            if isinstance(node, ast.Attribute) and node.attr == "grad":
+                return True
+            node = node.value if isinstance(node, ast.Attribute) else node.func if isinstance(node, ast.Call) else None
+    return False
+
+
+RULES: dict[str, Callable[[Source], Mistakes]] = {
+    "loop-in-autocast": loop_in_autocast,
+    "backward-in-autocast": backward_in_autocast,
+    "scaler-anew": scaler_anew,
+    "unscaled-twice": unscaled_twice,
+    "no-scaler": no_scaler,
+    "norm-before-unscale": norm_before_unscale,
+}

@@ -1,0 +1,198 @@
+"""Losses and functions of probabilities that lose digits, or that are not the ones that are meant."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from precgui.lint.flow import cast_of, definition, dtype_of, operation, region_is_fp16
+from precgui.lint.shapes import trailing_shape
+from precgui.lint.source import CallSite, Mistakes, Source, is_disabled, keyword, number
+from precgui.lint.variables import path_text
+
+_SENSITIVE = (
+    "softmax", "log_softmax", "cross_entropy", "nll_loss", "kl_div", "mse_loss", "binary_cross_entropy_with_logits",
+    "binary_cross_entropy", "logsumexp", "layer_norm", "normalize",
+)  # fmt: skip
+_HALF_SMALLEST = 2.0**-25  # what is not larger is rounded to zero in FP16
+_LOW_RESULTS = ("sigmoid", "tanh", "std", "var", "mean")  # of operations that autocast leaves in FP16
+_STABLE = {
+    "log softmax": ("the logarithm of softmax is -Inf where a probability is rounded to zero", "log_softmax(logits)"),
+    "log sigmoid": ("the logarithm of sigmoid is -Inf where it is rounded to zero", "logsigmoid(logits)"),
+    "1 - softmax": (
+        "log(1 - p) of a softmax is -Inf where a probability is rounded to 1",
+        "logsumexp over the other logits, minus logsumexp over all",
+    ),
+    "1 - sigmoid": ("log(1 - p) of a sigmoid is -Inf where p is rounded to 1", "logsigmoid(-logits)"),
+}
+_TANH = (
+    "log(1 - tanh(x)^2) is -Inf where tanh(x) is rounded to 1", "2 * (log(2) - x - softplus(-2 * x))",
+)  # fmt: skip
+
+
+def low_by_hand(source: Source) -> Mistakes:
+    """Softmax, a norm or a loss of operands that were cast to FP16 by hand."""
+    for site in source.of(*_SENSITIVE):
+        operands = [*site.node.args, *(each.value for each in site.node.keywords if each.arg == "input")]
+        if site.method in ("softmax", "log_softmax", "logsumexp") and isinstance(site.node.func, ast.Attribute):
+            operands.append(site.node.func.value)
+        dtype = keyword(site.node, "dtype")
+        is_half = [cast[0] == "fp16" for each in operands if (cast := cast_of(source, each)) is not None]
+        if (dtype is None and any(is_half)) or dtype_of(source, dtype) == "fp16":
+            yield (
+                site.line, "warning", f"{site.method} is computed in FP16 by hand: exp and sums overflow at 65504",
+                "leave the operands in FP32 (.float()), or let autocast choose",
+            )  # fmt: skip
+
+
+def log_of_probability(source: Source) -> Mistakes:
+    """The logarithm of a softmax or a sigmoid, or of one minus it, without an epsilon."""
+    for site in source.of("log", "log2", "log10", "log1p"):
+        if site.name.startswith(("torch.", "log")) and site.node.args:
+            operand: ast.expr = site.node.args[0]
+        elif isinstance(site.node.func, ast.Attribute) and not site.node.args:
+            operand = site.node.func.value
+        else:
+            continue
+        named = _named_of(source, site, operand)
+        if named is not None:
+            yield site.line, "warning", named[0], named[1]
+
+
+def _named_of(source: Source, site: CallSite, operand: ast.expr) -> tuple[str, str] | None:
+    if isinstance(operand, ast.Name) and isinstance(value := definition(source, operand), ast.BinOp):
+        operand = value
+    if site.method == "log1p":
+        is_negative = isinstance(operand, ast.UnaryOp) and isinstance(operand.op, ast.USub)
+        return _of_complement(source, operand.operand) if is_negative and isinstance(operand, ast.UnaryOp) else None
+    if isinstance(operand, ast.BinOp) and isinstance(operand.op, ast.Sub):
+        return _of_complement(source, operand.right) if number(operand.left) == 1.0 else None
+    return _STABLE.get(f"log {operation(source, operand)}")
+
+
+def _of_complement(source: Source, node: ast.expr) -> tuple[str, str] | None:
+    """The mistake in log(1 - node)."""
+    square: ast.AST | None = None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and number(node.right) == 2.0:
+        square = node.left
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("pow", "square"):
+        square = node.func.value if path_text(node.func.value) != "torch" else next(iter(node.args), None)
+    if square is not None:
+        return _TANH if operation(source, square) == "tanh" else None
+    return _STABLE.get(f"1 - {operation(source, node)}")
+
+
+def _loss_calls(source: Source, function: str, module: str) -> list[CallSite]:
+    """Calls of a loss: torch's function, or an object of its class, told apart by scope."""
+    sites = [site for site in source.of(function) if site.name.startswith("torch.") or site.name == function]
+    makers = source.of(module)
+    if not makers:
+        return sites
+    for site in source.calls:
+        if isinstance(site.node.func, ast.Call):
+            if source.name_of(site.node.func.func).rpartition(".")[2] == module:
+                sites.append(site)
+        elif (variable := source.variable(site.node.func)) is not None:
+            values = source.variables.values(variable)
+            if values and all(isinstance(each, ast.Call) and source.name_of(each.func).rpartition(".")[2] == module
+                              for each in map(_without_moves, values)):  # fmt: skip
+                sites.append(site)
+    return sites
+
+
+def _without_moves(node: ast.expr | None) -> ast.expr | None:
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda"):
+        node = node.func.value
+    return node
+
+
+def applied_twice(source: Source) -> Mistakes:
+    """Softmax before cross entropy, or sigmoid before binary cross entropy with logits, which apply it themselves."""
+    for function, module, before in (
+        ("cross_entropy", "CrossEntropyLoss", "softmax"),
+        ("binary_cross_entropy_with_logits", "BCEWithLogitsLoss", "sigmoid"),
+    ):
+        for site in _loss_calls(source, function, module):
+            given = keyword(site.node, "input", 0)
+            if given is not None and operation(source, given) == before:
+                yield (
+                    site.line, "error", f"{before} is applied twice: {function} applies it to its input, too",
+                    f"give the logits to {function}, without {before}",
+                )  # fmt: skip
+
+
+def broadcast_loss(source: Source) -> Mistakes:
+    """A mean squared error of [B] against [B, 1], which broadcasts to [B, B]."""
+    for function, module in (("mse_loss", "MSELoss"), ("l1_loss", "L1Loss"), ("smooth_l1_loss", "SmoothL1Loss")):
+        for site in _loss_calls(source, function, module):
+            given = [keyword(site.node, "input", 0), keyword(site.node, "target", 1)]
+            shapes = {trailing_shape(source, each) for each in given if each is not None}
+            if shapes == {"[B]", "[B, 1]"}:
+                yield (
+                    site.line, "error", f"{function} compares [B] with [B, 1]: it broadcasts to [B, B]",
+                    "give both the same shape: prediction.squeeze(1), or target.unsqueeze(1)",
+                )  # fmt: skip
+
+
+def bce_in_autocast(source: Source) -> Mistakes:
+    """Binary cross entropy of probabilities inside autocast, which torch refuses on CUDA."""
+    losses = {site.node for site in _loss_calls(source, "binary_cross_entropy", "BCELoss")}
+    for region, call in source.autocasts if losses else ():
+        if is_disabled(source, call):
+            continue
+        for site in source.inside(region):
+            if site.node in losses and not _in_disabled(source, site, region):
+                yield (
+                    site.line, "error", "binary cross entropy of probabilities inside autocast: torch refuses it on "
+                    "CUDA",
+                    "binary_cross_entropy_with_logits (BCEWithLogitsLoss) on the logits",
+                )  # fmt: skip
+
+
+def _in_disabled(source: Source, site: CallSite, region: ast.AST) -> bool:
+    above = set(source.above(site.node)) - {region}
+    return any(inner in above and is_disabled(source, call) for inner, call in source.autocasts)
+
+
+def vanishing_epsilon(source: Source) -> Mistakes:
+    """An epsilon that FP16 rounds to zero, added to a value in FP16."""
+    regions = [
+        (source.places[node], source.end(node)) for node, call in source.autocasts if region_is_fp16(source, call)
+    ]
+    for node in source.nodes:
+        operand, eps = _with_epsilon(node)
+        if operand is None or eps is None or not 0 < eps <= _HALF_SMALLEST:
+            continue
+        cast = cast_of(source, operand)
+        place = source.places[node]
+        low = cast is not None and cast[0] == "fp16"
+        if not low and any(first <= place <= last for first, last in regions):
+            low = operation(source, operand) in _LOW_RESULTS
+        if low:
+            yield (
+                getattr(node, "lineno", 1), "warning", f"an epsilon of {eps:g} is zero in FP16: it does not protect "
+                f"from a division by zero or log(0)",
+                "an epsilon of 1e-4, or .float() before it is added",
+            )  # fmt: skip
+
+
+def _with_epsilon(node: ast.AST) -> tuple[ast.expr | None, float | None]:
+    """The tensor and the number of `x + eps`, `x.clamp(min=eps)` and `normalize(x, eps=eps)`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return (node.left, number(node.right)) if number(node.right) is not None else (node.right, number(node.left))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in ("clamp", "clamp_min", "clip", "clamp_"):
+            return node.func.value, number(keyword(node, "min", 0))
+        if node.func.attr == "normalize" and node.args:
+            return node.args[0], number(keyword(node, "eps", 3))
+    return None, None
+
+
+RULES: dict[str, Callable[[Source], Mistakes]] = {
+    "fp16-by-hand": low_by_hand,
+    "log-of-probability": log_of_probability,
+    "applied-twice": applied_twice,
+    "broadcast-loss": broadcast_loss,
+    "bce-in-autocast": bce_in_autocast,
+    "epsilon-below-fp16": vanishing_epsilon,
+}

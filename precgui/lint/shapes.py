@@ -1,0 +1,104 @@
+"""Shapes as far as a loss needs them: a batch of numbers, [B], or a column of them, [B, 1]."""
+
+from __future__ import annotations
+
+import ast
+
+from precgui.lint.flow import SAME_VALUES, definition, last_module, returned
+from precgui.lint.source import Source, keyword, number
+
+_CREATORS = ("randn", "rand", "zeros", "ones", "empty", "full")
+_MOST_STEPS = 12
+_KEEP_SHAPE = {"relu", "sigmoid", "tanh", "softplus", "exp", "abs", "clamp", "float", "to", "cuda", "cpu", "detach",
+               "half", "bfloat16", "double", "clone", "contiguous", "requires_grad_", "sqrt"}  # fmt: skip
+
+
+def trailing_shape(source: Source, node: ast.AST) -> str:
+    """`[B]`, `[B, 1]`, or '' where the shape is another one or not certain."""
+    current: ast.AST | None = node
+    for _ in range(_MOST_STEPS):
+        if isinstance(current, ast.Name | ast.Attribute):
+            current = definition(source, current)
+        elif isinstance(current, ast.Subscript):
+            return _of_index(source, current)
+        elif isinstance(current, ast.Call):
+            shape, current = _of_call(source, current)
+            if shape or current is None:
+                return shape
+        else:
+            return ""
+    return ""
+
+
+def _of_index(source: Source, node: ast.Subscript) -> str:
+    """Of `x[:, 0]` and `x[:, None]`; of a slice of a batch, the shape of the batch."""
+    if isinstance(node.slice, ast.Slice):
+        return trailing_shape(source, node.value) if isinstance(node.value, ast.Name) else ""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    if len(parts) != 2 or not isinstance(parts[0], ast.Slice) or not isinstance(parts[1], ast.Constant):
+        return ""
+    if parts[1].value is None:
+        return "[B, 1]" if trailing_shape(source, node.value) == "[B]" else ""
+    value = definition(source, node.value)
+    created = _size(source, value) if isinstance(value, ast.Call) else None
+    return "[B]" if created is not None and len(created) == 2 else ""
+
+
+def _of_call(source: Source, call: ast.Call) -> tuple[str, ast.AST | None]:
+    """The shape of a call's value, or else the expression that has the same one."""
+    name = source.name_of(call.func).rpartition(".")[2]
+    is_method = isinstance(call.func, ast.Attribute) and not source.name_of(call.func).startswith("torch.")
+    if (size := _size(source, call)) is not None:
+        return ("[B]" if len(size) == 1 else "[B, 1]" if len(size) == 2 and number(size[1]) == 1 else ""), None
+    if name == "squeeze" and _numbers(call, is_method) in ([], [1.0], [-1.0]):
+        inner = call.func.value if is_method and isinstance(call.func, ast.Attribute) else next(iter(call.args), None)
+        return ("[B]" if inner is not None and trailing_shape(source, inner) in ("[B, 1]", "[B]") else ""), None
+    if name == "unsqueeze" and _numbers(call, is_method) in ([1.0], [-1.0]) and isinstance(call.func, ast.Attribute):
+        return ("[B, 1]" if trailing_shape(source, call.func.value) == "[B]" else ""), None
+    if name in ("view", "reshape"):
+        sizes = _numbers(call, is_method)
+        return ("[B]" if sizes == [-1.0] else "[B, 1]" if sizes == [-1.0, 1.0] else ""), None
+    if name == "flatten" and is_method and not call.args and not call.keywords:
+        return "[B]", None
+    if name in _KEEP_SHAPE:
+        if is_method and isinstance(call.func, ast.Attribute):
+            return "", call.func.value
+        return "", call.args[0] if call.args else None
+    if name in SAME_VALUES:
+        return "", None
+    return _of_module(source, call)
+
+
+def _of_module(source: Source, call: ast.Call) -> tuple[str, ast.AST | None]:
+    """Of a module that is called: its last nn.Linear, or what `forward` of its class returns."""
+    created = definition(source, call.func)
+    module = last_module(source, created)
+    if module is not None and source.name_of(module.func).rpartition(".")[2] == "Linear":
+        column = number(keyword(module, "out_features", 1)) == 1
+        return ("[B, 1]" if column and _is_batch(source, call) else ""), None
+    return "", returned(source, created)
+
+
+def _is_batch(source: Source, call: ast.Call) -> bool:
+    """Whether a module gets one tensor that is no sequence as far as the text tells."""
+    return len(call.args) == 1 and not call.keywords
+
+
+def _size(source: Source, call: ast.AST) -> list[ast.expr] | None:
+    """The sizes written into torch.randn(64, 1) and the like."""
+    if not isinstance(call, ast.Call) or not source.name_of(call.func).startswith("torch."):
+        return None
+    if source.name_of(call.func).rpartition(".")[2] not in _CREATORS or not call.args:
+        return None
+    first = call.args[0]
+    if isinstance(first, ast.Tuple | ast.List):
+        return list(first.elts)
+    sizes = call.args if source.name_of(call.func) != "torch.full" else []
+    if len(sizes) == 1 and not isinstance(sizes[0], ast.Constant):
+        return None  # a whole shape in a variable
+    return list(sizes) if sizes and all(isinstance(each, ast.Constant | ast.Name) for each in sizes) else None
+
+
+def _numbers(call: ast.Call, is_method: bool) -> list[float | None]:
+    dims = [*(call.args if is_method else call.args[1:]), *(k.value for k in call.keywords if k.arg == "dim")]
+    return [number(each) for each in dims]

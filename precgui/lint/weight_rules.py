@@ -1,0 +1,246 @@
+"""Weights in 16 bits, averages in 16 bits, layers and models that are not the ones that are meant."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from precgui.lint.flow import (
+    base,
+    cast_of,
+    definition,
+    is_torch_optimizer,
+    model_format,
+    statement,
+    trained_models,
+    trains,
+    weights_format,
+)  # fmt: skip
+from precgui.lint.source import CallSite, Mistakes, Source, keyword, number
+from precgui.lint.variables import Variable, path_text
+
+_FP16_WEIGHTS = "{model} is trained with FP16 weights: small updates and gradients are lost"
+_FP16_SMALLEST = 6e-8
+_SMALL_RATE = (
+    3e-4  # Adam moves a weight by about the rate; the weights of a layer are about 0.03, their ulp/2 in BF16 6e-5
+)
+_LIKE_ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
+_ALIKE = {"load_state_dict", "manual_seed", "seed_everything", "set_seed", "copy_"}  # calls that make weights the same
+_AVERAGES = ("ema", "average", "averaged", "shadow")
+
+
+def _trained_low(source: Source) -> Iterator[tuple[CallSite, Variable, str, ast.AST]]:
+    """Optimizers of torch with a model whose weights are certainly in 16 bits, and the node that casts them."""
+    if not trains(source) or "master" in source.text:
+        return
+    for site in source.calls:
+        if not is_torch_optimizer(source, site.node) or _is_wrapped(source, site):
+            continue
+        for model in trained_models(source, site.node):
+            scope = source.scope(site.node)
+            state = weights_format(source, model, scope)
+            if state is not None and _is_trained_after(source, model, site, state[1]):
+                yield site, model, *state
+
+
+def _is_wrapped(source: Source, site: CallSite) -> bool:
+    """Whether the optimizer is handed to something that may keep weights in FP32, `FP16_Optimizer(optimizer)`."""
+    assigned = statement(source, site.node)
+    variable = source.variable(assigned.targets[0]) if isinstance(assigned, ast.Assign) else None
+    if variable is None:
+        return True
+    for each in source.variables.assignments(variable):
+        value = each.value
+        if (
+            isinstance(value, ast.Call)
+            and value is not site.node
+            and any(path_text(given) == variable.text for given in [*value.args, *(k.value for k in value.keywords)])
+        ):
+            return True
+    return any(not isinstance(each.targets[0], ast.Name | ast.Attribute) for each in [assigned]
+               if isinstance(each, ast.Assign))  # fmt: skip
+
+
+def _is_trained_after(source: Source, model: Variable, site: CallSite, cast: ast.AST) -> bool:
+    """Whether a backward() comes after the cast in its function, or a function that calls it gets the model."""
+    place, scope = source.places[cast], source.scope(site.node)
+    if any(each.owner and each.place > place and source.scope(each.node) is scope for each in source.of("backward")):
+        return True
+    if isinstance(model.scope, ast.ClassDef):
+        return True
+    scopes = {source.scope(each.node) for each in source.of("backward")}
+    return any(
+        function in scopes and any(path_text(given) == model.text for given in each.node.args)
+        for name, function in source.functions.items() for each in source.of(name) if each.place > place
+    )  # fmt: skip
+
+
+def half_weights(source: Source) -> Mistakes:
+    """A model converted to FP16 whose parameters an optimizer of torch gets."""
+    for site, model, weights, cast in _trained_low(source):
+        if weights != "fp16":
+            continue
+        scaled = any(source.scope(each.node) is source.scope(site.node) for scaler in source.scaling
+                     for each in source.calls_of(scaler, "step"))  # fmt: skip
+        text = _FP16_WEIGHTS.format(model=model)
+        yield (
+            getattr(cast, "lineno", site.line), "error" if scaled else "warning",
+            f"{text}, and torch's scaler refuses FP16 gradients" if scaled else text,
+            "keep FP32 weights and use torch.autocast with a GradScaler",
+        )  # fmt: skip
+        given = keyword(site.node, "eps", 3)
+        eps = 1e-8 if given is None else number(given)
+        if eps is not None and eps < _FP16_SMALLEST and site.method in _LIKE_ADAM:
+            yield (
+                site.line, "error", f"eps = {eps:g} is zero in FP16: where a gradient vanishes, weights become NaN",
+                "eps=1e-4, or keep FP32 weights",
+            )  # fmt: skip
+
+
+def bf16_weights(source: Source) -> Mistakes:
+    """A model converted to BF16 whose optimizer has a small rate: most updates are below half an ulp of the weights."""
+    for site, model, weights, cast in _trained_low(source):
+        rate = number(_written_out(source, keyword(site.node, "lr", 1)))
+        if weights == "bf16" and site.method in _LIKE_ADAM and rate is not None and rate <= _SMALL_RATE:
+            yield (
+                getattr(cast, "lineno", site.line), "warning",
+                f"{model} is trained with BF16 weights at a rate of {rate:g}: most updates are rounded away",
+                "keep FP32 weights and use torch.autocast with dtype=torch.bfloat16",
+            )  # fmt: skip
+
+
+def _written_out(source: Source, node: ast.expr | None) -> ast.expr | None:
+    return definition(source, node) if isinstance(node, ast.Name) else node
+
+
+def low_average(source: Source) -> Mistakes:
+    """A moving average of weights that is kept in 16 bits."""
+    if not source.of("mul_", "lerp_", "lerp", "_foreach_mul_", "_foreach_lerp_"):
+        return
+    for node in source.nodes:
+        if not isinstance(node, ast.Assign) or not _is_average(path_text(node.targets[0])):
+            continue
+        weights = _low_inside(source, node.value)
+        if weights and _is_updated(source, path_text(node.targets[0])):
+            yield (
+                node.lineno, "warning", f"{path_text(node.targets[0])} is a moving average in {weights.upper()}: small "
+                f"changes are rounded away",
+                "keep the average in FP32 (.float())",
+            )  # fmt: skip
+
+
+def _is_average(text: str) -> bool:
+    return not set(_AVERAGES).isdisjoint(text.rpartition(".")[2].lower().split("_"))
+
+
+def _low_inside(source: Source, value: ast.expr) -> str:
+    """The format in 16 bits that an average is made in: cast itself, cast element by element, or a copy of a model."""
+    node = value
+    while isinstance(node, ast.DictComp | ast.ListComp):
+        node = node.value if isinstance(node, ast.DictComp) else node.elt
+    weights = model_format(source, node)
+    is_copy = isinstance(node, ast.Call) and source.name_of(node.func).endswith("deepcopy")
+    inner = node.args[0] if is_copy and isinstance(node, ast.Call) and node.args else None
+    copied = source.variable(inner) if inner is not None else None
+    if not weights and copied is not None:
+        state = weights_format(source, copied, source.scope(value))
+        weights = state[0] if state is not None and source.places[state[1]] < source.places[value] else ""
+    return weights if weights in ("fp16", "bf16") else ""
+
+
+def _is_updated(source: Source, name: str) -> bool:
+    """Whether a loop over the average, or a call with it, changes it in place."""
+    for site in source.of("mul_", "lerp_", "_foreach_mul_", "_foreach_lerp_"):
+        loop = source.loop(site.node)
+        nodes = [*source.walk(site.node), *(source.walk(loop.iter) if isinstance(loop, ast.For) else [])]
+        if any(isinstance(each, ast.Name | ast.Attribute) and path_text(each) == name for each in nodes):
+            return True
+    return False
+
+
+def layer_replaced(source: Source) -> Mistakes:
+    """A layer of a model that is replaced after the optimizer got the model's parameters."""
+    created = [site for site in source.calls if is_torch_optimizer(source, site.node)]
+    for site in created:
+        scope = source.scope(site.node)
+        for model in trained_models(source, site.node):
+            for node in source.nodes[source.end(site.node) : source.end(scope) + 1]:
+                if not isinstance(node, ast.Assign) or not _is_layer(source, node.value):
+                    continue
+                text = path_text(node.targets[0])
+                if not text.startswith(f"{model.text}.") or source.scope(node) is not scope:
+                    continue
+                anew = any(other.place > source.places[node] for other in [*created, *source.of("add_param_group")])
+                if not anew and not source.excludes(node, site.node):
+                    yield (
+                        node.lineno, "error", f"{text} is replaced after the optimizer was made: it is never trained",
+                        "replace it before the optimizer is made, or call optimizer.add_param_group()",
+                    )  # fmt: skip
+
+
+def _is_layer(source: Source, value: ast.expr) -> bool:
+    call = base(value)
+    name = source.name_of(call.func) if isinstance(call, ast.Call) else ""
+    last = name.rpartition(".")[2]
+    return name.startswith("torch.nn.") and last[:1].isupper() and last not in ("Parameter", "Identity")
+
+
+def other_initial_weights(source: Source) -> Mistakes:
+    """Two models of one class that are made one after the other, and whose outputs are compared."""
+    for node in source.nodes:
+        pair = _compared(source, node)
+        models = [_model_of(source, each) for each in pair]
+        if len(models) != 2 or models[0] is None or models[1] is None or models[0][0] == models[1][0]:
+            continue
+        (first, one), (second, other) = sorted(models, key=lambda each: source.places[each[1]] if each else 0)  # type: ignore[misc]
+        same = [ast.dump(part) for part in (one, other)] if len(source.walk(one)) < 64 else []
+        between = {site.method for site in source.calls if source.places[one] < site.place < source.places[node]}
+        if len(set(same)) == 1 and between.isdisjoint(_ALIKE) and source.name_of(one.func) in source.classes:
+            yield (
+                getattr(node, "lineno", 1), "warning", f"{first} and {second} are compared, and begin with different "
+                f"weights: the difference is that of two initialisations",
+                f"{second}.load_state_dict({first}.state_dict()) before the comparison",
+            )  # fmt: skip
+            return
+
+
+def _compared(source: Source, node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+        return [node.left, node.right]
+    if isinstance(node, ast.Call) and source.name_of(node.func).rpartition(".")[2] in ("allclose", "assert_close"):
+        return node.args[:2]
+    return []
+
+
+def _model_of(source: Source, node: ast.expr) -> tuple[Variable, ast.Call] | None:
+    """The model whose output an expression is, with the call that makes it."""
+    current: ast.AST | None = node
+    for _ in range(8):
+        if isinstance(current, ast.Name):
+            value = definition(source, current)
+            current = value
+        elif (cast := cast_of(source, current) if current is not None else None) is not None:
+            current = cast[1]
+        elif isinstance(current, ast.Call) and (model := source.variable(current.func)) is not None:
+            created = definition(source, current.func)
+            call = base(created) if created is not None else None
+            if isinstance(call, ast.Call) and source.name_of(call.func) in source.classes:
+                return model, call
+            if isinstance(current.func, ast.Attribute) and current.func.attr in ("detach", "cpu", "mean", "sum"):
+                current = current.func.value
+                continue
+            return None
+        elif isinstance(current, ast.Call) and isinstance(current.func, ast.Attribute):
+            current = current.func.value
+        else:
+            return None
+    return None
+
+
+RULES: dict[str, Callable[[Source], Mistakes]] = {
+    "fp16-weights": half_weights,
+    "bf16-weights": bf16_weights,
+    "average-in-16-bits": low_average,
+    "layer-replaced": layer_replaced,
+    "other-initial-weights": other_initial_weights,
+}
