@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from precgui.lint.source import Source
 from precgui.regular_files import read_text
 
 _MOST_BYTES = 512 << 10  # a script of this length takes about 300 MB while it is checked
+_TOO_LARGE = f"is too large to check (more than {_MOST_BYTES >> 10} KiB)"
 _NO_PYTHON = "is no Python that can be parsed"
 
 
@@ -46,10 +48,14 @@ def check(text: str) -> list[ScriptFinding]:
 
     Raises ScriptError for text that is no Python, and for text that is too large or too deeply nested to check."""
     if len(text) > _MOST_BYTES:
-        raise ScriptError(f"is too large to check (more than {_MOST_BYTES >> 10} KiB)")
+        raise ScriptError(_TOO_LARGE)
     try:
         source = _parsed(text)
         results = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
+    except IndentationError as error:
+        raise ScriptError(
+            f"{_NO_PYTHON} (line {error.lineno}): it is not indented evenly, paste a whole file"
+        ) from None
     except SyntaxError as error:
         raise ScriptError(f"{_NO_PYTHON} (line {error.lineno})" if error.lineno else _NO_PYTHON) from None
     except ValueError:
@@ -75,6 +81,8 @@ def check_file(path: Path) -> list[ScriptFinding]:
     try:
         text = read_text(path, _MOST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            raise ScriptError(f"{path} {_TOO_LARGE}; choose a training script.") from None
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise ScriptError(f"{path} cannot be read: {reason}; choose a training script.") from None
     try:

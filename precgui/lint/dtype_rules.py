@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from precgui.lint.arguments import keyword, number
 from precgui.lint.flow import cast_of, definition, dtype_of, is_optimizer, region_is_fp16, trains
-from precgui.lint.source import CallSite, Mistakes, Source, keyword, number
+from precgui.lint.source import CallSite, Mistakes, Source
 
 _FP16_LARGEST = 65504.0
 _EXACT_UP_TO = {"bf16": 256, "fp16": 2048}  # all whole numbers

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from precgui.lint.source import CallSite, Source, is_disabled, keyword
+from precgui.lint.arguments import keyword
+from precgui.lint.source import CallSite, Source, is_disabled
 from precgui.lint.variables import Variable
 
 UNKNOWN = "unknown"
+_MOST_OPTIMIZERS = 32
 _MOST_STEPS = 8  # from one definition to the next
 _DTYPES = {
     "torch.half": "fp16", "torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float": "fp32",
@@ -256,6 +258,14 @@ def is_optimizer(source: Source, site: CallSite) -> bool:
     name = site.owner.lower()
     if "optim" in name or name.rpartition(".")[2] in ("opt", "optimiser"):
         return True
-    variable = source.owner(site)
-    values = source.variables.values(variable) if variable is not None else []
-    return any(each is not None and is_torch_optimizer(source, each) for each in values)
+    return source.owner(site) in source.cached("optimizers", lambda: _optimizer_variables(source))
+
+
+def _optimizer_variables(source: Source) -> set[Variable | None]:
+    assigned = [statement(source, site.node) for site in created_optimizers(source)]
+    return {source.variable(each.targets[0]) for each in assigned if isinstance(each, ast.Assign)} - {None}
+
+
+def created_optimizers(source: Source) -> list[CallSite]:
+    """The calls that create optimizers of torch, as many as a script has that trains."""
+    return [site for site in source.calls if is_torch_optimizer(source, site.node)][:_MOST_OPTIMIZERS]

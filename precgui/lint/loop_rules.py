@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, is_torch_optimizer, region_is_fp16, trains
-from precgui.lint.source import CallSite, Mistakes, Source, is_disabled, keyword
+from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
 from precgui.lint.variables import path_text
 
+_MOST_CALLS = 64  # of one kind in a script; a training loop has a few
 _OTHER_SCALERS = ("accelerate", "deepspeed", "apex", "lightning", "pytorch_lightning")
 
 
@@ -25,8 +27,9 @@ def _steps_below(source: Source, region: ast.AST) -> CallSite | None:
             return site
         called = source.functions.get(site.name)
         if called is not None and source.scope(called) is not source.scope(region):
+            steps = [each for each in source.in_scope(called, "step")[:_MOST_CALLS] if _is_step(each)]
             looped = _loop_below(source, site.node, region)
-            if any(_is_step(each) and (looped or source.loop(each.node) is not None) for each in source.inside(called)):
+            if steps and (looped or any(source.loop(each.node) is not None for each in steps)):
                 return site
     return None
 
@@ -70,7 +73,7 @@ def scaler_anew(source: Source) -> Mistakes:
     for scaler, calls in source.scalers.items():
         for call in calls:
             scope, loop = source.scope(call), source.loop(call)
-            used = [site for site in source.calls_of(scaler, "step") if source.scope(site.node) is scope]
+            used = [each for each in source.in_scope(scope, "step") if source.owner(each) == scaler]
             around = loop if loop is not None else scope if _is_epoch(source, scope) else None
             if around is None or not used or not isinstance(scope, ast.FunctionDef | ast.Module):
                 continue
@@ -96,11 +99,10 @@ def _is_epoch(source: Source, scope: ast.AST) -> bool:
 def unscaled_twice(source: Source) -> Mistakes:
     """Gradients divided by the scale by hand, and again by scaler.step()."""
     for scaler in source.scaling:
-        for reading in source.calls_of(scaler, "get_scale"):
-            scope = source.scope(reading.node)
-            steps = [site for site in source.calls_of(scaler, "step") if source.scope(site.node) is scope]
+        for reading in source.calls_of(scaler, "get_scale")[:_MOST_CALLS]:
             change = next(_changes_by(source, reading), None)
-            if change is None or not steps or steps[-1].place < source.places[change]:
+            step = source.next_in_scope(change, "step") if change is not None else None
+            if change is None or step is None or source.owner(step) != scaler:
                 continue
             yield (
                 getattr(change, "lineno", reading.line), "error",
@@ -139,8 +141,8 @@ def no_scaler(source: Source) -> Mistakes:
     if any(name.startswith(_OTHER_SCALERS) for name in source.imports.values()):
         return
     for region, call in source.autocasts:
-        scope = source.scope(region)
-        direct = any(site.method == "backward" and site.owner and not site.node.args for site in source.inside(scope))
+        backward = source.in_scope(source.scope(region), "backward")[:_MOST_CALLS]
+        direct = any(site.owner and not site.node.args for site in backward)
         if direct and region_is_fp16(source, call) and not _without_gradients(source, region):
             yield (
                 region.lineno, "warning", "autocast to FP16 " + ("with a disabled" if disabled else "without a")
@@ -174,7 +176,7 @@ def norm_before_unscale(source: Source) -> Mistakes:
     readings += [site for name, f in source.functions.items() if f in by_function for site in source.of(name)]
     for scaler in source.scaling:
         own = source.calls_of(scaler, "scale", "unscale_", "step")
-        for site in readings:
+        for site in readings[:_MOST_CALLS]:
             here = [each for each in own if source.scope(each.node) is source.scope(site.node)]
             before = [each for each in here if each.place < site.place]
             later = any(each.place > site.place and each.method in ("step", "unscale_") for each in here)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from precgui.lint.arguments import keyword, number
 from precgui.lint.flow import cast_of, definition, dtype_of, operation, region_is_fp16
 from precgui.lint.shapes import trailing_shape
-from precgui.lint.source import CallSite, Mistakes, Source, is_disabled, keyword, number
-from precgui.lint.variables import path_text
+from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
+from precgui.lint.variables import Variable, path_text
 
 _SENSITIVE = (
     "softmax", "log_softmax", "cross_entropy", "nll_loss", "kl_div", "mse_loss", "binary_cross_entropy_with_logits",
     "binary_cross_entropy", "logsumexp", "layer_norm", "normalize",
 )  # fmt: skip
+_MOST_VALUES = 16  # that are assigned to one variable
 _HALF_SMALLEST = 2.0**-25  # what is not larger is rounded to zero in FP16
 _LOW_RESULTS = ("sigmoid", "tanh", "std", "var", "mean")  # of operations that autocast leaves in FP16
 _STABLE = {
@@ -92,12 +94,17 @@ def _loss_calls(source: Source, function: str, module: str) -> list[CallSite]:
         if isinstance(site.node.func, ast.Call):
             if source.name_of(site.node.func.func).rpartition(".")[2] == module:
                 sites.append(site)
-        elif (variable := source.variable(site.node.func)) is not None:
-            values = source.variables.values(variable)
-            if values and all(isinstance(each, ast.Call) and source.name_of(each.func).rpartition(".")[2] == module
-                              for each in map(_without_moves, values)):  # fmt: skip
-                sites.append(site)
+        elif (variable := source.variable(site.node.func)) is not None and _holds(source, variable, module):
+            sites.append(site)
     return sites
+
+
+def _holds(source: Source, variable: Variable, module: str) -> bool:
+    """Whether all that is assigned to a variable are objects of one class."""
+    values = [_without_moves(each) for each in source.variables.values(variable)[:_MOST_VALUES]]
+    return bool(values) and all(
+        isinstance(each, ast.Call) and source.name_of(each.func).rpartition(".")[2] == module for each in values
+    )
 
 
 def _without_moves(node: ast.expr | None) -> ast.expr | None:
@@ -150,23 +157,20 @@ def bce_in_autocast(source: Source) -> Mistakes:
 
 
 def _in_disabled(source: Source, site: CallSite, region: ast.AST) -> bool:
-    above = set(source.above(site.node)) - {region}
-    return any(inner in above and is_disabled(source, call) for inner, call in source.autocasts)
+    disabled = source.cached("disabled", lambda: {node for node, call in source.autocasts if is_disabled(source, call)})
+    return any(each in disabled for each in source.above(site.node) if each is not region)
 
 
 def vanishing_epsilon(source: Source) -> Mistakes:
     """An epsilon that FP16 rounds to zero, added to a value in FP16."""
-    regions = [
-        (source.places[node], source.end(node)) for node, call in source.autocasts if region_is_fp16(source, call)
-    ]
+    low_regions = {node for node, call in source.autocasts if region_is_fp16(source, call)}
     for node in source.nodes:
         operand, eps = _with_epsilon(node)
         if operand is None or eps is None or not 0 < eps <= _HALF_SMALLEST:
             continue
         cast = cast_of(source, operand)
-        place = source.places[node]
         low = cast is not None and cast[0] == "fp16"
-        if not low and any(first <= place <= last for first, last in regions):
+        if not low and low_regions and any(each in low_regions for each in source.above(node)):
             low = operation(source, operand) in _LOW_RESULTS
         if low:
             yield (

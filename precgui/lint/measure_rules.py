@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from precgui.lint.flow import definition
 from precgui.lint.source import CallSite, Mistakes, Source
 
+_MOST_INTERVALS = 128  # of one script
 _CLOCKS = {"time.time", "time.perf_counter", "time.monotonic", "time.perf_counter_ns", "time.time_ns"}
 _LAUNCHES = {"backward", "model", "net", "network", "matmul", "mm", "bmm", "conv2d", "linear"}
 _HARMLESS = _LAUNCHES | {
@@ -25,9 +27,9 @@ def unsynchronized_time(source: Source) -> Mistakes:
     """A time between two readings of the clock with launches of CUDA kernels between them, and nothing that waits."""
     if not _uses_cuda(source):
         return
-    for stop, start in _intervals(source):
+    for stop, start in islice(_intervals(source), _MOST_INTERVALS):
         scope, first, last = source.scope(stop), source.places[start], source.places[stop]
-        timed = [site for site in source.inside(scope) if first < site.place and source.end(site.node) < last]
+        timed = source.between(scope, first, last)
         work = [site for site in timed if site.method in _LAUNCHES and (site.owner or site.method != "backward")]
         if work and all(site.method in _HARMLESS or site.name in _CLOCKS for site in timed):
             yield (

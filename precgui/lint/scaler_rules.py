@@ -5,26 +5,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from precgui.lint.arguments import keyword
 from precgui.lint.flow import is_optimizer
-from precgui.lint.source import CallSite, Mistakes, Source, keyword, scaled_loss
+from precgui.lint.source import CallSite, Mistakes, Source, scaled_loss
 from precgui.lint.variables import Variable, path_text
 
 _CLIPPED = "gradients are clipped while they are multiplied by the scale"
 _CLIPPED_BEFORE = (
     "gradients are clipped while they are multiplied by the scale ({scaler}.unscale_() comes later, in line {line})"
 )
+_MOST_CALLS = 64  # of one scaler in one function
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_")
-
-
-def _named_calls(source: Source, scaler: Variable, *methods: str) -> list[CallSite]:
-    """Calls on whatever has the name of a scaler, in any scope: for statements that something is missing."""
-    return [site for site in source.of(*methods) if site.owner.rpartition(".")[2] == scaler.last_part]
 
 
 def scaler_not_used(source: Source) -> Mistakes:
     """A scaler that is created, passed to no function, and never multiplies a loss."""
     for scaler, calls in source.scalers.items():
-        if scaler.last_part in source.disabled_scalers or _named_calls(source, scaler, "scale"):
+        if scaler.last_part in source.disabled_scalers or source.named_calls(scaler.last_part, "scale"):
             continue
         steps = source.calls_of(scaler, "step")
         if _is_handed_on(source, scaler) or (not steps and _serves_others(source, scaler)):
@@ -57,28 +54,23 @@ def _serves_others(source: Source, scaler: Variable) -> bool:
 
 def clip_before_unscale(source: Source) -> Mistakes:
     """Clipping between scaler.scale(loss).backward() and scaler.step() without scaler.unscale_() before it."""
-    clips: dict[ast.AST, list[CallSite]] = {}
     for clip in source.of(*_CLIPS):
+        last = source.previous_in_scope(clip.node, "scale")  # of several scalers, that of these gradients
+        scaler = source.owner(last) if last is not None else None
+        if last is None or scaler not in source.scaling or source.excludes(clip.node, last.node):
+            continue
         if clip.owner and not clip.name.startswith("torch."):
             continue  # accelerate and others unscale before they clip
-        clips.setdefault(source.scope(clip.node), []).append(clip)
-    for scaler in source.scaling:
-        for scope, group in clips.items():
-            own = [site for site in source.calls_of(scaler, "scale", "unscale_", "step")
-                   if source.scope(site.node) is scope]  # fmt: skip
-            first = {site.method: site for site in reversed(own)}
-            if not {"scale", "step"} <= first.keys():
-                continue
-            unscaled = first.get("unscale_")
-            for clip in group:
-                before = unscaled is not None and unscaled.place < clip.place
-                if before or source.excludes(clip.node, first["scale"].node):
-                    continue
-                text = _CLIPPED_BEFORE if unscaled is not None else _CLIPPED
-                yield (
-                    clip.line, "error", text.format(scaler=scaler, line=unscaled.line if unscaled else 0),
-                    f"call {scaler}.unscale_(optimizer) before {clip.method}",
-                )  # fmt: skip
+        own = [site for method in ("unscale_", "step") for site in source.in_scope(source.scope(clip.node), method)
+               [:_MOST_CALLS] if source.owner(site) == scaler]  # fmt: skip
+        unscaled = [site for site in own if site.method == "unscale_"]
+        if len(own) == len(unscaled) or any(site.place < clip.place for site in unscaled):
+            continue
+        text = _CLIPPED_BEFORE if unscaled else _CLIPPED
+        yield (
+            clip.line, "error", text.format(scaler=scaler, line=unscaled[0].line if unscaled else 0),
+            f"call {scaler}.unscale_(optimizer) before {clip.method}",
+        )  # fmt: skip
 
 
 def step_past_the_scaler(source: Source) -> Mistakes:
@@ -86,7 +78,7 @@ def step_past_the_scaler(source: Source) -> Mistakes:
     for scaler in source.scaling:
         scaled = {source.scope(site.node): site for site in reversed(source.calls_of(scaler, "scale"))}
         for scope, scale in scaled.items():
-            own = [site for site in source.of("step") if source.scope(site.node) is scope]
+            own = source.in_scope(scope, "step")
             through = [site for site in own if source.owner(site) == scaler]
             by_optimizer = {path_text(site.node.args[0]): site for site in through if site.node.args}
             for site in own:
@@ -114,7 +106,7 @@ def no_update(source: Source) -> Mistakes:
     """scaler.step() without scaler.update(): the scale never moves."""
     for scaler in source.scaling:
         steps = source.calls_of(scaler, "step")
-        if steps and not _named_calls(source, scaler, "update") and not _is_handed_on(source, scaler):
+        if steps and not source.named_calls(scaler.last_part, "update") and not _is_handed_on(source, scaler):
             yield (
                 steps[0].line, "error", f"{scaler}.update() is never called: a scale that is too high stays so",
                 f"call {scaler}.update() after {scaler}.step(optimizer)",
@@ -131,7 +123,7 @@ def scheduler_on_skipped_steps(source: Source) -> Mistakes:
         if not any(isinstance(each, ast.If) for each in source.above(site.node) if each is not loop):
             schedulers.setdefault(loop, []).append(site)
     for scaler in source.scaling:
-        if _named_calls(source, scaler, "get_scale"):
+        if source.named_calls(scaler.last_part, "get_scale"):
             continue  # somebody heeds the skipped steps
         loops = dict.fromkeys(source.loop(step.node) for step in source.calls_of(scaler, "step"))
         for site in (site for loop in loops if loop is not None for site in schedulers.get(loop, [])):
@@ -147,7 +139,7 @@ def scaler_not_saved(source: Source) -> Mistakes:
     states = [site for site in source.of("state_dict") if is_optimizer(source, site)]
     for scaler in source.scalers if saves and states else ():
         used = source.calls_of(scaler, "scale") and scaler.last_part not in source.disabled_scalers
-        if used and not _named_calls(source, scaler, "state_dict"):
+        if used and not source.named_calls(scaler.last_part, "state_dict"):
             yield (
                 states[0].line, "info", f"the checkpoint has the optimizer's state, not that of {scaler}: a resumed "
                 f"run skips steps",
@@ -183,8 +175,7 @@ def loss_not_scaled(source: Source) -> Mistakes:
             plain = site.owner and scaled_loss(site) is None and first is not None
             if not plain or first is None or source.loop(site.node) is not source.loop(first.node):
                 continue
-            following = next((s for s in source.of("step") if s.place > site.place
-                              and source.scope(s.node) is source.scope(site.node)), None)  # fmt: skip
+            following = source.next_in_scope(site.node, "step")
             if following is None or source.owner(following) != scaler or source.excludes(site.node, first.node):
                 continue
             if not source.excludes(site.node, following.node) and not _comes_from_scale(source, site):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from precgui.lint.arguments import keyword, number
 from precgui.lint.flow import SAME_VALUES, definition, last_module, returned
-from precgui.lint.source import Source, keyword, number
+from precgui.lint.source import Source
 
 _CREATORS = ("randn", "rand", "zeros", "ones", "empty", "full")
 _MOST_STEPS = 12

@@ -5,17 +5,22 @@ from __future__ import annotations
 import ast
 import warnings
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 from precgui.events import Severity
+from precgui.lint.arguments import keyword
 from precgui.lint.variables import NO_TEXT, SHARED_NODES, Variable, VariableTable, path_text
 
 Mistakes = Iterator[tuple[int, Severity, str, str]]
+T = TypeVar("T")
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _ALIASES = {"F": "torch.nn.functional", "nn": "torch.nn", "amp": "torch.amp", "optim": "torch.optim", "th": "torch"}
 _MOST_PARTS = 32  # of a dotted name; longer ones are no names of torch
+_MOST_ABOVE = 256  # nodes around a node
+_MOST_SCALERS = 16  # of one script, each with so many calls that make it; more are no script that trains
 _MOST_KEYS = 64  # nodes of a condition that tell it from another
 
 
@@ -129,6 +134,62 @@ class Source:
         groups = [self._calls_by_method.get(each, []) for each in methods]
         return groups[0] if len(groups) == 1 else sorted((s for g in groups for s in g), key=lambda site: site.place)
 
+    @cached_property
+    def _named_calls(self) -> dict[tuple[str, str], list[CallSite]]:
+        groups: dict[tuple[str, str], list[CallSite]] = {}
+        for site in self.calls:
+            groups.setdefault((site.owner.rpartition(".")[2], site.method), []).append(site)
+        return groups
+
+    def named_calls(self, last_part: str, method: str) -> list[CallSite]:
+        """Calls of a method on whatever has a name, in any scope: for statements that something is missing."""
+        return self._named_calls.get((last_part, method), [])
+
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """A value that is computed once for a script."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        value: T = self._cache[key]
+        return value
+
+    @cached_property
+    def _cache(self) -> dict[Hashable, Any]:
+        return {}
+
+    @cached_property
+    def looped_functions(self) -> set[str]:
+        """Names that are called in a loop."""
+        return {site.method for site in self.calls if self.loop(site.node) is not None}
+
+    def next_in_scope(self, node: ast.AST, method: str) -> CallSite | None:
+        """The next call of a method after a node, in the same function."""
+        sites = self._calls_by_scope_and_method.get((self.scope(node), method), [])
+        index = bisect_right(sites, self.places[node], key=lambda site: site.place)
+        return sites[index] if index < len(sites) else None
+
+    def previous_in_scope(self, node: ast.AST, method: str) -> CallSite | None:
+        """The last call of a method before a node, in the same function."""
+        sites = self._calls_by_scope_and_method.get((self.scope(node), method), [])
+        index = bisect_left(sites, self.places[node], key=lambda site: site.place)
+        return sites[index - 1] if index else None
+
+    @cached_property
+    def _calls_by_scope_and_method(self) -> dict[tuple[ast.AST, str], list[CallSite]]:
+        groups: dict[tuple[ast.AST, str], list[CallSite]] = {}
+        for site in self.calls:
+            groups.setdefault((self.scope(site.node), site.method), []).append(site)
+        return groups
+
+    def in_scope(self, scope: ast.AST, method: str) -> list[CallSite]:
+        return self._calls_by_scope_and_method.get((scope, method), [])
+
+    def between(self, scope: ast.AST, first: int, last: int) -> list[CallSite]:
+        """The calls of a function that lie wholly between two places."""
+        sites = self._calls_by_scope.get(scope, [])
+        start = bisect_right(sites, first, key=lambda site: site.place)
+        stop = bisect_left(sites, last, key=lambda site: site.place)
+        return [site for site in sites[start:stop] if self.end(site.node) < last]
+
     def calls_of(self, variable: Variable, *methods: str) -> list[CallSite]:
         """The calls of methods of one object, `variable.method(...)`."""
         return [site for site in self._calls_by_variable.get(variable, []) if site.method in methods]
@@ -157,7 +218,10 @@ class Source:
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, innermost first, within its function."""
-        while not isinstance(node, Function) and (parent := self.parent(node)) is not None:
+        for _ in range(_MOST_ABOVE):
+            parent = self.parent(node)
+            if isinstance(node, Function) or parent is None:
+                return
             node = parent
             yield node
 
@@ -247,7 +311,7 @@ class Source:
     def scalers(self) -> dict[Variable, list[ast.Call]]:
         """Gradient scalers by the variable that holds them, with the calls that make them."""
         results: dict[Variable, list[ast.Call]] = {}
-        for site in self.of("GradScaler"):
+        for site in self.of("GradScaler")[: _MOST_SCALERS**2]:
             node: ast.AST | None = site.node
             while isinstance(node, ast.expr):
                 node = self.parent(node)
@@ -255,7 +319,7 @@ class Source:
             for target in [node.target] if isinstance(node, ast.AnnAssign) else targets:
                 if (variable := self.variable(target)) is not None:
                     results.setdefault(variable, []).append(site.node)
-        return results
+        return {name: results[name][:_MOST_SCALERS] for name in list(results)[:_MOST_SCALERS]}
 
     @cached_property
     def scaling(self) -> list[Variable]:
@@ -266,7 +330,7 @@ class Source:
         stepped = {self.owner(site) for site in self.of("step") if site.node.args}
         others = sorted((each for each in scaled & stepped if each), key=lambda each: each.text)
         names = dict.fromkeys((*self.scalers, *others))
-        return [each for each in names if each.last_part not in self.disabled_scalers]
+        return [each for each in names if each.last_part not in self.disabled_scalers][:_MOST_SCALERS]
 
     @cached_property
     def disabled_scalers(self) -> set[str]:
@@ -291,9 +355,7 @@ class Source:
         """Whether a node is in a loop, or in a function that this script calls in one."""
         if self.loop(node) is not None:
             return True
-        own = self.scope(node)
-        sites = self.of(name) if (name := getattr(own, "name", "")) else []
-        return any(self.loop(site.node) is not None for site in sites if self.scope(site.node) is not own)
+        return getattr(self.scope(node), "name", "") in self.looped_functions
 
 
 def scaled_loss(site: CallSite) -> ast.Call | None:
@@ -311,39 +373,10 @@ def is_disabled(source: Source, call: ast.Call) -> bool:
     if given is not None and not isinstance(given, ast.Constant):
         variable = source.variable(given)
         values = source.variables.values(variable) if variable is not None else []
-        return bool(values) and all(isinstance(each, ast.Constant) and not each.value for each in values)
+        return 0 < len(values) < _MOST_SCALERS and all(
+            isinstance(each, ast.Constant) and not each.value for each in values
+        )
     return isinstance(given, ast.Constant) and not given.value
-
-
-def keyword(call: ast.Call, name: str, place: int = -1) -> ast.expr | None:
-    """An argument by its name, or by its place."""
-    named = next((each.value for each in call.keywords if each.arg == name), None)
-    return named if named is not None or not 0 <= place < len(call.args) else call.args[place]
-
-
-def number(node: ast.AST | None) -> float | None:
-    """The value of a number that is written out, also a negative one or a power (`2.0**16`)."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        value = number(node.operand)
-        return None if value is None else -value
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.left, ast.Constant):
-        return _power(number(node.left), number(node.right) if not isinstance(node.right, ast.BinOp) else None)
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        try:
-            return float(node.value)
-        except OverflowError:
-            return float("inf")
-    return None
-
-
-def _power(base: float | None, exponent: float | None) -> float | None:
-    if base is None or exponent is None:
-        return None
-    try:
-        value = base**exponent
-    except (OverflowError, ZeroDivisionError):
-        return None
-    return value if isinstance(value, float) else None
 
 
 def _owner(node: ast.AST) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+from precgui.lint.arguments import keyword, number
 from precgui.lint.flow import (
     base,
     cast_of,
+    created_optimizers,
     definition,
-    is_torch_optimizer,
     model_format,
     statement,
     trained_models,
     trains,
     weights_format,
 )  # fmt: skip
-from precgui.lint.source import CallSite, Mistakes, Source, keyword, number
+from precgui.lint.source import CallSite, Mistakes, Source
 from precgui.lint.variables import Variable, path_text
 
 _FP16_WEIGHTS = "{model} is trained with FP16 weights: small updates and gradients are lost"
@@ -26,6 +27,7 @@ _SMALL_RATE = (
 )
 _LIKE_ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
 _ALIKE = {"load_state_dict", "manual_seed", "seed_everything", "set_seed", "copy_"}  # calls that make weights the same
+_MOST_AVERAGES = 16
 _AVERAGES = ("ema", "average", "averaged", "shadow")
 
 
@@ -33,8 +35,8 @@ def _trained_low(source: Source) -> Iterator[tuple[CallSite, Variable, str, ast.
     """Optimizers of torch with a model whose weights are certainly in 16 bits, and the node that casts them."""
     if not trains(source) or "master" in source.text:
         return
-    for site in source.calls:
-        if not is_torch_optimizer(source, site.node) or _is_wrapped(source, site):
+    for site in created_optimizers(source):
+        if _is_wrapped(source, site):
             continue
         for model in trained_models(source, site.node):
             scope = source.scope(site.node)
@@ -115,11 +117,8 @@ def _written_out(source: Source, node: ast.expr | None) -> ast.expr | None:
 
 def low_average(source: Source) -> Mistakes:
     """A moving average of weights that is kept in 16 bits."""
-    if not source.of("mul_", "lerp_", "lerp", "_foreach_mul_", "_foreach_lerp_"):
-        return
-    for node in source.nodes:
-        if not isinstance(node, ast.Assign) or not _is_average(path_text(node.targets[0])):
-            continue
+    assigned = [each for each in source.nodes if isinstance(each, ast.Assign)]
+    for node in [each for each in assigned if _is_average(path_text(each.targets[0]))][:_MOST_AVERAGES]:
         weights = _low_inside(source, node.value)
         if weights and _is_updated(source, path_text(node.targets[0])):
             yield (
@@ -160,7 +159,8 @@ def _is_updated(source: Source, name: str) -> bool:
 
 def layer_replaced(source: Source) -> Mistakes:
     """A layer of a model that is replaced after the optimizer got the model's parameters."""
-    created = [site for site in source.calls if is_torch_optimizer(source, site.node)]
+    created = created_optimizers(source)
+    last_given = max((site.place for site in [*created, *source.of("add_param_group")]), default=0)
     for site in created:
         scope = source.scope(site.node)
         for model in trained_models(source, site.node):
@@ -170,8 +170,7 @@ def layer_replaced(source: Source) -> Mistakes:
                 text = path_text(node.targets[0])
                 if not text.startswith(f"{model.text}.") or source.scope(node) is not scope:
                     continue
-                anew = any(other.place > source.places[node] for other in [*created, *source.of("add_param_group")])
-                if not anew and not source.excludes(node, site.node):
+                if last_given < source.places[node] and not source.excludes(node, site.node):
                     yield (
                         node.lineno, "error", f"{text} is replaced after the optimizer was made: it is never trained",
                         "replace it before the optimizer is made, or call optimizer.add_param_group()",
@@ -194,7 +193,7 @@ def other_initial_weights(source: Source) -> Mistakes:
             continue
         (first, one), (second, other) = sorted(models, key=lambda each: source.places[each[1]] if each else 0)  # type: ignore[misc]
         same = [ast.dump(part) for part in (one, other)] if len(source.walk(one)) < 64 else []
-        between = {site.method for site in source.calls if source.places[one] < site.place < source.places[node]}
+        between = {site.method for site in source.between(source.scope(node), source.places[one], source.places[node])}
         if len(set(same)) == 1 and between.isdisjoint(_ALIKE) and source.name_of(one.func) in source.classes:
             yield (
                 getattr(node, "lineno", 1), "warning", f"{first} and {second} are compared, and begin with different "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from precgui.cli.main import main
 from precgui.lint import LINT_RULES, ScriptError, check
 from precgui.lint.check import check_file
+from precgui.lint.source import Source
 
 RIGHT = """
 import torch
@@ -84,6 +86,11 @@ HEALTHY_TWINS = {
         RIGHT,
         RIGHT.replace("    scaler.unscale_(optimizer)\n", "").replace('GradScaler("cuda")', "GradScaler(enabled=False)")
         .replace("torch.float16", "torch.bfloat16"),
+        RIGHT + RIGHT.partition("\n")[2].replace("scaler", "second").replace("optimizer", "other").partition(":\n")[2],
+    ],
+    "step-past-the-scaler": [RIGHT.replace("for inputs", "optimizer.step()\nfor inputs")],
+    "gradients-not-cleared": [
+        "import torch\nfor t in times:\n    opt = torch.optim.SGD([x], 0.1)\n    model(x).backward()\n    opt.step()\n",
     ],
     "fp16-weights": [
         MISTAKES["fp16-weights"].replace("model.half()", change) for change in (
@@ -98,6 +105,9 @@ HEALTHY_TWINS = {
         MISTAKES["no-scaler"].replace("loss.backward()", "(loss * 1024).backward()\n    for p in params:\n        "
                                       "p.grad /= 1024"),
         MISTAKES["no-scaler"].replace("'cuda'", "'cuda', enabled=False"),
+        MISTAKES["no-scaler"].replace("    with", "    with torch.no_grad(), torch.autocast('cuda'):\n        y = base(x)\n"
+                                      "    with nothing() or").replace("torch.autocast('cuda'):\n        loss", "x:\n        loss"),
+        MISTAKES["no-scaler"].replace("loss.backward()", "optimizer.backward(loss)"),
         MISTAKES["no-scaler"].replace("'cuda'", "'cuda', dtype=torch.bfloat16"),
     ],
     "bce-in-autocast": [
@@ -297,7 +307,7 @@ def test_that_pipes_devices_and_large_files_are_one_sentence(
     (tmp_path / "large.py").write_bytes(b"#" * (5 << 20))
     (tmp_path / "deep.py").write_text("-" * 200_000 + "1")
     for name, reason in (("pipe.py", "not a regular file"), ("endless.py", "not a regular file"),
-                         ("large.py", "larger than"), ("deep.py", "no Python that can be parsed")):  # fmt: skip
+                         ("large.py", "too large to check"), ("deep.py", "no Python that can be parsed")):  # fmt: skip
         assert main(["check", str(tmp_path / name)]) == 2
         sentence = capsys.readouterr().err
         assert reason in sentence and sentence.count("\n") == 1
@@ -320,3 +330,61 @@ def test_that_whole_numbers_beyond_the_exact_ones_are_named_also_by_their_variab
         ("labels = torch.randint(10, (8,)).bfloat16()\n", False),
     ):
         assert ("positions-in-16-bits" in rules(head + line)) is named, line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "with torch.autocast('cuda'):\n    x" + ".b()" * 300, "with torch.autocast('cuda'):\n    a" + "[0]" * 900,
+        "loss.backward()\nx = a" + ".b" * 2500, "loss.backward()\na" + ".b" * 2500 + "()",
+        "o = torch.optim.Adam(m.parameters(), eps=" + "9" * 400 + ")\nm.half()\nloss.backward()\n",
+        "for x in y:\n  s.scale(l).backward()\n  s.step(o)\n  s.update(9.0**999)\n  s.update(2**" + "9" * 400 + ")\n",
+        "x = '\\d'\n",
+    ],
+)  # fmt: skip
+def test_that_deep_and_huge_expressions_are_checked_or_refused_with_a_sentence(text: str) -> None:
+    try:
+        check("import torch\n" + text)
+    except ScriptError as error:
+        assert "no Python that can be parsed" in str(error)
+
+
+def test_that_the_work_grows_with_the_length_of_a_script_and_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    visits = 0
+    walk, end = Source.walk, Source.end
+
+    def counted_walk(self: Source, node: ast.AST) -> list[ast.AST]:
+        nonlocal visits
+        below = walk(self, node)
+        visits += len(below)
+        return below
+
+    def counted_end(self: Source, node: ast.AST) -> int:
+        nonlocal visits
+        visits += 1
+        return end(self, node)
+
+    monkeypatch.setattr(Source, "walk", counted_walk)
+    monkeypatch.setattr(Source, "end", counted_end)
+    step = RIGHT.partition(":\n")[2] + "    optimizer.step()\n    extra.backward()\n    p.grad.mul_(1 / scaler.get_scale())\n"
+    work = []
+    for count in (100, 400):
+        visits = 0
+        check(RIGHT + step * count)
+        work.append(visits)
+    assert work[1] < 5 * work[0]
+
+
+def test_that_an_indented_fragment_is_checked_at_its_own_lines() -> None:
+    fragment = "    with torch.autocast('cuda', dtype=torch.bfloat16):\n        loss.backward()\n"
+    assert [(each.rule, each.line) for each in check(fragment)] == [("backward-in-autocast", 2)]
+    with pytest.raises(ScriptError, match="whole file"):
+        check("    if a:\n  loss.backward()\n")
+
+
+def test_that_text_that_is_too_large_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match="too large to check"):
+        check("x = 1\n" * 200_000)
+    (tmp_path / "large.py").write_text("x = 1\n" * 200_000)
+    with pytest.raises(ScriptError, match="large.py is too large to check"):
+        check_file(tmp_path / "large.py")
