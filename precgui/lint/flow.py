@@ -34,6 +34,8 @@ def definition(source: Source, node: ast.AST, conditional: bool = False) -> ast.
         return None
     place = source.places[node]
     last = source.variables.last_before(variable, place)
+    if last is not None and isinstance(last.node, ast.Assign | ast.AnnAssign) and source.contains(last.node, place):
+        last = source.variables.last_before(variable, last.place)  # `x = f(x)` reads the value before it
     if last is not None and source.scope(last.node) is source.scope(node):
         sure = conditional or all(
             source.contains(each, place) for each in source.above(last.node) if isinstance(each, ast.If | ast.Try)
@@ -199,13 +201,13 @@ def operation(source: Source, node: ast.AST) -> str:
             if name in SAME_VALUES and is_method and not source.name_of(current.func).startswith("torch."):
                 current = current.func.value if isinstance(current.func, ast.Attribute) else None
             else:
-                made_by = definition(source, current.func)
-                if made_by is None:
+                maker = definition(source, current.func)
+                if maker is None:
                     return ""
-                module = last_module(source, made_by)
+                module = last_module(source, maker)
                 if module is not None and (kind := _MODULES.get(source.name_of(module.func).rpartition(".")[2])):
                     return kind
-                current = returned(source, made_by)
+                current = returned(source, maker)
         else:
             return ""
     return ""

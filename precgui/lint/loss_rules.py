@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from itertools import islice
 
 from precgui.lint.arguments import keyword, number
 from precgui.lint.flow import cast_of, definition, dtype_of, operation, region_is_fp16
@@ -57,8 +58,14 @@ def log_of_probability(source: Source) -> Mistakes:
         else:
             continue
         named = _named_of(source, site, operand)
-        if named is not None:
+        if named is not None and not _is_selected(source, site):
             yield site.line, "warning", named[0], named[1]
+
+
+def _is_selected(source: Source, site: CallSite) -> bool:
+    """Whether the logarithm is an argument of torch.where, which leaves out the elements that it is not meant for."""
+    above = islice(source.above(site.node), _MOST_VALUES)
+    return any(isinstance(each, ast.Call) and source.name_of(each.func).endswith("where") for each in above)
 
 
 def _named_of(source: Source, site: CallSite, operand: ast.expr) -> tuple[str, str] | None:

@@ -14,16 +14,16 @@ _KEEP_SHAPE = {"relu", "sigmoid", "tanh", "softplus", "exp", "abs", "clamp", "fl
                "half", "bfloat16", "double", "clone", "contiguous", "requires_grad_", "sqrt"}  # fmt: skip
 
 
-def trailing_shape(source: Source, node: ast.AST) -> str:
+def trailing_shape(source: Source, node: ast.AST, depth: int = 0) -> str:
     """`[B]`, `[B, 1]`, or '' where the shape is another one or not certain."""
     current: ast.AST | None = node
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MOST_STEPS if depth < _MOST_STEPS else 0):
         if isinstance(current, ast.Name | ast.Attribute):
             current = definition(source, current)
         elif isinstance(current, ast.Subscript):
-            return _of_index(source, current)
+            return _of_index(source, current, depth)
         elif isinstance(current, ast.Call):
-            shape, current = _of_call(source, current)
+            shape, current = _of_call(source, current, depth)
             if shape or current is None:
                 return shape
         else:
@@ -31,21 +31,21 @@ def trailing_shape(source: Source, node: ast.AST) -> str:
     return ""
 
 
-def _of_index(source: Source, node: ast.Subscript) -> str:
+def _of_index(source: Source, node: ast.Subscript, depth: int) -> str:
     """Of `x[:, 0]` and `x[:, None]`; of a slice of a batch, the shape of the batch."""
     if isinstance(node.slice, ast.Slice):
-        return trailing_shape(source, node.value) if isinstance(node.value, ast.Name) else ""
+        return trailing_shape(source, node.value, depth + 1) if isinstance(node.value, ast.Name) else ""
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
     if len(parts) != 2 or not isinstance(parts[0], ast.Slice) or not isinstance(parts[1], ast.Constant):
         return ""
     if parts[1].value is None:
-        return "[B, 1]" if trailing_shape(source, node.value) == "[B]" else ""
+        return "[B, 1]" if trailing_shape(source, node.value, depth + 1) == "[B]" else ""
     value = definition(source, node.value)
     created = _size(source, value) if isinstance(value, ast.Call) else None
     return "[B]" if created is not None and len(created) == 2 else ""
 
 
-def _of_call(source: Source, call: ast.Call) -> tuple[str, ast.AST | None]:
+def _of_call(source: Source, call: ast.Call, depth: int) -> tuple[str, ast.AST | None]:
     """The shape of a call's value, or else the expression that has the same one."""
     name = source.name_of(call.func).rpartition(".")[2]
     is_method = isinstance(call.func, ast.Attribute) and not source.name_of(call.func).startswith("torch.")
@@ -53,9 +53,11 @@ def _of_call(source: Source, call: ast.Call) -> tuple[str, ast.AST | None]:
         return ("[B]" if len(size) == 1 else "[B, 1]" if len(size) == 2 and number(size[1]) == 1 else ""), None
     if name == "squeeze" and _numbers(call, is_method) in ([], [1.0], [-1.0]):
         inner = call.func.value if is_method and isinstance(call.func, ast.Attribute) else next(iter(call.args), None)
-        return ("[B]" if inner is not None and trailing_shape(source, inner) in ("[B, 1]", "[B]") else ""), None
+        return (
+            "[B]" if inner is not None and trailing_shape(source, inner, depth + 1) in ("[B, 1]", "[B]") else ""
+        ), None
     if name == "unsqueeze" and _numbers(call, is_method) in ([1.0], [-1.0]) and isinstance(call.func, ast.Attribute):
-        return ("[B, 1]" if trailing_shape(source, call.func.value) == "[B]" else ""), None
+        return ("[B, 1]" if trailing_shape(source, call.func.value, depth + 1) == "[B]" else ""), None
     if name in ("view", "reshape"):
         sizes = _numbers(call, is_method)
         return ("[B]" if sizes == [-1.0] else "[B, 1]" if sizes == [-1.0, 1.0] else ""), None

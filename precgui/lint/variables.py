@@ -10,7 +10,7 @@ from dataclasses import dataclass
 SHARED_NODES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)  # one object for the whole tree
 NO_TEXT = "(...)"
 _MOST_PARTS = 16
-_MOST_SHOWN = 40  # characters of a name in a title
+_LONGEST_NAME = 40  # characters of a name in a title
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -26,7 +26,7 @@ class Variable:
         return self.text.rpartition(".")[2]
 
     def __str__(self) -> str:
-        return self.text if len(self.text) <= _MOST_SHOWN else f"{self.text[: _MOST_SHOWN - 3]}..."
+        return self.text if len(self.text) <= _LONGEST_NAME else f"{self.text[: _LONGEST_NAME - 3]}..."
 
 
 @dataclass(frozen=True)

@@ -192,6 +192,8 @@ def other_initial_weights(source: Source) -> Mistakes:
         if len(models) != 2 or models[0] is None or models[1] is None or models[0][0] == models[1][0]:
             continue
         (first, one), (second, other) = sorted(models, key=lambda each: source.places[each[1]] if each else 0)  # type: ignore[misc]
+        if {model_format(source, each) for each in _creations(source, first, second)} <= {"", "fp32"}:
+            continue  # not a comparison of precisions
         same = [ast.dump(part) for part in (one, other)] if len(source.walk(one)) < 64 else []
         between = {site.method for site in source.between(source.scope(node), source.places[one], source.places[node])}
         if len(set(same)) == 1 and between.isdisjoint(_ALIKE) and source.name_of(one.func) in source.classes:
@@ -201,6 +203,13 @@ def other_initial_weights(source: Source) -> Mistakes:
                 f"{second}.load_state_dict({first}.state_dict()) before the comparison",
             )  # fmt: skip
             return
+
+
+def _creations(source: Source, *models: Variable) -> list[ast.expr]:
+    """The expressions that create models, and those that cast them later."""
+    values = [each for model in models for each in source.variables.values(model) if each is not None]
+    casts = [site.node for model in models for site in source.calls_of(model, "half", "bfloat16", "to", "double")]
+    return [*values, *casts]
 
 
 def _compared(source: Source, node: ast.AST) -> list[ast.expr]:

@@ -38,7 +38,7 @@ MISTAKES = {
     "backward-in-autocast": RIGHT.replace("    scaler.scale(loss)", "        scaler.scale(loss)"),
     "deprecated-amp": RIGHT.replace("from torch.amp", "from torch.cuda.amp"),
     "fp16-by-hand": RIGHT.replace("model(inputs), targets", "model(inputs).half(), targets"),
-    "fp16-weights": "import torch\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\nmodel.half()\nfor x in loader:\n    optimizer.zero_grad()\n    "
+    "fp16-weights": "import torch\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\nmodel.half()\nfor x in loader:\n    optimizer.zero_grad()\n    "  # noqa: E501
     "model(x).sum().backward()\n"
     "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    optimizer.step()\n",
     "no-scaler": "import torch\nfor x in loader:\n    optimizer.zero_grad()\n    with torch.autocast('cuda'):\n"
@@ -56,7 +56,7 @@ MISTAKES = {
     "    scaler.scale(loss)"),
     "loop-in-autocast": "import torch\nwith torch.autocast('cuda'):\n    for x in loader:\n        "
     "optimizer.zero_grad()\n        model(x).sum().backward()\n        optimizer.step()\n",
-    "scaler-anew": RIGHT.replace('scaler = GradScaler("cuda")\nfor', 'def train_one_epoch(model, optimizer, loader):\n  '
+    "scaler-anew": RIGHT.replace('scaler = GradScaler("cuda")\nfor', 'def train_one_epoch(model, optimizer, loader):\n  '  # noqa: E501
     'scaler = GradScaler("cuda")\n  for').replace("\n    ", "\n      "),
     "unscaled-twice": RIGHT.replace("    scaler.unscale_(optimizer)\n", "    inverse = 1 / scaler.get_scale()\n    "
     "for p in model.parameters():\n        p.grad.mul_(inverse)\n"),
@@ -98,21 +98,21 @@ HEALTHY_TWINS = {
             "model.half()\nmaster = [p.float() for p in model.parameters()]",
             "optimizer = FP16_Optimizer(optimizer)\nmodel.half()", "model.half() if args.half else model",
         )
-    ] + ["import torch\n" + MISTAKES["fp16-weights"].replace("optimizer = torch.optim.SGD(model.parameters(), 0.1)\n", ""),
+    ] + ["import torch\n" + MISTAKES["fp16-weights"].replace("optimizer = torch.optim.SGD(model.parameters(), 0.1)\n", ""),  # noqa: E501
          MISTAKES["fp16-weights"].replace("model.half()\n", "") + "model.half()\nsave(model)\n",
          "def test(model):\n  model.half()\n" + MISTAKES["fp16-weights"].replace("model.half()\n", "")],
     "no-scaler": [
         MISTAKES["no-scaler"].replace("loss.backward()", "(loss * 1024).backward()\n    for p in params:\n        "
                                       "p.grad /= 1024"),
         MISTAKES["no-scaler"].replace("'cuda'", "'cuda', enabled=False"),
-        MISTAKES["no-scaler"].replace("    with", "    with torch.no_grad(), torch.autocast('cuda'):\n        y = base(x)\n"
-                                      "    with nothing() or").replace("torch.autocast('cuda'):\n        loss", "x:\n        loss"),
+        MISTAKES["no-scaler"].replace("    with", "    with torch.no_grad(), torch.autocast('cuda'):\n        y = base(x)\n"  # noqa: E501
+                                      "    with nothing() or").replace("torch.autocast('cuda'):\n        loss", "x:\n        loss"),  # noqa: E501
         MISTAKES["no-scaler"].replace("loss.backward()", "optimizer.backward(loss)"),
         MISTAKES["no-scaler"].replace("'cuda'", "'cuda', dtype=torch.bfloat16"),
     ],
     "bce-in-autocast": [
-        "import torch\ndef train(model):\n  loss_fn = torch.nn.BCEWithLogitsLoss()\n  with torch.autocast('cuda'):\n    "
-        "loss = loss_fn(model(x), y)\ndef test(model):\n  loss_fn = torch.nn.BCELoss()\n  return loss_fn(model(x), y)\n",
+        "import torch\ndef train(model):\n  loss_fn = torch.nn.BCEWithLogitsLoss()\n  with torch.autocast('cuda'):\n    "  # noqa: E501
+        "loss = loss_fn(model(x), y)\ndef test(model):\n  loss_fn = torch.nn.BCELoss()\n  return loss_fn(model(x), y)\n",  # noqa: E501
     ],
     "scale-set-anew": [RIGHT, RIGHT.replace("scaler.update()", "scaler.update(scale)"),
                        RIGHT.replace("scaler.update()", "if step == 0:\n        scaler.update(2.0**24)\n    "
@@ -122,7 +122,7 @@ HEALTHY_TWINS = {
                       "    scaler.scale(loss)"),
         RIGHT.replace("    scaler.scale(loss)", "    critic_loss.backward()\n    critic_optimizer.step()\n    "
                       "scaler.scale(loss)"),
-        RIGHT.replace("    scaler.scale(loss).backward()", "    if amp:\n        scaler.scale(loss).backward()\n    else:\n"
+        RIGHT.replace("    scaler.scale(loss).backward()", "    if amp:\n        scaler.scale(loss).backward()\n    else:\n"  # noqa: E501
                       "        loss.backward()"),
     ],
     "loop-in-autocast": [
@@ -140,7 +140,7 @@ HEALTHY_TWINS = {
     ],
     "norm-before-unscale": [
         RIGHT.replace("    scaler.step(", "    norms = [p.grad.norm() for p in model.parameters()]\n    scaler.step("),
-        RIGHT.replace("    scaler.update(", "    norms = [p.grad.norm() for p in model.parameters()]\n    scaler.update("),
+        RIGHT.replace("    scaler.update(", "    norms = [p.grad.norm() for p in model.parameters()]\n    scaler.update("),  # noqa: E501
     ],
     "bf16-weights": [
         MISTAKES["bf16-weights"].replace("1e-4", "0.01"), MISTAKES["bf16-weights"].replace(".to(torch.bfloat16)", ""),
@@ -150,7 +150,7 @@ HEALTHY_TWINS = {
     "average-in-16-bits": [MISTAKES["average-in-16-bits"].replace(".bfloat16()", ""),
                            MISTAKES["average-in-16-bits"].replace(".lerp_(p, 0.001)", ".size()")],
     "layer-replaced": [
-        "import torch\nmodel = Net()\nmodel.fc = torch.nn.Linear(8, 2)\noptimizer = torch.optim.SGD(model.parameters(), "
+        "import torch\nmodel = Net()\nmodel.fc = torch.nn.Linear(8, 2)\noptimizer = torch.optim.SGD(model.parameters(), "  # noqa: E501
         "lr=0.1)\n",
         MISTAKES["layer-replaced"] + "optimizer.add_param_group({'params': model.fc.parameters()})\n",
         MISTAKES["layer-replaced"].replace("model.fc", "other.fc"),
@@ -158,10 +158,12 @@ HEALTHY_TWINS = {
     "other-initial-weights": [
         MISTAKES["other-initial-weights"].replace("error", "low.load_state_dict(full.state_dict())\nerror"),
         MISTAKES["other-initial-weights"].replace("low = Net()", "low = copy.deepcopy(full)"),
+        MISTAKES["other-initial-weights"].replace("Net().half()", "Net()").replace("x.half()", "x"),
         MISTAKES["other-initial-weights"].replace("low = ", "torch.manual_seed(0)\nlow = "),
     ],
     "log-of-probability": [
         MISTAKES["log-of-probability"].replace("log(p)", "log(p + 1e-6)"),
+        "import torch\np = torch.softmax(x, -1)\nlogs = torch.where(p > 0, torch.log(p), 0.0)\n",
         MISTAKES["log-of-probability"].replace("log(p)", "log(p.clamp(min=1e-6))"),
         "import torch\np = torch.log_softmax(logits, -1)\n", "import torch\ny = torch.log(1 - torch.rand(8))\n",
     ],
@@ -322,7 +324,7 @@ def test_that_whole_numbers_beyond_the_exact_ones_are_named_also_by_their_variab
     head = "import torch\n"
     for line, named in (
         ("minutes = torch.randint(525600, (128,)).float()\nstored = minutes.bfloat16()\n", True),
-        ("places = torch.arange(length)\nplaces = places.to(torch.bfloat16)\n", False),  # which one is not clear
+        ("places = torch.arange(length)\nplaces = places.to(torch.bfloat16)\n", True),
         ("places = torch.arange(length)\nlow = places.to(torch.bfloat16)\n", True),
         ("noise = torch.randint(0, 1000, (8,))\nlow = noise.half()\n", False),
         ("places = torch.arange(3000, dtype=torch.float16)\n", True),
@@ -340,13 +342,16 @@ def test_that_whole_numbers_beyond_the_exact_ones_are_named_also_by_their_variab
         "o = torch.optim.Adam(m.parameters(), eps=" + "9" * 400 + ")\nm.half()\nloss.backward()\n",
         "for x in y:\n  s.scale(l).backward()\n  s.step(o)\n  s.update(9.0**999)\n  s.update(2**" + "9" * 400 + ")\n",
         "x = '\\d'\n",
+        "y = y.squeeze()\nloss = torch.nn.functional.mse_loss(y, y)\n",
+        "class A:\n  def __init__(self):\n    self.a = A()\n  def forward(self, x):\n    return self.a(x).squeeze(1)\n"
+        "a = A()\nloss = torch.nn.functional.mse_loss(a(x), y)\n",
     ],
 )  # fmt: skip
 def test_that_deep_and_huge_expressions_are_checked_or_refused_with_a_sentence(text: str) -> None:
     try:
         check("import torch\n" + text)
-    except ScriptError as error:
-        assert "no Python that can be parsed" in str(error)
+    except ScriptError as error:  # the parser of Python has its own limits
+        assert text.count(".b") > 1000 and "no Python that can be parsed" in str(error)
 
 
 def test_that_the_work_grows_with_the_length_of_a_script_and_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +371,8 @@ def test_that_the_work_grows_with_the_length_of_a_script_and_no_faster(monkeypat
 
     monkeypatch.setattr(Source, "walk", counted_walk)
     monkeypatch.setattr(Source, "end", counted_end)
-    step = RIGHT.partition(":\n")[2] + "    optimizer.step()\n    extra.backward()\n    p.grad.mul_(1 / scaler.get_scale())\n"
+    extra = "    optimizer.step()\n    extra.backward()\n    p.grad.mul_(1 / scaler.get_scale())\n"
+    step = RIGHT.partition(":\n")[2] + extra
     work = []
     for count in (100, 400):
         visits = 0
@@ -386,5 +392,5 @@ def test_that_text_that_is_too_large_is_refused_before_it_is_parsed(tmp_path: Pa
     with pytest.raises(ScriptError, match="too large to check"):
         check("x = 1\n" * 200_000)
     (tmp_path / "large.py").write_text("x = 1\n" * 200_000)
-    with pytest.raises(ScriptError, match="large.py is too large to check"):
+    with pytest.raises(ScriptError, match=r"large\.py is too large to check"):
         check_file(tmp_path / "large.py")
