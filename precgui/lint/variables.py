@@ -30,7 +30,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Assignment:
+class NameBinding:
     """One assignment. `value` is None where it is no single expression (a loop variable, part of a tuple, `+=`)."""
 
     place: int
@@ -52,11 +52,11 @@ class VariableTable:
         for node in nodes:
             if isinstance(node, ast.Global):
                 self._bound.get(scope(node), set()).difference_update(node.names)
-        self._assignments: dict[Variable, list[Assignment]] = {}
+        self._assignments: dict[Variable, list[NameBinding]] = {}
         for place, node in enumerate(nodes):
             for target, value in _assigned(node):
                 if (variable := self.variable(target, scope(node))) is not None:
-                    self._assignments.setdefault(variable, []).append(Assignment(place, node, value))
+                    self._assignments.setdefault(variable, []).append(NameBinding(place, node, value))
 
     def variable(self, node: ast.AST, scope: ast.AST) -> Variable | None:
         """The variable of an expression that stands in a scope; None where it is no path of names."""
@@ -71,13 +71,13 @@ class VariableTable:
             return Variable(owner, text)
         return Variable(scope, text)
 
-    def assignments(self, variable: Variable) -> list[Assignment]:
+    def assignments(self, variable: Variable) -> list[NameBinding]:
         return self._assignments.get(variable, [])
 
     def values(self, variable: Variable) -> list[ast.expr | None]:
         return [each.value for each in self.assignments(variable)]
 
-    def last_before(self, variable: Variable, place: int) -> Assignment | None:
+    def last_before(self, variable: Variable, place: int) -> NameBinding | None:
         """The last assignment before a place, in the order of the text."""
         known = self.assignments(variable)
         index = bisect_left(known, place, key=lambda each: each.place)
