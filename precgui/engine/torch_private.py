@@ -72,11 +72,11 @@ def release_unfinished_backward() -> None:
     with hooks on their saved tensors (checkpoints, activations off-loaded) crash the process. Later passes leave older
     nodes in the queue, newest first; so this pass goes back through a node of a new thread, whose numbers begin at 0.
     """
-    made: list[torch.Tensor] = []
-    thread = threading.Thread(target=lambda: made.append(torch.zeros((), requires_grad=True) * 1))
+    losses: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: losses.append(torch.zeros((), requires_grad=True) * 1))
     thread.start()
     thread.join()
-    made[0].backward()
+    losses[0].backward()
 
 
 @contextlib.contextmanager

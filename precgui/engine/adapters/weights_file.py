@@ -51,20 +51,20 @@ def load_weights(model: nn.Module, path: str, key: str = "base.weights") -> None
     try:
         held = set(tensor_names(place))
         for tensor, names in _by_identity(tensors_of(model).items()):
-            found = next((name for name in names if name in held), None)
-            if found is None:
+            source = next((name for name in names if name in held), None)
+            if source is None:
                 raise EngineError(f"{key}: {_missing(place.name, names[0], is_buffer=id(tensor) not in parameters)}")
-            _fill(tensor, place, found, key)
+            _fill(tensor, place, source, key)
     except TensorFileError as error:
         raise EngineError(f"{key}: {error}") from None
 
 
 def _by_identity(named: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[Tensor, list[str]]]:
     """Each tensor once, with all of its names."""
-    found: dict[int, tuple[Tensor, list[str]]] = {}
+    tensors: dict[int, tuple[Tensor, list[str]]] = {}
     for name, tensor in named:
-        found.setdefault(id(tensor), (tensor, []))[1].append(name)
-    return found.values()
+        tensors.setdefault(id(tensor), (tensor, []))[1].append(name)
+    return tensors.values()
 
 
 def _missing(file: str, name: str, *, is_buffer: bool) -> str:
