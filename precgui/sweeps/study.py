@@ -17,13 +17,14 @@ from precgui.runs.verdict.targets import Targets
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import TARGET_CHANGES, SweepFolder, read_targets
 from precgui.sweeps.plan import Kind, Member
-from precgui.sweeps.state import ENDED, MemberStatus
+from precgui.sweeps.state import ENDED, MemberState, MemberStatus
 from precgui.sweeps.target_changes import change_notes
 
 # Of the settings of a member those that a run may change without being another one: where it ran and what it wrote.
 _MAY_DIFFER = ("title", "device", "threads", "record", "qat.save_to")
+NOT_PLANNED = "not the planned run, which runs when this file is moved away"
 _UNENDED: dict[MemberStatus, str] = {
-    "cut off": "it did not end and runs again{message}",
+    "cut off": "it is cut off and runs again{message}",
     "running": "it goes on",
     "skipped": "it was taken out of the plan",
     "given up": "its arm was given up after failures",
@@ -40,7 +41,7 @@ class SweepReader:
     """Reads each run of a sweep once, also when it is asked again while the sweep goes on."""
 
     folder: SweepFolder
-    _known: dict[Path, RunFigures] = field(default_factory=dict)
+    _known: dict[Path, tuple[MemberState, RunFigures]] = field(default_factory=dict)
 
     def figures(self, on_note: Callable[[str], None] = lambda note: None) -> list[RunFigures]:
         """The figures of the runs that have ended, in the order of the plan; the warm-up is left out."""
@@ -48,13 +49,15 @@ class SweepReader:
         for state in self.folder.states():
             if state.member.kind == "warm-up" or state.status not in ENDED:
                 continue
-            if state.path not in self._known:
+            known = self._known.get(state.path)
+            if known is None or known[0] is not state:  # the folder keeps the state of a file that has not changed
                 try:
-                    self._known[state.path] = _read(state.path, state.member, self.folder.config_of(state.member))
+                    figures = _read(state.path, state.member, self.folder.config_of(state.member))
                 except RunFileError as error:
                     on_note(str(error))
                     continue
-            results.append(self._known[state.path])
+                known = self._known[state.path] = state, figures
+            results.append(known[1])
         return results
 
     def _without_figures(self) -> list[StudyMember]:
@@ -118,4 +121,4 @@ def _unlike_plan(own: RunConfig, planned: RunConfig) -> str:
     if not differing:
         return ""
     key = next((name for name in ("seed", "precision") if name in differing), differing[0])
-    return f"not the planned run: its {key} is {own_settings[key]} and not {requested[key]}"
+    return f"{NOT_PLANNED}: its {key} is {own_settings[key]} and not {requested[key]}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 
 from precgui.sweeps.folder import SweepFolder
-from precgui.sweeps.study import SweepReader
+from precgui.sweeps.study import NOT_PLANNED, SweepReader
 from tests.sweeps.sample_sweep import small_sweep, write_member
 
 
@@ -37,9 +37,9 @@ def test_that_a_member_whose_seed_or_precision_is_not_the_planned_one_is_refused
     shutil.copyfile(paths["s03-fp32"], paths["s03-bf16-amp"])
     shutil.copyfile(paths["s04-fp32"], paths["s01-fp32-twin"])
     left_out = _left_out(folder)
-    assert left_out.pop("s02-bf16-amp") == "not the planned run: its seed is 0 and not 1"
-    assert left_out.pop("s03-bf16-amp") == "not the planned run: its precision is fp32 and not bf16-amp"
-    assert left_out.pop("s01-fp32-twin") == "not the planned run: its seed is 3 and not 0"
+    assert left_out.pop("s02-bf16-amp") == f"{NOT_PLANNED}: its seed is 0 and not 1"
+    assert left_out.pop("s03-bf16-amp") == f"{NOT_PLANNED}: its precision is fp32 and not bf16-amp"
+    assert left_out.pop("s01-fp32-twin") == f"{NOT_PLANNED}: its seed is 3 and not 0"
     assert left_out == {}
 
 
@@ -81,3 +81,12 @@ def test_that_a_last_validation_of_nan_is_a_failure_and_the_training_loss_does_n
         "s02-bf16-amp": "its last validation loss is not finite",
         "s03-bf16-amp": "its last validation metric is not finite",
     }
+
+
+def test_that_a_file_that_is_exchanged_while_the_study_is_open_is_read_again(tmp_path: Path) -> None:
+    folder = _ended(tmp_path)
+    reader = SweepReader(folder)
+    assert all(member.used for member in reader.study().members)
+    paths = {member.name: folder.path_of(member) for member in folder.plan.members}
+    shutil.copyfile(paths["s01-bf16-amp"], paths["s02-bf16-amp"])
+    assert [member.run for member in reader.study().members if not member.used] == ["s02-bf16-amp"]

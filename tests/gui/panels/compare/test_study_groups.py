@@ -249,5 +249,9 @@ def test_that_members_stand_in_the_window_with_the_reason_of_each_that_is_left_o
     qtbot.waitUntil(lambda: view.report_content is not None)
     view.view.choose(MEMBERS)
     rows = [[view.members.item(row, column).text() for column in (0, 4, 5)] for row in range(view.members.rowCount())]  # type: ignore[union-attr]
-    assert ["s02-fp32", "left out", "not the planned run: its seed is 0 and not 1"] in rows
-    assert "1 run is left out: not the planned run (s02-fp32: its seed is 0 and not 1)." in view.figures.notes.text()
+    assert [
+        "s02-fp32",
+        "left out",
+        f"{NOT_PLANNED}: its seed is 0 and not 1",
+    ] in rows
+    assert "(s02-fp32: its seed is 0 and not 1)." in view.figures.notes.text()
