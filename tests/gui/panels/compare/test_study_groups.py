@@ -17,6 +17,7 @@ from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.compare.study_plot import StudyPlot
 from precgui.gui.session import Session
 from precgui.sweeps.folder import SweepFolder, read_targets
+from precgui.sweeps.study import NOT_PLANNED
 from tests.gui.conftest import write_run
 from tests.sweeps.sample_sweep import small_sweep, write_member
 
