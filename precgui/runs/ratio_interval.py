@@ -54,6 +54,7 @@ def noise_between(times: Sequence[Sequence[float]]) -> NoiseBetween:
 _MOST_LOG = 600.0  # of a ratio and its interval together: beyond, they are no floats, and no times of a computer
 
 
+@np.errstate(over="ignore")  # of a file that says anything
 def variation(step_s: ArrayLike, cpu_s: ArrayLike | None = None) -> Variation | None:
     """How much the speed of a run varied while it went on; None of fewer than 15 steps.
 

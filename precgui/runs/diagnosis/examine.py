@@ -6,6 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from precgui.runs.diagnosis import (
     block_rules,
     bookkeeping_rules,
@@ -83,6 +85,7 @@ _OF_A_STEP = (
 )  # fmt: skip
 
 
+@np.errstate(all="ignore")  # a file may hold any number; each rule judges what comes out
 def examine(run: Run) -> Diagnosis:
     """Findings, the weightiest first, and what is ruled out. A run file is read, nothing else; needs no torch."""
     m = Measurements(run)

@@ -213,7 +213,10 @@ class Measurements:
         if record is None or not len(record):
             return None
         inside = self._rows(record)
-        return table_of(record, inside[_chosen(record.steps()[inside], self._trouble)]) if len(inside) else None
+        if not len(inside):
+            return None
+        table = table_of(record, inside[_chosen(record.steps()[inside], self._trouble)])
+        return table if len(table.steps) else None  # a damaged file may have lost what it counts as recorded
 
     def _rows(self, record: TensorHistory) -> NDArray[np.intp]:
         """The places of the measurements that belong to these steps."""

@@ -167,14 +167,21 @@ class RunFileView:
 
     @_locked
     def rows(self, table: str) -> int:
-        """Completely written rows: what the counter says, but no more than every column of the table has."""
+        """Completely written rows: what the counter says, but no more than every column of the table has.
+
+        A lost column costs its table, unless older versions did not have it either.
+        """
         if table not in self._rows and TABLES[table].late and table not in (self.counters() or TABLES):
             self._rows[table] = 0  # of an older version
         if table not in self._rows:
             spec = TABLES[table]
-            paths = [spec.dataset_path(table, name) for name in spec.columns if not self._is_absent(table, name)]
-            columns = [self._dataset(path) for path in paths]
-            lengths = [safe_hdf5.length(column) for column in columns if column is not None]
+            names = [name for name in spec.columns if not self._is_absent(table, name)]
+            items = {name: self._dataset(spec.dataset_path(table, name)) for name in names}
+            lengths = [
+                0 if item is None else safe_hdf5.length(item)
+                for name, item in items.items()
+                if item is not None or not spec.columns[name].late
+            ]
             counted = self.counters()
             if counted:
                 lengths.append(counted.get(table, 0))
@@ -183,16 +190,19 @@ class RunFileView:
 
     @_locked
     def read(self, table: str, column: str, start: int, stop: int) -> NDArray[Any]:
-        """Rows of a column in the type of the schema; fewer where the file is damaged: the table then ends there."""
+        """Rows of a column in the type of the schema; fewer where the file is damaged: the table then ends there.
+
+        One that older versions did not have is NaN where it is missing or damaged.
+        """
         spec = TABLES[table].columns[column]
         path = TABLES[table].dataset_path(table, column)
-        if self._is_absent(table, column):
+        item = None if self._is_absent(table, column) else self._dataset(path)
+        if item is None and spec.late:
             return np.full((max(stop - start, 0), *spec.row), np.nan, spec.dtype)
-        item = self._dataset(path)
         values = np.empty((0, *spec.row), spec.dtype)
         if item is not None:
             try:
-                values = _checked(safe_hdf5.rows(item, start, stop, partial(self._stored, path, item)), spec)
+                values = safe_hdf5.rows(item, start, stop, partial(self._stored, path, item))
             except Unusable as reason:
                 if spec.packing and isinstance(reason, Torn):  # rows apart from each other
                     return self.pick(table, column, range(start, stop))
@@ -213,7 +223,7 @@ class RunFileView:
                 result, lost = safe_hdf5.picked(item, places, partial(self._stored, path, item))
                 if lost:
                     self.note(path, f"/{path} has {lost} of {len(places)} rows that cannot be read.")
-                return _checked(result, spec)
+                return result
             except Unusable as reason:
                 self.note(path, f"/{path} {reason}.")
         return np.zeros((len(places), *spec.row), spec.dtype)
@@ -238,7 +248,10 @@ class RunFileView:
         self._use()
         if name not in self._datasets:
             try:
-                self._datasets[name] = safe_hdf5.dataset(self.file, name, packed=name in _PACKED)
+                item = safe_hdf5.dataset(self.file, name, packed=name in _PACKED)
+                if name in _COLUMNS:
+                    _check_type(item, _COLUMNS[name])
+                self._datasets[name] = item
             except Unusable as reason:
                 self._datasets[name] = None
                 self.note(name, f"/{name} {reason}.")
@@ -267,12 +280,12 @@ class RunFileView:
         return {decoded(name): max(int(count), 0) for name, count in zip(names, counts, strict=True)}
 
 
-_PACKED = {
-    table.dataset_path(path, name)
-    for path, table in TABLES.items()
-    for name, column in table.columns.items()
-    if column.packing or column.row  # early files had the strides compressed, too
+_COLUMNS = {
+    table.dataset_path(path, name): column for path, table in TABLES.items() for name, column in table.columns.items()
 }
+_PACKED = {
+    path for path, column in _COLUMNS.items() if column.packing or column.row
+}  # early files had the strides, too
 
 
 def decoded(name: bytes) -> str:
@@ -280,13 +293,13 @@ def decoded(name: bytes) -> str:
     return harmless(bytes(name).decode(errors="replace"))
 
 
-def _checked(values: NDArray[Any], spec: Column) -> NDArray[Any]:
-    """The values, when shape and type are those of the schema; numbers may differ in width. Raises Unusable."""
-    result, requested = values.dtype, spec.dtype
-    if requested == EVENT_ROW and result != EVENT_ROW:
+def _check_type(item: h5py.Dataset, spec: Column) -> None:
+    """Raises Unusable unless shape and type are those of the schema; numbers may differ in width."""
+    stored, requested = item.dtype, spec.dtype
+    if requested == EVENT_ROW and stored != EVENT_ROW:
         raise Unusable("has other fields than an event")
-    if result.kind != requested.kind and not (result.kind in "iuf" and requested.kind in "iuf"):
+    allowed = {"f": "iuf", "i": "iu", "u": "iu"}.get(requested.kind, requested.kind)
+    if stored.kind not in allowed:
         raise Unusable("has a type that a run file does not have")
-    if values.ndim != 1 + len(spec.row) or any(b and a != b for a, b in zip(values.shape[1:], spec.row, strict=True)):
+    if len(item.shape) != 1 + len(spec.row) or any(b and a != b for a, b in zip(item.shape[1:], spec.row, strict=True)):
         raise Unusable("has a shape that a run file does not have")
-    return values

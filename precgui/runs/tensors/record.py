@@ -179,10 +179,11 @@ class TensorHistory:
         return self._for_all(stats.astype(np.float64), 0), self._for_all(strides.astype(np.int64), 1)
 
     def _for_all(self, rows: NDArray[Any], absent: int) -> NDArray[Any]:
-        """The rows with a place for each name: a damaged file may have lost some."""
+        """The rows with a place for each name: a damaged file may have lost some, or have more than it names."""
+        rows = rows[:, : len(self.names)]
         lost = len(self.names) - rows.shape[1]
         width = [(0, 0), (0, lost), *[(0, 0)] * (rows.ndim - 2)]
-        return np.pad(rows, width, constant_values=absent) if lost > 0 else rows
+        return np.pad(rows, width, constant_values=absent) if lost else rows
 
     def stat(self, name: str, start: int = 0, stop: int | None = None, every: int = 1) -> NDArray[np.float64]:
         """One of TENSOR_STATS, shape (rows, tensors). Raises ValueError for another name."""
