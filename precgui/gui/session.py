@@ -42,7 +42,7 @@ class Session(QObject):
     data_arrived = Signal(str)
     queue_changed = Signal()
     notice = Signal(object)  # Problem
-    panel_requested = Signal(str)
+    panel_requested = Signal(str)  # a panel, or panel/tab; of Diagnose panel/key of a run
     number_requested = Signal(str, list)  # a number and the formats in which its bits are to be shown
     tensor_requested = Signal()  # `tensor_place` has been set
     step_requested = Signal(str, float)  # a run and a step that its curves are to show

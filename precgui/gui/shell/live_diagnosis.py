@@ -65,7 +65,7 @@ class LiveDiagnosis(QObject):
         name = self._session.runs[key].name
         remedies = (
             ("Stop the run", lambda: self._session.stop(key)),
-            ("Diagnose", lambda: self._session.panel_requested.emit("diagnose")),
+            ("Diagnose", lambda: self._session.panel_requested.emit(f"diagnose/{key}")),
         )
         proof = "\n".join(each.text for each in finding.evidence)
         text = f"{name}: {finding.title}."

@@ -50,6 +50,10 @@ def test_that_an_error_is_told_once_and_only_when_it_stays(qtbot: QtBot) -> None
     session.stop = stopped.append  # type: ignore[method-assign,assignment]
     dict(entry.notice.remedies)["Stop the run"]()
     assert stopped == ["r"]
+    places: list[str] = []
+    session.panel_requested.connect(places.append)
+    dict(entry.notice.remedies)["Diagnose"]()
+    assert places == ["diagnose/r"]  # with the run that the banner is about
 
 
 def test_that_a_young_run_is_left_alone(qtbot: QtBot) -> None:

@@ -105,6 +105,11 @@ class DiagnosePanel(Pages):
         super().showEvent(event)
         self._take_runs()
 
+    def show_tab(self, key: str) -> None:
+        """Show the diagnosis of an open run; of one that was closed nothing changes."""
+        self._take_runs()
+        self.verdicts.choose(key)
+
     def _recolour(self) -> None:
         """Give the verdicts the colours of the theme."""
         self.verdicts.show_runs(list(self._session.runs.values()), self.diagnoses)

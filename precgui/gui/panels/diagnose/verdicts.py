@@ -34,10 +34,12 @@ class VerdictTable(QTableWidget):
         self.setTabKeyNavigation(False)
 
     def show_runs(self, runs: list[OpenRun], diagnosis: dict[str, Diagnosis]) -> None:
-        """Show these runs; what was chosen stays so."""
+        """Show these runs, those with problems first; what was chosen stays so, at first the run that came last."""
+        newest = [opened.key for opened in runs[-1:]]
+        runs = sorted(runs, key=lambda opened: _urgency(diagnosis.get(opened.key)))
         keys = [opened.key for opened in runs]
         if keys != self.keys:
-            chosen = self.chosen() or keys[-1:]
+            chosen = self.chosen() or newest
             self.blockSignals(True)
             self.keys = keys
             self.setRowCount(len(keys))
@@ -48,6 +50,7 @@ class VerdictTable(QTableWidget):
                     if key in chosen:
                         self.item(row, column).setSelected(True)  # type: ignore[union-attr]
             self.blockSignals(False)
+            self._scroll_to_chosen()
         for row, opened in enumerate(runs):
             self._fill(row, opened, diagnosis.get(opened.key))
         height = (
@@ -73,10 +76,23 @@ class VerdictTable(QTableWidget):
         return [self.keys[row] for row in rows if row < len(self.keys)]
 
     def choose(self, key: str) -> None:
+        """Choose one run and scroll to it."""
         if key in self.keys:
             self.clearSelection()
             self.selectRow(self.keys.index(key))
             self.setFocus(Qt.FocusReason.OtherFocusReason)
+            self._scroll_to_chosen()
+
+    def _scroll_to_chosen(self) -> None:
+        for index in self.selectedIndexes()[:1]:
+            self.scrollTo(index)
+
+
+def _urgency(diagnosis: Diagnosis | None) -> int:
+    """0 for a run with an error, 1 for one with warnings, 2 for the others."""
+    if diagnosis is None or not diagnosis.problems:
+        return 2
+    return int(diagnosis.problems[0].severity != "error")
 
 
 def _colour(diagnosis: Diagnosis | None) -> str:

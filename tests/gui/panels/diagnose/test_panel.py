@@ -53,8 +53,9 @@ def test_that_each_open_run_has_a_sentence_and_the_chosen_one_its_cards(qtbot: Q
     add(session, "bad", BROKEN)
     qtbot.waitUntil(lambda: len(panel.diagnoses) == 2)
     texts = [panel.verdicts.item(row, 1).text() for row in range(2)]  # type: ignore[union-attr]
-    assert texts[0].startswith("Healthy: ")
-    assert "step 21" in texts[1]
+    assert panel.verdicts.keys == ["bad", "good"]  # problems come first
+    assert "step 21" in texts[0]
+    assert texts[1].startswith("Healthy: ")
     panel.verdicts.choose("bad")
     assert len(panel.cards) == 1
     assert "step 21" in panel.cards[0].title.text()
@@ -65,6 +66,25 @@ def test_that_each_open_run_has_a_sentence_and_the_chosen_one_its_cards(qtbot: Q
     panel.fold.click()
     assert panel.ruled_out.isVisible()
     assert "divergence: because" in panel.ruled_out.text()
+
+
+def test_that_the_run_of_a_banner_is_chosen_and_scrolled_to_among_many(qtbot: QtBot) -> None:
+    session = Session()
+    panel = opened(qtbot, session)
+    for number in range(13):
+        add(session, f"good {number}", FALLING[:30])
+    add(session, "bad", BROKEN)
+    panel.verdicts.choose("good 3")
+    panel.show_tab("bad")
+    assert panel.verdicts.chosen() == ["bad"]
+    qtbot.waitUntil(lambda: "bad" in panel.diagnoses)  # before those that nobody waits for
+    assert "step 21" in panel.cards[0].title.text()
+    qtbot.waitUntil(lambda: len(panel.diagnoses) == 14)
+    assert panel.verdicts.keys[0] == "bad" and panel.verdicts.chosen() == ["bad"]
+    row = panel.verdicts.visualItemRect(panel.verdicts.item(0, 0))  # type: ignore[arg-type]
+    assert panel.verdicts.viewport().rect().contains(row)
+    panel.show_tab("closed meanwhile")
+    assert panel.verdicts.chosen() == ["bad"]
 
 
 def test_that_of_two_runs_the_difference_comes_first(qtbot: QtBot) -> None:
