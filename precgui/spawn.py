@@ -18,7 +18,8 @@ class ChildProcess(SpawnProcess):
 
     `multiprocessing` starts its resource tracker and its children by `python -c`, which puts the working directory
     first on the path: a `struct.py` that lies there would run. Every child process of precgui is one of these.
-    Processes that the child starts with `multiprocessing` are as safe; other programs see the environment of the user.
+    Processes that the child starts with `multiprocessing` are as safe; other programs see the environment of the user,
+    but in a process that compiles (`keep_safe_path`).
     """
 
     def start(self) -> None:
@@ -43,6 +44,14 @@ def safe_path() -> Iterator[None]:
                 del os.environ[_SAFE_PATH]
             else:
                 os.environ[_SAFE_PATH] = before
+
+
+def keep_safe_path() -> None:
+    """From now on no Python that this process starts imports from the working directory.
+
+    For torch.compile: its Inductor starts `python -c` to learn what the processor can do, and `python -m` to compile.
+    """
+    os.environ.setdefault(_SAFE_PATH, _SAFE_PATH_MARK)
 
 
 def forget_safe_path() -> None:

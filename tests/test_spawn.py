@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,21 @@ if __name__ == "__main__":
 """
 
 
+COMPILE = """
+import os
+import sys
+sys.path.insert(0, sys.argv[1])
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = sys.argv[2]
+import torch
+from precgui.engine.execution import compile_model
+
+if __name__ == "__main__":
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+    compile_model(model)
+    model(torch.ones(4, 8)).sum().backward()
+"""
+
+
 @pytest.fixture
 def planted(tmp_path: Path) -> Path:
     """A folder with files named like modules of Python; each leaves a mark when it is imported."""
@@ -77,6 +93,17 @@ def test_that_processes_of_the_child_are_as_safe_and_other_programs_see_the_user
     assert not (planted.parent / "ran").exists(), (planted.parent / "ran").read_text()
     assert done.returncode == 0, done.stderr
     assert told.read_text() == "none"
+
+
+def test_that_torch_compile_runs_nothing_of_the_working_directory(planted: Path) -> None:
+    """Inductor starts `python -c "from ctypes import cdll ..."`, which puts the working directory first."""
+    if not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        pytest.skip("train.compile needs a C++ compiler and there is none on the PATH")
+    (planted / "ctypes.py").write_text((planted / "struct.py").read_text().replace("struct", "ctypes"))
+    (planted / "subprocess.py").write_text((planted / "struct.py").read_text().replace("struct", "subprocess"))
+    done = run(COMPILE, planted, str(planted.parent / "inductor"))
+    assert not (planted.parent / "ran").exists(), (planted.parent / "ran").read_text()
+    assert done.returncode == 0, done.stderr
 
 
 def test_that_repair_as_the_documentation_calls_it_ignores_them_too(planted: Path) -> None:

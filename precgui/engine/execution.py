@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from precgui.engine.errors import EngineError
 from precgui.engine.torch_private import BatchNormNd, attention_backends, function_modes
+from precgui.spawn import keep_safe_path
 
 if TYPE_CHECKING:
     from precgui.config import TrainConfig
@@ -60,6 +61,7 @@ def compile_model(model: nn.Module) -> None:
         if getattr(module, "eager_only", False):
             module.forward = torch.compiler.disable(module.forward)
     _cache_by_instruction_set()
+    keep_safe_path()
     model.compile()
 
 

@@ -16,6 +16,7 @@ from precgui.engine.torch_private import dynamo_limits
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.rounding import CastPolicy
+from precgui.spawn import safe_path
 
 VARIANTS = 64  # ways, roundings and overflow policies are compiled apart; torch gives up after 8 by default
 
@@ -42,7 +43,8 @@ def fused(device: str) -> Callable[..., Tensor]:
     compiled = torch.compile(round_tensor, dynamic=True)
     try:
         plan = make_plan(_probe_format(), CastPolicy(), SINGLE)
-        compiled(torch.ones(1024, device=device), plan, "nearest_even", 0, 0)
+        with safe_path():  # Inductor starts processes of Python
+            compiled(torch.ones(1024, device=device), plan, "nearest_even", 0, 0)
     except (RuntimeError, ImportError, OSError) as error:  # no Triton, or no compiler for its launcher
         logging.getLogger(__name__).info("rounding is not fused on this machine: %s", error)
         return round_tensor
