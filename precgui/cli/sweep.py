@@ -61,6 +61,7 @@ def add_parsers(subparsers: Any) -> None:
         "--slurm-set", action="append", default=[], metavar="KEY=VALUE", dest="slurm_settings",
         help="a parameter of submitit, e.g. slurm_partition=gpu or timeout_min=60",
     )  # fmt: skip
+    old.add_argument("--own-code", action="store_true", help="run the code of a task of your own that the folder names")
     parser.add_argument("--plan", action="store_true", help="show the plan and the time it takes, run nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
@@ -86,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
             _change(folder, args)
             if args.plan or args.pause:
                 return _show(folder, args.json)
+            _refuse_own_code(folder, args)
         return _submit(folder, args) if args.slurm else _run(folder, args.json, args.take_over)
     except SweepError as error:
         raise UserError(str(error)) from None
@@ -94,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 def _new_spec(args: argparse.Namespace) -> SweepSpec:
     from precgui.sweeps.spec import make_spec, parse_vary
 
-    for option in ("add_seeds", "skip", "take", "first", "take_over", "pause"):
+    for option in ("add_seeds", "skip", "take", "first", "take_over", "pause", "own_code"):
         if getattr(args, option):
             raise UserError(f"--{option.replace('_', '-')} is for the folder of a sweep, and {args.source} is none")
     if not args.precisions:
@@ -124,6 +126,12 @@ def _refuse_new_options(args: argparse.Namespace) -> None:
         if value:
             cure = "use --add-seeds" if option == "--seeds" else "begin a new sweep for it"
             raise UserError(f"{option} cannot be changed in the sweep {args.source}; {cure}")
+
+
+def _refuse_own_code(folder: SweepFolder, args: argparse.Namespace) -> None:
+    """A folder is data, also where it came from somebody else; what it names runs only when allowed."""
+    if not args.own_code and any(map(config.is_own_task, folder.spec.tasks)):
+        raise UserError(f"{args.source} trains a task of your own; --own-code runs the code that it names")
 
 
 def _change(folder: SweepFolder, args: argparse.Namespace) -> None:

@@ -12,7 +12,6 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from precgui.gui.open_runs import Problem
 from precgui.gui.workers.background import Background
 from precgui.gui.workers.engine_task import EngineTask
-from precgui.runs.errors import RunFileError
 
 if TYPE_CHECKING:
     from precgui.gui.study_reading import StudyGrid, StudyReading
@@ -233,13 +232,14 @@ class StudyControl(QObject):
         self.read_grid()
 
     def _set_paused(self, paused: bool) -> bool:
-        from precgui.sweeps.folder import PAUSE
+        from precgui.sweeps.errors import SweepError
+        from precgui.sweeps.folder import set_paused
 
         assert self.folder is not None
         try:
-            (self.folder / PAUSE).touch() if paused else (self.folder / PAUSE).unlink(missing_ok=True)
-        except OSError as error:
-            self._tell(f"{self.folder} cannot be written: {error.strerror}.", severity="error")
+            set_paused(self.folder, paused)
+        except SweepError as error:
+            self._tell(f"{error}.", severity="error")
             return False
         return True
 
@@ -249,7 +249,9 @@ class StudyControl(QObject):
 
 def _attempt(reading: StudyReading, read: Callable[[], Any]) -> tuple[StudyReading, Any]:
     """The result of the reading, or the sentence that says why not."""
+    from precgui.sweeps.errors import reason
+
     try:
         return reading, read()
-    except (ValueError, OSError, RunFileError) as error:  # a SweepError is a ValueError
-        return reading, str(error).rstrip(".")
+    except Exception as error:  # noqa: BLE001 - the folder may be of anybody, and another one must be readable after it
+        return reading, reason(error)

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from precgui.regular_files import read_text
+from precgui.regular_files import read_text, replace_file
 from precgui.runs.errors import RunFileError
-from precgui.runs.file.user_notes import replace_file
 from precgui.runs.replays import side_files
 
 _LARGEST = 1 << 23

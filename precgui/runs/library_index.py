@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from precgui.events import Metric, Status
-from precgui.regular_files import read_text
-from precgui.runs.file.user_notes import replace_file
+from precgui.regular_files import read_text, replace_file
 from precgui.runs.metric import ACCURACY
 
 INDEX = ".precgui-index.json"

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from precgui.regular_files import read_text
+from precgui.regular_files import read_text, replace_file
 from precgui.runs.errors import RunFileError
-from precgui.runs.file.user_notes import replace_file
 
 _LARGEST = 1 << 22
 _Text = Annotated[str, Field(max_length=4000)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from precgui import paths
 from precgui.config import RunConfig
-from precgui.runs.file.user_notes import replace_file
+from precgui.regular_files import replace_file
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.timing import RunTiming, timing_of

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from precgui.regular_files import read_text
+from precgui.regular_files import read_text, replace_file
 from precgui.runs.errors import RunFileError
-from precgui.runs.file.user_notes import replace_file
 from precgui.runs.verdict.branches import ALPHA, LEVEL, MARGIN, Drift, DriftVerdict, judge_drift
 
 _HIGHER = "{size:.2g} higher than in FP32 after {steps} steps ({level:.0%} interval {low:+.2g} to {high:+.2g})"

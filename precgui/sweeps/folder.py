@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from precgui.config import RunConfig
-from precgui.regular_files import read_text
+from precgui.regular_files import open_to_write, read_text, replace_file
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, TargetError, Targets, load_targets, targets_toml
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.lock import FileLock
@@ -29,8 +30,14 @@ from precgui.sweeps.target_changes import record_change, record_edit, record_pla
 
 SPEC, PLAN, MEMBERS, DISCARDED = "sweep.toml", "plan.json", "members", "discarded"
 TARGETS, TARGET_CHANGES = "targets.toml", "targets-changes.jsonl"
-PAUSE = "pause"
-MOST_PLAN_BYTES = 64 << 20
+PAUSE, JOBS = "pause", "jobs"  # what submitit and the jobs print
+MOST_PLAN_BYTES = 16 << 20
+
+
+_PARTS = {  # and whether each is a folder
+    **dict.fromkeys((SPEC, PLAN, TARGETS, TARGET_CHANGES, PAUSE), False),
+    **dict.fromkeys((MEMBERS, DISCARDED, JOBS), True),
+}
 
 
 def is_sweep(path: Path) -> bool:
@@ -93,6 +100,7 @@ class SweepFolder:
         self.path = Path(path)
         if not is_sweep(self.path):
             raise SweepError(f"{path} is not the folder of a sweep: it has no {SPEC}")
+        self.refuse_links()
         self.spec = read_spec(self.path / SPEC)
         self._arms = {arm.name: arm for arm in self.spec.arms()}
         self._known: dict[Path, tuple[tuple[int, int, int], MemberState]] = {}
@@ -102,6 +110,18 @@ class SweepFolder:
         self.plan = self._read_plan()
         for member in self.plan.members:
             self.config_of(member)
+
+    def refuse_links(self) -> None:
+        """Raises SweepError where a part of the folder is a link to another place, or a file in place of a folder."""
+        for name, is_folder in _PARTS.items():
+            part = self.path / name
+            try:
+                mode = part.lstat().st_mode
+            except FileNotFoundError:
+                continue
+            if not (stat.S_ISDIR if is_folder else stat.S_ISREG)(mode):
+                kind = "a folder" if is_folder else "a file"
+                raise SweepError(f"{part} is not {kind} of the sweep itself, and links are never followed; remove it")
 
     def reload(self) -> None:
         """Read the plan again, which another process may have changed. Raises SweepError."""
@@ -167,6 +187,7 @@ class SweepFolder:
 
     def discard(self, member: Member) -> None:
         """Put the file of a run that was cut off aside, so that the run can begin anew."""
+        self.refuse_links()
         folder = self.path / DISCARDED
         folder.mkdir(exist_ok=True)
         number = 1
@@ -211,18 +232,27 @@ class SweepFolder:
         return (self.path / PAUSE).exists()
 
     def pause(self) -> None:
-        """Ask the process that runs the sweep to begin no further run. The present one ends as planned."""
-        (self.path / PAUSE).touch()
+        """Ask the process that runs the sweep to begin no further run. The present one ends as planned.
+
+        Raises SweepError.
+        """
+        set_paused(self.path, True)
 
     def unpause(self) -> None:
-        (self.path / PAUSE).unlink(missing_ok=True)
+        """Let runs begin again. Raises SweepError."""
+        set_paused(self.path, False)
+
+
+def set_paused(path: Path, paused: bool) -> None:
+    """Ask the process that runs the sweep in a folder to begin no further run, or to go on. Raises SweepError."""
+    try:
+        if paused:
+            os.close(open_to_write(path / PAUSE, os.O_WRONLY | os.O_CREAT))
+        else:
+            (path / PAUSE).unlink(missing_ok=True)
+    except OSError as error:
+        raise SweepError(f"{path / PAUSE} cannot be changed: {error.strerror}") from None
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file atomically: a reader sees the old text or the new one."""
-    draft = path.with_name(f".{path.name}.new")
-    with draft.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    replace_file(path, text.encode())

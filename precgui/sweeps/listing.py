@@ -9,7 +9,7 @@ from precgui.events import Metric
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.metric import ACCURACY, metric_of
-from precgui.sweeps.errors import SweepError
+from precgui.sweeps.errors import reason
 from precgui.sweeps.folder import SPEC, SweepFolder, is_sweep
 from precgui.sweeps.report import MemberRow, sweep_document
 from precgui.sweeps.state import ENDED
@@ -58,8 +58,8 @@ class StudyList:
             folder = self._open.get(path) or SweepFolder(path)
             self._open[path] = folder
             document = sweep_document(folder)
-        except SweepError as error:
-            return StudyEntry(path, path.name, created_s, error=str(error))
+        except Exception as error:  # noqa: BLE001 - the folder may be of anybody, and the others must be listed
+            return StudyEntry(path, path.name, created_s, error=reason(error))
         failed = sum(member.status == "failed" for member in document.members)
         return StudyEntry(
             path, folder.spec.title or path.name, created_s, tuple(folder.spec.precisions), len(folder.plan.seeds),

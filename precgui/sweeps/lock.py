@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from precgui.regular_files import open_to_write
+from precgui.runs.file import json_text
 from precgui.runs.file.process import this_process
+from precgui.sweeps.errors import SweepError
 
 _OWNER_BYTES = 512
 _LOCKED_BYTE = 1 << 20  # beyond the written bytes: Windows lets no process read a locked byte
@@ -26,9 +29,12 @@ class FileLock:
     def acquire(self) -> bool:
         """Take the lock without waiting; False when another process, or another object of this one, holds it.
 
-        Raises OSError when the file cannot be made.
+        Raises SweepError when the file cannot be made, or is no regular file.
         """
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            descriptor = open_to_write(self.path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise SweepError(f"{self.path} cannot be locked: {error.strerror}; remove it") from None
         if not _try_lock(descriptor):
             os.close(descriptor)
             return False
@@ -52,15 +58,14 @@ class FileLock:
     def owner(self) -> Mapping[str, Any] | None:
         """The process that holds the lock (host, pid, process_started); None when it is free."""
         try:
-            descriptor = os.open(self.path, os.O_RDWR)
+            descriptor = open_to_write(self.path, os.O_RDWR)
         except OSError:
             return None
         try:
             if _try_lock(descriptor):
                 return None
             os.lseek(descriptor, 0, os.SEEK_SET)
-            reported = json.loads(os.read(descriptor, _OWNER_BYTES) or b"{}")
-            return reported if isinstance(reported, dict) else {}
+            return json_text.load(os.read(descriptor, _OWNER_BYTES).decode() or "{}")
         except (OSError, ValueError):
             return {}
         finally:

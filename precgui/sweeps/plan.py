@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 from precgui.config import RunConfig
 from precgui.harmless_text import some_names
+from precgui.runs.file import json_text
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.spec import Arm, SweepSpec
+from precgui.sweeps.spec import MOST_MEMBERS, Arm, SweepSpec, members_of
 
 Kind = Literal["run", "twin", "warm-up", "timing"]
 WARM_UP_STEPS = 20
@@ -89,8 +90,11 @@ def make_plan(spec: SweepSpec) -> SweepPlan:
 
 
 def extended(plan: SweepPlan, spec: SweepSpec, seeds: int) -> SweepPlan:
-    """The plan with so many seeds more, after all others."""
+    """The plan with so many seeds more, after all others. Raises SweepError for more runs than a plan may have."""
     begin = len(plan.seeds) + 1
+    runs = len(plan.members) + members_of(spec, seeds)
+    if runs > MOST_MEMBERS:
+        raise SweepError(f"with {seeds} seeds more there would be {runs} runs, more than {MOST_MEMBERS}; add fewer")
     return SweepPlan((*plan.members, *(m for block in range(begin, begin + seeds) for m in _block(spec, block))))
 
 
@@ -154,8 +158,10 @@ def plan_json(plan: SweepPlan) -> str:
 def parse_plan(text: str) -> SweepPlan:
     """The plan of a `plan.json`. Raises SweepError."""
     try:
-        tree = json.loads(text)
-        members = tuple(_parsed(item) for item in tree["members"])
+        items = json_text.load(text)["members"]
+        if len(items) > MOST_MEMBERS:
+            raise SweepError(f"it has {len(items)} runs, more than {MOST_MEMBERS}")
+        members = tuple(map(_parsed, items))
     except (ValueError, KeyError, TypeError) as error:
         raise SweepError(f"it is not a plan of precgui ({type(error).__name__}: {error})") from None
     names = [member.name for member in members]

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.folder import SweepFolder
+from precgui.sweeps.folder import JOBS, SweepFolder
 from precgui.sweeps.runner import run_sweep
-
-JOBS = "jobs"  # what submitit and the jobs print
 
 
 def submit_blocks(folder: SweepFolder, settings: Mapping[str, Any], cluster: str | None = None) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,8 @@ from precgui.config.reading import parse_toml, read_toml, toml_fault
 from precgui.runs.verdict.looks import Looks, planned_looks
 from precgui.sweeps.errors import SweepError
 
-MOST_RUNS = 2000
+MOST_RUNS = 2000  # of the seeds that are planned at first
+MOST_MEMBERS = 10_000  # with warm-up, twins, rounds of timing and the seeds that came later
 FIXED_FIELDS = ("precision", "seed", "title")  # the sweep itself sets these
 
 
@@ -53,6 +55,11 @@ class SweepSpec(BaseModel):
     vary: dict[str, list[Any]] = Field(default_factory=dict)
     config: dict[str, Any]
 
+    @property
+    def arm_count(self) -> int:
+        """How many combinations there are."""
+        return len(self.precisions) * math.prod(map(len, self.vary.values()))
+
     def arms(self) -> list[Arm]:
         """Every combination, precisions first, in the order of the file."""
         choices = [[(path, value) for value in values] for path, values in self.vary.items()]
@@ -77,6 +84,11 @@ class SweepSpec(BaseModel):
             return build(tree)
         except ConfigError as error:
             raise SweepError(f"the arm {arm.name} cannot be run: {error}") from None
+
+
+def members_of(spec: SweepSpec, blocks: int) -> int:
+    """The most runs that so many seeds or rounds of timing have: each arm once, and a twin of each baseline."""
+    return blocks * (spec.arm_count + spec.arm_count // len(spec.precisions))
 
 
 def make_spec(
@@ -142,9 +154,12 @@ def check_spec(tree: Mapping[str, Any]) -> SweepSpec:
         raise SweepError(str(error)) from None
     for path in spec.vary:
         _check_varied(path, spec.vary[path])
-    runs = len(spec.arms()) * spec.seeds
+    runs = spec.arm_count * spec.seeds  # counted before one of them is made
     if runs > MOST_RUNS:
         raise SweepError(f"{runs} runs are more than {MOST_RUNS}; choose fewer precisions, seeds or values")
+    members = members_of(spec, spec.seeds + spec.timing_rounds)
+    if members > MOST_MEMBERS:
+        raise SweepError(f"{members} runs with those for times are more than {MOST_MEMBERS}; choose fewer rounds")
     for arm in spec.arms():
         spec.config_of(arm, spec.first_seed)
     return spec

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from precgui.regular_files import read_text
+from precgui.regular_files import open_to_write, read_text
+from precgui.runs.file import json_text
 from precgui.runs.verdict.targets import Targets
 
 _CHANGED = (
@@ -73,8 +75,8 @@ def _change(before: Targets, after: Targets, ended: int, *, by_hand: bool) -> di
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8", newline="\n") as file:
-        file.write(json.dumps(line) + "\n")
+    with os.fdopen(open_to_write(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "wb") as file:
+        file.write(json.dumps(line).encode() + b"\n")
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -86,8 +88,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         return []
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
-            records.append(json.loads(line))
-    return [record for record in records if isinstance(record, dict)]
+            records.append(json_text.load(line))
+    return records
 
 
 def change_notes(path: Path, now: Targets, ended: int) -> list[str]:
@@ -109,7 +111,7 @@ def _note(change: dict[str, Any]) -> str:
     try:
         targets = ", ".join(f"{name} from {_text(a)} to {_text(b)}" for name, (a, b) in change["targets"].items())
         ended, when = int(change["ended_runs"]), datetime.fromisoformat(change["changed"])
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return ""
     runs = "1 run had ended" if ended == 1 else f"{ended} runs had ended"
     sentence = _CHANGED_BY_HAND if change.get("by_hand") is True else _CHANGED

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from precgui.harmless_text import harmless, one_line
-from precgui.regular_files import read_text
+from precgui.regular_files import read_text, replace_file
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 
@@ -53,18 +50,3 @@ def write_notes(run: Path, notes: Notes) -> None:
             replace_file(path, json.dumps(asdict(notes), ensure_ascii=False, indent=1).encode())
     except OSError as error:
         raise RunFileError(f"the notes of {run} cannot be written: {error}; check the folder.") from None
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees either the old or the new content, even after a crash."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from precgui.planner.ledger import Ledger
-from precgui.regular_files import read_text
+from precgui.regular_files import read_text, replace_file
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
-from precgui.runs.file.user_notes import replace_file
 from precgui.runs.payoff.products import products_of
 from precgui.runs.payoff.profile_schema import check_types
 from precgui.runs.payoff.waterfall import Waterfall, waterfall
