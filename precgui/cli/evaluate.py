@@ -28,13 +28,14 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate and print. Raises UserError for a file that is no integer model."""
     from precgui.engine.errors import EngineError
     from precgui.engine.qat.saved_model import evaluate_file
+    from precgui.runs.file import json_text
 
     try:
         reported = evaluate_file(args.file, own_code=args.own_code)
     except EngineError as error:
         raise UserError(str(error)) from None
     if args.json:
-        print(json.dumps({"model": str(args.file), **reported}, indent=2))
+        print(json.dumps(json_text.plain({"model": str(args.file), **reported}), indent=2, allow_nan=False))
     else:
         say("\n".join(_lines(reported)))
     return 0

@@ -25,7 +25,7 @@ from precgui.engine.torch_private import BatchNormNd
 
 _SCHEMA = 1
 _UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError,
-               IndexError, OverflowError, RecursionError)  # fmt: skip
+               IndexError, OverflowError, RecursionError, zipfile.BadZipFile)  # fmt: skip
 _BITS = (1, 2, 4, 8)
 
 
@@ -65,6 +65,7 @@ def load(path: Path) -> dict[str, Any]:
     if path.is_file() and not zipfile.is_zipfile(path):
         raise EngineError(f"{path} cannot be read as a model: torch has not written it whole; qat.save_to writes one")
     try:
+        _refuse_compression(path)
         document = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise EngineError(f"{path} does not exist") from None
@@ -73,7 +74,8 @@ def load(path: Path) -> dict[str, Any]:
         raise EngineError(f"{path} cannot be read as a model: {reason}") from None
     except _UNREADABLE as error:
         raise EngineError(f"{path} cannot be read as a model: {_first_line(error)}") from None
-    if not isinstance(document, dict) or document.get("precgui_integer_model") != _SCHEMA:
+    schema = document.get("precgui_integer_model") if isinstance(document, dict) else None
+    if not isinstance(schema, int) or schema != _SCHEMA:
         raise EngineError(f"{path} is no integer model of precgui; qat.save_to writes one")
     try:
         return {**document, "config": configs.build(json.loads(document["config"])), **_checked(document)}
@@ -81,6 +83,17 @@ def load(path: Path) -> dict[str, Any]:
         if isinstance(error, ConfigError) and "qat.backend" in error.faults:
             raise EngineError(f"{path} holds a graph of torchao, which precgui reads no more; train it again") from None
         raise EngineError(f"{path} is damaged: {_first_line(error)}") from None
+
+
+def _refuse_compression(path: Path) -> None:
+    """torch.save stores its entries as they are; a compressed one could be a thousand times as long in memory.
+
+    Raises ValueError, OSError and BadZipFile.
+    """
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > entry.compress_size:
+                raise ValueError(f"{entry.filename[:80]!r} in it is compressed, as nothing is that torch writes")
 
 
 def _checked(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,11 @@ def shadow_of_snapshot(config: RunConfig, path: Path, step: int) -> RepeatedStep
     if snapshot.step != step:
         raise EngineError(f"{path} is of step {snapshot.step}, not of step {step}; give it its name back")
     shadows: list[Shadow] = []
-    repeat_from_snapshot(
-        config, snapshot, lambda work, parameters: shadows.append(Shadow(record_step(work, parameters)))
-    )
+    try:
+        repeat_from_snapshot(
+            config, snapshot, lambda work, parameters: shadows.append(Shadow(record_step(work, parameters)))
+        )
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:  # of torch, on a batch that fits no model
+        reason = " ".join(str(error).split())[:300]
+        raise EngineError(f"{path} holds a step that cannot be made again: {reason}; record it again") from None
     return RepeatedStep(shadows[0], [], snapshot.scale)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,38 @@ def test_that_pipes_and_devices_are_not_waited_for(tmp_path: Path, capsys: pytes
     (tmp_path / "endless.pt").symlink_to("/dev/zero")
     for name in ("pipe.pt", "endless.pt"):
         assert "it is not a regular file" in _refused(tmp_path / name, capsys)
+
+
+def test_that_a_compressed_model_is_refused_before_it_is_unpacked(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch reads compressed entries, and 3 MB of them can be 3 GB of zeros; torch.save writes none."""
+    with zipfile.ZipFile(trained) as source, zipfile.ZipFile(tmp_path / "bomb.pt", "w") as bomb:
+        for entry in source.infolist():
+            bomb.writestr(entry.filename, source.read(entry), zipfile.ZIP_DEFLATED)
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was unpacked"))
+    assert "in it is compressed, as nothing is that torch writes" in _refused(tmp_path / "bomb.pt", capsys)
+
+
+def test_that_a_tensor_in_place_of_the_schema_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"precgui_integer_model": torch.zeros(3)}, tmp_path / "odd.pt")
+    assert "is no integer model of precgui" in _refused(tmp_path / "odd.pt", capsys)
+
+
+def test_that_weights_of_nan_are_json_all_the_same(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = torch.load(trained, weights_only=True)
+    state = document["state"]
+    document["state"] = {
+        name: torch.full_like(value, math.nan) if value.is_floating_point() else value for name, value in state.items()
+    }
+    torch.save(document, tmp_path / "nan.pt")
+    assert main(["evaluate", str(tmp_path / "nan.pt"), "--json"]) == 0
+    reported = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert reported["now"]["loss"] is None
 
 
 class _Harmful:
