@@ -51,6 +51,9 @@ def add_parsers(subparsers: Any) -> None:
     old.add_argument("--add-seeds", type=int, metavar="N", help="plan so many seeds more, and run them")
     old.add_argument("--skip", action="append", default=[], metavar="RUN", help="leave a waiting run out")
     old.add_argument("--take", action="append", default=[], metavar="RUN", help="take a run in again that was left out")
+    old.add_argument(
+        "--again", action="append", default=[], metavar="RUN", help="run one again that has ended, such as a killed one"
+    )
     old.add_argument("--first", metavar="RUN", help="run this one next")
     old.add_argument(
         "--take-over", action="store_true", help="let the process that runs it end its present run, and go on"
@@ -96,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 def _new_spec(args: argparse.Namespace) -> SweepSpec:
     from precgui.sweeps.spec import make_spec, parse_vary
 
-    for option in ("add_seeds", "skip", "take", "first", "take_over", "pause", "own_code"):
+    for option in ("add_seeds", "skip", "take", "again", "first", "take_over", "pause", "own_code"):
         if getattr(args, option):
             raise UserError(f"--{option.replace('_', '-')} is for the folder of a sweep, and {args.source} is none")
     if not args.precisions:
@@ -141,6 +144,8 @@ def _change(folder: SweepFolder, args: argparse.Namespace) -> None:
         folder.skip(name)
     for name in args.take:
         folder.skip(name, skipped=False)
+    for name in args.again:
+        folder.run_again(name)
     if args.first:
         folder.put_first(args.first)
     if args.pause:

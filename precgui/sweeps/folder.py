@@ -195,6 +195,22 @@ class SweepFolder:
             number += 1
         self.path_of(member).rename(folder / f"{member.name}.{number}.h5")
 
+    def run_again(self, name: str) -> None:
+        """Put the file of a run that has ended aside, so that it runs again in its turn.
+
+        Raises SweepError for an unknown name, and for a run that has not ended.
+        """
+        member = self.plan.member(name)
+        state = self.state_of(member)
+        if state.status not in (*ENDED, "cut off"):
+            raise SweepError(f"{name} is {state.status}, so there is nothing of it to run again")
+        try:
+            self.discard(member)
+        except OSError as error:
+            raise SweepError(f"{state.path} cannot be moved to {DISCARDED}: {error.strerror}") from None
+        if member.skipped:
+            self.skip(name, skipped=False)
+
     def add_seeds(self, seeds: int) -> None:
         """Plan so many seeds more, after all that is planned. Raises SweepError."""
         if not 1 <= seeds <= 1000:

@@ -19,6 +19,7 @@ from precgui.events import Event, RunEnded
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import repair
 from precgui.spawn import ChildProcess
+from precgui.sweeps.state import KILLED
 
 POLL_S = 0.1
 KILL_AFTER_S = 3.0  # after a stop; the child gives up a step that does not end in `child.GRACE_S`
@@ -94,6 +95,6 @@ def _death(exit_code: int) -> str:
     with contextlib.suppress(ValueError):
         name = signal.Signals(-exit_code).name
         if name == "SIGKILL":
-            return "the process of the run was killed by SIGKILL: the system was probably out of memory"
-        return f"the process of the run was killed by {name}"
-    return f"the process of the run was killed by signal {-exit_code}"
+            return f"{KILLED} SIGKILL: somebody ended it, or the system was out of memory"
+        return f"{KILLED} {name}"
+    return f"{KILLED} signal {-exit_code}"

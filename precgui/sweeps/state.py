@@ -16,6 +16,7 @@ from precgui.sweeps.plan import Member
 
 MemberStatus = Literal["waiting", "running", "completed", "failed", "cut off", "skipped", "given up"]
 ENDED = ("completed", "failed")
+KILLED = "the process of the run was killed by"  # how the message of such a run begins
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class MemberState:
     metric: float | None = None
     message: str = ""
     came_through: bool = False
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal ended its process, from outside or for want of memory: no answer about its arm."""
+        return self.status == "failed" and self.message.startswith(KILLED)
 
 
 def read_state(member: Member, path: Path) -> MemberState:
@@ -74,13 +80,13 @@ def _finite(value: Any) -> float | None:
 
 
 def given_up_arms(states: list[MemberState], failures: int) -> set[str]:
-    """Arms whose runs have failed so many times without one that came through; none for 0."""
+    """Arms whose runs have failed so many times without one that came through; none for 0. Killed ones do not count."""
     if not failures:
         return set()
     came_through = {state.member.arm for state in states if state.came_through}
     failed = Counter(
         state.member.arm
         for state in states
-        if state.member.kind == "run" and state.status in ENDED and not state.came_through
+        if state.member.kind == "run" and state.status in ENDED and not (state.came_through or state.was_killed)
     )
     return {arm for arm, count in failed.items() if count >= failures and arm not in came_through}

@@ -44,10 +44,10 @@ class SweepReader:
     _known: dict[Path, tuple[MemberState, RunFigures]] = field(default_factory=dict)
 
     def figures(self, on_note: Callable[[str], None] = lambda note: None) -> list[RunFigures]:
-        """The figures of the runs that have ended, in the order of the plan; the warm-up is left out."""
+        """The figures of the runs that have ended, in the order of the plan, without the warm-up and killed ones."""
         results = []
         for state in self.folder.states():
-            if state.member.kind == "warm-up" or state.status not in ENDED:
+            if state.member.kind == "warm-up" or state.status not in ENDED or state.was_killed:
                 continue
             known = self._known.get(state.path)
             if known is None or known[0] is not state:  # the folder keeps the state of a file that has not changed

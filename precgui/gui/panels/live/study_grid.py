@@ -71,7 +71,7 @@ class StudyGridView(QWidget):
             "Take over", "Let the present run end in the other process, and run what is left from this window"
         )
         self.seeds_button = self._button("Add seeds...", "Plan more seeds, after all that is planned")
-        self.run_button = self._button("This run", "Leave the chosen run out, or change when it runs")
+        self.run_button = self._button("This run", "Leave the chosen run out, run it again, or change when it runs")
         self.run_menu = QMenu(self)
         self.run_button.setMenu(self.run_menu)
         self.compare_button = self._button("Compare", "The groups of this study and their verdicts")
@@ -228,11 +228,13 @@ class StudyGridView(QWidget):
             return
         change, name = self._session.study.change, member.name
         waits, is_out = member.status in ("waiting", "cut off"), member.status == "skipped"
+        has_ended = member.status in ("completed", "failed")
         for text, enabled, act in (
             ("Run next", waits, lambda folder: folder.put_first(name)),
             ("Run last", waits, lambda folder: folder.put_last(name)),
             ("Leave out", waits, lambda folder: folder.skip(name)),
             ("Take in again", is_out, lambda folder: folder.skip(name, skipped=False)),
+            ("Run again", has_ended, lambda folder: folder.run_again(name)),
         ):
             action = self.run_menu.addAction(text)
             action.setEnabled(enabled)
