@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PySide6.QtCore import QPointF
+from PySide6.QtCore import QEvent, QPointF
 from PySide6.QtWidgets import QToolTip
 
 from precgui.events import Incident
@@ -140,6 +140,12 @@ class EventChart(Chart):
             plain_tip("\n".join(textwrap.fill(line, TIP_COLUMNS) for line in displayed)),
             self,
         )
+
+    def viewportEvent(self, event: QEvent) -> bool:
+        """Keep the tool tip while the mouse rests: the scene would show that of an item, which has none, instead."""
+        if event.type() == QEvent.Type.ToolTip and self._pointed:
+            return True
+        return bool(super().viewportEvent(event))
 
     def show_cursor(self, x: float, headed: bool) -> None:
         """Draw the cursor line at x; no readout while a tool tip has the messages in full."""

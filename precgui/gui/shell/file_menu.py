@@ -37,25 +37,29 @@ class Files(QObject):
         super().__init__(window)
         self._window, self._settings, self._notices = window, settings, notices
         self._session: Session | None = None
+        self._restored: set[Path] = set()  # event files of the last session that are still read
 
     def attach(self, session: Session) -> None:
         self._session = session
         session.run_added.connect(self._remember)
         session.folder_changed.connect(self._remember_folder)
 
-    def open(self, paths: Sequence[Path]) -> None:
-        """Open the files, and show the runs if any could be opened. TensorBoard's are long: they come later."""
+    def open(self, paths: Sequence[Path], *, show: bool = True) -> None:
+        """Open the files, and show the runs if any could be opened, or stay at the present place.
+
+        TensorBoard's are long: they come later.
+        """
         if (session := self._session) is None:
             return
         for folder in [path for path in paths if path.is_dir() and (path / "sweep.toml").is_file()]:
             session.open_study(folder)
             paths = [path for path in paths if path != folder]
         foreign = [path for path in paths if holds_events(path) and not session.key_of(path)]
-        session.opener.open(
-            [path for path in paths if path not in foreign], lambda _: session.panel_requested.emit("live")
-        )
+        ordinary = [path for path in paths if path not in foreign]
+        session.opener.open(ordinary, lambda _: session.panel_requested.emit("live") if show else None)
         for path in foreign:
             self._read_events(path, self._on_read)
+        self._restored |= set() if show else set(foreign)
 
     def choose_scalars(self) -> None:
         """Ask which scalar is which of an event file that is open: of the last one that came."""
@@ -115,7 +119,9 @@ class Files(QObject):
         for note in run.notes:
             remedies = (("Choose scalars...", self.choose_scalars),) if note == run.guesses else ()
             self._notices.post(Notice("info", f"{run.path.name}: {note}", remedies=remedies))
-        self._session.panel_requested.emit("live")
+        if events.path not in self._restored:
+            self._session.panel_requested.emit("live")
+        self._restored.discard(events.path)
 
     def ask(self) -> None:
         folder = self._settings["files/last_folder"] or str(self._folder())

@@ -113,7 +113,7 @@ class Start(QObject):
         if not self._files:
             session.baseline_file = self._window.settings["session/baseline"]
             self._open_last_study(session)
-        self._window.files.open(self._files or self._last_session())
+        self._window.files.open(self._files or self._last_session(), show=bool(self._files))
         if self._tracing:
             self._watch_plots()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from PySide6.QtCore import QPointF
+from PySide6.QtCore import QEvent, QPoint, QPointF
+from PySide6.QtGui import QHelpEvent
+from PySide6.QtWidgets import QApplication, QToolTip
 
 from precgui.events import Incident
 from precgui.gui.plots.event_chart import LANES, EventChart
@@ -85,3 +87,20 @@ def test_that_thousands_of_events_are_drawn_at_most_once_a_pixel(show: Show) -> 
     (skipped,) = items(chart, "Skipped step")
     x, _ = skipped.getData()
     assert 0.9 * chart.width_px() < len(x) <= chart.width_px() + 1
+
+
+def test_that_the_message_of_an_event_stays_while_the_mouse_rests(show: Show) -> None:
+    """After 0.7 s Qt asks the scene for the tool tip of an item, and hides ours as there is none."""
+    run = training_run("run", 400)
+    run.incidents = [Incident(0.5, 50, "nonfinite_gradient", "warning", "Inf in the gradient.", module="conv1")]
+    chart = show(opened(run)).frames[EVENTS].chart
+    assert isinstance(chart, EventChart)
+    place = chart.view.mapViewToScene(QPointF(50, -1))
+    chart.point_at(place)
+    assert "Inf in the gradient" in QToolTip.text()
+    at = chart.mapFromScene(place)
+    QApplication.sendEvent(chart.viewport(), QHelpEvent(QEvent.Type.ToolTip, at, chart.mapToGlobal(at)))
+    assert QToolTip.isVisible() and "Inf in the gradient" in QToolTip.text()
+    chart.point_at(chart.view.mapViewToScene(QPointF(200, -1)))
+    QApplication.sendEvent(chart.viewport(), QHelpEvent(QEvent.Type.ToolTip, QPoint(3, 3), QPoint(3, 3)))
+    assert "Inf in the gradient" not in QToolTip.text()

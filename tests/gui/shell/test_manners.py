@@ -161,8 +161,10 @@ def test_that_open_runs_come_back_after_a_restart(qtbot: QtBot, tmp_path: Path) 
         assert window.session is not None
         if files:
             window.session.baseline_file = str(paths[1])
+            window.show_panel("diagnose")
         else:
             assert window.session.baseline_file == str(paths[1])
+            assert window.host.current == "diagnose"  # the place comes back, too
         qtbot.waitUntil(lambda window=window: not window.host.waiting())
         close_window(qtbot, window)
         start.deleteLater()
