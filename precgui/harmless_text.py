@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 # C0 but tab and line end, DEL, C1, halves of surrogate pairs, and what turns the direction of writing: a terminal acts
 # on some of these, and by the others "exe.png" can stand for a file that is called "gnp.exe".
@@ -14,6 +15,17 @@ MOST_TITLE = 200  # characters, as many as a title in a config has at most
 def harmless(text: str) -> str:
     """The text with such characters written as their codes, such as \\x1b; tabs and line ends stay."""
     return _ACTING.sub(lambda result: ascii(result[0])[1:-1], text)
+
+
+def harmless_tree(value: Any) -> Any:
+    """A JSON value with all its texts harmless."""
+    if isinstance(value, str):
+        return harmless(value)
+    if isinstance(value, list):
+        return [harmless_tree(item) for item in value]
+    if isinstance(value, dict):
+        return {harmless_tree(key): harmless_tree(item) for key, item in value.items()}
+    return value
 
 
 def one_line(text: str, most: int = MOST_TITLE) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,11 +75,13 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from None
     account = waterfall(document)
     if args.json:
+        from precgui.runs.file import json_text
+
         reported = {"speedup": account.observed, "speedup_ci95": account.interval,
                 "unexplained": account.unexplained, "closes": account.closes,
                 "causes": [factor.key for factor in account.causes()], "waterfall": rows(account),
                 "verdict": verdict(account, document["precision"])}  # fmt: skip
-        print(json.dumps({**document, **reported}, allow_nan=False))
+        print(json_text.dump({**document, **reported}))
     else:
         _print(HarmlessConsole(), document, account, verdict(account, document["precision"]))
     return 0

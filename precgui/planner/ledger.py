@@ -23,6 +23,7 @@ PARTS = {
 }
 RESIDUAL_LIMIT = 0.10  # of the measured peak: more than this unexplained is a finding
 _MOST_OWNERS = 40  # modules with their activations, and tensors alive at the peak, that a ledger keeps
+_LARGEST = 1 << 60  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +66,29 @@ class Ledger:
     def from_json(cls, plain: Mapping[str, Any]) -> Ledger:
         """The ledger that `to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
         return cls(
-            parts={name: int(plain["parts"].get(f"{name}_bytes", 0)) for name in PARTS},
-            total_bytes=int(plain["total_bytes"]),
+            parts={name: _size(plain["parts"].get(f"{name}_bytes", 0)) for name in PARTS},
+            total_bytes=_size(plain["total_bytes"]),
             phase=str(plain["phase"]),
             method=str(plain["method"]),
             owners=tuple(_owner(row) for row in plain.get("owners", ())),
-            timeline=tuple((int(place), int(size)) for place, size in plain.get("timeline", ())),
-            phases=tuple((str(name), int(place)) for name, place in plain.get("phases", ())),
+            timeline=tuple((_size(place), _size(size)) for place, size in plain.get("timeline", ())),
+            phases=tuple((str(name), _size(place)) for name, place in plain.get("phases", ())),
             notes=tuple(str(note) for note in plain.get("notes", ())),
         )
 
 
+def _size(value: Any) -> int:
+    """A number of bytes or of places. Raises TypeError or ValueError for none, and for one that no machine has."""
+    size = int(value) if isinstance(value, int) or abs(value) < _LARGEST else _LARGEST
+    if abs(size) >= _LARGEST:
+        raise ValueError("a size of more bytes than any machine has")
+    return size
+
+
 def _owner(row: Mapping[str, Any]) -> Owner:
     return Owner(
-        str(row["part"]), str(row["module"]), int(row["size_bytes"]), int(row["tensors"]), str(row["dtype"]),
-        tuple(int(size) for size in row["shape"]), str(row["operation"]),
+        str(row["part"]), str(row["module"]), _size(row["size_bytes"]), _size(row["tensors"]), str(row["dtype"]),
+        tuple(_size(size) for size in row["shape"]), str(row["operation"]),
     )  # fmt: skip
 
 

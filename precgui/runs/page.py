@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from precgui import __version__
+from precgui.harmless_text import harmless
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import FactGroup, RunFact, run_facts
@@ -41,12 +42,12 @@ def write_page(run: Run, path: Path) -> list[Path]:
 
 
 def page(run: Run) -> str:
-    """The HTML of a run. All text of the file is escaped; nothing is loaded from anywhere."""
+    """The HTML of a run. All text of the file is escaped and harmless; nothing is loaded from anywhere."""
     title = escape(run.title)
     reported = escape(arithmetic_of(run).caveat)
     caveat = f'<p class="caveat">{reported}</p>' if reported else ""
     groups = "".join(_group(group) for group in run_facts(run))
-    return (
+    return harmless(
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"

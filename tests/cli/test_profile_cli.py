@@ -108,3 +108,41 @@ def test_that_products_alone_are_shown_with_their_rates(tmp_path: Path, capsys: 
     out = " ".join(capsys.readouterr().out.split())
     assert "0.25x" in out
     assert "not measured" in out
+
+
+def change(document: dict[str, Any], path: str, value: object) -> None:
+    """Set a value at a path with dots, `-` removes the key."""
+    *parents, last = path.split(".")
+    branch: Any = document
+    for parent in parents:
+        branch = branch[int(parent) if isinstance(branch, list) else parent]
+    if value == "-":
+        del branch[last]
+    else:
+        branch[last] = value
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        *((f"operations.0.{name}", "-") for name in ("executed", "phase", "calls", "flops", "seconds")),
+        *((f"operations.0.{name}", "text") for name in ("calls", "flops")),
+        ("operations.0.bytes", 10**400), ("operations.0.flops", 10**400), ("operations.0.other", 1e308 * 10),
+        ("memory.measured.total_bytes", 10**400), ("memory.measured.parts", {"weights_bytes": -(10**300)}),
+        ("memory.measured.timeline", [[0, 10**30]]), ("products.rows.0.formats.nowhere", {"note": "not measured"}),
+    ],
+)  # fmt: skip
+def test_that_an_odd_part_of_a_kept_profile_is_a_sentence_or_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, value: object, as_json: bool
+) -> None:
+    odd = document()
+    change(odd, path, value)
+    run = tmp_path / "run.h5"
+    run.with_name("run.h5.profile.json").write_text(json.dumps(odd), encoding="utf-8")
+    code = main(["profile", str(run), "--kept", *["--json"] * as_json])
+    output = capsys.readouterr()
+    assert code in (0, 2)
+    assert code == 0 or "is not a profile of precgui" in output.err
+    if as_json and code == 0:
+        json.loads(output.out, parse_constant=pytest.fail)

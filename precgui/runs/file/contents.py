@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.harmless_text import harmless
+from precgui.harmless_text import harmless, harmless_tree
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text, safe_hdf5
 from precgui.runs.file.recent_views import recent_views
@@ -157,10 +157,11 @@ class RunFileView:
             return ""
 
     def document(self, name: str) -> dict[str, Any]:
-        """A JSON text, empty when it cannot be read."""
+        """A JSON text, empty when it cannot be read; its texts are harmless (the config checks its own)."""
         written = self.text(name)
         try:
-            return json_text.load(written or "{}")
+            loaded = json_text.load(written or "{}")
+            return loaded if name == "config" else dict(harmless_tree(loaded))
         except ValueError as reason:
             self.note(name, f"/{name} is not the JSON that it should be ({reason}).")
             return {}

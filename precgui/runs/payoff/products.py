@@ -58,8 +58,8 @@ def products_of(profile: Mapping[str, Any]) -> Products | None:
     measured = profile.get("products")
     if not measured or not measured["rows"]:
         return None
-    products = tuple(_product(row) for row in measured["rows"])
     formats = tuple(str(name) for name in measured["formats"])
+    products = tuple(_product(row, formats) for row in measured["rows"])
     return Products(
         formats, products, _number(measured["bandwidth_bytes_s"]),
         _roofs(formats, products, measured["square_flops_s"]), float(measured["flops_share"]),
@@ -77,11 +77,11 @@ def _roofs(formats: Sequence[str], products: Sequence[Product], square: Mapping[
     return roofs
 
 
-def _product(row: Mapping[str, Any]) -> Product:
+def _product(row: Mapping[str, Any], formats: Sequence[str]) -> Product:
     return Product(
         str(row["operation"]), tuple(str(name) for name in row["modules"]), str(row["phase"]),
         sizes_text(row["operation"], row["shapes"]), int(row["calls"]), int(row["flops"]),
-        {str(fmt): _rate(rate) for fmt, rate in row["formats"].items()},
+        {str(fmt): _rate(rate) for fmt, rate in row["formats"].items() if fmt in formats},
     )  # fmt: skip
 
 

@@ -55,11 +55,12 @@ class _Layer(_Part):
 class _Operation(_Part):
     operation: _Text
     module: _Text
-    phase: _Text = ""
+    phase: _Text
     kind: _Text
-    executed: _Text = ""
+    executed: _Text
+    calls: _Count
     seconds: _Seconds
-    flops: _Count | None = None
+    flops: _Count
     shapes: list[Any]
     holds: list[_Text] | None = None
 

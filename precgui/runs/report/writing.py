@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from precgui.harmless_text import harmless
 from precgui.runs.errors import RunFileError
 from precgui.runs.report.content import ReportContent
 from precgui.runs.report.csv_table import csv_table
@@ -27,4 +28,5 @@ def write_report(content: ReportContent, kind: ReportKind, path: Path) -> None:
 
 
 def _page(content: ReportContent, kind: ReportKind) -> str:
-    return html_report(content) if kind == "html" else markdown_report(content)
+    """The page, in which no text of a file acts on the terminal that shows it, or turns the direction of writing."""
+    return harmless(html_report(content) if kind == "html" else markdown_report(content))

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 
 import precgui
 from precgui.harmless_text import MOST_TITLE, harmless, one_line
 from precgui.runs.file.user_notes import notes_path, read_notes
 from precgui.runs.library import read_entry
 from precgui.runs.metric import metric_of
+from precgui.runs.page import page
+from precgui.runs.report.loose import loose_report
+from precgui.runs.report.writing import write_report
 
+ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]")
 TURNED = "\u202egnp.exe\u202c"
 ESCAPES = "\x1b]0;owned\x07\x1b[2J"
 
@@ -43,6 +50,35 @@ def test_that_huge_texts_cost_no_more_than_a_line(write: Callable[..., Path]) ->
     notes_path(path).write_text(json.dumps({"title": "word " * 100_000, "note": "n" * 400_000}))
     assert len(read_entry(path).title) <= MOST_TITLE
     assert len(read_entry(path).note) == 10_000
+
+
+def test_that_machine_and_environment_act_on_no_screen(write: Callable[..., Path]) -> None:
+    path = write()
+    with h5py.File(path, "r+") as file:
+        for name in ("machine", "environment"):
+            del file[name]
+            document = {TURNED: [ESCAPES, {"name": TURNED}], "system": ESCAPES, "count": 3}
+            file[name] = np.bytes_(json.dumps(document).encode())
+    with precgui.open_run(path) as run:
+        for document in (run.machine, run.environment):
+            assert document["\\u202egnp.exe\\u202c"] == [harmless(ESCAPES), {"name": harmless(TURNED)}]
+            assert (document["system"], document["count"]) == (harmless(ESCAPES), 3)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are text there")
+def test_that_pages_hold_nothing_that_acts_whatever_the_name_of_the_file(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A name that is no UTF-8 is half of a surrogate pair, which no page can hold."""
+    paths = [write(tmp_path / os.fsdecode(name)) for name in (b"a\xff\x1b[2J.h5", "b\u202e.h5".encode())]
+    for path in paths:
+        replace_attribute(path, "title", f"{ESCAPES}{TURNED}")
+        with precgui.open_run(path) as run:
+            assert not ACTING.search(page(run))
+    content = loose_report(paths)
+    for kind in ("html", "markdown", "csv"):
+        write_report(content, kind, tmp_path / kind)
+        assert not ACTING.search((tmp_path / kind).read_text(encoding="utf-8"))
 
 
 def test_that_notes_and_metrics_turn_no_writing(write: Callable[..., Path]) -> None:
