@@ -1,6 +1,7 @@
 """Mutated files of each kind through everything that reads them: what is neither read nor refused with a sentence?
 
-python benchmarks/mutate.py --kind run --files 4000        run, events, npy, pt, safetensors, toml, profile
+python benchmarks/mutate.py --kind run --files 4000
+Kinds: run, events, npy, pt, safetensors, toml, profile, int8, and of a study sweep, plan, changes, targets.
 Prints how many were read, how many refused, and each uncaught exception with its place.
 """
 
@@ -25,6 +26,9 @@ import h5py
 import numpy as np
 
 from precgui import config
+from precgui.cli.main import main as command
+from precgui.engine.errors import EngineError
+from precgui.engine.qat.saved_model import restore_file
 from precgui.events import (
     EXPONENT_BINS,
     TENSOR_STATS,
@@ -59,8 +63,15 @@ from precgui.runs.signals import SIGNALS
 from precgui.runs.summary import summarise
 from precgui.runs.tensorboard.export import export_events
 from precgui.runs.tensors.what_if_table import what_if_table
+from precgui.runs.verdict.targets import Targets
+from precgui.sweeps.errors import SweepError
+from precgui.sweeps.folder import SweepFolder, create_sweep, write_targets
+from precgui.sweeps.listing import StudyList
+from precgui.sweeps.report import sweep_document
+from precgui.sweeps.spec import make_spec
+from precgui.sweeps.study import SweepReader
 
-REFUSED = (RunFileError, TensorFileError, config.ConfigError)
+REFUSED = (RunFileError, TensorFileError, config.ConfigError, SweepError, EngineError)
 
 
 def write_run(path: Path) -> None:
@@ -159,6 +170,44 @@ def write_toml(path: Path) -> None:
     path.write_text(config.to_toml(config.RECIPES["digits-quick"][1]))
 
 
+def write_integers(path: Path) -> None:
+    """The integer model that a short run keeps."""
+    settings = ["train.max_steps=20", "train.epochs=1", f"qat.save_to={path}", "device=cpu", "threads=1"]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        command(["run", "digits-int8", "-o", str(path.with_name("run.h5")), *(f"--set={each}" for each in settings)])
+
+
+def read_integers(path: Path, _: Path) -> None:
+    restore_file(path)
+
+
+def make_study(folder: Path) -> SweepFolder:
+    base = config.load("regression-precise", ["train.max_steps=5", "device=cpu", "threads=1"])
+    study = create_sweep(folder, make_spec(base, ["fp32", "bf16-amp"], 2, order_seed=7), Targets(speedup=1.5))
+    write_run(study.path_of(study.plan.members[1]))
+    write_targets(folder, Targets(speedup=1.2))
+    return study
+
+
+def write_of_study(path: Path) -> None:
+    make_study(path.with_name("study"))
+    shutil.copyfile(path.with_name("study") / path.name, path)
+
+
+def read_of_study(path: Path, out: Path) -> None:
+    """A folder of studies in which one has the mutated file: the other must be listed, whatever it holds."""
+    make_study(out / "good")
+    make_study(out / "odd")
+    shutil.copyfile(path, out / "odd" / path.name)
+    entries = {entry.path.name: entry for entry in StudyList(out).entries()}
+    if entries["good"].error or "odd" not in entries:
+        raise AssertionError("the other study is not listed")
+    study = SweepFolder(out / "odd")
+    sweep_document(study)
+    study.skip("s01-fp32")
+    SweepReader(study).study()
+
+
 KINDS: dict[str, tuple[str, Callable[[Path], None], Callable[[Path, Path], None]]] = {
     "run": ("run.h5", write_run, read_run),
     "events": ("events.out.tfevents.1", write_events, read_events),
@@ -167,6 +216,11 @@ KINDS: dict[str, tuple[str, Callable[[Path], None], Callable[[Path, Path], None]
     "safetensors": ("x.safetensors", write_safetensors, read_tensor),
     "profile": ("x.h5.profile.json", write_profile, read_profile_file),
     "toml": ("x.toml", write_toml, read_config),
+    "int8": ("x.int8.pt", write_integers, read_integers),
+    "sweep": ("sweep.toml", write_of_study, read_of_study),
+    "plan": ("plan.json", write_of_study, read_of_study),
+    "targets": ("targets.toml", write_of_study, read_of_study),
+    "changes": ("targets-changes.jsonl", write_of_study, read_of_study),
 }
 
 

@@ -47,7 +47,18 @@ def add_parsers(subparsers: Any) -> None:
         "--timing-rounds", type=int, default=0, metavar="N", help="rounds of short interleaved runs for times"
     )
     new.add_argument("--title", default="", help="a name for the sweep")
-    old = parser.add_argument_group("a sweep that exists")
+    _add_changes(parser.add_argument_group("a sweep that exists"))
+    parser.add_argument("--slurm", action="store_true", help="submit a job for each block (needs precgui[slurm])")
+    parser.add_argument(
+        "--slurm-set", action="append", default=[], metavar="KEY=VALUE", dest="slurm_settings",
+        help="a parameter of submitit, e.g. slurm_partition=gpu or timeout_min=60",
+    )  # fmt: skip
+    parser.add_argument("--plan", action="store_true", help="show the plan and the time it takes, run nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run)
+
+
+def _add_changes(old: argparse._ArgumentGroup) -> None:
     old.add_argument("--add-seeds", type=int, metavar="N", help="plan so many seeds more, and run them")
     old.add_argument("--skip", action="append", default=[], metavar="RUN", help="leave a waiting run out")
     old.add_argument("--take", action="append", default=[], metavar="RUN", help="take a run in again that was left out")
@@ -59,15 +70,7 @@ def add_parsers(subparsers: Any) -> None:
         "--take-over", action="store_true", help="let the process that runs it end its present run, and go on"
     )
     old.add_argument("--pause", action="store_true", help="ask the process that runs it to begin no further run")
-    parser.add_argument("--slurm", action="store_true", help="submit a job for each block (needs precgui[slurm])")
-    parser.add_argument(
-        "--slurm-set", action="append", default=[], metavar="KEY=VALUE", dest="slurm_settings",
-        help="a parameter of submitit, e.g. slurm_partition=gpu or timeout_min=60",
-    )  # fmt: skip
     old.add_argument("--own-code", action="store_true", help="run the code of a task of your own that the folder names")
-    parser.add_argument("--plan", action="store_true", help="show the plan and the time it takes, run nothing")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

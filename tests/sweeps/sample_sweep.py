@@ -35,6 +35,7 @@ def write_member(
     engine: dict[str, Any] | None = None,
     host: str = "h",
     emulated: str = "",
+    message: str = "",
 ) -> Path:
     """The file of a member as a run would leave it; without a status it looks killed."""
     weights = f"{member.seed}{' twin' * (member.kind == 'twin')}"
@@ -59,8 +60,8 @@ def write_member(
             writer.close()
             path.write_bytes(whole)
         else:
-            writer(RunEnded(0.7, status))  # type: ignore[arg-type]
+            writer(RunEnded(0.7, status, message))  # type: ignore[arg-type]
             writer.close()
 
-    key = ("member", member.name, config_.model_dump_json(), repr(events), status, host)
+    key = ("member", member.name, config_.model_dump_json(), repr(events), status, message, host)
     return written_once(folder.path_of(member), key, write)

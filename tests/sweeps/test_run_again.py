@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from precgui.cli.main import main
-from precgui.runs.file import repair
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.plan import Member
@@ -20,9 +19,8 @@ from tests.sweeps.sample_sweep import small_sweep, write_member
 
 def kill(folder: SweepFolder, member: Member) -> Path:
     """The file of a run whose process was killed, as its runner closes it."""
-    path = write_member(folder, member, status=None)
-    repair.repair(path, "failed", f"{KILLED} SIGKILL: somebody ended it, or the system was out of memory", "")
-    return path
+    message = f"{KILLED} SIGKILL: somebody ended it, or the system was out of memory"
+    return write_member(folder, member, status="failed", message=message)
 
 
 def of_arm(folder: SweepFolder, arm: str) -> list[Member]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from PySide6.QtCore import QEvent, QPoint, QPointF
+from PySide6.QtCore import QEvent, QPointF
 from PySide6.QtGui import QHelpEvent
 from PySide6.QtWidgets import QApplication, QToolTip
 
@@ -101,6 +101,3 @@ def test_that_the_message_of_an_event_stays_while_the_mouse_rests(show: Show) ->
     at = chart.mapFromScene(place)
     QApplication.sendEvent(chart.viewport(), QHelpEvent(QEvent.Type.ToolTip, at, chart.mapToGlobal(at)))
     assert QToolTip.isVisible() and "Inf in the gradient" in QToolTip.text()
-    chart.point_at(chart.view.mapViewToScene(QPointF(200, -1)))
-    QApplication.sendEvent(chart.viewport(), QHelpEvent(QEvent.Type.ToolTip, QPoint(3, 3), QPoint(3, 3)))
-    assert "Inf in the gradient" not in QToolTip.text()
