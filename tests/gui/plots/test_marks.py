@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from PySide6.QtCore import QEvent, QPointF
 from PySide6.QtGui import QHelpEvent
 from PySide6.QtWidgets import QApplication, QToolTip
@@ -89,6 +90,7 @@ def test_that_thousands_of_events_are_drawn_at_most_once_a_pixel(show: Show) -> 
     assert 0.9 * chart.width_px() < len(x) <= chart.width_px() + 1
 
 
+@pytest.mark.qt_log_ignore("This plugin does not support raise")
 def test_that_the_message_of_an_event_stays_while_the_mouse_rests(show: Show) -> None:
     """After 0.7 s Qt asks the scene for the tool tip of an item, and hides ours as there is none."""
     run = training_run("run", 400)
