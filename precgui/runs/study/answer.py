@@ -42,29 +42,32 @@ def answer(study: Study) -> StudyAnswer:
     arms = [group for group in study.groups if group.baseline != group.group]
     if not arms:
         return StudyAnswer("There is one group only: nothing was compared. Add runs in another precision.")
-    base = next((group for group in study.groups if group.group == arms[0].baseline), None)
-    if base is None or not base.n + base.failed:
-        return StudyAnswer(_NO_BASELINE.format(baseline=arms[0].baseline))
+    known = {group.group: group for group in study.groups if group.n + group.failed}
+    missing = arms[0].baseline
+    arms = [group for group in arms if group.baseline in known]
+    if not arms:
+        return StudyAnswer(_NO_BASELINE.format(baseline=missing))
     keeping = [group for group in arms if _word(group, "accuracy_lost") == "met"]
     useful = sorted((group for group in keeping if _is_useful(group)), key=_gain)
     subject = (useful or keeping or sorted(arms, key=lambda group: group.failed))[0]
     needed = [verdict.seeds_needed or 0 for group in arms if (verdict := group.verdicts.get("accuracy_lost"))]
-    return StudyAnswer(
-        _headline(useful, keeping, arms, base, study), answer_lines(subject, base, study), max(needed, default=0)
-    )
+    bases = [known[name] for name in dict.fromkeys(group.baseline for group in arms)]
+    text = _headline(useful, keeping, arms, bases, study)
+    return StudyAnswer(text, answer_lines(subject, known[subject.baseline], study), max(needed, default=0))
 
 
 def _headline(
-    useful: Sequence[Group], keeping: Sequence[Group], arms: Sequence[Group], base: Group, study: Study
+    useful: Sequence[Group], keeping: Sequence[Group], arms: Sequence[Group], bases: Sequence[Group], study: Study
 ) -> str:
+    if useful:
+        return _use(useful[0], study)
+    base = next((group for group in bases if group.failed), bases[0])
     if base.failed:
         text = _BASELINE_FAILS.format(baseline=base.group, failed=base.failed, n=base.n + base.failed)
         sound = [group.group for group in arms if group.n and not group.failed]
         return f"{text} {_SOUND.format(names=', '.join(sound))}" if sound else text
     if base.n <= 1 and not any(group.failed for group in arms) and all(group.n <= 1 for group in arms):
         return _ONE_SEED
-    if useful:
-        return _use(useful[0], study)
     return " ".join(part for part in (_stay(base, keeping, arms), _why_not(arms, keeping, study)) if part)
 
 

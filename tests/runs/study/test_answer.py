@@ -116,3 +116,13 @@ def test_that_a_metric_that_one_side_of_a_pair_lacks_is_withheld_with_its_run() 
     group = make_study([*BASE, *other]).groups[1]
     assert group.metrics["metric"].withheld == "no value was measured in s02-bf16-amp"
     assert figures("a", 1).why_failed == ""
+
+
+def test_that_an_arm_stands_beside_its_own_baseline_where_a_field_was_varied() -> None:
+    failing = [*map(_failed, arm("fp32 lr=9", SEEDS)[:2]), *arm("fp32 lr=9", SEEDS)[2:]]
+    groups = [failing, arm("bf16 lr=9", SEEDS), arm("fp32 lr=1", SEEDS), arm("bf16 lr=1", SEEDS, memory_bytes=500.0)]
+    runs = [run for group in groups for run in group]
+    answered = answer(make_study(runs, baseline_of={run.group: run.group.replace("bf16", "fp32") for run in runs}))
+    assert answered.text.startswith("Use bf16 lr=1 here. Against fp32 lr=1,")
+    assert answered.lines[0] == "bf16 lr=1 beside fp32 lr=1:"
+    assert "fp32 lr=1: 0 of 5 failed" in _line(answered, "Failures")
