@@ -218,12 +218,23 @@ def base_rate(m: Measurements) -> float:
 def lower_rate(m: Measurements) -> float:
     """The learning rate to try after a divergence: the power of ten of the one that was set, a tenth at most, at which
     the first recorded update would have changed the weights by at most a tenth. 0 where no rate is known."""
-    rate = base_rate(m)
-    ratios = update_ratios(m)[1]
-    known = ratios[np.isfinite(ratios) & (ratios > 0)]
-    first = float(known[0]) if len(known) else 0.0
+    rate, first = base_rate(m), _first_update(m)
     factor = 10.0 ** np.floor(np.log10(_MOST_OF_WEIGHTS / first)) if first > 0 else 0.1
     return float(rate * np.clip(factor, _LEAST_RATE, 0.1)) if np.isfinite(rate) and rate > 0 else 0.0
+
+
+def _first_update(m: Measurements) -> float:
+    """The L2 norm of the first recorded update over that of the weights before it, or after it where these are not
+    recorded; 0 without an update."""
+    updates, weights = m.table("update"), m.table("weight")
+    if updates is None or weights is None or not len(updates.steps) or not len(weights.steps):
+        return 0.0
+    size, held = float(updates.total_l2[0]), float(weights.total_l2[0])
+    if weights.steps[0] < updates.steps[0] and held > 0 and np.isfinite(size):
+        return size / held
+    ratios = update_ratios(m)[1]
+    known = ratios[np.isfinite(ratios) & (ratios > 0)]
+    return float(known[0]) if len(known) else 0.0
 
 
 def higher_rate(m: Measurements) -> float:

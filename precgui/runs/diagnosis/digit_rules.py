@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.diagnosis.analysis import is_adaptive, learning_ends, median, optimizer_of, percent, storage
+from precgui.runs.diagnosis.analysis import growth, is_adaptive, learning_ends, median, optimizer_of, percent, storage
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values, thinned
 from precgui.runs.diagnosis.nan_aware import largest, middle
@@ -21,7 +21,7 @@ _MOMENTUM_STEPS = 10  # steps after which momentum has nearly grown to its size
 _HISTOGRAMS = 5  # rows of them that are read
 _REMAINDERS = ("kahan", "compensation", "remainder", "residue", "lower_bits")  # in names of optimizer state
 _UNDERFLOWN = 0.1  # of the elements of a state are zero although their gradient is not
-_LARGE_EPSILON = 2.0**-13  # next to the root of FP16's smallest number: what is divided by is not zero without it
+_LARGE_EPSILON = 2.0**-14  # near the root of FP16's smallest number: what is divided by is not zero without it
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
 
@@ -257,10 +257,11 @@ def moments_underflow(m: Measurements) -> Answer:
         "in FP16, and the update is the mean divided by the epsilon alone.",
         f"share of zeros in {name}", m.points_of(table.steps, table.share_zero()[:, table.names.index(name)]),
     )  # fmt: skip
-    broken = not bool(m.finite_loss.all())
+    broken, grown = not bool(m.finite_loss.all()), growth(m, m.n)
+    learns = grown is not None and grown.last_loss < 0.8 * grown.first_loss
     return [
         Finding(
-            "moments-underflow", "error" if broken else "warning",
+            "moments-underflow", "error" if broken else "info" if learns else "warning",
             "The optimizer's second moments are zero in FP16: updates are divided by next to nothing",
             int(table.steps[0]), int(table.steps[-1]), (proof,),
             "Keep the optimizer's state in FP32 or BF16.", True, 0.9, "optax issue 1754", name.rpartition(".")[0]

@@ -143,7 +143,7 @@ def test_that_a_fixed_scale_is_named_where_gradients_overflow_and_the_loop_skips
     assert "GradScaler" in found.fix
 
 
-@pytest.mark.parametrize(("zeros", "eps", "told"), [(90.0, 1e-8, True), (0.0, 1e-8, False), (90.0, 1e-3, False)])
+@pytest.mark.parametrize(("zeros", "eps", "told"), [(90.0, 1e-8, True), (0.0, 1e-8, False), (90.0, 1e-4, False)])
 def test_that_second_moments_of_zero_in_fp16_are_told_before_the_rate(zeros: float, eps: float, told: bool) -> None:
     digits = {"amax": 1.0009765625, "amin_nonzero": 1.0009765625 * 2.0**-5}
     events = [*steps([2.0, 2.5, 9.0, 90.0, *[math.nan] * 16])]
