@@ -127,8 +127,13 @@ def _print(replay: StepReplay, path: Path) -> None:
         for line in replay.lines[:_MAX_ROWS]:
             table.add_row(f"{line.share:z.1%}", _left(line.left_measured, line.left_predicted), line.line, line.module)
         console.print(table)
-        console.print(Text("left: of the error of the gradient, when this line runs in FP64; about: from its share"))
-        parts = ", ".join(f"{name} {value:z.1%}" for name, value in replay.mechanisms.model_dump().items())
+        console.print(
+            Text("left: of the error, when all of this line runs in FP64, products too; about: from its share")
+        )
+        parts = ", ".join(
+            f"{name} {'unknown' if value is None else f'{value:z.1%}'}"
+            for name, value in replay.mechanisms.model_dump().items()
+        )
         console.print(Text(f"explained {replay.explained:.3f}; {parts}"))
     for note in replay.notes:
         console.print(Text(f"note: {note}"))

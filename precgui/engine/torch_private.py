@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 __all__ = [
     "BatchNormNd", "ConvNd", "ConvTransposeNd", "DisableTorchFunction", "TorchDispatchMode", "aten_names",
-    "attention_backends", "autograd_node", "disable_dynamo", "dispatch_mode_at", "dispatch_modes",
+    "attention_backends", "autograd_node", "backward_code", "disable_dynamo", "dispatch_mode_at", "dispatch_modes",
     "dispatch_modes_disabled",
     "dynamo_limits", "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_lerp_", "foreach_norm",
     "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",
@@ -44,6 +44,7 @@ DisableTorchFunction = torch._C.DisableTorchFunction
 set_grad_enabled = torch._C._set_grad_enabled  # a context manager is slow in hooks
 graph_task = torch._C._current_graph_task_id  # of the backward pass that runs, -1 outside
 autograd_node: Any = torch._C._current_autograd_node  # None outside of a backward pass
+backward_code = torch.autograd.graph._engine_run_backward.__code__  # of the frame that runs a backward pass
 sequence_number: Any = torch._C._autograd._get_sequence_nr  # that the next autograd node gets  # type: ignore[attr-defined]
 dispatch_modes = torch._C._len_torch_dispatch_stack  # how many are entered
 dispatch_mode_at = torch._C._get_dispatch_stack_at

@@ -42,12 +42,12 @@ class NonFinitePlaceRecord(_Part):
 
 
 class ErrorMechanisms(_Part):
-    """Shares of the error by how it came about."""
+    """Shares of the error by how it came about; `flips` None where decisions change the shape of a value."""
 
     flush: float
     rounding: float
     casts: float
-    flips: float
+    flips: float | None
     overflow: float
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+import traceback
 
 import pytest
 import torch
@@ -25,6 +26,8 @@ def test_that_the_backward_pass_is_noticed_and_nodes_keep_their_numbers() -> Non
 
     def hook(_: Tensor) -> None:
         node = private.autograd_node()
+        codes = [frame.f_code for frame, _ in traceback.walk_stack(sys._getframe())]
+        assert private.backward_code in codes
         inside.append((private.graph_task(), None if node is None else private.node_number(node)))
 
     weight = torch.ones(2, requires_grad=True)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.shadow.replay import F64, replay_graph
-from precgui.engine.shadow.semantics import NARROW, aten
+from precgui.engine.shadow.semantics import NARROW, aten, real_view, widened
 from precgui.engine.shadow.tape import Tape, TapeOp
 
 _DERIVATIVES_GIVEN_UP = 8  # kinds of operations
@@ -61,10 +61,11 @@ class ShareCollector:
         for _ in range(_DERIVATIVES_GIVEN_UP):
             self._collected = ErrorShares(size)
             try:
-                self._differentiate({id: (error / size).to(self._wide) for id, error in errors.items()}, again)
+                self._differentiate({id: widened(error / size, self._wide) for id, error in errors.items()}, again)
                 break
             except RuntimeError as fault:
-                self._give_up_derivative_of(fault)
+                if not self._give_up_derivative_of(fault):
+                    break
         collected, self._collected = self._collected, None
         return collected or ErrorShares(size)
 
@@ -88,21 +89,25 @@ class ShareCollector:
                     begins.append(output)
         return begins
 
-    def _give_up_derivative_of(self, fault: RuntimeError) -> None:
-        """Mark the operations that torch cannot differentiate, so that a replay passes them by."""
+    def _give_up_derivative_of(self, fault: RuntimeError) -> bool:
+        """Mark the operations that torch cannot differentiate, so that a replay passes them by; False for none."""
         match = re.search(r"derivative for '?(?:aten::)?(\w+)'? is not implemented", str(fault))
         if match is None:
-            raise fault
+            self._tape.note(f"the shares of the lines are not known: torch says {str(fault).splitlines()[0][:160]}")
+            self._collected = None
+            return False
         for operation in self._tape.operations:
             if operation.name.partition(".")[0] == match[1]:
                 operation.undifferentiable = True
-        self._tape.notes.append(f"torch has no derivative of {match[1]}; errors that pass through it have no share")
+        self._tape.note(f"torch has no derivative of {match[1]}; errors that pass through it have no share")
+        return True
 
     def take(self, operation: TapeOp, place: int, exact: Tensor | None, adjoint: Tensor) -> None:
         """Add the contribution of one output; called by its hook. `exact` is None where no number is out of range."""
         shares, error = self._collected, operation.local_errors[place]
         if shares is None or error is None:
             return
+        adjoint = real_view(adjoint)
         if operation.nonfinite:  # an adjoint of NaN or Inf says nothing where the operation made no error
             adjoint = adjoint.where(error != 0, torch.zeros((), dtype=adjoint.dtype, device=adjoint.device))
         total = _inner(error, adjoint)
@@ -160,9 +165,11 @@ class Balance(ShareCollector):
             values, adjoints = zip(*ends, strict=True)
             torch.autograd.grad(values, self._begins, adjoints, allow_unused=True, retain_graph=again)
 
-    def _give_up_derivative_of(self, fault: RuntimeError) -> None:
-        super()._give_up_derivative_of(fault)
-        self._replay()
+    def _give_up_derivative_of(self, fault: RuntimeError) -> bool:
+        given_up = super()._give_up_derivative_of(fault)
+        if given_up:
+            self._replay()
+        return given_up
 
 
 def _inner(error: Tensor, adjoint: Tensor) -> float:
@@ -196,11 +203,11 @@ def is_cast(operation: TapeOp) -> bool:
 
 def norm(tensors: Sequence[Tensor]) -> float:
     """The L2 norm of all elements of all tensors together."""
-    return math.sqrt(math.fsum(float(torch.linalg.vector_norm(t.detach(), dtype=F64)) ** 2 for t in tensors))
+    return math.sqrt(math.fsum(float(torch.linalg.vector_norm(real_view(t.detach()), dtype=F64)) ** 2 for t in tensors))
 
 
 def distance(low: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
     """The relative L2 distance of tensors from exact ones; 0 when both are zero."""
     size = norm(exact)
-    gap = norm([a.to(F64) - b for a, b in zip(low, exact, strict=True)])
+    gap = norm([widened(a, F64) - b for a, b in zip(low, exact, strict=True)])
     return gap / size if size else (math.inf if gap else 0.0)

@@ -22,6 +22,7 @@ from torch import Tensor
 from precgui.engine.shadow.blame import Balance, ShareCollector
 from precgui.engine.shadow.blocks import Maker, TapeBlock, blocks_of, makers_of
 from precgui.engine.shadow.replay import F64, Table, Visit, leaf_of, plainly, replay_exact, wide_outputs
+from precgui.engine.shadow.semantics import is_float, widened
 from precgui.engine.shadow.tape import Tape
 
 # The graph of a whole step in FP64, with its adjoints, over the FP64 values of all operations; in FP32 0.5 to 0.9 was
@@ -86,7 +87,7 @@ class WideReplay:
         result = cls(tape, memory.blocks)
         if result.blocks:
             sizes = {"needed": memory.needed / 2**30, "free": memory.free / 2**30}
-            tape.notes.append(_SENTENCE.format(count=result.blocks, **sizes))
+            tape.note(_SENTENCE.format(count=result.blocks, **sizes))
         return result
 
     @property
@@ -161,7 +162,7 @@ class Blocks:
             operation = self.tape.operations[index]
             for id in operation.inputs:
                 if id not in table:
-                    table[id] = kept[id].to(wide) if id in kept else leaf_of(self.tape.leaves[id], wide, False)
+                    table[id] = widened(kept[id], wide) if id in kept else leaf_of(self.tape.leaves[id], wide, False)
             outputs = wide_outputs(self.tape, operation, table, wide, free=free, graph=False)
             created = [(id, output) for id, output in zip(operation.outputs, outputs, strict=True) if id is not None]
             table.update(created)
@@ -259,7 +260,7 @@ class BlockBalance(ShareCollector):
 
 
 def _may_differ(value: Tensor | None) -> bool:
-    return value is not None and value.is_floating_point()
+    return is_float(value)
 
 
 __all__ = ["BlockBalance", "Blocks", "WideReplay", "graph_memory"]

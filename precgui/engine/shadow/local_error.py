@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.shadow.nested import leaves_of, mapped
-from precgui.engine.shadow.semantics import is_float, run_wide, widened
+from precgui.engine.shadow.semantics import is_float, real_view, rounds_only, run_wide, widened
 from precgui.engine.shadow.tape import TapeOp
 
 aten = torch.ops.aten
@@ -50,7 +50,8 @@ def local_errors(operation: TapeOp, args: Any, kwargs: Any, outputs: Sequence[An
         if not is_float(output) or not is_float(reference) or output.shape != reference.shape:
             errors.append(None)
             continue
-        error, squares = _compare(output.detach(), reference.detach(), finite=not operation.nonfinite)
+        parts = real_view(output.detach()), real_view(reference.detach())
+        error, squares = _compare(*parts, finite=not operation.nonfinite)
         errors.append(error)
         lost, created, would = lost + squares[0], created + squares[1], would + squares[2]
     operation.local_errors = tuple(errors)
@@ -68,7 +69,7 @@ def _widens(operation: TapeOp, outputs: Sequence[Any]) -> bool:
 
 def _again(operation: TapeOp, args: Any, kwargs: Any, wide: torch.dtype) -> list[Any]:
     """The outputs in the wide type, those that are written in place last, as on the tape."""
-    if operation.function is aten._to_copy.default and is_float(args[0]):
+    if rounds_only(operation.function, args, kwargs):
         return [widened(args[0], wide)]
     copies = bool(operation.writes)
     arguments, keywords = mapped(

@@ -11,7 +11,7 @@ from torch import Tensor
 from precgui.engine.shadow.blockwise import WideReplay
 from precgui.engine.shadow.record import RecordedStep
 from precgui.engine.shadow.replay import F64
-from precgui.engine.shadow.semantics import is_float
+from precgui.engine.shadow.semantics import is_float, widened
 from precgui.engine.shadow.tape import Tape, TapeOp
 
 
@@ -98,7 +98,7 @@ class _Stream:
             low, exact = self._tape.value(id), self._inputs[id]
             if low is None or not is_float(exact):
                 continue
-            gap = low.to(F64) - exact
+            gap = widened(low, F64) - exact
             relative = (gap / exact).abs().nan_to_num(0.0, 0.0)
             if bad and bad[0].shape == relative.shape:
                 relative = relative.where(~bad[0].isfinite(), 0.0)

@@ -19,10 +19,18 @@ class MemoryLayout(NamedTuple):
     stride: tuple[int, ...]
     offset: int
     dtype: torch.dtype
+    conjugate: bool = False  # a view whose numbers are the conjugates of those in memory
+    negative: bool = False  # a view whose numbers are those in memory times -1
+
+    def apply(self, tensor: Tensor) -> Tensor:
+        """The numbers of the view from those in memory, or the other way round."""
+        tensor = tensor.conj() if self.conjugate else tensor
+        return -tensor if self.negative else tensor
 
 
 def geometry_of(tensor: Tensor) -> MemoryLayout:
-    return MemoryLayout(tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()), tensor.dtype)
+    place = tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
+    return MemoryLayout(*place, tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
 
 def flatten(base: Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
@@ -33,12 +41,12 @@ def flatten(base: Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> Te
 
 def write_through(flat: Tensor, part: Tensor, where: MemoryLayout) -> Tensor:
     """A flat storage after `part` was written at its place. By indices: torch's scatter has a wrong derivative here."""
-    return flat.index_copy(0, _indices(flat, where), part.reshape(-1))
+    return flat.index_copy(0, _indices(flat, where), where.apply(part).reshape(-1))
 
 
 def read_through(flat: Tensor, where: MemoryLayout) -> Tensor:
     """The part of a flat storage that lies at a place."""
-    return flat.index_select(0, _indices(flat, where)).view(where.shape)
+    return where.apply(flat.index_select(0, _indices(flat, where)).view(where.shape))
 
 
 def _indices(flat: Tensor, where: MemoryLayout) -> Tensor:
@@ -99,7 +107,16 @@ class ValueNumbering:
             return self._read(memory, where, tensor)
         id = self._number(tensor, memory, where)
         self._tape.leaves[id] = tensor.detach().clone()
+        if tensor.grad_fn is not None and not _is_view_of_parameter(tensor):
+            self._tape.unrecorded = True
         return id
+
+    def is_result(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a value that an operation of the step has made."""
+        if tensor.layout is not torch.strided:
+            return False
+        id = self._memory(tensor).ids.get(geometry_of(tensor))
+        return id is not None and id not in self._tape.leaves
 
     def new(self, tensor: Tensor) -> int:
         """The number of a value that an operation just made, or changed in place."""
@@ -133,7 +150,7 @@ class ValueNumbering:
         assert memory.flat is not None
         dtype = self._tape.dtypes[memory.flat]
         if dtype != where.dtype:
-            self._tape.notes.append(
+            self._tape.note(
                 f"a tensor of {dtype} was read as {where.dtype}; the error that came with it is not followed"
             )
             id = self._number(tensor, memory, where)
@@ -177,6 +194,11 @@ class ValueNumbering:
         if tensor.layout is not torch.strided:
             raise EngineError("the shadow cannot follow sparse tensors; use dense ones, e.g. Embedding(sparse=False)")
         return self._memories.setdefault(tensor.untyped_storage()._cdata, _Memory())
+
+
+def _is_view_of_parameter(tensor: Tensor) -> bool:
+    """Whether a tensor has the numbers of one that nothing has computed, such as a slice of a flat parameter."""
+    return tensor._base is not None and tensor._base.is_leaf
 
 
 def _covers(tensor: Tensor, where: MemoryLayout) -> bool:

@@ -14,9 +14,9 @@ from precgui.engine.quantize.as_operation import following
 from precgui.engine.shadow.local_error import local_errors
 from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.numbering import ValueNumbering
-from precgui.engine.shadow.origin import NO_LINE, OriginTracker
-from precgui.engine.shadow.semantics import RANDOM, decide, is_float
-from precgui.engine.shadow.tape import OpOrigin, Tape, TapeOp, ValueRef, tensors_in
+from precgui.engine.shadow.origin import OriginTracker
+from precgui.engine.shadow.semantics import INTEGERS, RANDOM, decide, is_float, real_view
+from precgui.engine.shadow.tape import NO_LINE, OpOrigin, Tape, TapeOp, ValueRef, tensors_in
 from precgui.engine.torch_private import TorchDispatchMode, may_be_compiled, onednn_enabled
 
 aten = torch.ops.aten
@@ -43,7 +43,7 @@ class StepRecorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.tape = Tape()
         self.identity = ValueNumbering(self.tape, self._emit)
-        self._origins = OriginTracker(self.tape.notes)
+        self._origins = OriginTracker(self.tape, self.identity.is_result)
         self._elements_of: dict[int, int] = {}  # by value: an earlier one with the same elements
 
     @classmethod
@@ -118,6 +118,8 @@ class StepRecorder(TorchDispatchMode):
 
     def _judge(self, operation: TapeOp, before: tuple[Any, Any], outputs: Sequence[Any]) -> None:
         """Fill in the decision of an operation, whether it made NaN or Inf, and its local error."""
+        if operation.function is aten.view.dtype:
+            operation.opaque = "memory is read as another dtype"
         if operation.is_view:
             return
         args, kwargs = before
@@ -125,6 +127,11 @@ class StepRecorder(TorchDispatchMode):
             operation.decision = [o.detach().clone() if isinstance(o, Tensor) else o for o in outputs]
             return
         operation.decision = decide(operation.function, args, kwargs, outputs)
+        if operation.function in INTEGERS and operation.decision is not None and not operation.origin.backward:
+            self.tape.note(
+                f"{operation.name.partition('.')[0]} at {operation.origin.line.label} takes a decision: both sides "
+                "keep its integers, so its own distance from the number before it is not in these figures"
+            )
         if operation.decision is None and any(isinstance(o, Tensor) and not is_float(o) for o in outputs):
             operation.decision = [None if not isinstance(o, Tensor) or is_float(o) else o.detach() for o in outputs]
         if operation.function in _UNWRITTEN or not any(is_float(o) for o in outputs):
@@ -166,7 +173,8 @@ def _range_of(tensor: Tensor) -> tuple[str, float]:
     """Which kinds of non-finite numbers a tensor holds, and its largest magnitude."""
     if not tensor.numel():
         return "", 0.0
-    low, high = torch.aminmax(tensor if tensor.dtype.itemsize > 1 else tensor.float())
+    real = real_view(tensor)
+    low, high = torch.aminmax(real if real.dtype.itemsize > 1 else real.float())
     least, most = float(low), float(high)
     largest = max(abs(least), abs(most))
     if math.isnan(least) or math.isnan(most):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.errors import EngineError
 from precgui.engine.shadow.derivatives import PRODUCTS, known_product
 from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.semantics import (
@@ -17,6 +18,7 @@ from precgui.engine.shadow.semantics import (
     aten,
     is_float,
     native_dropout,
+    rounds_only,
     run_differentiable,
     widened,
 )
@@ -82,28 +84,42 @@ def _replay(
 
 def leaf_of(tensor: Tensor, wide: torch.dtype, graph: bool) -> Tensor:
     """A tensor, wide; a leaf of the graph with `graph`."""
-    if not tensor.is_floating_point():
+    if not is_float(tensor):
         return tensor
-    value = tensor.detach().to(wide)
+    value: Tensor = widened(tensor.detach(), wide)
     return value.requires_grad_(True) if graph else value
 
 
 def wide_outputs(
     tape: Tape, operation: TapeOp, table: Table, wide: torch.dtype, *, free: bool, graph: bool
 ) -> list[Any]:
-    """The outputs of an operation on the wide values of `table`."""
+    """The outputs of an operation on the wide values of `table`. Raises EngineError where torch cannot make them."""
     take = lambda ref: table[ref.id] if isinstance(ref, ValueRef) else ref  # noqa: E731
     args, kwargs = mapped(take, (operation.arguments, operation.keywords))
-    outputs = _fixed(tape, operation, args, wide) if not free or operation.is_random else None
-    if outputs is None and graph:
-        outputs = _known(tape, operation, args, wide)
-    if outputs is None:
-        outputs = _computed(operation, args, kwargs, wide)
-        if not free:
-            outputs = _with_low_integers(operation, outputs)
+    with named_faults(operation):
+        outputs = _fixed(tape, operation, args, wide) if not free or operation.is_random else None
+        if outputs is None and graph:
+            outputs = _known(tape, operation, args, wide)
+        if outputs is None:
+            outputs = _computed(operation, args, kwargs, wide)
+            if not free:
+                outputs = _with_low_integers(operation, outputs)
     if operation.undifferentiable:
         outputs = [o.detach() if isinstance(o, Tensor) else o for o in outputs]
     return [_joined(operation, o, args, kwargs) for o in outputs] if graph else outputs
+
+
+@contextlib.contextmanager
+def named_faults(operation: TapeOp) -> Iterator[None]:
+    """Torch's errors inside become an EngineError with the operation and its line."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError, IndexError) as fault:
+        said = (str(fault).splitlines() or [type(fault).__name__])[0][:160]
+        raise EngineError(
+            f"the shadow cannot repeat {operation.name} at {operation.origin.line.label}: torch says {said!r}; leave "
+            "this line out of the step, or write it with other operations"
+        ) from fault
 
 
 def _joined(operation: TapeOp, output: Any, args: Any, kwargs: Any) -> Any:
@@ -150,7 +166,7 @@ def _computed(operation: TapeOp, args: tuple[Any, ...], kwargs: dict[str, Any], 
     function = operation.function
     if function is aten.detach.default:  # an error passes through a detach
         return [aten.alias.default(args[0])]
-    if function is aten._to_copy.default and is_float(args[0]) and kwargs.get("dtype") in NARROW:
+    if rounds_only(function, args, kwargs):
         return [aten.alias.default(args[0]) if kwargs.get("device") is None else args[0].to(kwargs["device"])]
     if operation.writes:
         args, kwargs = mapped(lambda v: v.clone() if isinstance(v, Tensor) else v, (args, kwargs))
@@ -216,7 +232,8 @@ class Counterfactual:
         if not wide and any(_overflows(t, d) for t, d in zip(inputs, operation.input_dtypes, strict=True)):
             wide = True
             self.grown.add(operation.index)
-        outputs = self._wide(operation, inputs) if wide else self._low(operation, inputs)
+        with named_faults(operation):
+            outputs = self._wide(operation, inputs) if wide else self._low(operation, inputs)
         for id, output in zip(operation.outputs, outputs, strict=True):
             if id is not None:
                 self._table[id] = output

@@ -6,6 +6,7 @@ the decisions of the low run is smooth around it, so that first-order shares hol
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from precgui.engine.quantize.as_operation import ROUNDED
 from precgui.engine.shadow.derivatives import DIFFERENTIABLE
-from precgui.engine.shadow.nested import mapped
+from precgui.engine.shadow.nested import leaves_of, mapped
 
 aten = torch.ops.aten
 NARROW = frozenset(
@@ -26,23 +27,41 @@ RANDOM = torch.Tag.nondeterministic_seeded
 _Decide = Callable[[Sequence[Any], Sequence[Any]], Any]
 _Apply = Callable[[Sequence[Any], Any], list[Any]]
 
+_NARROW_COMPLEX = frozenset({torch.complex32, torch.complex64})
+_COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 # Softmax of half inputs with a float result, a CUDA form: FP64 has no wider type to return.
 _HALF_TO_FLOAT: dict[Any, int] = {aten._softmax.default: 2, aten._log_softmax.default: 2}
 # The result is the decision: their derivative is zero.
-_STEPS = frozenset(
-    {aten.sign.default, aten.sgn.default, aten.floor.default, aten.ceil.default, aten.round.default,
-     aten.trunc.default, aten.round.decimals, aten.sign_.default, aten.sgn_.default, aten.floor_.default,
-     aten.ceil_.default, aten.round_.default, aten.trunc_.default}
+INTEGERS = frozenset(
+    {aten.floor.default, aten.ceil.default, aten.round.default, aten.trunc.default, aten.round.decimals,
+     aten.floor_.default, aten.ceil_.default, aten.round_.default, aten.trunc_.default}
 )  # fmt: skip
+_STEPS = INTEGERS | {aten.sign.default, aten.sgn.default, aten.sign_.default, aten.sgn_.default}
 
 
 def is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
+    """Whether a value is a tensor of real or complex floats."""
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def real_view(tensor: Tensor) -> Tensor:
+    """Complex numbers [...] as their real and imaginary parts [..., 2]; a real tensor as it is."""
+    return torch.view_as_real(tensor.resolve_conj().resolve_neg()) if tensor.is_complex() else tensor
 
 
 def widened(value: Any, dtype: torch.dtype) -> Any:
-    """A float tensor in `dtype`, everything else as it is."""
-    return value.to(dtype) if is_float(value) and value.dtype != dtype else value
+    """Floats in `dtype`, complex numbers with parts of it, everything else as it is."""
+    if not is_float(value):
+        return value
+    target = _COMPLEX[dtype] if value.is_complex() else dtype
+    return value.to(target) if value.dtype != target else value
+
+
+def rounds_only(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
+    """Whether an operation casts floats to floats or complex numbers to complex ones: exactly, it changes nothing."""
+    if function is not aten._to_copy.default or not is_float(arguments[0]):
+        return False
+    return keywords.get("dtype") in (_NARROW_COMPLEX if arguments[0].is_complex() else NARROW)
 
 
 def run_wide(
@@ -52,13 +71,39 @@ def run_wide(
     own = _WIDE.get(function)
     if own is not None:
         return own(*arguments, **keywords)
-    arguments, keywords = mapped(
-        lambda v: wide if isinstance(v, torch.dtype) and v in NARROW else v, (arguments, keywords)
-    )
+    arguments, keywords = mapped(lambda v: _wide_type(v, wide), (arguments, keywords))
     place = _HALF_TO_FLOAT.get(function)
     if place is not None:
         arguments = (*arguments[:place], False)
-    return function(*arguments, **keywords)
+    result = function(*arguments, **keywords)
+    if not any(widened(leaf, wide) is not leaf for leaf in leaves_of(result)):
+        return result
+    result = _from_no_floats(function, arguments, keywords, wide, result)
+    return mapped(lambda leaf: widened(leaf, wide), result)
+
+
+def _wide_type(value: Any, wide: torch.dtype) -> Any:
+    if not isinstance(value, torch.dtype):
+        return value
+    return wide if value in NARROW else _COMPLEX[wide] if value in _NARROW_COMPLEX else value
+
+
+def _from_no_floats(
+    function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], wide: torch.dtype, narrow: Any
+) -> Any:
+    """Floats that come of no float tensor: of numbers (`zeros`, `linspace`) or of integers (`count / total`)."""
+    tensors = [leaf for leaf in leaves_of((arguments, keywords)) if isinstance(leaf, Tensor)]
+    if any(is_float(tensor) for tensor in tensors):
+        return narrow
+    with contextlib.suppress(RuntimeError):  # the narrow result is right, too, but for its rounding
+        if tensors:
+            arguments, keywords = mapped(
+                lambda leaf: leaf.to(wide) if isinstance(leaf, Tensor) else leaf, (arguments, keywords)
+            )
+            return function(*arguments, **keywords)
+        if any(argument.name == "dtype" for argument in function._schema.arguments):
+            return function(*arguments, **{**keywords, "dtype": _wide_type(narrow.dtype, wide)})
+    return narrow
 
 
 def run_differentiable(
@@ -191,10 +236,12 @@ def decide(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], 
 
     Called before an operation writes over its arguments, except that `outputs` are there already.
     """
+    if not is_float(arguments[0] if arguments else None) or arguments[0].is_complex():
+        return None
     if function in _STEPS:
         return outputs[0].detach().clone()
     known = DECISIONS.get(function)
-    if known is None or (keywords and function is not aten.sort.stable) or not is_float(arguments[0]):
+    if known is None or (keywords and function is not aten.sort.stable):
         return None
     return known[0](arguments, outputs)
 

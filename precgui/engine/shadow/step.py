@@ -20,9 +20,10 @@ from precgui.engine.shadow.blockwise import WideReplay
 from precgui.engine.shadow.nonfinite import NonFiniteOrigin, first_origin, producers
 from precgui.engine.shadow.record import RecordedStep, record_step
 from precgui.engine.shadow.replay import F64, Counterfactual
+from precgui.engine.shadow.semantics import widened
 from precgui.engine.shadow.tape import SourceLine, TapeOp
-from precgui.engine.shadow.verdict import LOSS_ROUNDINGS, SMOOTH, judge
-from precgui.engine.shadow.yardstick import Flow, by_line, unavoidable
+from precgui.engine.shadow.verdict import LEAST_FLIPS, LOSS_ROUNDINGS, SMOOTH, judge
+from precgui.engine.shadow.yardstick import Flow, by_line, is_avoidable, unavoidable
 
 _CLOSED = 0.05
 Verdict = Literal["healthy", "problems", "not explained"]
@@ -75,7 +76,7 @@ class Shadow:
         self.loss = step.low_loss
         self.is_finite = step.is_finite
         self._lines: dict[str, SourceLine] = {o.origin.line.label: o.origin.line for o in step.tape.operations}
-        self._measured: dict[frozenset[SourceLine], float] = {}
+        self._left: dict[frozenset[int], float] = {}  # by the operations that ran in FP64
         self._balance()
         self._judgement = judge(self)
 
@@ -95,7 +96,7 @@ class Shadow:
         size = norm(self.exact_gradients)
         if self.is_finite:
             pairs = zip(step.gradients, step.low_gradients, self.exact_gradients, strict=True)
-            errors = {id: low.to(F64).sub_(exact) for id, low, exact in pairs}
+            errors = {id: widened(low, F64) - exact for id, low, exact in pairs}
             gap = norm(list(errors.values()))
             self.gradient_error = gap / size if size else (math.inf if gap else 0.0)
             self._share_out(requested, errors, gap)
@@ -129,6 +130,10 @@ class Shadow:
         """Sentences on operations that ran otherwise than usual or were not followed."""
         opaque = sorted({o.name for o in self.step.tape.operations if o.opaque})
         reported = [f"{name} has no FP64 form: its low result was used on both sides" for name in opaque]
+        if self.is_finite and self.flips is None:
+            reported.append(
+                "how far decisions move the gradient is not known: in FP64 they change the shape of a value"
+            )
         return [*self.step.tape.notes, *reported]
 
     @property
@@ -137,8 +142,14 @@ class Shadow:
 
     @property
     def message(self) -> str:
-        """The verdict in a sentence."""
-        return self._judgement.message
+        """The verdict, and how far decisions move the gradient where that is more than its error."""
+        flips = self.flips if self.is_finite else 0.0
+        if not flips or flips < max(self.gradient_error, LEAST_FLIPS):
+            return self._judgement.message
+        return (
+            f"{self._judgement.message} Decisions that turn out otherwise in FP64 (units on or off, which element "
+            f"is the largest) move the gradient by {flips:.2e}, which is not in these figures."
+        )
 
     @property
     def precision_is_to_blame(self) -> bool | None:
@@ -164,19 +175,29 @@ class Shadow:
         return self.gradient_error * math.sqrt(min(1.0, max(0.0, part)))
 
     @cached_property
-    def flips(self) -> float:
-        """How far other decisions (units of a ReLU on or off) move the gradient, relative to it."""
+    def flips(self) -> float | None:
+        """How far other decisions (units of a ReLU on or off) move the gradient, relative to it.
+
+        None where they change the shape of a value (`h[h > 0]`): then the step cannot be made with them.
+        """
         if not any(o.decision is not None and not o.is_random for o in self.step.tape.operations):
             return 0.0
-        free = self._wide.exact(self.step.gradients, free=True)
+        try:
+            free = self._wide.exact(self.step.gradients, free=True)
+        except EngineError:
+            return None
+        if any(
+            free[id].shape != exact.shape for id, exact in zip(self.step.gradients, self.exact_gradients, strict=True)
+        ):
+            return None
         return distance([free[id] for id in self.step.gradients], self.exact_gradients)
 
     @property
-    def mechanisms(self) -> dict[str, float]:
+    def mechanisms(self) -> dict[str, float | None]:
         """ErrorShares of the error by how it came about.
 
         flush, casts, overflow and rounding add up to `explained`; flips is |gradient moved by other decisions| squared
-        over the sum of both errors squared.
+        over the sum of both errors squared, None where `flips` is.
         """
         if not self.is_finite:
             overflow = 1.0 if self.origin is not None and self.origin.precision_is_to_blame else 0.0
@@ -185,10 +206,11 @@ class Shadow:
         flush, overflow = math.fsum(shares.flush.values()), math.fsum(shares.saturated.values())
         lost = {i: shares.flush.get(i, 0.0) + shares.saturated.get(i, 0.0) for i in shares.by_operation}
         casts = math.fsum(s - lost[i] for i, s in shares.by_operation.items() if is_cast(operations[i]))
-        both = self.flips**2 + self.gradient_error**2
+        flips = None if self.flips is None else self.flips**2
+        both = (flips or 0.0) + self.gradient_error**2
         return {
             "flush": flush, "rounding": self.explained - flush - overflow - casts, "casts": casts,
-            "flips": self.flips**2 / both if both else 0.0, "overflow": overflow,
+            "flips": None if flips is None else flips / both if both else 0.0, "overflow": overflow,
         }  # fmt: skip
 
     def lines(self) -> list[ShadowLine]:
@@ -201,7 +223,8 @@ class Shadow:
         return [
             ShadowLine(
                 line.label, linecache.getline(line.file, line.number).strip(), self._module(line), shares[line],
-                shares[line] - usual.get(line, 0.0), self.predicted([line]), self._measured.get(frozenset([line])),
+                shares[line] - usual.get(line, 0.0), self.predicted([line]),
+                self._left.get(frozenset(self.operations_of([line]))),
                 flush.get(line, 0.0), casts.get(line, 0.0),
             )
             for line in ordered
@@ -242,6 +265,9 @@ class Shadow:
     def with_fp64(self, lines: str | ShadowLine | Iterable[str | ShadowLine]) -> float:
         """The error of the gradient that is left when lines run in FP64, computed with the low kernels elsewhere.
 
+        All operations of the lines are in FP64, matrix products among them, as in a line under `.double()`. The
+        verdict asks less: it leaves products as they are, since a whole model may stand in one line.
+
         Relative to the error as it is: 1 is no help, 0 is exact. Where the step itself is not finite, the relative
         error of the gradient. Raises EngineError for a line that is not in the step.
         """
@@ -258,20 +284,25 @@ class Shadow:
         return ends[0]
 
     def measured(self, lines: Iterable[SourceLine]) -> float:
-        """As `with_fp64`, remembered."""
-        key = frozenset(lines)
-        if key not in self._measured:
-            self._measured[key] = self.error_left(self.operations_of(key))
-        return self._measured[key]
+        """As `with_fp64`."""
+        return self.error_left(self.operations_of(lines))
 
-    def error_left(self, promoted: set[int]) -> float:
-        """The error left when operations run in FP64; see `with_fp64`."""
-        error = self._relative_error(promoted)
-        return error / self.gradient_error if self.is_finite and self.gradient_error else error
+    def left_without_products(self, lines: Iterable[SourceLine]) -> float:
+        """As `with_fp64`, but matrix products and the casts around them stay as they are."""
+        operations = self.step.tape.operations
+        return self.error_left({i for i in self.operations_of(lines) if is_avoidable(operations[i])})
 
-    def _relative_error(self, promoted: set[int]) -> float:
+    def error_left(self, promoted: Iterable[int]) -> float:
+        """The error left when operations run in FP64, remembered; see `with_fp64`."""
+        key = frozenset(promoted)
+        if key not in self._left:
+            error = self._relative_error(key)
+            self._left[key] = error / self.gradient_error if self.is_finite and self.gradient_error else error
+        return self._left[key]
+
+    def _relative_error(self, promoted: frozenset[int]) -> float:
         table = Counterfactual(self.step.tape, promoted).run(self.step.gradients)
-        return distance([table[id].to(F64) for id in self.step.gradients], self.exact_gradients)
+        return distance([table[id] for id in self.step.gradients], self.exact_gradients)
 
     def loss_left(self, lines: Iterable[SourceLine]) -> float:
         """The error of the loss that is left when lines run in FP64, relative to it."""

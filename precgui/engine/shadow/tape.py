@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,12 +25,16 @@ class ValueRef:
 NO_LINE_LABEL = "(no line)"
 
 
-class SourceLine(NamedTuple):
-    """A line of a Python file and the function that it is in; `number` 0 where no line is known."""
+@dataclass(frozen=True, order=True)
+class SourceLine:
+    """A line of a Python file and the function that it is in; `number` 0 where no line is known.
+
+    A lambda or a comprehension in a line is part of it: lines are equal where file and number are.
+    """
 
     file: str
     number: int
-    function: str = ""
+    function: str = field(default="", compare=False)
 
     @property
     def label(self) -> str:
@@ -40,6 +44,9 @@ class SourceLine(NamedTuple):
         package = Path(__file__).parents[3]  # so that a model of precgui has the same name everywhere
         relative = os.path.relpath(self.file, package if self.file.startswith(str(package / "precgui")) else None)
         return f"{self.file if relative.startswith('..') else relative}:{self.number}"
+
+
+NO_LINE = SourceLine("", 0)
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,9 @@ class TapeOp:
     """One operation as it ran.
 
     `local_errors` holds, for each output, the low result minus the wide result on the same inputs (None: exact, no
-    float or not known). `local_error` and `rounding_error` are relative L2 norms over all outputs: what the operation
-    really lost, and what rounding its exact result once would have lost.
+    float or not known; of complex numbers both parts, [..., 2]). `local_error` and
+    `rounding_error` are relative L2 norms over all outputs: what the operation really lost, and what rounding its exact
+    result once would have lost.
     """
 
     index: int
@@ -102,6 +110,12 @@ class Tape:
     magnitudes: dict[int, float] = field(default_factory=dict)  # largest finite or infinite magnitude of a value
     kinds: dict[int, str] = field(default_factory=dict)  # which of n, + and - (NaN, Inf, -Inf) a value holds
     notes: list[str] = field(default_factory=list)
+    unrecorded: bool = False  # whether values were read that an operation outside of the record had computed
+
+    def note(self, sentence: str) -> None:
+        """Add a sentence on what was followed otherwise than usual, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
     @cached_property
     def is_fp32(self) -> bool:

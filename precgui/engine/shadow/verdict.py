@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from precgui.engine.shadow.tape import SourceLine
+from precgui.engine.shadow.tape import NO_LINE, SourceLine
 from precgui.engine.shadow.yardstick import by_line, is_product
 
 if TYPE_CHECKING:
     from precgui.engine.shadow.step import Shadow
 
+_EXCESS = 1.45  # times the error that any step in these formats has: below it no line is named
+_UNEXPLAINED = 3.0  # times the same: above it no step is healthy
+_WITHOUT_LINE = 0.5  # of the error, avoidable and made where no line is known: above it no step is healthy
 _SHARE = 0.3  # of the error, that a line could have avoided
 _LEFT = 0.7  # of the error, when it runs in FP64
 _TOGETHER = 0.1  # a line that is named with others
@@ -20,6 +23,7 @@ _CANDIDATES = 3
 LOSS_ROUNDINGS = 3 * 2**-9  # three roundings to BF16: what a loss may be off without a word
 _GROWTH = 4  # how many times a region takes in the lines that follow it
 _NEGLIGIBLE = 1e-5  # a gradient with five right digits is no problem, whoever made the rest
+LEAST_FLIPS = 1e-3  # of the gradient: smaller ones are not worth a sentence
 SMOOTH = (0.7, 1.3)  # explained, where first order can be trusted
 
 
@@ -38,35 +42,64 @@ def judge(shadow: Shadow) -> Judgement:
     if not shadow.is_finite:
         return _nonfinite(shadow)
     if shadow.gradient_error < _NEGLIGIBLE:
-        return _healthy(shadow)
+        return _healthy_if_explained(shadow)
     for rule in (_hidden_overflow, _out_of_range, _one_line, _loss):
         judgement = rule(shadow)
         if judgement is not None:
             return judgement
-    low, high = SMOOTH
-    if shadow.gradient_error and not low <= shadow.explained <= high:
-        return Judgement(
-            "not explained",
-            f"The shares of the operations add up to {shadow.explained:.2f} of the error, not to 1: the step is not "
-            "smooth around itself, and no single line was found that leaves less error in FP64.",
-            None,
+    return _healthy_if_explained(shadow)
+
+
+def _healthy_if_explained(shadow: Shadow) -> Judgement:
+    """No line is named: the step is healthy where its error is known and no larger than these formats cost."""
+    reason = _not_followed(shadow)
+    if reason:
+        return Judgement("not explained", f"{_size_of(shadow)}. {reason}", None)
+    return Judgement("healthy", f"{_size_of(shadow)}; no line adds an error of its own.", False)
+
+
+def _not_followed(shadow: Shadow) -> str:
+    """Why the error is not known, or not explained by what was followed; '' where it is."""
+    if shadow.step.tape.unrecorded:
+        return (
+            "A part of the forward pass ran outside of the recorded step, before it or in another thread, so its error "
+            "is not in this figure: run the whole forward pass inside of the step and in its thread."
         )
-    return _healthy(shadow)
+    if shadow.gradient_error < _NEGLIGIBLE:
+        return ""
+    low, high = SMOOTH
+    if not low <= shadow.explained <= high:
+        return (
+            f"The shares of the operations add up to {shadow.explained:.2f} of the error, not to 1: the step is not "
+            "smooth around itself, and no single line was found that leaves less error in FP64."
+        )
+    without = _avoidable(shadow).get(NO_LINE, 0.0)
+    if without > _WITHOUT_LINE:
+        return (
+            f"{_percent(without)} of the squared error is made by operations of which no source line is known, such as "
+            "those of C++ extensions or generated code."
+        )
+    if excess(shadow) > _UNEXPLAINED:
+        return "That is more than these formats cost, but no single line was found that leaves less error in FP64."
+    return ""
 
 
-def _healthy(shadow: Shadow) -> Judgement:
-    return Judgement(
-        "healthy",
-        f"The gradient is off by {shadow.gradient_error:.2e}, which is {_over(shadow)} the error that the products and "
-        "casts of this precision cost alone; no line adds an error of its own.",
-        False,
-    )
+def excess(shadow: Shadow) -> float:
+    """How many times the error is that the products and casts of this precision cost alone; inf where that is 0."""
+    return shadow.gradient_error / shadow.ideal_error if shadow.ideal_error else math.inf
 
 
-def _over(shadow: Shadow) -> str:
+def _size_of(shadow: Shadow) -> str:
+    if not shadow.ideal_error:
+        return f"The gradient is off by {shadow.gradient_error:.2e}; products and casts of this precision cost nothing"
     return (
-        f"{shadow.gradient_error / shadow.ideal_error:.1f} times" if shadow.ideal_error else "not to be compared with"
+        f"The gradient is off by {shadow.gradient_error:.2e}, which is {excess(shadow):.1f} times the error that the "
+        "products and casts of this precision cost alone"
     )
+
+
+def _percent(share: float) -> str:
+    return f"{min(share, 1.0):.0%}"
 
 
 def _nonfinite(shadow: Shadow) -> Judgement:
@@ -103,7 +136,7 @@ def _hidden_overflow(shadow: Shadow) -> Judgement | None:
             return Judgement(
                 "problems",
                 f"A number at {line.label} does not fit its format; the Inf vanishes later, but {left:.0%} of the "
-                "gradient's error is left when the line runs in FP64.",
+                f"gradient's error is left when the line runs in FP64. {_size_of(shadow)}.",
                 True,
                 [line],
             )
@@ -129,8 +162,8 @@ def _out_of_range(shadow: Shadow) -> Judgement | None:
             worst = sorted((line for line in lines if line.number), key=lambda line: -lines[line])
             return Judgement(
                 "problems",
-                f"{total:.0%} of the gradient's error {sentence}; {left:.0%} of the error is left when the "
-                "operations that lose them run in FP64.",
+                f"{_percent(total)} of the gradient's squared error {sentence}; {left:.0%} of the error is left when "
+                f"the operations that lose them run in FP64. {_size_of(shadow)}.",
                 True,
                 worst[:_CANDIDATES],
             )
@@ -139,16 +172,18 @@ def _out_of_range(shadow: Shadow) -> Judgement | None:
 
 def _one_line(shadow: Shadow) -> Judgement | None:
     """A line that could have avoided a good part of the error, or a few that stand together."""
+    if excess(shadow) < _EXCESS:
+        return None
     avoidable = _avoidable(shadow)
     ordered = sorted((line for line in avoidable if line.number), key=lambda line: -avoidable[line])
     worst = [line for line in ordered[:_CANDIDATES] if avoidable[line] >= _SHARE]
     for line in worst:
         region = _grown(shadow, line)
-        if shadow.measured(region) < _LEFT:
+        if shadow.left_without_products(region) < _LEFT:
             return _named(shadow, region, avoidable[line])
     together = [line for line in ordered[:6] if avoidable[line] >= _TOGETHER]
     total = math.fsum(avoidable[line] for line in together)
-    if len(together) > 1 and total >= _SHARE and shadow.measured(together) < _LEFT:
+    if len(together) > 1 and total >= _SHARE and shadow.left_without_products(together) < _LEFT:
         return _named(shadow, together, total)
     return None
 
@@ -160,7 +195,7 @@ def _grown(shadow: Shadow, line: SourceLine) -> list[SourceLine]:
     """
     region = [line]
     for _ in range(_GROWTH):
-        if shadow.measured(region) < _LEFT:
+        if shadow.left_without_products(region) < _LEFT:
             break
         more = shadow.flow.next_lines(region)
         if not more:
@@ -181,10 +216,12 @@ def _avoidable(shadow: Shadow) -> dict[SourceLine, float]:
 
 def _named(shadow: Shadow, lines: Sequence[SourceLine], share: float) -> Judgement:
     names = " and ".join(line.label for line in lines[:_CANDIDATES])
-    left = shadow.measured(lines)
+    left = shadow.left_without_products(lines)
+    make = "make" if len(lines) > 1 else "makes"
     return Judgement(
         "problems",
-        f"{names} makes {min(share, 1.0):.0%} of the gradient's error; {left:.0%} of it is left when it runs in FP64.",
+        f"{names} {make} {_percent(share)} of the gradient's squared error in operations other than matrix products; "
+        f"{left:.0%} of the error is left when these run in FP64. {_size_of(shadow)}.",
         True,
         list(lines),
     )
@@ -209,7 +246,7 @@ def _loss(shadow: Shadow) -> Judgement | None:
     return Judgement(
         "problems",
         f"The loss is {shadow.loss:.6g} and {shadow.loss_fp64:.6g} in FP64; {left:.0%} of the difference is left when "
-        f"{line.label} runs in FP64. The gradient is not affected as much.",
+        f"{line.label} runs in FP64. The gradient is not affected as much. {_size_of(shadow)}.",
         True,
         [line],
     )

@@ -24,6 +24,7 @@ _PRODUCT_FUNCTIONS = frozenset(
 )  # fmt: skip
 _PRODUCTS = ("mm.", "bmm.", "addmm.", "baddbmm.", "convolution", "_scaled_mm", "embedding", "rounded.")
 _EXCESS = 4.0  # a local error so many times that of one rounding is no rounding any more
+_MOSTLY_ROUNDING = 0.5  # of a product's squared error: below it more is lost than by one rounding of its result
 _AMPLIFIED = 3.0  # how much more than a product's a rounding may weigh and still be usual
 
 
@@ -32,6 +33,11 @@ def is_product(operation: TapeOp) -> bool:
     if operation.origin.cause == EMULATED_PRODUCT:
         return True
     return operation.origin.cause in _PRODUCT_FUNCTIONS or operation.name.startswith(_PRODUCTS)
+
+
+def is_avoidable(operation: TapeOp) -> bool:
+    """Whether running this operation alone in wider arithmetic saves a part of the error that a step need not have."""
+    return not is_product(operation) or _once(operation) < _MOSTLY_ROUNDING
 
 
 class Flow:

@@ -116,7 +116,7 @@ class ErrorTab(StepPages[StepReplay]):
         elif not chosen:
             self.left.setText("Tick lines to see the error of the gradient that is left when they run in FP64.")
         elif len(chosen) == 1 and (measured := chosen[0].left_measured) is not None:
-            self.left.setText(f"{measured:z.0%} of the error is left when this line runs in FP64 (measured).")
+            self.left.setText(f"{measured:z.0%} of the error is left when all of this line runs in FP64 (measured).")
         elif (predicted := left_together(chosen)) is None:
             self.left.setText("The error left cannot be told: the shares of this step do not add up to its error.")
         else:
@@ -157,8 +157,9 @@ def _mechanisms_text(replay: StepReplay) -> str:
     if replay.gradient_error is None or replay.explained is None:
         return "The step is not finite, so its error has no parts."
     parts = replay.mechanisms
+    flips = "are not known" if parts.flips is None else f"make {parts.flips:z.1%} of both errors together"
     return (
         f"Explained {replay.explained:z.1%}: rounding {parts.rounding:z.1%}, casts {parts.casts:z.1%}, numbers too "
-        f"small {parts.flush:z.1%}, too large {parts.overflow:z.1%}. Other decisions of kinks (ReLU, maxima) make "
-        f"{parts.flips:z.1%} of both errors together."
+        f"small {parts.flush:z.1%}, too large {parts.overflow:z.1%}. Other decisions of kinks (ReLU, maxima) "
+        f"{flips}."
     )
