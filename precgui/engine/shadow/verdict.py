@@ -13,7 +13,7 @@ from precgui.engine.shadow.yardstick import by_line, is_product
 if TYPE_CHECKING:
     from precgui.engine.shadow.step import Shadow
 
-_EXCESS = 1.45  # times the error that any step in these formats has: below it no line is named
+_EXCESS = 1.42  # times the error that any step in these formats has: below it no line is named
 _UNEXPLAINED = 3.0  # times the same: above it no step is healthy
 _WITHOUT_LINE = 0.5  # of the error, avoidable and made where no line is known: above it no step is healthy
 _SHARE = 0.3  # of the error, that a line could have avoided
