@@ -1,10 +1,9 @@
-"""Twenty whole steps of usual kinds, healthy or with a faulty piece, for `benchmarks/shadow.py --steps`."""
+"""Whole steps of twenty-two usual kinds, with a piece that can be replaced, for benchmarks/shadow_gate.py."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -372,57 +371,3 @@ STEPS: dict[str, Build] = {
                   in_place, flow, weight_normed, variational, scan, spectral, equation, penalty, checkpointed,
                   reentrant, two_losses, equation_of_motion, meta)
 }  # fmt: skip
-NO_FP16 = {"equation"}  # second derivatives of the size of these overflow at any scale
-
-
-def shifted(x: Tensor) -> Tensor:
-    return (x + 64) - 64
-
-
-def extrapolated(x: Tensor) -> Tensor:
-    return 31 * x - 30 * x
-
-
-def root_of_square(x: Tensor) -> Tensor:
-    return x + ((x * 0.1 + 1) ** 2).sqrt() - (x * 0.1 + 1)
-
-
-def by_logarithm(x: Tensor) -> Tensor:
-    return x + torch.log(torch.exp(x * 0.01) + 1e-3) * 20
-
-
-FAULTS: dict[str, Piece] = {
-    piece.__name__: piece for piece in (shifted, extrapolated, root_of_square, by_logarithm)
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A step that is ready to run."""
-
-    model: nn.Module
-    step: Loss
-
-
-def prepare(name: str, precision: str, piece: Piece | None = None, seed: int = 0, trained: int = 0) -> Prepared:
-    """A step in `bf16-amp`, `fp16-amp`, `bf16-pure` or `fp32`; trained in FP32 first for some steps."""
-    torch.manual_seed(seed)
-    dtype = torch.bfloat16 if precision == "bf16-pure" else torch.float32
-    model, loss = STEPS[name](dtype, piece or (lambda x: x))
-    if dtype is not torch.float32:
-        model.to(dtype)
-    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
-    for _ in range(trained):
-        optimizer.zero_grad()
-        loss().backward()
-        optimizer.step()
-    low = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}.get(precision)
-    scale = 2.0**10 if precision == "fp16-amp" else 1.0
-
-    def step() -> Tensor:
-        with torch.autocast("cpu", low or torch.bfloat16, enabled=low is not None):
-            value = loss()
-        (value * scale).backward()
-        return value
-
-    return Prepared(model, step)
