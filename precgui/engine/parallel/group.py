@@ -94,8 +94,8 @@ def _no_group(rank: int, world: int, words: str) -> str:
             f"rank {rank} of {world} cannot use port {port}, which another program has; set MASTER_PORT to a free one"
         )
     return (
-        f"rank {rank} of {world} found no way to the others at {address}:{port}; start all ranks, and look whether it "
-        f"can be reached ({words.splitlines()[0].rstrip('.')})"
+        f"rank {rank} of {world} found no way to the others at {address}:{port}; start all ranks, look whether one of "
+        f"them was stopped, and whether the address can be reached ({words.splitlines()[0].rstrip('.')})"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import multiprocessing
 import os
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import psutil
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from precgui.config import RunConfig
@@ -29,6 +30,7 @@ from precgui.spawn import safe_path
 STOP_GRACE_S = 1.2  # from Stop until the ranks are killed inside their step
 START_LIMIT_S = 120.0  # until a rank has imported torch
 BLAME_S = 1.5  # in which others tell who was lost first
+_SHARED_MEMORY_CURE = "free some of /dev/shm, or give a container more (docker run --shm-size=1g)"
 _POLL_S = 0.05
 _LAST_WORDS_BYTES = 4000
 
@@ -64,6 +66,7 @@ class _Launch:
         self._children_before = {child.pid for child in psutil.Process().children()}
         self._agent_error: BaseException | None = None
         self._first_lost: int | None = None  # the rank that torchrun saw fail; it then ended the others
+        self._first_failure: ProcessFailure | None = None
         self._stop_s: float | None = None
         self._failed_s: float | None = None
         self._ended: RunEnded | None = None
@@ -95,7 +98,7 @@ class _Launch:
             try:
                 elastic_launch(parallel, ranks.main)(self._far, self._config.model_dump(), self._start_s)
             except ChildFailedError as error:  # the pipes have told of it, except of ranks that had not begun
-                self._first_lost = error.get_first_failure()[0]
+                self._first_lost, self._first_failure = error.get_first_failure()
             except Exception as error:  # noqa: BLE001 - of a library, in a thread: raised by `_conclude`
                 self._agent_error = error
 
@@ -160,12 +163,13 @@ class _Launch:
         return [rank for rank in self._ranks if rank.was_killed or isinstance(rank.last, ranks.Failed)]
 
     def _silent(self, now: float) -> list[_Rank]:
+        waiting = (rank for rank in self._ranks if not rank.is_gone and rank.last is None)
+        return [rank for rank in waiting if now > rank.heard_s + self._limit_s(rank)]
+
+    def _limit_s(self, rank: _Rank) -> float:
+        """Seconds without a word after which a rank counts as silent."""
         limit_s = self._config.parallel.time_limit_s
-        return [
-            rank for rank in self._ranks
-            if not rank.is_gone and rank.last is None
-            and now > rank.heard_s + (limit_s if rank.pid is not None else max(limit_s, START_LIMIT_S))
-        ]  # fmt: skip
+        return limit_s if rank.pid is not None else max(limit_s, START_LIMIT_S)
 
     def _is_explained(self, now: float) -> bool:
         """Whether the first cause is known: somebody was killed, is silent, or raised an error of its own."""
@@ -196,10 +200,13 @@ class _Launch:
 
     def _raise(self, words: dict[int, str]) -> None:
         failures = self._failures()
+        if self._agent_error is not None and not any(rank.pid for rank in self._ranks):
+            raise EngineError(f"the ranks could not be started: {_cause(self._agent_error)}")
         for rank in sorted((r for r in failures if r.was_killed), key=lambda r: r.number != self._first_lost):
             if rank.pid is None:
-                raise EngineError(f"rank {rank.number} ended before it had begun", words[rank.number])
-            raise EngineError(f"rank {rank.number} (process {rank.pid}) was killed or crashed", words[rank.number])
+                raise EngineError(f"rank {rank.number} ended before it had begun{self._end(rank)}", words[rank.number])
+            end = f"rank {rank.number} (process {rank.pid}) was killed or crashed{self._end(rank)}"
+            raise EngineError(end, words[rank.number])
         for kind in ("memory", "error"):
             for last in (r.last for r in failures if isinstance(r.last, ranks.Failed)):
                 if last.kind == kind == "memory":
@@ -207,13 +214,29 @@ class _Launch:
                 if last.kind == kind:
                     raise EngineError(last.message, last.details)
         for rank in self._silent(time.monotonic()):
+            if rank.pid is None:
+                raise EngineError(
+                    f"rank {rank.number} has not begun within {self._limit_s(rank):g} s; its process was stopped, or "
+                    "the machine is overloaded"
+                )
             raise EngineError(
                 f"rank {rank.number} (process {rank.pid}) has not answered for "
                 f"{self._config.parallel.time_limit_s:g} s (parallel.time_limit_s); it was stopped or hangs"
             )
         for last in (r.last for r in failures if isinstance(r.last, ranks.Failed)):
             raise EngineError(last.message, last.details)
-        raise EngineError(f"the ranks could not be started: {self._agent_error or 'torchrun ended without a word'}")
+        said = "torchrun ended without a word" if self._agent_error is None else _cause(self._agent_error)
+        raise EngineError(f"the ranks could not be started: {said}")
+
+    def _end(self, rank: _Rank) -> str:
+        """How the process of the rank ended, as torchrun saw it: ': SIGBUS, ...'; '' where it saw another one first."""
+        failure = self._first_failure
+        if failure is None or rank.number != self._first_lost:
+            return ""
+        signal_name = failure.signal_name()
+        if signal_name == "SIGBUS":
+            return f": SIGBUS, as when shared memory is full; {_SHARED_MEMORY_CURE}"
+        return f": {signal_name}" if failure.exitcode < 0 else f": exit code {failure.exitcode}"
 
     def _last_words(self, folder: Path) -> dict[int, str]:
         """The end of what each rank printed on standard error."""
@@ -223,6 +246,15 @@ class _Launch:
                 with contextlib.suppress(OSError):
                     words[int(file.parent.name)] = file.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
         return words
+
+
+def _cause(error: BaseException) -> str:
+    """The error of torchrun as a sentence, with a cure for a full shared memory, of which containers have 64 MB."""
+    if not isinstance(error, OSError) or error.errno != errno.ENOSPC:
+        return str(error) or type(error).__name__
+    if error.filename is not None:
+        return f"no space is left for {error.filename}; free some"
+    return f"no space is left in the shared memory; {_SHARED_MEMORY_CURE}"
 
 
 @contextlib.contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import signal
 import threading
 import time
@@ -12,6 +14,8 @@ import psutil
 import pytest
 
 from precgui.config import load
+from precgui.engine.errors import EngineError
+from precgui.engine.parallel import launch
 from precgui.events import Event, RankStep, StepDone
 from precgui.job import Job
 from precgui.runs.file.reader import open_run
@@ -50,7 +54,7 @@ def test_that_a_killed_rank_ends_the_run_with_its_name(tmp_path: Path) -> None:
     acting.act = lambda: os.kill(acting.pids[1], signal.SIGKILL)
     ended = job.run()
     assert ended.status == "failed"
-    assert ended.message == f"rank 1 (process {acting.pids[1]}) was killed or crashed"
+    assert ended.message.startswith(f"rank 1 (process {acting.pids[1]}) was killed or crashed")
     assert not any(psutil.pid_exists(pid) for pid in acting.pids)
     with open_run(tmp_path / "run.h5") as saved:
         assert saved.status == "failed" and saved.steps >= 5
@@ -66,7 +70,45 @@ def test_that_a_rank_killed_before_it_begins_is_named(tmp_path: Path) -> None:
 
     threading.Thread(target=kill_second, daemon=True).start()
     ended = Job(load("gpt-quick", ENDLESS), tmp_path / "run.h5").run()
-    assert (ended.status, ended.message) == ("failed", "rank 1 ended before it had begun")
+    assert ended.status == "failed"
+    assert ended.message.startswith("rank 1 ended before it had begun")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            r"no space is left in the shared memory; free some of /dev/shm",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device", "/tmp/x"), "no space is left for /tmp/x; free some"),
+        (ValueError("a bad address"), "a bad address"),
+    ],
+)
+def test_that_what_torchrun_says_of_ranks_that_it_cannot_start_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
+    def raises(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(launch, "elastic_launch", lambda *_: raises)
+    ended = Job(load("gpt-quick", ENDLESS), tmp_path / "run.h5").run()
+    assert ended.status == "failed"
+    assert re.search(f"the ranks could not be started: {sentence}", ended.message)
+
+
+def test_that_a_rank_that_never_begins_is_told_by_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "START_LIMIT_S", 120.0)
+    started = launch._Launch(
+        load("gpt-quick", [*ENDLESS, "parallel.time_limit_s=60"]), lambda event: None, lambda: False
+    )
+    started._ranks[0].heard_s = time.monotonic() - 121
+    with pytest.raises(EngineError, match="rank 0 has not begun within 120 s; its process was stopped, or"):
+        started._raise({0: "", 1: ""})
+    started._ranks[0].pid, started._ranks[0].heard_s = 7, time.monotonic() - 61
+    with pytest.raises(EngineError, match=r"rank 0 \(process 7\) has not answered for 60 s"):
+        started._raise({0: "", 1: ""})
+    started._close_pipes()
 
 
 def test_that_stop_ends_all_ranks_within_two_seconds(tmp_path: Path) -> None:
