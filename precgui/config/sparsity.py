@@ -46,7 +46,7 @@ Moment = Annotated[float, AfterValidator(_check_moment)]
 
 
 class PruningConfig(Section):
-    """Weights that are set to zero by masks; `start`, `end` and `every` up to 1 are shares of the run, else steps."""
+    """Weights set to zero by masks. `start` and `every` below 1, `end` up to 1, are shares of the run, else steps."""
 
     method: Literal["none", "magnitude", "wanda", "2:4", "channels"] = Field(
         "none",
@@ -67,7 +67,7 @@ class PruningConfig(Section):
         ge=0,
         le=10**9,
         title="Begin",
-        description="Up to 1 a share of the run, above that a step.",
+        description="Below 1 a share of the run, from 1 a step.",
         json_schema_extra={"show_if": _PRUNED},
     )
     end: Moment = Field(
@@ -83,7 +83,7 @@ class PruningConfig(Section):
         gt=0,
         le=10**9,
         title="Every",
-        description="Between two choices of weights; up to 1 a share of the run, above that steps.",
+        description="Between two choices of weights; below 1 a share of the run, from 1 steps: 1 is each step.",
         json_schema_extra={"rare": True, "show_if": _GRADUAL},
     )
     layers: LayerShares = Field(
@@ -96,7 +96,7 @@ class PruningConfig(Section):
 
     @model_validator(mode="after")
     def _in_order(self) -> PruningConfig:
-        alike = (self.start <= 1) == (self.end <= 1)
+        alike = (self.start < 1) == (self.end <= 1)
         if self.method not in ("none", "2:4") and alike and self.start > self.end:
             raise ValueError(f"start {self.start:g} comes after end {self.end:g}; exchange the two")
         return self

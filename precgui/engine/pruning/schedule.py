@@ -33,15 +33,16 @@ class PruningSchedule:
 
 def pruning_schedule(config: PruningConfig, total_steps: int) -> PruningSchedule:
     """The schedule of a run of `total_steps`. Raises EngineError for one that does not lie inside the run."""
-    start = max(1, _steps(config.start, total_steps))
-    end = start if config.method == "2:4" else max(1, _steps(config.end, total_steps))
+    start = max(1, _steps(config.start, total_steps, is_share=config.start < 1))
+    last_moment = max(1, _steps(config.end, total_steps, is_share=config.end <= 1))
+    end = start if config.method == "2:4" else last_moment
     last = "pruning.start" if config.method == "2:4" else "pruning.end"
     if end > total_steps:
         raise EngineError(f"{last} is step {end}, but the run has {total_steps} steps; choose a share such as 0.7")
     if start > end:
         raise EngineError(f"pruning.start is step {start}, after pruning.end at step {end}; exchange the two")
-    return PruningSchedule(start, end, max(1, _steps(config.every, total_steps)))
+    return PruningSchedule(start, end, max(1, _steps(config.every, total_steps, is_share=config.every < 1)))
 
 
-def _steps(moment: float, total_steps: int) -> int:
-    return round(moment * total_steps) if moment <= 1 else int(moment)
+def _steps(moment: float, total_steps: int, *, is_share: bool) -> int:
+    return round(moment * total_steps) if is_share else int(moment)

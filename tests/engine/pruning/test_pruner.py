@@ -234,6 +234,14 @@ def test_that_a_frozen_model_has_nothing_to_prune() -> None:
         make_pruner(training.config, parts, 10)
 
 
+def test_that_one_step_can_be_said() -> None:
+    each = pruning_schedule(PruningConfig(method="magnitude", start=1, end=1, every=1), 20)
+    assert each == PruningSchedule(1, 20, 1)
+    assert [step for step in range(1, 21) if each.is_due(step)] == list(range(1, 21))
+    half = pruning_schedule(PruningConfig(method="magnitude", start=0.5, end=15, every=0.25), 20)
+    assert half == PruningSchedule(10, 15, 5)
+
+
 def test_that_masks_do_not_depend_on_the_order_in_memory() -> None:
     scores = torch.rand(8, 12, 3, 3)
     turned = scores.to(memory_format=torch.channels_last)
