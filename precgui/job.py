@@ -61,6 +61,7 @@ class Job:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.ended: RunEnded | None = None
+        self.was_refused = False  # by the engine, before the first step, for a fault of the config
         self._ending = self._interrupted = False  # see `interrupt`
         self._step, self._started = 0, False
         self._start = 0.0
@@ -115,6 +116,7 @@ class Job:
         try:
             _training_of(self.config)(_placed(self.config, self.path), self._emit, self._stop.is_set)
         except EngineError as error:
+            self.was_refused = not self._started and not error.details
             self._fail(str(error), error.details)
         except KeyboardInterrupt:
             self._end("stopped", f"interrupted inside step {self._step + 1}")

@@ -91,6 +91,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from None
     with _stop_on_signals(job.stop, job.interrupt), view or nullcontext():
         ended = job.run()
+    if job.was_refused:
+        path.unlink(missing_ok=True)  # nothing of a run is in it
+        raise UserError(ended.message)
     status, message = ended.status, ended.message
     if fault := job.fault:  # of its last moment, too
         status, message = "failed", fault

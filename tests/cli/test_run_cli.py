@@ -107,12 +107,34 @@ def test_that_bad_input_is_one_line_and_exit_code_two(
 
 def test_that_a_failed_run_exits_with_one_and_leaves_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.h5"
-    assert main(["run", "-o", str(path), *SHORT, "--set", "device=cuda:7", "--json"]) == 1
+    text = ["task=text", "data.sequence_length=8", "data.batch_size=2", "train.attention=cudnn", "device=cpu"]
+    settings = [word for setting in text for word in ("--set", setting)]
+    assert main(["run", "-o", str(path), *SHORT, *settings, "--json"]) == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out)["status"] == "failed"
-    assert "cuda:7 is not there" in shown.err
+    assert "train.attention = cudnn has no kernel" in shown.err
     with open_run(path) as saved:
         assert saved.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("device=cuda:7", "cuda:7 is not there"),
+        ("precision_options.keep_fp32=nowhere", "nowhere"),
+        ("pruning.method=magnitude,pruning.end=9999", "the run has"),
+    ],
+)
+def test_that_a_run_that_never_began_is_bad_input_and_leaves_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, sentence: str
+) -> None:
+    path = tmp_path / "a.h5"
+    settings = [word for each in setting.split(",") for word in ("--set", each)]
+    assert main(["run", "-o", str(path), *SHORT, "--set", "precision=bf16-amp", *settings, "--json"]) == 2
+    shown = capsys.readouterr()
+    assert sentence in shown.err
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert not path.exists()
 
 
 def test_that_an_interrupt_stops_cleanly_and_keeps_the_steps(tmp_path: Path) -> None:
