@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -103,7 +105,7 @@ def _quanta(magnitude: Floats, fmt: FloatFormat) -> tuple[Callable[[Floats], Flo
 def _past_the_end(
     rounded: Floats, array: Floats, fmt: FloatFormat, convention: CastPolicy, negative: NDArray[np.bool_]
 ) -> Floats:
-    largest = to_float(finite(fmt.max_finite))
+    largest = _largest_double(fmt)
     is_inf = np.isinf(array)
     limit = np.array([_limit(fmt, convention, negative=False), _limit(fmt, convention, negative=True)])
     from_inf = CastPolicy("nearest_even", convention.overflow, convention.nan)
@@ -113,8 +115,15 @@ def _past_the_end(
     return np.copysign(np.where(is_inf, limit_inf[side], result), array)
 
 
+@lru_cache(maxsize=256)
+def _largest_double(fmt: FloatFormat) -> float:
+    """The largest double that is not past the format, which may end between two of them; else infinity."""
+    nearest = float(to_float(finite(fmt.max_finite)))
+    return nearest if np.isinf(nearest) or Fraction(nearest) <= fmt.max_finite else float(np.nextafter(nearest, 0.0))
+
+
 def _limit(fmt: FloatFormat, convention: CastPolicy, *, negative: bool) -> float:
-    largest = to_float(finite(fmt.max_finite))
+    largest = float(to_float(finite(fmt.max_finite)))
     if convention.overflow == "saturate":
         return largest
     if convention.overflow == "nan":

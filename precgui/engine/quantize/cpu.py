@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from precgui.engine.quantize.e8m0_kernels import power_runner
 from precgui.engine.quantize.float_kernels import Run, constants, is_plain, loop, stream
-from precgui.engine.quantize.plan import ADDING, DOUBLE, SHARES, SINGLE, HostFloat, RoundingPlan, make_plan
+from precgui.engine.quantize.plan import (
+    ADDING,
+    DOUBLE,
+    SHARES,
+    SINGLE,
+    HostFloat,
+    RoundingPlan,
+    make_plan,
+)
 from precgui.engine.quantize.table_kernels import book_runner, integer_runner
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
@@ -31,10 +39,8 @@ def round_into(source: Array, out: Array, fmt: Format, convention: CastPolicy, s
         _in_threads(table, source, out, machine, threads)
     elif plan is None or plan.method == "none":
         _round_slowly(source, out, fmt, convention, seed)
-    elif plan.method == "identity" and convention.overflow == "ieee":
-        out[:] = source
     elif plan.method == "identity":
-        _clip_infinities(source, out, plan)
+        _exchange_specials(source, out, plan)
     else:
         _in_threads(_runner(plan, convention, seed), source, out, machine, threads)
 
@@ -111,7 +117,13 @@ def _round_slowly(source: Array, out: Array, fmt: Format, convention: CastPolicy
             out[part] = rounded
 
 
-def _clip_infinities(source: Array, out: Array, plan: RoundingPlan) -> None:
+def _exchange_specials(source: Array, out: Array, plan: RoundingPlan) -> None:
+    """A copy in which only infinities and negative zeros become those of the format, which holds all other numbers."""
     machine: HostFloat = plan.machine
     limit = np.array(plan.inf_up, machine.word).view(machine.real)
-    out[:] = np.where(np.isinf(source), np.copysign(limit, source), source)
+    out[:] = (
+        source if plan.inf_up == machine.infinity else np.where(np.isinf(source), np.copysign(limit, source), source)
+    )
+    if not plan.keeps_zero_sign:
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            out += machine.real(0)  # -0 + 0 is 0
