@@ -73,9 +73,12 @@ def _cast(source: Tensor, fmt: Format, policy: CastPolicy, seed: int | None) -> 
 
 def quantize_blocks(
     tensor: Tensor, format: str, *, rule: str = "floor", rounding: RoundingMode = "nearest_even",
-    seed: int | None = None, axis: int = -1,
+    seed: int | None = None, axis: int = -1, largest: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """Round a tensor to a block format, blocks running along `axis`; no gradient passes."""
+    """Round a tensor to a block format, blocks running along `axis`; no gradient passes.
+
+    `largest`: of NVFP4 the largest finite magnitude of the whole tensor, where this is a piece of it.
+    """
     chosen = blocks()[format]
 
     def cast(elements: Tensor, fmt: Format, mode: RoundingMode) -> Tensor:
@@ -83,7 +86,7 @@ def quantize_blocks(
 
     def run(padded: Tensor) -> Tensor:
         local = get(chosen.scale) if chosen.two_level else None
-        return round_blocks(padded, chosen, get(chosen.element), local, rule, rounding, cast)
+        return round_blocks(padded, chosen, get(chosen.element), local, rule, rounding, cast, largest)
 
     return in_blocks(tensor.detach().movedim(axis, -1), chosen.block, run).movedim(-1, axis)
 
@@ -285,9 +288,11 @@ def in_blocks(tensor: Tensor, block: int, run: Callable[[Tensor], Tensor]) -> Te
 
 def round_blocks(
     padded: Tensor, chosen: BlockFormat, element: Format, local: Format | None, rule: str, rounding: RoundingMode,
-    cast: ElementCast,
+    cast: ElementCast, largest: float | None = None,
 ) -> Tensor:  # fmt: skip
     """Scale each block, round its elements with `cast`, which saturates, and scale back.
+
+    `largest`: the largest finite magnitude of the tensor, for the tensor scale of two-level formats; None: of `padded`.
 
     `local` is the format of the block scales of a two-level format. The last axis holds whole blocks.
     """
@@ -296,7 +301,8 @@ def round_blocks(
     known = peak.isfinite()
     peak = torch.where(known, peak, 0.0)
     if chosen.two_level and local is not None:
-        scale = _two_level_scale(peak.float(), finite_peak(padded), element, local, cast)
+        whole = finite_peak(padded) if largest is None else largest
+        scale = _two_level_scale(peak.float(), whole, element, local, cast)
         scaled = torch.where(scale == 0, 0.0, rows.float() / scale).to(rows.dtype)
     else:
         exponent = mx_exponent(peak, element, rule)

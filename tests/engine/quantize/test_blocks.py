@@ -12,6 +12,7 @@ from precgui.engine.quantize.block_kernels import fused_blocks
 from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.formats.blocks import SCALE_RULES, ScaleRule, quantize_blocks_array
 from precgui.formats.registry import UnknownFormatError, blocks, get
+from precgui.formats.rounding import RoundingMode
 from tests.formats.references import signal_to_noise_db
 
 GENERATOR = np.random.default_rng(2)
@@ -90,3 +91,28 @@ def test_that_unknown_words_are_refused() -> None:
 def test_that_the_package_offers_both_by_name() -> None:
     assert precgui.quantize_blocks is quantize_blocks
     assert precgui.quantize(torch.tensor(0.1), "fp16").item() == np.float16(0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("rounding", ["nearest_even", "up"])
+@pytest.mark.parametrize("name", ["nvfp4", "mxfp4"])
+def test_that_pieces_with_the_largest_value_of_the_whole_are_those_of_the_whole(
+    name: str, rounding: RoundingMode, dtype: torch.dtype
+) -> None:
+    tensor = (torch.from_numpy(NORMAL[:, :64]) * torch.logspace(-3, 3, 48)[:, None]).to(dtype)
+    largest = float(tensor.abs().max())
+    pieces = [quantize_blocks(piece, name, rounding=rounding, largest=largest) for piece in tensor.split(8)]
+    assert torch.equal(torch.cat(pieces), quantize_blocks(tensor, name, rounding=rounding))
+    scripted = [
+        torch_form.quantize_blocks(piece, name, rounding=rounding, largest=largest) for piece in tensor.split(8)
+    ]
+    assert torch.equal(torch.cat(scripted), torch_form.quantize_blocks(tensor, name, rounding=rounding))
+    if name == "nvfp4":
+        alone = [quantize_blocks(piece, name, rounding=rounding) for piece in tensor.split(8)]
+        assert not torch.equal(torch.cat(alone), torch.cat(pieces)), "each piece has a tensor scale of its own"
+
+
+@pytest.mark.parametrize("largest", [-1.0, float("inf"), float("nan")])
+def test_that_no_magnitude_is_refused(largest: float) -> None:
+    with pytest.raises(ValueError, match="give the largest finite one of the whole tensor"):
+        quantize_blocks(torch.randn(16), "nvfp4", largest=largest)
