@@ -53,6 +53,41 @@ class Prepared:
     zero_point: int | None = None
 
 
+def convention(scheme: str, options: Options) -> str:
+    """One sentence on how scales are chosen, from which the same numbers can be computed elsewhere."""
+    if scheme in INTEGERS:
+        return _integer_convention(scheme, options)
+    if scheme == "ternary":
+        return "Codes −1, 0, 1 times the mean magnitude of the tensor (BitNet b1.58)."
+    if scheme == "int1":
+        return "Signs times the mean magnitude of the tensor."
+    if scheme in blocks():
+        chosen = blocks()[scheme]
+        if chosen.two_level:
+            return (
+                f"Blocks of {chosen.block} along the last axis with an E4M3 scale, largest magnitude / 6, and one FP32 "
+                "scale of the tensor, largest magnitude / (448 × 6)."
+            )
+        return f"Blocks of {chosen.block} along the last axis with a power-of-two scale by rule {options.rule}."
+    if isinstance(get(scheme), CodeBook):
+        return f"Blocks of {NF4_BLOCK} with an FP32 scale, their largest magnitude (QLoRA without double quantisation)."
+    return "Cast without a scale; larger values become the largest of the format."
+
+
+def _integer_convention(scheme: str, options: Options) -> str:
+    fmt = get(scheme)
+    assert isinstance(fmt, IntFormat)
+    codes = f"codes {fmt.min_ordinal} to {fmt.max_ordinal}".replace("-", "−")
+    if options.scale is not None or options.zero_point is not None:
+        return f"Scale or zero point as given, {codes}."
+    if not options.symmetric:
+        steps = fmt.max_ordinal - fmt.min_ordinal
+        return f"Affine: scale (largest − least) / {steps}, over all values without a percentile, {codes}."
+    largest = fmt.max_ordinal if fmt.signed else fmt.max_ordinal // 2
+    others = f" torchao and compressed-tensors divide by {largest}.5." if scheme in ("int8", "int4") else ""
+    return f"Symmetric: scale largest magnitude / {largest}, over all values without a percentile, {codes}.{others}"
+
+
 def prepare(source: TensorReader, scheme: str, options: Options, on_progress: OnProgress) -> Prepared:
     """Read the tensor once for the extremes that its scales need; `on_progress` is called with the share that is done.
 

@@ -24,7 +24,7 @@ from precgui.formats.parse import InputError, parse
 from precgui.formats.real import to_float
 from precgui.formats.registry import blocks, scale_rules
 from precgui.formats.rounding import ROUNDINGS
-from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options
+from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, convention
 from precgui.formats.text import grouped
 from precgui.gui.panels.formats.control_grid import ControlGrid
 from precgui.gui.panels.formats.convention_row import ROUNDING_WORDS
@@ -50,6 +50,7 @@ class QuantiseTab(QWidget):
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.comparison: FormatComparison | None = None
+        self._convention = ""
         self.work = LatestOnly(self)
         self.work.answered.connect(self._show)
         self.work.partly.connect(self._show)
@@ -176,6 +177,7 @@ class QuantiseTab(QWidget):
         whole = self.grouping.currentText() == "tensor"
         self.scale.setEnabled(whole)
         self.zero_point.setEnabled(whole)
+        self._convention = convention(scheme, options)
         self.work.ask(lambda reported: compare(values(), scheme, options, reported, reported.partly))
 
     # Showing
@@ -195,6 +197,7 @@ class QuantiseTab(QWidget):
             f"{prepared.bits_per_value:.2f} bits a value.",
             f"{grouped(losses.clipped)} of {grouped(counted)} values clipped, {grouped(losses.zeroed)} became zero.",
         ]
+        lines.append(self._convention)
         if comparison.rules:
             lines.append(
                 "By rule: " + ", ".join(f"{rule} {value:.2f} dB" for rule, value in comparison.rules.items()) + "."

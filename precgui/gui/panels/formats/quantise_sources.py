@@ -64,6 +64,7 @@ class QuantiseSource(QWidget):
         files.addWidget(self.runs, 2, Qt.AlignmentFlag.AlignLeft)
         files.addStretch(1)
         column.addLayout(files)
+        column.addWidget(self.file.names)  # below its button: beside it, it would make the column wider
         column.addWidget(self.origin)
         self._show_fitting()
 

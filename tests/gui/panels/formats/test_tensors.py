@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pyqtgraph as pg
 import pytest
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QLabel, QMenu
+from PySide6.QtWidgets import QLabel, QMenu, QScrollArea
 from pytestqt.qtbot import QtBot
 
 from precgui.events import TENSOR_STATS
@@ -277,6 +278,36 @@ def test_that_a_tensor_is_quantised_with_an_edited_scale(quantise: QuantiseTab, 
     tab.source.typed.textEdited.emit("")
     _computed(qtbot, tab)
     assert "not part of a number" in tab.result.text()
+
+
+def test_that_a_file_of_several_tensors_does_not_widen_the_column(
+    quantise: QuantiseTab, qtbot: QtBot, tmp_path: Path
+) -> None:
+    path = tmp_path / "two.safetensors"
+    header = {name: {"dtype": "F32", "shape": [2, 2], "data_offsets": [16 * n, 16 * n + 16]}
+              for n, name in enumerate(("blocks.0.attention.output.weight", "b"))}  # fmt: skip
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(32))
+    area = quantise.findChild(QScrollArea)
+    assert isinstance(area, QScrollArea)
+    for size in ((1280, 800), (800, 600)):
+        quantise.resize(*size)
+        quantise.show()
+        with qtbot.waitSignal(quantise.source.file.loaded):
+            quantise.source.file.open_file(path)
+        assert quantise.source.file.names.isVisible()
+        area.widget().layout().activate()
+        assert area.widget().minimumSizeHint().width() <= area.viewport().width()
+
+
+def test_that_the_convention_of_the_scales_is_named(quantise: QuantiseTab, qtbot: QtBot) -> None:
+    for scheme, words in (("int8", "largest magnitude / 127, over all values"), ("mxfp4", "by rule floor"),
+                          ("nvfp4", "(448 × 6)"), ("e4m3fn", "without a scale"), ("nf4", "Blocks of 64")):  # fmt: skip
+        quantise.scheme.setCurrentText(scheme)
+        qtbot.waitUntil(lambda words=words: words in quantise.result.text())
+    quantise.scheme.setCurrentText("int8")
+    quantise.symmetric.setChecked(False)
+    qtbot.waitUntil(lambda: "(largest − least) / 255" in quantise.result.text())
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int4", "int2", "int1", "nf4", "mxfp8_e4m3", "nvfp4", "ternary"])
