@@ -110,7 +110,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         RunConfig(
             precision="int8-qat",
             train=TrainConfig(epochs=10),
-            qat=QatConfig(start_epoch=3, observers_off_after_epoch=7, freeze_bn_after_epoch=8),
+            qat=QatConfig(start_epoch=3, observers_off_after_epoch=7, freeze_bn_after_epoch=8, save_to="auto"),
         ),
     ),
     "digits-pruned": (

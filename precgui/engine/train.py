@@ -112,7 +112,8 @@ def train_quietly(config: RunConfig, stopped: Callable[[], bool]) -> RunParts:
 
 def _unrecorded(config: RunConfig) -> RunConfig:
     record = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
-    return config.model_copy(update={"record": record})
+    qat = config.qat.model_copy(update={"save_to": ""})
+    return config.model_copy(update={"record": record, "qat": qat})
 
 
 class Training:

@@ -45,8 +45,8 @@ _CODE = {
     "bf16": 'model = model.eval().to("{device}", torch.bfloat16)\nwith torch.inference_mode():\n    y = model(x)',
     "fp16": 'model = model.eval().to("{device}", torch.float16)\nwith torch.inference_mode():\n    y = model(x)',
     "fp32": 'model = model.eval().to("{device}")\nwith torch.inference_mode():\n    y = model(x)',
-    "int8": "precgui run digits-int8            # trains with quantisation, converts to integers\n"
-    "precgui evaluate MODEL.q.h5        # evaluates the integers",
+    "int8": "precgui run digits-int8 -o digits.h5      # trains with quantisation, converts to integers, keeps both\n"
+    "precgui evaluate digits.int8.pt           # evaluates the integers",
     NO_FORMAT: "# several devices: torch.distributed.fsdp; layers on the host: accelerate's device_map",
     "int4": "precgui run digits-quick --set precision=int4-qat",
 }

@@ -1,12 +1,16 @@
 """Advice for inference and on memory: every branch leads somewhere, and sums are those of the planner."""
 
+from pathlib import Path
+
 import pytest
 
-from precgui.config import PRECISIONS
+from precgui.config import PRECISIONS, load
 from precgui.hardware import tables
 from precgui.hardware.advice import Outcome, Question
 from precgui.hardware.datasheet import datasheet_devices, device_of_card
 from precgui.hardware.device import Device
+from precgui.job import _placed
+from precgui.runs import inference_advice
 from precgui.runs.inference_advice import NO_FORMAT, RUN_PRECISION, START, TREE, InferenceQuestion, advise_inference
 from precgui.runs.model_memory import state_bytes, training_sentence
 
@@ -66,3 +70,12 @@ def test_that_what_does_not_fit_comes_with_what_would() -> None:
     assert "Only adapters (LoRA) fit" in training_sentence(7 * 10**9, "bf16-amp", 24 * GIB)
     assert "use several devices" in training_sentence(10**12, "bf16-amp", 24 * GIB)
     assert "not known" in training_sentence(10**6, "fp32", None)
+
+
+def test_that_the_advice_names_the_file_that_its_run_keeps() -> None:
+    code = inference_advice._CODE["int8"]
+    run, evaluate = (line.partition("#")[0].split() for line in code.splitlines())
+    assert run[:3] == ["precgui", "run", "digits-int8"]
+    placed = _placed(load(run[2], []), Path(run[-1]))
+    assert Path(placed.qat.save_to).name == evaluate[-1]
+    assert evaluate[:2] == ["precgui", "evaluate"]

@@ -148,7 +148,7 @@ def sentences(facts: Mapping[str, Any], metric: Metric) -> list[str]:
 def _latency_sentence(batch: str, seconds: Mapping[str, float]) -> str:
     integer_s = seconds["integer"]
     others = " and ".join(
-        f"{label} {seconds[name] * 1e3:.2f} ms ({seconds[name] / integer_s:.2f}x)"
+        f"{label} {seconds[name] * 1e3:.2f} ms (integers take {integer_s / seconds[name]:.2f} times as long)"
         for name, label in (("fp32", "FP32"), ("bf16", "BF16"))
     )
     sentence = ngettext(

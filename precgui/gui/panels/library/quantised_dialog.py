@@ -231,12 +231,12 @@ def _size(form: MeasuredModel, first: MeasuredModel) -> str:
 
 
 def _latency(form: MeasuredModel, integers: MeasuredModel, count: int) -> str:
-    """The time, and how many times the integers' it is."""
+    """The time, and how long the integers take beside it."""
     time_s, least_s = form.latency_s.get(count), integers.latency_s.get(count)
     if not time_s:
         return UNKNOWN
     text = f"{1e3 * time_s:.2f} ms"
-    return text if form is integers or not least_s else f"{text} ({time_s / least_s:.2f}x)"
+    return text if form is integers or not least_s else f"{text} (integers {least_s / time_s:.2f}x)"
 
 
 def _worst(layer: LayerError) -> float:
@@ -249,8 +249,8 @@ def _how(model: IntegerModel) -> str:
     arithmetic = model.arithmetic or f"{model.native_layers} of {len(model.layers)} layers on integer kernels"
     return (
         f"Measured on the CPU with {threads}, {model.samples} validation samples; best latencies of paired rounds, in "
-        f"brackets over that of the integers. Converted by {by}; {arithmetic}. Errors are relative, in the L2 norm; "
-        "the bar compares with the largest."
+        f"brackets how much of that time the integers take. Converted by {by}; {arithmetic}. Errors are relative, in "
+        "the L2 norm; the bar compares with the largest."
     )
 
 

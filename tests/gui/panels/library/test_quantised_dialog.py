@@ -88,7 +88,7 @@ def test_that_the_figures_of_the_file_are_shown(qtbot: QtBot, panel: LibraryPane
     assert rows[0][1] == f"{facts['bytes']['fp32'] / 1024:.0f} KiB"
     assert rows[3][2] == f"{100 * facts['evaluation']['integer']['metric']:.2f} %"
     times = facts["latency_s"]["64"]
-    assert rows[0][5] == f"{1e3 * times['fp32']:.2f} ms ({times['fp32'] / times['integer']:.2f}x)"
+    assert rows[0][5] == f"{1e3 * times['fp32']:.2f} ms (integers {times['integer'] / times['fp32']:.2f}x)"
     layers = texts(dialog.layers)
     assert sorted(row[0] for row in layers) == sorted(facts["layers"])
     errors = [float(row[3].removesuffix(" %")) for row in layers]
