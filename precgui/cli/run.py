@@ -23,7 +23,7 @@ from precgui.cli.auto_precision import add_options, searched_config
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
-from precgui.events import NO_METRIC, Evaluated, Event, Incident, RunStarted, StepDone
+from precgui.events import NO_METRIC, Evaluated, Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.metric import ACCURACY, in_text, metric_of, value_text
 
 _STYLE = {"info": "dim", "warning": "yellow", "error": "red"}
@@ -94,10 +94,13 @@ def run(args: argparse.Namespace) -> int:
     if job.was_refused:
         path.unlink(missing_ok=True)  # nothing of a run is in it
         raise UserError(ended.message)
-    status, message = ended.status, ended.message
-    if fault := job.fault:  # of its last moment, too
-        status, message = "failed", fault
-    report = _report(path, requested.precision) | {"status": status}
+    return _tell(ended, job.fault, _report(path, requested.precision), view)
+
+
+def _tell(ended: RunEnded, fault: str, report: dict[str, Any], view: _Terminal | None) -> int:
+    """Print the report of a run and how it ended; `fault` says why its file is not whole. Returns the exit code."""
+    status, message = ("failed", fault) if fault else (ended.status, ended.message)
+    report |= {"status": status}
     if view is None:
         print(json.dumps(report, allow_nan=False))
     else:
