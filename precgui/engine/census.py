@@ -14,6 +14,7 @@ from torch.utils.module_tracker import ModuleTracker
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.emulation.layers import ATTENTION, current_label
+from precgui.engine.lost_digits import After, LostDigits
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard, guarded
 from precgui.engine.torch_private import TorchDispatchMode, graph_task
@@ -44,12 +45,15 @@ def autocast_now() -> AutocastState:
     return AutocastState()
 
 
+Observer = Callable[[Any, Any, Any, Any], None]  # called with an operation, its arguments, and its result
+
+
 class Census(TorchDispatchMode):
     """Counts while it is entered. `labels` names the format of modules whose operands are rounded and held in FP32.
 
     `fp32` is the format in which this device multiplies FP32 operands (see `certificate`). `outside` says that it is
     entered in the user's own loop, perhaps inside the forward pass: then no tensor is hooked, and operations of the
-    backward pass count for BACKWARD instead of a module.
+    backward pass count for BACKWARD instead of a module. `observers` are told of each operation.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Census(TorchDispatchMode):
         *,
         outside: bool = False,
         guard: Guard = LET_THROUGH,
+        observers: Sequence[Observer] = (),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.guard = guard
@@ -67,7 +72,10 @@ class Census(TorchDispatchMode):
         self._modules = ModuleStack(model, self._on_call, guard)
         self._tracker: Any = None if outside else ModuleTracker()  # knows the backward pass, too
         self.autocast: Counter[AutocastState] = Counter()  # at the calls of modules without children
-        self._stopped = False
+        self._stopped, self._observers = False, observers
+        self.in_optimizer = False  # an optimizer steps now: its products are none of the model
+        self._lost: LostDigits | None = LostDigits() if outside else None
+        self._optimizer_flops: defaultdict[str, int] = defaultdict(int)
         self._angle: tuple[float, str, str] = (0.0, "", "")  # the largest in 16 bits, its format, its module
         self._flops: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._calls: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -86,6 +94,8 @@ class Census(TorchDispatchMode):
             self._tracker.__exit__(*error)
 
     def _on_call(self, module: nn.Module) -> None:
+        if self._lost is not None and graph_task() == -1:
+            self._lost.called(self._modules.innermost or "")
         if next(module.children(), None) is None and graph_task() == -1:
             self.autocast[autocast_now()] += 1
 
@@ -96,8 +106,11 @@ class Census(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        after = self._before(func, args, kwargs)
         out = func(*args, **kwargs)
         if not self._stopped:
+            self._after(after, out)
+            self._tell(func, args, kwargs, out)
             self._count(func, args, kwargs, out)
         return out
 
@@ -119,7 +132,33 @@ class Census(TorchDispatchMode):
                 flops = int(count(*args, **kwargs, out_val=out))
             except Exception:  # noqa: BLE001 - torch's formulas know not all shapes; the training must go on
                 return
-            self._flops[module][self._executed(place, operands)] += flops
+            executed = self._executed(place, operands)
+            (self._optimizer_flops if self.in_optimizer else self._flops[module])[executed] += flops
+
+    def _before(self, func: Any, args: Any, kwargs: Any) -> After | None:
+        """The count of lost digits of an operation that is about to run; one that fails is the last."""
+        if self._lost is None or self._stopped:
+            return None
+        try:
+            return self._lost.before(func, args, kwargs, self._modules.innermost, in_optimizer=self.in_optimizer)
+        except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the training goes on
+            self._lost = None
+            return None
+
+    def _after(self, after: After | None, out: Any) -> None:
+        try:
+            if after is not None:
+                after(out)
+        except Exception:  # noqa: BLE001 - as above
+            self._lost = None
+
+    def _tell(self, *operation: Any) -> None:
+        """Tell the observers of an operation; one that fails is told of no more: the training goes on."""
+        for observe in self._observers:
+            try:
+                observe(*operation)
+            except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises
+                self._observers = [each for each in self._observers if each is not observe]
 
     def _module(self) -> str:
         if (module := self._modules.innermost) is not None:
@@ -142,22 +181,32 @@ class Census(TorchDispatchMode):
         `flops` is their number, `formats` the share of each executed format, `modules` the same for each module (with
         its share of all FLOPs as `share`), `operations` the calls of each operation by the format of its operands.
         `angle` is the largest operand of a sine or cosine in 16 bits, in radians, with its format and its module; not
-        there without one.
+        there without one. `optimizer` has the FLOPs inside optimizers by executed format, which are in none of the
+        others; `additions` and `optimizer_loss` are those of `LostDigits`.
         """
         total = sum(sum(formats.values()) for formats in self._flops.values())
         modules = sorted(self._flops.items(), key=lambda item: -sum(item[1].values()))
         kept = dict(modules[:_MOST_MODULES])
         if remainder := modules[_MOST_MODULES:]:
             kept[OTHERS] = _summed([formats for _, formats in remainder])
-        return {
-            "flops": total,
-            "formats": _shares(_summed(list(self._flops.values()))),
-            "modules": {
-                name or "(model)": {"share": sum(formats.values()) / max(total, 1), **_shares(formats)}
-                for name, formats in kept.items()
-            },
-            "operations": {name: dict(formats) for name, formats in sorted(self._calls.items())},
-        } | ({"angle": dict(zip(("radians", "format", "module"), self._angle, strict=True))} if self._angle[1] else {})
+        return (
+            {
+                "flops": total,
+                "formats": _shares(_summed(list(self._flops.values()))),
+                "modules": {
+                    name or "(model)": {"share": sum(formats.values()) / max(total, 1), **_shares(formats)}
+                    for name, formats in kept.items()
+                },
+                "operations": {name: dict(formats) for name, formats in sorted(self._calls.items())},
+            }
+            | (
+                {"angle": dict(zip(("radians", "format", "module"), self._angle, strict=True))}
+                if self._angle[1]
+                else {}
+            )
+            | ({"optimizer": dict(self._optimizer_flops)} if self._optimizer_flops else {})
+            | (self._lost.facts() if self._lost is not None else {})
+        )
 
 
 def _of_recurrent(passes: int) -> Callable[..., int]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine import census
-from precgui.engine.census import AutocastState, Census
+from precgui.engine.census import AutocastState, Census, Observer
 from precgui.engine.certificate import certificate
 from precgui.engine.description import FirstPassOrder, described
 from precgui.engine.telemetry.guard import Guard
@@ -27,11 +27,20 @@ _NO_PASS = "the model was not called for training, or its loop hides that"
 class FirstStep:
     """Begins with the first forward pass for training and ends with the step; changes nothing that is computed."""
 
-    def __init__(self, model: nn.Module, device: torch.device, guard: Guard, *, compiled: bool) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device,
+        guard: Guard,
+        *,
+        compiled: bool,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        """`observers` are told of each operation while the census counts."""
         self.order, self._guard = FirstPassOrder(guard), guard
         with unseen():
             self.certificate = certificate(device, fp32_only=True)
-        self._model = model
+        self._model, self._observers = model, observers
         self._census: Census | None = None
         self._entered = self._is_over = False
         self._why_not = _COMPILED if compiled or is_anything_compiled() else _NO_PASS
@@ -62,9 +71,16 @@ class FirstStep:
         if dispatch_modes():
             self._why_not = _OTHER_MODE
             return
-        self._census = Census(self._model, {}, self.fp32_products, outside=True, guard=self._guard)
+        self._census = Census(
+            self._model, {}, self.fp32_products, outside=True, guard=self._guard, observers=self._observers
+        )
         self._census.__enter__()
         self._entered = True
+
+    def optimizer_steps(self, *, inside: bool) -> None:
+        """An optimizer begins to step, or has stepped: operations in between are its own."""
+        if self._census is not None:
+            self._census.in_optimizer = inside
 
     def end(self) -> None:
         """End the census: the step is over, or no further one follows. Idempotent."""

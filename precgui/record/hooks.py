@@ -89,9 +89,12 @@ class LoopWatch:
                 config, model, self._weights, emit,
                 modules=not compiled, copies=self._copies, total_steps=total_steps, guard=guard,
             )  # fmt: skip
-        self._first_step = FirstStep(model, _device(model), guard, compiled=compiled) if active else None
+        self._order_of_loop = LoopOrder(scaler, _device(model), guard, active=active and not compiled)
+        self._first_step = None
+        if active:
+            observers = self._order_of_loop.observers
+            self._first_step = FirstStep(model, _device(model), guard, compiled=compiled, observers=observers)
         self._passes, self._manual = BackwardCount(guard), ManualUpdates()
-        self._order_of_loop = LoopOrder(scaler, guard, active=active and not compiled)
         self._order: dict[str, int] = {}  # of the parameters in the backward pass of the first step
         if not isinstance(model, torch.jit.ScriptModule):  # takes no hooks
             self._handles.append(model.register_forward_pre_hook(_PassHook(self)))
@@ -184,6 +187,7 @@ class LoopWatch:
         if first is None or first.is_over:
             return {}
         first.end()
+        self._order_of_loop.first_step_over()
         self._emit(first.described([id(w.own) for w in self._weights], self._copies, time_s))
         trained = [weight.own for weight in self._weights]
         result = of_first_step(trained, first.census(), first.autocast(), first.fp32_products)
@@ -233,6 +237,8 @@ class LoopWatch:
             self._first_forward_s = time.perf_counter()
             if self._telemetry is not None and not transformed:
                 self._telemetry.start()
+        if not transformed:
+            self._order_of_loop.pass_begins()
         if self._first_step is not None and not self._first_step.is_over and not transformed:
             self._first_step.called()
 
@@ -250,6 +256,8 @@ class LoopWatch:
             self._measure_before_step(optimizer)
         if self._telemetry is not None:
             self._telemetry.before_update(optimizer)
+        if self._first_step is not None and not closure:
+            self._first_step.optimizer_steps(inside=True)
 
     def _measure_before_step(self, optimizer: Optimizer) -> None:
         scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales by itself
@@ -258,8 +266,11 @@ class LoopWatch:
     @disable_dynamo
     @guarded
     def _after_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
+        if self._first_step is not None:
+            self._first_step.optimizer_steps(inside=False)
         if _has_closure(args, kwargs):  # which has made the gradients inside the step
             self._measure_gradients(optimizer, 1.0)
+        self._order_of_loop.stepped()
         if self._telemetry is not None:
             self._telemetry.after_update([optimizer])
 

@@ -6,14 +6,19 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from precgui.engine.census import Observer
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.readable import readable, unseen
+from precgui.record.backward_roots import BackwardRoots
+from precgui.record.double_unscaling import DoubleUnscaling
 from precgui.record.hand_unscaling import HandUnscaling
+from precgui.record.stale_casts import StaleCasts
 
 _INTERVALS = 3  # between steps of an optimizer that are observed until it counts as one that never clears
 
@@ -34,14 +39,18 @@ class LoopOrder:
     three without.
     """
 
-    def __init__(self, scaler: Any, guard: Guard, *, active: bool) -> None:
-        """`scaler` is a GradScaler or None. Without `active` gradients are not hooked."""
+    def __init__(self, scaler: Any, device: torch.device, guard: Guard, *, active: bool) -> None:
+        """`scaler` is a GradScaler or None, `device` that of the weights. Without `active` gradients are not hooked."""
         self._scaler, self._guard, self._active = scaler, guard, active
         self._watched: weakref.WeakKeyDictionary[Optimizer, _Watched] = weakref.WeakKeyDictionary()
         self._handles: weakref.WeakKeyDictionary[Optimizer, list[RemovableHandle]] = weakref.WeakKeyDictionary()
         self._cleared: bool | None = None
         self._through = self._past = 0
-        self._by_hand = HandUnscaling(guard) if active and scaler is not None else None
+        scaled = active and scaler is not None
+        self._by_hand = HandUnscaling(guard) if scaled else None
+        self._double = DoubleUnscaling(guard) if scaled else None
+        self._roots = BackwardRoots(scaler, guard) if scaled else None
+        self._casts = StaleCasts(device) if active else None
         self._reported: dict[str, Any] = {}
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
@@ -51,8 +60,29 @@ class LoopOrder:
                 state = self._watched[optimizer] = _Watched()
                 hooked = _hooked(optimizer)
                 self._handles[optimizer] = [p.register_hook(_ArrivedHook(self._guard, p, state)) for p in hooked]
-                if self._by_hand is not None and hooked:
-                    self._by_hand.watch(optimizer, hooked)
+                for each in (self._by_hand, self._double, self._roots) if hooked else ():
+                    if each is not None:
+                        each.watch(optimizer, hooked)
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Functions to be told of each operation of the first step."""
+        return [self._roots.on_operation] if self._roots is not None else []
+
+    def pass_begins(self) -> None:
+        """The model is about to be called for training."""
+        if self._casts is not None:
+            self._casts.pass_begins()
+
+    def first_step_over(self) -> None:
+        """No more operations are told to the observers."""
+        if self._roots is not None:
+            self._roots.end()
+
+    def stepped(self) -> None:
+        """An optimizer has changed its weights."""
+        if self._casts is not None:
+            self._casts.stepped()
 
     def steps(self, optimizer: Optimizer, *, closure: bool) -> None:
         """Note a step that an optimizer is about to make; a `closure` clears gradients inside the step, if at all."""
@@ -90,6 +120,8 @@ class LoopOrder:
             self._through += 1
             if self._by_hand is not None:
                 self._by_hand.close()
+            if self._double is not None and self._double.is_seen is None:
+                self._double.stepped(optimizer, float(scaler.get_scale()))
         elif states is not None and not states and self._through == 0:
             self._past += 1
             if self._by_hand is not None:
@@ -100,12 +132,17 @@ class LoopOrder:
 
         `gradients_cleared` is None while undecided. `past_scaler` counts nothing but says whether steps took gradients
         that were still scaled and none went through a scaler in use; of such a loop, `still_scaled` is
-        `HandUnscaling.still_scaled`.
+        `HandUnscaling.still_scaled`. `unscaled_twice`, `mixed_roots` and `stale_casts` are those of `DoubleUnscaling`,
+        `BackwardRoots` and `StaleCasts`, None while undecided.
         """
         facts: dict[str, Any] = {"gradients_cleared": self._cleared}
+        if self._casts is not None:
+            facts["stale_casts"] = self._casts.are_used
         if self._scaler is not None:
             facts["past_scaler"] = self._past > 0 and not self._through
             facts["still_scaled"] = self._by_hand.still_scaled if facts["past_scaler"] and self._by_hand else None
+            facts["unscaled_twice"] = self._double.is_seen if self._double is not None else None
+            facts["mixed_roots"] = self._roots.are_mixed if self._roots is not None else None
         if facts == self._reported or all(value is None for value in facts.values()):
             return {}
         self._reported = facts
@@ -113,8 +150,9 @@ class LoopOrder:
 
     def close(self) -> None:
         """Take all hooks from the parameters."""
-        if self._by_hand is not None:
-            self._by_hand.close()
+        for each in (self._by_hand, self._double, self._roots):
+            if each is not None:
+                each.close()
         self._drop_handles()
 
     def _drop_handles(self) -> None:

@@ -24,7 +24,7 @@ FAULTY: dict[str, tuple[str, Loop]] = {}  # the rule that names it
 ALL = RecordConfig(budget=100, weights_every=2, optimizer_every=4, activations_every=3, activation_gradients_every=4)
 
 
-def judged(loop: Loop, path: Path, record: RecordConfig = ALL) -> Diagnosis:
+def judged(loop: Loop, path: Path, record: RecordConfig = ALL, seed: int = 0) -> Diagnosis:
     """Train and diagnose."""
     recorders: list[precgui.Recorder] = []
 
@@ -34,7 +34,7 @@ def judged(loop: Loop, path: Path, record: RecordConfig = ALL) -> Diagnosis:
         return recorders[0]
 
     with torch.random.fork_rng():
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         loop(opened)
     recorders[0].close()
     with precgui.open_run(path) as run:

@@ -1,0 +1,133 @@
+"""Group B, digits that single operations lose in 16 bits: in sums, inside an optimizer, and in large outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from precgui.runs.diagnosis import origin
+from precgui.runs.diagnosis.analysis import median, percent
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_SWALLOWED = 0.5  # share of the elements of a sum
+_TERMS = 6.0  # additions in one pass of a module: fewer are no integration
+_DAMAGED, _GRAVE = 0.2, 0.5  # share of the results of an optimizer
+_LEVELS = 4.0  # distances between numbers that the outputs spread over
+_OFFSET = 32.0  # mean over standard deviation of the outputs
+
+
+def swallowed_additions(m: Measurements) -> Answer:
+    """Small terms are added to a state in 16 bits, one after another, and each is below half an ulp of it."""
+    rows = m.fact("census").get("additions")
+    if not m.own_loop or not isinstance(rows, Mapping) or not rows or not m.n:
+        return None
+    known = {str(name): row for name, row in rows.items() if isinstance(row, Mapping) and _number(row, "elements") > 0}
+    bad = {name: row for name, row in known.items()
+           if _number(row, "swallowed") > _SWALLOWED and _number(row, "per_pass") >= _TERMS}  # fmt: skip
+    if not bad:
+        most = max((_number(row, "swallowed") for row in known.values()), default=0.0)
+        return RuledOut(
+            "swallowed-additions",
+            f"because at most {percent(most)} of the elements of the sums of a module in 16 bits stay as they were, or "
+            f"it adds fewer than {_TERMS:.0f} terms",
+        )
+    name = max(bad, key=lambda each: _number(bad[each], "swallowed"))
+    share, terms, stored = _number(bad[name], "swallowed"), _number(bad[name], "per_pass"), str(bad[name].get("format"))
+    proof = Evidence(
+        "x + y = x for y != 0, in > 50 % of the elements and >= 6 additions of a pass",
+        {"share": share, "terms": terms, "half_ulp": half_ulp(stored) if stored in DIGITS else 0.0},
+        f"In the first step {name} added {terms:.0f} terms in each pass in {stored.upper()}, and {percent(share)} of "
+        f"the elements stayed as they were: what was added is below half an ulp of the sum.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "swallowed-additions", "warning", f"{percent(share)} of what {name} adds up in {stored.upper()} is lost",
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Keep the sum in FP32 (x = x.float() before the first addition), and only the terms in 16 bits.",
+            True, 0.85, "Higham 2002, Accuracy and Stability, section 4.2", "" if name in origin.WHOLE else name,
+            certainty="exact",
+        )
+    ]  # fmt: skip
+
+
+def optimizer_in_fp16(m: Measurements) -> Answer:
+    """Operations of an optimizer whose results are below or beyond the range of FP16."""
+    lost = m.fact("census").get("optimizer_loss")
+    if not m.own_loop or not isinstance(lost, Mapping) or not m.n:
+        return None
+    share, operation, worst = _number(lost, "share"), str(lost.get("operation")), _number(lost, "operation_share")
+    if not max(share, worst / 2) > _DAMAGED:
+        return RuledOut(
+            "optimizer-in-fp16", f"because {percent(share)} of the FP16 results of the optimizer are out of its range"
+        )
+    proof = Evidence(
+        "|fp16(x) - x| > |x| / 64, of the results of the optimizer in the first step",
+        {"share": share, "operation_share": worst, "operation": operation},
+        f"In the first step {percent(share)} of the optimizer's results in FP16 are zero, subnormal or Inf where FP32 "
+        f"holds them, of a single operation ({operation}) up to {percent(worst)}.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "optimizer-in-fp16", "error" if max(share, worst) > _GRAVE else "warning",
+            "The optimizer computes in FP16, whose range its numbers leave", int(m.steps[0]), int(m.steps[-1]),
+            (proof,), "Convert the gradient first (p.grad.float()) and keep the optimizer's state in FP32.",
+            True, 0.9, "Micikevicius et al. 2018, section 3.1",
+        )
+    ]  # fmt: skip
+
+
+@np.errstate(all="ignore")
+def coarse_outputs(m: Measurements) -> Answer:
+    """Outputs in 16 bits so large that their differences, and the loss, are of the size of an ulp."""
+    table = m.table("activation")
+    if not m.own_loop or table is None or not m.n:
+        return None
+    place = next((at for at, name in enumerate(table.names) if name == "(model)"), None)
+    if place is None or table.formats[place] not in DIGITS:
+        return None
+    stored, late = table.formats[place], table.steps > m.steps[m.n // 2]
+    rms, mean = median(table.stat("rms")[late, place]), abs(median(table.stat("mean")[late, place]))
+    if not np.isfinite(rms) or not rms > 0:
+        return None
+    ulp, spread = 2 * half_ulp(stored, rms), float(np.sqrt(max(rms**2 - mean**2, 0.0)))
+    finite = m.loss[m.finite_loss]
+    loss = median(np.abs(finite[-max(len(finite) // 4, 1) :])) if len(finite) else float("nan")
+    if not (spread < _LEVELS * ulp and mean > _OFFSET * spread and 0 < loss < max(ulp, ulp**2)):
+        return RuledOut(
+            "coarse-outputs",
+            f"because the outputs ({stored.upper()}, rms {rms:.3g}) spread over {spread / ulp:.3g} of their ulps, or "
+            "the loss is above one",
+        )
+    proof = Evidence(
+        "sd(outputs) < 4 ulp, mean > 32 sd, loss < max(ulp, ulp^2)",
+        {"rms": rms, "sd": spread, "ulp": ulp, "loss": loss},
+        f"The outputs of the model are {stored.upper()} numbers near {mean:.4g}, one {ulp:.3g} from the next; "
+        f"their standard deviation is {spread:.3g} and the loss at the end {loss:.3g}: differences are rounded away.",
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "coarse-outputs", "warning", f"The outputs are too large for the digits of {stored.upper()}",
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Compute the last layer in FP32 (outside autocast, on inputs.float()), or predict differences or "
+            "normalised values.",
+            True, 0.7, "docs/diagnosis.md", certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+RULES = (
+    Rule("swallowed-additions", "B", "Do small terms arrive in sums?", swallowed_additions),
+    Rule("optimizer-in-fp16", "B", "Do the optimizer's numbers fit into their format?", optimizer_in_fp16),
+    Rule("coarse-outputs", "B", "Have the outputs enough digits for their differences?", coarse_outputs),
+)

@@ -1,0 +1,251 @@
+"""Loops whose operations lose digits in 16 bits, each with its correction, and odd ones that lose none that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from tests.faults.published_faults import Open, Published, Train, batches, network, score
+
+DIGITS: dict[str, Published] = {}
+ENOUGH: dict[str, Callable[[Open], None]] = {}
+
+
+def _mistake(rule: str) -> Callable[[Train], Train]:
+    def keep(train: Train) -> Train:
+        DIGITS[train.__name__] = Published(train, (rule,), True, "")
+        return train
+
+    return keep
+
+
+def _enough(loop: Callable[[Open], None]) -> Callable[[Open], None]:
+    ENOUGH[loop.__name__] = loop
+    return loop
+
+
+class _Flow(nn.Module):
+    """A differential equation in Euler steps of length `dt`; its state is in FP32 or in the format of the field."""
+
+    def __init__(self, steps: int, dt: float, exact: bool) -> None:
+        super().__init__()
+        self.into, self.field = nn.Linear(24, 32), nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 32))
+        self.out, self.dt, self.steps, self.exact = nn.Linear(32, 6), dt, steps, exact
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.into(x)
+        state = state.float() if self.exact else state
+        for _ in range(self.steps):
+            state = state + self.dt * self.field(state)
+        out: Tensor = self.out(state)
+        return out
+
+
+def _train(opened: Open, model: nn.Module, optimizer: Optimizer, low: torch.dtype | None, steps: int = 100) -> float:
+    recorder = opened(model, optimizer)
+    for x, y in batches(steps):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", low or torch.bfloat16, enabled=low is not None):
+            outputs = model(x)
+        loss = F.cross_entropy(outputs.float(), y)
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    return score(model)
+
+
+@_mistake("swallowed-additions")
+def state_of_an_equation_in_bf16(opened: Open, broken: bool) -> float:
+    model = _Flow(16, 1 / 512, not broken)
+    return _train(opened, model, torch.optim.Adam(model.parameters(), 2e-3), torch.bfloat16, 30)
+
+
+class _HalfAdam(Optimizer):
+    """Adam with its moments in a format of its own."""
+
+    def __init__(self, parameters: Any, lr: float, dtype: torch.dtype) -> None:
+        super().__init__(parameters, {"lr": lr})
+        self.dtype = dtype
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for weight in group["params"]:
+                state, gradient = self.state[weight], weight.grad.to(self.dtype)
+                if not state:
+                    state["mean"], state["square"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
+                state["mean"].mul_(0.9).add_(gradient, alpha=0.1)
+                state["square"].mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+                weight.sub_(group["lr"] * state["mean"].float() / (state["square"].float().sqrt() + 1e-8))
+
+
+@_mistake("optimizer-in-fp16")
+def moments_in_fp16(opened: Open, broken: bool) -> float:
+    model = network()
+    return _train(opened, model, _HalfAdam(model.parameters(), 1e-3, torch.float16 if broken else torch.float32), None)
+
+
+class _Orthogonal(Optimizer):
+    """Muon: the momentum of matrices, made orthogonal by the iteration of Newton and Schulz in a format of its own."""
+
+    def __init__(self, parameters: Any, lr: float, dtype: torch.dtype) -> None:
+        super().__init__(parameters, {"lr": lr})
+        self.dtype = dtype
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for weight in self.param_groups[0]["params"]:
+            momentum = self.state[weight].setdefault("momentum", torch.zeros_like(weight))
+            momentum.mul_(0.9).add_(weight.grad)
+            if weight.ndim < 2:
+                weight.sub_(self.param_groups[0]["lr"] * momentum)
+                continue
+            x = momentum.to(self.dtype)
+            x = x / (x.norm() + 1e-7)
+            for _ in range(5):
+                a = x @ x.mT
+                x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+            weight.sub_(self.param_groups[0]["lr"] * x.float())
+
+
+def _muon(opened: Open, dtype: torch.dtype) -> float:
+    """A mean over many outputs: its gradients are small."""
+    model = network(hidden=64)
+    optimizer = _Orthogonal(model.parameters(), 0.02, dtype)
+    recorder = opened(model, optimizer)
+    for x, y in batches(60):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = model(x)
+        loss = F.cross_entropy(outputs.float(), y) * 1e-5
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    return score(model)
+
+
+@_mistake("optimizer-in-fp16")
+def iteration_of_newton_and_schulz_in_fp16(opened: Open, broken: bool) -> float:
+    return _muon(opened, torch.float16 if broken else torch.bfloat16)
+
+
+@_mistake("coarse-outputs")
+def values_of_thousands_in_bf16(opened: Open, broken: bool) -> float:
+    """Values near 4000 that differ by a few: the last layer in BF16 tells 4000 from 4016."""
+    head = nn.Linear(48, 1)
+    nn.init.constant_(head.bias, 4000.0)
+    model = nn.Sequential(nn.Linear(24, 48), nn.Tanh(), head)
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    recorder = opened(model, optimizer)
+    truth = torch.randn(24, generator=torch.Generator().manual_seed(3))
+    loss = torch.zeros(())
+    for x, _ in batches(200):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=broken):
+            values = model(x)
+        loss = F.smooth_l1_loss(values.float()[:, 0], 4000 + x @ truth / 2)
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    return float(loss.detach())
+
+
+@_enough
+def residual_stream_in_bf16(opened: Open) -> None:
+    """Twelve residual blocks whose branches begin small, in one module, all in BF16."""
+
+    class Stream(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.into, self.out = nn.Linear(24, 32), nn.Linear(32, 6)
+            self.blocks = nn.ModuleList([nn.Linear(32, 32) for _ in range(12)])
+            for block in self.blocks:
+                nn.init.normal_(block.weight, std=0.02)  # type: ignore[arg-type]
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.into(x)
+            for block in self.blocks:
+                x = x + block(torch.tanh(x))
+            out: Tensor = self.out(x)
+            return out
+
+    model = Stream()
+    _train(opened, model, torch.optim.Adam(model.parameters(), 2e-3), torch.bfloat16)
+
+
+@_enough
+def equation_in_few_steps(opened: Open) -> None:
+    model = _Flow(10, 0.1, False)
+    _train(opened, model, torch.optim.Adam(model.parameters(), 2e-3), torch.bfloat16)
+
+
+@_enough
+def branches_that_begin_at_nothing(opened: Open) -> None:
+    """Weights in BF16, and branches multiplied by a number that begins at 1e-6, as in CaiT."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.branch, self.size = nn.Linear(32, 32), nn.Parameter(torch.full((32,), 1e-6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.size * self.branch(torch.tanh(x))
+
+    model = nn.Sequential(nn.Linear(24, 32), *[Block() for _ in range(8)], nn.Linear(32, 6)).bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    recorder = opened(model, optimizer)
+    for x, y in batches(60):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.bfloat16()).float(), y)
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_enough
+def iteration_in_bf16_as_published(opened: Open) -> None:
+    _muon(opened, torch.bfloat16)
+
+
+@_enough
+def weights_in_fp16_with_momentum(opened: Open) -> None:
+    model = network().half()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    recorder = opened(model, optimizer)
+    for x, y in batches(60):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.half()).float(), y)
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_enough
+def classes_with_large_scores_in_bf16(opened: Open) -> None:
+    """Scores of some 30 and a loss near zero: an ulp of the scores is above the loss."""
+    model = network()
+    with torch.no_grad():
+        model[4].weight.mul_(20)  # type: ignore[union-attr, operator]
+    _train(opened, model, torch.optim.Adam(model.parameters(), 3e-3), torch.bfloat16, 200)
+
+
+@_enough
+def mean_of_a_target_that_nothing_tells(opened: Open) -> None:
+    """Targets near 100 that the inputs do not tell: the outputs are their mean, the loss their variance."""
+    model = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 1))
+    nn.init.constant_(model[2].bias, 100.0)  # type: ignore[arg-type]
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    recorder = opened(model, optimizer)
+    for x, _ in batches(150):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = model(0.01 * x)
+        loss = F.mse_loss(outputs.float()[:, 0], 100 + 3 * torch.randn(len(x)))
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
