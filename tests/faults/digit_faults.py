@@ -226,6 +226,20 @@ def weights_in_fp16_with_momentum(opened: Open) -> None:
 
 
 @_enough
+def weights_in_fp16_with_a_large_epsilon(opened: Open) -> None:
+    """AdamW on FP16 weights with the epsilon that FP16 can hold, as the documentation says."""
+    model = network().half()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3, eps=1e-4)
+    recorder = opened(model, optimizer)
+    for x, y in batches(60):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.half()).float(), y)
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_enough
 def classes_with_large_scores_in_bf16(opened: Open) -> None:
     """Scores of some 30 and a loss near zero: an ulp of the scores is above the loss."""
     model = network()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from precgui.runs.diagnosis import origin
-from precgui.runs.diagnosis.analysis import median, percent
+from precgui.runs.diagnosis.analysis import median, optimizer_of, percent
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
@@ -17,6 +17,7 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 _SWALLOWED = 0.5  # share of the elements of a sum
 _TERMS = 6.0  # additions in one pass of a module: fewer are no integration
 _DAMAGED, _GRAVE = 0.2, 0.5  # share of the results of an optimizer
+_EPSILON = 1e-5  # with this or more, second moments that are zero in FP16 divide by nothing small
 _LEVELS = 4.0  # distances between numbers that the outputs spread over
 _OFFSET = 32.0  # mean over standard deviation of the outputs
 
@@ -64,6 +65,13 @@ def optimizer_in_fp16(m: Measurements) -> Answer:
     if not max(share, worst / 2) > _DAMAGED:
         return RuledOut(
             "optimizer-in-fp16", f"because {percent(share)} of the FP16 results of the optimizer are out of its range"
+        )
+    name, eps = optimizer_of(m)
+    if "adam" in name.lower() and eps >= _EPSILON:
+        return RuledOut(
+            "optimizer-in-fp16",
+            f"because eps = {eps:g} of {name} is far above the second moments that FP16 cannot hold, "
+            f"{percent(worst)} of the results of {operation}",
         )
     proof = Evidence(
         "|fp16(x) - x| > |x| / 64, of the results of the optimizer in the first step",
