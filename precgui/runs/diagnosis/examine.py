@@ -55,7 +55,8 @@ RULES: tuple[Rule, ...] = (
 _EXPLAINS: dict[str, tuple[str, ...]] = {
     "gradients-not-unscaled": ("divergence", "scale-collapse", "undefined-operation", "dead-units"),
     "stale-casts": ("divergence", "no-progress", "rising-loss"),
-    "optimizer-in-fp16": ("divergence", "no-progress", "nonfinite-update", "epsilon-vanishes", "undefined-operation"),
+    "epsilon-vanishes": ("optimizer-in-fp16",),
+    "optimizer-in-fp16": ("divergence", "no-progress", "nonfinite-update", "undefined-operation"),
     "unscaled-twice": ("no-progress", "gradient-underflow", "epsilon-vanishes"),
     "skipped-but-changed": ("divergence", "nonfinite-update", "undefined-operation", "scale-collapse"),
     "divergence": ("dead-units", "forward-overflow", "repeated-skips"),
