@@ -84,7 +84,7 @@ class _HalfAdam(Optimizer):
                 weight.sub_(group["lr"] * state["mean"].float() / (state["square"].float().sqrt() + 1e-8))
 
 
-@_mistake("optimizer-in-fp16")
+@_mistake("moments-underflow")
 def moments_in_fp16(opened: Open, broken: bool) -> float:
     model = network()
     return _train(opened, model, _HalfAdam(model.parameters(), 1e-3, torch.float16 if broken else torch.float32), None)
