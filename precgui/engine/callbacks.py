@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from precgui.backward_order import first_nonfinite_gradient
 from precgui.config import RunConfig
 from precgui.config.sections import SNAPSHOT_IN_RUN_FOLDER
 from precgui.engine import census, incident_text
@@ -25,7 +26,6 @@ from precgui.engine.precisions import Precision
 from precgui.engine.setup import RunParts
 from precgui.engine.snapshot.callback import SnapshotCallback
 from precgui.engine.tasks import Batch
-from precgui.engine.telemetry.parameters import first_nonfinite_parameter
 from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.events import Severity, StepDone
 
@@ -41,6 +41,12 @@ class FirstStepCensus(Callback):
         self._census = census.Census(parts.model, parts.precision.labels, fp32)
         self._order = FirstPassOrder()
         self._entered = contextlib.ExitStack()
+
+    @property
+    def backward_order(self) -> dict[str, int]:
+        """The place of each parameter in the backward pass of the first step, as far as it has come."""
+        places = self._order.backward
+        return {name: places[id(own)] for name, own in self._parts.trained() if id(own) in places}
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         if step == 1:
@@ -106,8 +112,9 @@ class EmaCallback(Callback):
 class NonFiniteReporter(Callback):
     """Marks on the time line: what was not finite and where, skipped steps, changes of the loss scale."""
 
-    def __init__(self, journal: Journal, precision: Precision, parts: RunParts, telemetry: Telemetry | None) -> None:
-        self._journal, self._precision, self._telemetry = journal, precision, telemetry
+    def __init__(self, journal: Journal, parts: RunParts, telemetry: Telemetry | None, census: FirstStepCensus) -> None:
+        self._journal, self._precision, self._telemetry = journal, parts.precision, telemetry
+        self._census = census
         self._names = {id(used): name for (name, _), used in zip(parts.trained(), parts.weights, strict=True)}
         self._batches: Sequence[Batch] = ()
         self._normed: tuple[Sequence[Tensor], Sequence[Tensor]] = (), ()
@@ -145,9 +152,8 @@ class NonFiniteReporter(Callback):
     def _tell_gradients(self, done: StepDone) -> None:
         weights, norms = self._normed
         values = torch.stack(list(norms)).tolist()
-        name = first_nonfinite_parameter(
-            [self._names[id(w)] for w, value in zip(weights, values, strict=True) if _is_bad(w, value)]
-        )
+        bad = [self._names[id(w)] for w, value in zip(weights, values, strict=True) if _is_bad(w, value)]
+        name = first_nonfinite_gradient(bad, self._census.backward_order)
         severity: Severity = "warning" if done.skipped else "error"
         text = incident_text.gradients_text(name, norm_overflows=not name)
         self._journal.incident(done.step, "nonfinite_gradient", severity, text, name)
@@ -178,9 +184,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal, total_steps: int) -> CallbackList:
     """The callbacks that the config asks for, in the order in which they are called."""
     fp32 = parts.facts["certificate"]["fp32_products"]
-    callbacks: list[Callback] = [
-        FirstStepCensus(journal, parts, fp32, compiled=config.train.compile),
-    ]
+    first_step = FirstStepCensus(journal, parts, fp32, compiled=config.train.compile)
+    callbacks: list[Callback] = [first_step]
     telemetry = _telemetry(config, parts, journal, total_steps) if config.record.tensors else None
     if telemetry is not None:
         callbacks.append(TelemetryCallback(journal, telemetry, parts.optimizer))
@@ -192,7 +197,7 @@ def build_callbacks(config: RunConfig, parts: RunParts, journal: Journal, total_
     if parts.device.type == "cpu":  # last, since the others let go at the start of a step of what they kept
         callbacks.append(MemoryPeak(journal, _held(parts)))
     callbacks.append(Fp32LossCallback(config, parts, journal, telemetry))
-    return CallbackList([*callbacks, NonFiniteReporter(journal, parts.precision, parts, telemetry)])
+    return CallbackList([*callbacks, NonFiniteReporter(journal, parts, telemetry, first_step)])
 
 
 def _held(parts: RunParts) -> dict[str, Callable[[], Any]]:

@@ -16,13 +16,14 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
+from precgui.backward_order import first_nonfinite_gradient
 from precgui.config import RecordConfig
 from precgui.engine.telemetry.backends import device_norms
 from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.telemetry.held import Copies, copies_in
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.module_hooks import plain_name
-from precgui.engine.telemetry.parameters import first_nonfinite_parameter, updated_by
+from precgui.engine.telemetry.parameters import updated_by
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.engine.torch_private import disable_dynamo, is_compiled, tracing_state, transform_level
@@ -120,7 +121,7 @@ class LoopWatch:
         self._first_forward_s, self._lr = 0.0, self._rate()
         self._known: list[float] = []  # norms that telemetry knew
         self._norms: dict[tuple[str, ...], Tensor] = {}  # of the gradients of these names, still on their device
-        self._first = ""
+        self._bad: list[str] = []  # whose norm is not finite
 
     def _rate(self) -> Any:
         """The present learning rate of the first optimizer; a tensor stays one, since reading it may wait for a GPU."""
@@ -155,9 +156,7 @@ class LoopWatch:
                 self._measure_gradients(optimizer, 1.0)
         norms = [norm for result in self._norms.values() for norm in result.tolist()]
         names = [name for names in self._norms for name in names]
-        self._first = first_nonfinite_parameter(
-            [name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)], self._order
-        )
+        self._bad = [name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)]
         every = [*self._known, *norms]
         norm = math.hypot(*every) if every else math.nan
         changed = None if self._stepped or lowered else self._manual.changed(self._weights)
@@ -214,7 +213,7 @@ class LoopWatch:
     def first_gradient(self) -> str:
         """The first parameter whose gradient was not finite when measured, or ''; known after `step_measurements`."""
         name = self._telemetry.first_nonfinite_gradient(self._order) if self._telemetry is not None else ""
-        return name or self._first
+        return name or first_nonfinite_gradient(self._bad, self._order)
 
     def close(self) -> None:
         """Remove all hooks, also where the removal of some fails."""

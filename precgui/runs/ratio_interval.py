@@ -44,7 +44,8 @@ UNKNOWN_NOISE = NoiseBetween(math.inf, 0)
 
 def noise_between(times: Sequence[Sequence[float]]) -> NoiseBetween:
     """The pooled noise of groups of step times of the same work; UNKNOWN_NOISE where no group has two of them."""
-    logs = [np.log(np.asarray(group, np.float64)) for group in times if len(group) > 1]
+    known = [[time for time in group if math.isfinite(time) and time > 0] for group in times]
+    logs = [np.log(np.asarray(group, np.float64)) for group in known if len(group) > 1]
     degrees = sum(len(group) - 1 for group in logs)
     if not degrees:
         return UNKNOWN_NOISE

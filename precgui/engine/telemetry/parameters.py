@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -65,17 +65,3 @@ def states(weights: Sequence[Weight], optimizers: Sequence[Optimizer]) -> Named:
         if isinstance(state, Tensor) and state.is_floating_point() and state.numel() == weight.own.numel()
         and (state.dim() or name != "step")
     ]  # fmt: skip
-
-
-def first_nonfinite_parameter(bad: Sequence[str], order: Mapping[str, int] | None = None) -> str:
-    """The non-finite gradient that backward produced first: the first parameter of the module that it met first.
-
-    `bad` are parameters in the order of the model, '' where there are none; `order` is the place of each in the
-    backward pass: without it that is taken to be the order of the model in reverse.
-    """
-    if not bad:
-        return ""
-    known = order is not None and all(name in order for name in bad)
-    first = min(bad, key=lambda name: order[name]) if known and order is not None else bad[-1]
-    module = first.rpartition(".")[0]
-    return next(name for name in bad if name.rpartition(".")[0] == module)

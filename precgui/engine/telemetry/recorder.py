@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from precgui.backward_order import first_nonfinite_gradient
 from precgui.config import RecordConfig
 from precgui.engine.extended_arithmetic import inverse
 from precgui.engine.telemetry.backends import StatsBackend, listed, stats_backend_for
@@ -23,7 +24,6 @@ from precgui.engine.telemetry.module_hooks import Outputs
 from precgui.engine.telemetry.parameters import (
     Weight,
     exact_values,
-    first_nonfinite_parameter,
     gradients,
     states,
     updated_by,
@@ -256,10 +256,10 @@ class Telemetry:
             return name, ""
         return name, self._outputs.why_not_all()
 
-    def first_nonfinite_gradient(self, order: Mapping[str, int] | None = None) -> str:
+    def first_nonfinite_gradient(self, order: Mapping[str, int]) -> str:
         """The parameter whose non-finite gradient backward produced first; on a GPU it is known after `end`."""
         visited = [nonfinite(table, rows) for table, rows in self._tables if table.kind == "gradient"]
-        return first_nonfinite_parameter([name for names in visited for name in names], order)
+        return first_nonfinite_gradient([name for names in visited for name in names], order)
 
     def close(self) -> None:
         """Remove the hooks from the model; emit the number of measurements, their strides and their cost."""

@@ -111,19 +111,6 @@ def of_gradients(m: Measurements, step: int) -> Origin:
     return Origin(step, "loss", "", infinite, before=order[last])
 
 
-def first_bad_gradient(m: Measurements, step: int) -> str:
-    """The parameter whose gradient broke first in this step: that of the module which ran last."""
-    table, order = m.table("gradient"), {name: place for place, name in enumerate(forward_order(m))}
-    row = _row(table, step)
-    if table is None or row is None:
-        return ""
-    bad = [name for name, is_bad in zip(table.names, table.bad[row], strict=True) if is_bad]
-    backward = {name: place for place, name in enumerate(m.model.backward_order())}
-    if bad and all(name in backward for name in bad):
-        return min(bad, key=lambda name: backward[name])
-    return max(bad, key=lambda name: order.get(module_of(name, "gradient"), -1), default="")
-
-
 def _row(table: RecordedRows | None, step: int) -> int | None:
     if table is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from precgui.backward_order import first_nonfinite_gradient
 from precgui.runs.run import Run
 
 
@@ -28,11 +29,7 @@ def first_broken(run: Run, kind: str, step: int, names: Sequence[str]) -> str:
 
 def _of_gradients(run: Run, step: int, names: Sequence[str]) -> str:
     order = {name: place for place, name in enumerate(run.model().backward_order())}
-    known = [name for name in names if name in order]
-    if known:
-        return min(known, key=lambda name: order[name])
     reported = [event.module for event in run.events("nonfinite_gradient") if event.step == step]
-    if reported and reported[0] in names:
+    if order.keys().isdisjoint(names) and reported and reported[0] in names:
         return reported[0]
-    module = names[-1].rpartition(".")[0]
-    return next(name for name in names if name.rpartition(".")[0] == module)
+    return first_nonfinite_gradient(names, order)
