@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from precgui.runs.known_settings import NOT_KNOWN, is_given, observed_settings
 from precgui.runs.run import Run
 
 Part = Literal["machine", "libraries", "settings"]
@@ -43,9 +44,17 @@ def facts_of(run: Run, name: str) -> ComparedFacts:
         {
             "machine": machine_facts(run.machine, environment.get("device_name"), environment.get("threads")),
             "libraries": versions | (dict(libraries) if isinstance(libraries, Mapping) else {}),
-            "settings": flat(run.config.model_dump()),
+            "settings": _settings(run),
         },
     )
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """The settings by path; of a recorded loop those that are known."""
+    every, observed = flat(run.config.model_dump()), observed_settings(run)
+    if observed is None:
+        return every
+    return {path: value if is_given(path) else observed.get(path, NOT_KNOWN) for path, value in every.items()}
 
 
 def machine_facts(machine: Mapping[str, Any], device: Any, threads: Any) -> dict[str, Any]:
@@ -85,7 +94,7 @@ def differing(compared: Sequence[ComparedFacts], parts: Sequence[Part] = PARTS) 
         tables = [each.parts.get(part, {}) for each in compared]
         for fact in dict.fromkeys(key for table in tables for key in table if key not in _OF_EACH_RUN):
             values = tuple(_text(table.get(fact)) for table in tables)
-            if len(set(values)) > 1:
+            if len(set(values) - {NOT_KNOWN}) > 1:
                 rows.append(DifferenceRow(part, fact, values))
     return rows
 

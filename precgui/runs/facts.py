@@ -14,6 +14,7 @@ from precgui.config import RunConfig
 from precgui.events import Metric
 from precgui.harmless_text import one_line
 from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, marked, run_notes
+from precgui.runs.known_settings import NOT_KNOWN, is_given, observed_settings
 from precgui.runs.metric import value_text
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
@@ -53,7 +54,7 @@ def run_facts(run: Run) -> tuple[FactGroup, ...]:
         FactGroup("Result", tuple(_result(run))),
         FactGroup("Notes of the engine", tuple(_notes(run))),
         FactGroup("Changes of the precision", tuple(_precision_changes(environment.get("precision_changes")))),
-        FactGroup("Settings", tuple(settings(run.config))),
+        FactGroup("Settings", tuple(settings(run.config, observed_settings(run)))),
         FactGroup("Formats of the first step (census)", tuple(_census(environment.get("census")))),
         *_later_census(environment.get("precision_changes")),
         FactGroup(_certificate_title(environment), tuple(_certificate(environment.get("certificate")))),
@@ -135,20 +136,31 @@ def _notes(run: Run) -> Iterator[RunFact]:
 # Settings --------------------------------------------------------------------------------------------------
 
 
-def settings(config: RunConfig) -> Iterator[RunFact]:
-    """Every setting by its title, with what differs from the defaults marked; sections hold their own."""
-    yield from _section(config, RunConfig(), "")
+def settings(config: RunConfig, observed: Mapping[str, Any] | None = None) -> Iterator[RunFact]:
+    """Every setting by its title, with what differs from the defaults marked; sections hold their own.
+
+    `observed`, for a recorded loop: see `observed_settings`; what is not known is neither changed nor as by default.
+    """
+    yield from _section(config, RunConfig(), "", observed)
 
 
-def _section(section: BaseModel, default: BaseModel, prefix: str) -> Iterator[RunFact]:
+def _section(
+    section: BaseModel, default: BaseModel, prefix: str, observed: Mapping[str, Any] | None
+) -> Iterator[RunFact]:
     for name, info in type(section).model_fields.items():
         value, usual, path = getattr(section, name), getattr(default, name), f"{prefix}{name}"
         title = info.title or name
         if isinstance(value, BaseModel):
-            inside = tuple(_section(value, usual, f"{path}."))
+            inside = tuple(_section(value, usual, f"{path}.", observed))
             count = sum(fact.changed for fact in inside)
             reported = f"{count} changed" if count else "as by default"
+            if observed is not None and not is_given(path):
+                known = sum(fact.value != NOT_KNOWN for fact in inside)
+                reported = f"{known} observed" if known else NOT_KNOWN
             yield RunFact(title, reported, path, bool(count), inside)
+        elif observed is not None and not is_given(path):
+            text = setting_text(observed[path]) if path in observed else NOT_KNOWN
+            yield RunFact(title, text, f"{path}: {info.description or ''}")
         else:
             hint = f"{path}: {info.description or ''}"
             yield RunFact(title, setting_text(value), hint, value != usual)

@@ -9,6 +9,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QPushButton, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
+from precgui.config import OWN_LOOP
 from precgui.gui.panels.inspect.exporting import Exports
 from precgui.gui.panels.inspect.tabs import TABS, RunView, TabSpec
 from precgui.gui.plots.export import swatch_icon
@@ -21,6 +22,9 @@ from precgui.gui.widgets.page_stacks import PageTabs
 from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.widgets.when_visible import WhenVisible
 
+_AGAIN = "Put the settings of this run into Run, to change them and start again"
+_OWN_LOOP = "This run was recorded in a training loop that is not precgui's, so precgui cannot start it; run its own "
+    "script again"
 _EMPTY = "Open a run or start one: its settings, results, environment, tensors and notes stand here."
 
 
@@ -49,7 +53,7 @@ class InspectPanel(Pages):
         self.run_choice.setMinimumContentsLength(20)
         self.run_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         ignore_wheel(self.run_choice)
-        self.again_button.setToolTip("Put the settings of this run into Run, to change them and start again")
+        self.again_button.setToolTip(_AGAIN)
         self.export_button.setText("Export")
         self.export_button.setToolTip("Write the run for other tools")
         self.export_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
@@ -122,6 +126,7 @@ class InspectPanel(Pages):
 
     def _show_in(self, index: int) -> None:
         widget = self._make(index)
+        self._allow_again()
         if self._run_of_tab.get(index, "") != self.key:
             self._run_of_tab[index] = self.key
             cast(RunView, widget).show_run(self.key)
@@ -183,6 +188,13 @@ class InspectPanel(Pages):
         """Put the settings of the run into Run."""
         if (opened := self._session.runs.get(self.key or "")) is not None:
             self._session.set_up(opened.run.config, opened.name)
+
+    def _allow_again(self) -> None:
+        """Offer to run again what precgui can start."""
+        opened = self._session.runs.get(self.key or "")
+        own = opened is not None and opened.run.config.task == OWN_LOOP
+        self.again_button.setEnabled(not own)
+        self.again_button.setToolTip(plain_tip(_OWN_LOOP) if own else _AGAIN)
 
 
 def _tool_tip(spec: TabSpec, there: bool) -> str:

@@ -17,6 +17,7 @@ from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import named
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.runs.known_settings import known_scaling
 from precgui.runs.recorded_gradients import recorded_gradients
 from precgui.runs.scaler_simulation import GradientSequence, Simulation, overflow_limits, simulate, synthetic_gradients
 from precgui.runs.tensors.what_if import format_names
@@ -105,7 +106,7 @@ class ScalerTab(QWidget):
         self.injected.clear()
         opened = self._session.runs.get(key or "")
         if opened is not None:
-            self.rows[0].set_policy(opened.run.config.scaling)
+            self.rows[0].set_policy(known_scaling(opened.run))
         self._read()
 
     def showEvent(self, event: QShowEvent) -> None:
