@@ -23,8 +23,7 @@ from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.widgets.when_visible import WhenVisible
 
 _AGAIN = "Put the settings of this run into Run, to change them and start again"
-_OWN_LOOP = "This run was recorded in a training loop that is not precgui's, so precgui cannot start it; run its own "
-    "script again"
+_OWN_LOOP = "This loop is not precgui's, so precgui cannot start it; run its own script again."
 _EMPTY = "Open a run or start one: its settings, results, environment, tensors and notes stand here."
 
 
