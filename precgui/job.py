@@ -110,7 +110,7 @@ class Job:
     def _train(self) -> None:
         import torch  # only where a run really starts
 
-        from precgui.engine.errors import EngineError
+        from precgui.engine.errors import EngineError, first_line
         from precgui.engine.tasks import place_in_task
 
         try:
@@ -121,11 +121,11 @@ class Job:
         except KeyboardInterrupt:
             self._end("stopped", f"interrupted inside step {self._step + 1}")
         except (torch.OutOfMemoryError, MemoryError) as error:
-            self._fail(f"out of memory at step {self._step + 1}: {_first_line(error)}; {_MEMORY_CURE}")
+            self._fail(f"out of memory at step {self._step + 1}: {first_line(error)}; {_MEMORY_CURE}")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises ends its run, not the process
             when = f"at step {self._step + 1}" if self._started else "before the first step"
             place = f"{when}{place_in_task(self.config.task, error)}"
-            self._fail(f"{type(error).__name__} {place}: {_first_line(error)}", traceback.format_exc())
+            self._fail(f"{type(error).__name__} {place}: {first_line(error)}", traceback.format_exc())
 
     def _fail(self, message: str, details: str = "") -> None:
         self._emit(Incident(self._now(), self._step, "failure", "error", message))
@@ -370,8 +370,3 @@ def _placed(config: RunConfig, path: Path) -> RunConfig:
         return config
     companion = path.absolute().with_suffix(f".{config.precision.partition('-')[0]}.pt")
     return config.model_copy(update={"qat": config.qat.model_copy(update={"save_to": str(companion)})})
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -59,13 +59,24 @@ def _fp32_switches() -> Callable[[], None]:
     return put_back
 
 
+def _current_device() -> Callable[[], None]:
+    """Remember which GPU is current, where torch has begun to use GPUs; returns what makes it current again."""
+    before = torch.cuda.current_device() if torch.cuda.is_initialized() else 0
+
+    def put_back() -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.set_device(before)
+
+    return put_back
+
+
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Whatever is switched inside is put back at the end: TF32, determinism, threads.
+    """Whatever is switched inside is put back at the end: TF32, determinism, threads, the current GPU.
 
     What a backward pass that failed inside has left in torch's engine is released.
     """
-    put_back = _fp32_switches()
+    put_back, choose_device = _fp32_switches(), _current_device()
     deterministic = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     benchmark, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
@@ -73,6 +84,7 @@ def restored() -> Iterator[None]:
         yield
     finally:
         put_back()
+        choose_device()
         torch.use_deterministic_algorithms(deterministic, warn_only=warns)
         torch.backends.cudnn.benchmark = benchmark
         torch.set_num_threads(threads)

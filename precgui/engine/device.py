@@ -30,6 +30,12 @@ def choose(requested: str) -> torch.device:
     return torch.device(device.type, device.index or 0)
 
 
+def make_current(device: torch.device) -> None:
+    """Make an accelerator the one of this process to which kernels, streams and events go that name no device."""
+    if device.type in ("cuda", "xpu"):
+        torch.accelerator.set_device_index(device)
+
+
 def name(device: torch.device) -> str:
     """The device as a person knows it."""
     if device.type == "cuda":

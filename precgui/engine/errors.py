@@ -11,3 +11,9 @@ class EngineError(Exception):
 
 class Stopped(Exception):
     """The run was asked to stop before its first step."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a message of somebody else's error, without its last stop; the class where there is none."""
+    lines = str(error).strip().splitlines()
+    return lines[0].strip().rstrip(".:") if lines else type(error).__name__

@@ -63,6 +63,7 @@ def build_run(
     """
     threads = devices.pin_threads(config.threads)
     device = devices.choose(config.device)
+    devices.make_current(device)
     if config.train.deterministic:
         backend_flags.set_deterministic(device)
     precision = precisions.make(config, device)

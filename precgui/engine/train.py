@@ -251,8 +251,8 @@ class Training:
         self.callbacks.end_step(done)
 
     def _numbers(self, loss: Tensor, norm: Tensor, step_s: float) -> tuple[float, float]:
-        """Loss and norm of the gradients as numbers: the one synchronisation of the step."""
-        loss_value, norm_value = torch.stack((loss, norm.to(loss.dtype))).tolist()
+        """Loss and norm of the gradients, which may be off-loaded, as numbers: the one synchronisation of the step."""
+        loss_value, norm_value = torch.stack((loss, norm.to(loss.device, loss.dtype))).tolist()
         return loss_value, norm_value
 
     def _count_zeros(self) -> None:

@@ -13,6 +13,7 @@ from precgui.engine.backend_flags import set_fp32_arithmetic
 from precgui.engine.bench import workloads as work
 from precgui.engine.bench.timing import Timing, Work, compare, measure, once, while_busy
 from precgui.engine.device import synchronize
+from precgui.engine.errors import first_line
 from precgui.hardware import nvml
 from precgui.hardware.device import Device
 from precgui.hardware.energy import EnergyPlan, measure_step
@@ -145,11 +146,6 @@ def _switch(fmt: str) -> None:
     set_fp32_arithmetic(tf32=fmt == "tf32")
 
 
-def _first_line(refusal: Exception) -> str:
-    lines = str(refusal).splitlines() or [type(refusal).__name__]
-    return lines[0][:160]
-
-
 def _certificate(bench: Bench, fmt: str) -> dict[str, Any]:
     """The error of a product against FP64, and a tiny product's time, by which later parts choose what to measure."""
     bench.step(f"{fmt}: which arithmetic runs")
@@ -160,7 +156,7 @@ def _certificate(bench: Bench, fmt: str) -> dict[str, Any]:
         size = CERTIFICATE_SIZE if _predicted_s(bench, fmt, CERTIFICATE_SIZE) < LONGEST_CALL_S else PROBE
         error = _error(fmt, size, bench.device)
     except _REFUSALS as refusal:
-        bench.refusal[fmt] = f"torch refuses: {_first_line(refusal)}"
+        bench.refusal[fmt] = f"torch refuses: {first_line(refusal)}"
         return bench.row("certificate", row | {"note": bench.refusal[fmt]})
     ran_as = next((name for name, most in _BANDS if error <= most), "none of the known formats")
     note = "" if fmt in ran_as.split() else f"asked for {fmt}, the error is that of {ran_as}"
@@ -191,7 +187,7 @@ def _product(bench: Bench, fmt: str, size: int) -> dict[str, Any]:
     try:
         timing, companion = _timed(bench, work.gemm(fmt, size, bench.device))
     except _REFUSALS as refusal:
-        return row | {"note": f"torch refuses this size: {_first_line(refusal)}"}
+        return row | {"note": f"torch refuses this size: {first_line(refusal)}"}
     bench.probe_s[fmt] = timing.seconds * (bench.probe / size) ** 3  # the largest size so far predicts the next best
     tops = 2 * size**3 / timing.seconds * 1e-12
     return row | {"seconds": timing.seconds, "spread": timing.spread, "tops": tops,
@@ -245,7 +241,7 @@ def _alignment(bench: Bench, fmt: str, sizes: Sequence[int]) -> list[dict[str, A
             run()
             works.append((size, run))
         except _REFUSALS as refusal:
-            refused[size] = f"torch refuses this size: {_first_line(refusal)}"
+            refused[size] = f"torch refuses this size: {first_line(refusal)}"
     result = compare([run for _, run in works], bench.device, bench.stopped) if works and works[0][0] == base else []
     rates = {size: (size / base) ** 3 / ratio for (size, _), ratio in zip(works, result, strict=False)}
     rows = [
@@ -266,7 +262,7 @@ def _copy(bench: Bench) -> dict[str, Any] | None:
     try:
         timing, companion = _timed(bench, work.copy(count, bench.device))
     except _REFUSALS as refusal:
-        return bench.row("copy", row | {"note": f"torch refuses: {_first_line(refusal)}"})
+        return bench.row("copy", row | {"note": f"torch refuses: {first_line(refusal)}"})
     rate = 2 * count / timing.seconds * 1e-9
     return bench.row("copy", row | {"gb_s": rate, "seconds": timing.seconds, "spread": timing.spread, **companion})
 
@@ -278,7 +274,7 @@ def _conversion(bench: Bench, source: str, from_: torch.dtype, target: str, to: 
     try:
         timing, companion = _timed(bench, work.convert(from_, to, count, bench.device))
     except _REFUSALS as refusal:
-        return bench.row("conversions", row | {"note": f"torch refuses: {_first_line(refusal)}"})
+        return bench.row("conversions", row | {"note": f"torch refuses: {first_line(refusal)}"})
     moved = count * (from_.itemsize + to.itemsize)
     rates = {"gb_s": moved / timing.seconds * 1e-9, "values_per_s": count / timing.seconds}
     return bench.row("conversions", row | rates | {"seconds": timing.seconds, "spread": timing.spread, **companion})
@@ -299,7 +295,7 @@ def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
             return bench.row("blocks", row | {"note": note})
         timing, companion = _timed(bench, run)
     except _REFUSALS as refusal:
-        return bench.row("blocks", row | {"note": f"torch refuses: {_first_line(refusal)}"})
+        return bench.row("blocks", row | {"note": f"torch refuses: {first_line(refusal)}"})
     row |= {"seconds": timing.seconds, "spread": timing.spread, "tops": operations / timing.seconds * 1e-12}
     note = "timed once: a call takes long" if timing.spread is None else ""
     return bench.row("blocks", row | {"note": note, **companion})
@@ -317,5 +313,5 @@ def _energy(bench: Bench, fmt: str) -> dict[str, Any]:
     try:
         results = energy_row(work.gemm(fmt, size, bench.device), size, bench.device, bench.gauge)
     except _REFUSALS as refusal:
-        results = {"note": f"torch refuses this size: {_first_line(refusal)}"}
+        results = {"note": f"torch refuses this size: {first_line(refusal)}"}
     return bench.row("energy", row | results)

@@ -89,12 +89,13 @@ def repetitions_for(estimate_s: float) -> int:
 def sample_s(work: Work, device: torch.device, repetitions: int) -> float:
     """Seconds per call; by the device's own clock on CUDA, so that launches are not counted when they overlap."""
     if device.type == "cuda":
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(repetitions):
-            work()
-        end.record()
-        end.synchronize()
+        with torch.cuda.device(device):  # events are recorded on the current device
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for _ in range(repetitions):
+                work()
+            end.record()
+            end.synchronize()
         return float(start.elapsed_time(end)) * 1e-3 / repetitions
     synchronize(device)
     begin = time.perf_counter()

@@ -70,6 +70,8 @@ def joined(config: RunConfig) -> Iterator[RankGroup]:
     cuda = config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available())
     if cuda and not dist.is_nccl_available():
         raise EngineError("this torch has no NCCL, which ranks on GPUs need; set device = cpu or install a CUDA build")
+    if cuda:
+        torch.cuda.set_device(local_rank)  # before anything opens a context: else each rank has one on GPU 0, too
     try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",

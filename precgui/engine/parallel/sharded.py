@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -59,10 +58,7 @@ class ShardedTraining(RankTraining):
 
     def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
         self.traffic.measured = False  # no hook compares the reduced gradient with its FP32 sum
-        loss = super()._accumulate(batches, samples)
-        if self.device.type != "cpu":
-            self.traffic.wait_s = math.nan
-        return loss
+        return super()._accumulate(batches, samples)
 
     @contextlib.contextmanager
     def _reducing(self, *, last: bool) -> Iterator[None]:

@@ -114,6 +114,8 @@ class RankTraining(Training):
             losses.append(loss.detach())
         if self.device.type == "cpu":
             self.traffic.backward_ended()
+        else:
+            self.traffic.wait_s = math.nan  # not measured: a collective of a GPU returns before its work is done
         return torch.stack(losses).sum()
 
     def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from precgui import config as configs
 from precgui.config import ConfigError, RunConfig, is_own_task
 from precgui.engine import tasks
-from precgui.engine.errors import EngineError
+from precgui.engine.errors import EngineError, first_line
 from precgui.engine.qat.integer_layers import Integer
 from precgui.engine.qat.layers import quantizable
 from precgui.engine.qat.measure import evaluate, saved_bytes, some_batches
@@ -73,7 +73,7 @@ def load(path: Path) -> dict[str, Any]:
         reason = "it holds more than tensors and plain values, or is damaged; precgui never loads that"
         raise EngineError(f"{path} cannot be read as a model: {reason}") from None
     except _UNREADABLE as error:
-        raise EngineError(f"{path} cannot be read as a model: {_first_line(error)}") from None
+        raise EngineError(f"{path} cannot be read as a model: {first_line(error)}") from None
     schema = document.get("precgui_integer_model") if isinstance(document, dict) else None
     if not isinstance(schema, int) or schema != _SCHEMA:
         raise EngineError(f"{path} is no integer model of precgui; qat.save_to writes one")
@@ -82,7 +82,7 @@ def load(path: Path) -> dict[str, Any]:
     except (ConfigError, *_UNREADABLE) as error:
         if isinstance(error, ConfigError) and "qat.backend" in error.faults:
             raise EngineError(f"{path} holds a graph of torchao, which precgui reads no more; train it again") from None
-        raise EngineError(f"{path} is damaged: {_first_line(error)}") from None
+        raise EngineError(f"{path} is damaged: {first_line(error)}") from None
 
 
 def _refuse_compression(path: Path) -> None:
@@ -173,7 +173,7 @@ def rebuilt(path: Path, saved: Mapping[str, Any], task: tasks.Task) -> nn.Module
     try:
         return restored(task.model(), saved["layers"], saved["state"])
     except (RuntimeError, ValueError) as error:
-        raise EngineError(f"{path} does not fit the model of its config: {_first_line(error)}") from None
+        raise EngineError(f"{path} does not fit the model of its config: {first_line(error)}") from None
 
 
 def restored(model: nn.Module, layers: Mapping[str, tuple[int, int]], state: Mapping[str, Tensor]) -> nn.Module:
@@ -198,8 +198,3 @@ def restored(model: nn.Module, layers: Mapping[str, tuple[int, int]], state: Map
 def _put(model: nn.Module, name: str, new: nn.Module) -> None:
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, new)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].strip().rstrip(".:") if lines else type(error).__name__

@@ -96,8 +96,7 @@ def _moves(rounding: str, plan: RoundingPlan) -> tuple[Any, ...]:
 
 def _added(share: float, plan: RoundingPlan) -> int:
     """The addend to the bits for which values from `share` of the gap on carry into the outer neighbour."""
-    dropped = (1 << plan.dropped_bits) - 1
-    return 0 if share > 1 else dropped if share == 0 else (dropped + 1) >> 1
+    return 0 if share > 1 else plan.dropped if share == 0 else plan.dropped - plan.half
 
 
 def _stochastic_runner(plan: RoundingPlan, numbers: Any, seed: int) -> Run:

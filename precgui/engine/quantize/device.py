@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from precgui.engine.quantize.plan import SINGLE, make_plan
-from precgui.engine.quantize.torch_form import round_tensor, rounded
+from precgui.engine.errors import first_line
+from precgui.engine.quantize.torch_form import called, rounded
 from precgui.engine.torch_private import dynamo_limits
 from precgui.formats.arrays import quantize_array
-from precgui.formats.model import FloatFormat, Format
+from precgui.formats.model import Format
 from precgui.formats.rounding import CastPolicy
 from precgui.spawn import safe_path
 
-VARIANTS = 64  # ways, roundings and overflow policies are compiled apart; torch gives up after 8 by default
+VARIANTS = 64  # methods, roundings and overflow policies are compiled apart; torch gives up after 8 by default
 
 
 def rounded_on_device(source: Tensor, fmt: Format, convention: CastPolicy, seed: int) -> Tensor:
     """Round a contiguous float32 or float64 tensor where it is; rare combinations take the way over the CPU."""
-    result = rounded(source, fmt, convention, seed, fused(source.device.type))
+    result = rounded(source, fmt, convention, seed, fused if source.device.type == "cuda" else called)
     return _over_cpu(source, fmt, convention, seed) if result is None else result
 
 
@@ -33,23 +35,43 @@ def _over_cpu(source: Tensor, fmt: Format, convention: CastPolicy, seed: int) ->
     return torch.from_numpy(rounded).to(source)
 
 
+def fused(function: Callable[..., Tensor], *args: Any) -> Tensor:
+    """The function as one kernel where this machine can build one, operation by operation elsewhere.
+
+    Each new kind of arguments is compiled at its first use, so each call may be the first that fails: no Triton, no
+    compiler for its launcher, no headers of Python, a cache that may not be executed. The first failure is logged and
+    ends the compiling.
+    """
+    if _reasons:
+        return function(*args)
+    try:
+        # Inductor starts processes of Python at first; kernels are launched on the current device.
+        with nullcontext() if function in _called_once else safe_path(), torch.cuda.device(args[0].device):
+            result = _compiled(function)(*args)
+        _called_once.add(function)
+        return result
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  # of compilers, linkers and loaders, which know no common class
+        _reasons.append(str(error))
+        logging.getLogger(__name__).warning(
+            "rounding takes an operation for each of its parts, because no kernel can be built for this GPU: %s",
+            first_line(error),
+        )
+        return function(*args)
+
+
+_reasons: list[str] = []  # why kernels cannot be built in this process
+_called_once: set[Callable[..., Tensor]] = set()
+
+
+def failures() -> tuple[str, ...]:
+    """Why no kernel can be built in this process, as the compilers said; empty as long as none has failed."""
+    return tuple(_reasons)
+
+
 @cache
-def fused(device: str) -> Callable[..., Tensor]:
-    """`round_tensor`, as one kernel where torch can build one for the device, operation by operation elsewhere."""
-    if device != "cuda" or not torch.cuda.is_available():
-        return round_tensor
+def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     limits = dynamo_limits()
     limits.recompile_limit = max(limits.recompile_limit, VARIANTS)
-    compiled = torch.compile(round_tensor, dynamic=True)
-    try:
-        plan = make_plan(_probe_format(), CastPolicy(), SINGLE)
-        with safe_path():  # Inductor starts processes of Python
-            compiled(torch.ones(1024, device=device), plan, "nearest_even", 0, 0)
-    except (RuntimeError, ImportError, OSError) as error:  # no Triton, or no compiler for its launcher
-        logging.getLogger(__name__).info("rounding is not fused on this machine: %s", error)
-        return round_tensor
-    return compiled
-
-
-def _probe_format() -> FloatFormat:
-    return FloatFormat("e4m3", "", 4, 3, 7)
+    return torch.compile(function, dynamic=True)

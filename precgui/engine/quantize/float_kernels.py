@@ -62,11 +62,10 @@ def constants(plan: RoundingPlan) -> LoopConstants:
     """The constants of a plan in the word type of its machine float."""
     machine = plan.machine
     every = (1 << machine.bits) - 1
-    dropped = (1 << plan.dropped_bits) - 1
     values = (
         machine.sign - 1, machine.infinity, machine.sign,
         plan.clamp, plan.lowest_binade, plan.magic_exponent, plan.ulp_offset,
-        plan.dropped_bits, every & ~dropped, dropped >> 1, dropped,
+        plan.dropped_bits, plan.kept, plan.half, plan.dropped,
         max(DRAW_BITS - plan.dropped_bits, 0), max(plan.dropped_bits - DRAW_BITS, 0),
         plan.largest, plan.over_up, plan.over_down, plan.inf_up, plan.inf_down,
         plan.negative or 0, machine.sign if plan.negative is not None else every,

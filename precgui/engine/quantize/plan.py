@@ -81,6 +81,8 @@ DOUBLE = HostFloat(52, 11, np.uint64, np.float64)
 class RoundingPlan:
     """Constants for one format, convention and machine float. All are bit patterns of that float.
 
+    dropped, kept: masks of the lowest `dropped_bits` bits and of all others; half: `dropped >> 1`. They are ready,
+    because torch.compile takes numbers of a plan as symbols, and neither shifts a number by a symbol nor inverts one.
     clamp: larger magnitudes round alike. magic_exponent: added to the exponent of a magnitude, it gives the constant
     whose addition rounds; ulp_offset: taken away, it gives the distance of neighbours.
     over_up, over_down: what finite overflow becomes, positive and negative, without sign. inf_up, inf_down: the same
@@ -90,6 +92,9 @@ class RoundingPlan:
     method: Method
     machine: HostFloat
     dropped_bits: int
+    dropped: int
+    half: int
+    kept: int
     clamp: int
     lowest_binade: int
     magic_exponent: int
@@ -116,6 +121,9 @@ def make_plan(fmt: FloatFormat, convention: CastPolicy, machine: HostFloat) -> R
         method,
         machine,
         max(drop, 0),
+        (1 << max(drop, 0)) - 1,
+        ((1 << max(drop, 0)) - 1) >> 1,
+        -1 << max(drop, 0),
         machine.bits_of(4 * fmt.max_finite),
         lowest,
         magic,

@@ -28,6 +28,11 @@ _REALS = {SINGLE: torch.float32, DOUBLE: torch.float64}
 _EXACT_GAP = 1 << (53 - DRAW_BITS - 1)  # times a draw it is exact in double precision
 
 ElementCast = Callable[[Tensor, Format, RoundingMode], Tensor]
+Run = Callable[..., Tensor]  # run(function, *args): a function of tensors and numbers, called or compiled and called
+
+
+def called(function: Callable[..., Tensor], *args: Any) -> Tensor:
+    return function(*args)
 
 
 def quantize(
@@ -91,26 +96,22 @@ def quantize_blocks(
     return in_blocks(tensor.detach().movedim(axis, -1), chosen.block, run).movedim(-1, axis)
 
 
-def rounded(
-    source: Tensor, fmt: Format, policy: CastPolicy, seed: int, run: Callable[..., Tensor] | None = None
-) -> Tensor | None:
-    """Round a contiguous float32 or float64 tensor; NaN stays. None for rare formats that need the array form.
-
-    `run` is `round_tensor` or that compiled.
-    """
+def rounded(source: Tensor, fmt: Format, policy: CastPolicy, seed: int, run: Run = called) -> Tensor | None:
+    """Round a contiguous float32 or float64 tensor; NaN stays. None for rare formats that need the array form."""
     if source.numel() > MOST_ELEMENTS:
         return None
     keys = [_signed(key, 32) for key in stream_keys(seed, 0)]
     flat = source.view(-1)
     if isinstance(fmt, IntFormat):
-        return _integers(flat, fmt, policy.rounding, *keys).view(source.shape)
+        limits = float(fmt.min_ordinal), float(fmt.max_ordinal), float(fmt.step)
+        return run(_integers, flat, *limits, policy.rounding, *keys).view(source.shape)
     if isinstance(fmt, CodeBook):
-        entries = _entries(flat, fmt, policy.rounding, *keys)
-        return None if entries is None else torch.where(source.isnan(), source, entries.view(source.shape))
+        entries = _entries(flat, fmt, policy.rounding, run, *keys)
+        return None if entries is None else entries.view(source.shape)
     plan = _plan(fmt, policy, source.dtype)
     if plan is None:
         return None
-    result = (run or round_tensor)(flat.to(_REALS[plan.machine]), plan, policy.rounding, *keys)
+    result = run(round_tensor, flat.to(_REALS[plan.machine]), plan, policy.rounding, *keys)
     return result.view(source.shape).to(source.dtype)
 
 
@@ -126,16 +127,17 @@ def _plan(fmt: FloatFormat, policy: CastPolicy, dtype: torch.dtype) -> RoundingP
     return None if dtype == torch.float64 or wider.method in ("add_subtract_below", "none") else wider
 
 
-def _integers(flat: Tensor, fmt: IntFormat, rounding: str, first: int, second: int) -> Tensor:
-    lowest, highest = float(fmt.min_ordinal), float(fmt.max_ordinal)
-    t = flat * float(1 / fmt.step)
+def _integers(
+    flat: Tensor, lowest: float, highest: float, step: float, rounding: str, first: int, second: int
+) -> Tensor:
+    t = flat * (1 / step)
     if rounding == "nearest_even":
         whole = t.round()
     else:
         t = t.clamp(lowest - 1, highest + 1)
         inner = t.abs().floor()
         whole = (inner + _outward(t, inner, rounding, first, second)) * t.sign()
-    return whole.clamp(lowest, highest) * float(fmt.step) + 0.0  # an integer has no negative zero
+    return whole.clamp(lowest, highest) * step + 0.0  # an integer has no negative zero
 
 
 def _outward(t: Tensor, inner: Tensor, rounding: str, first: int, second: int) -> Any:
@@ -154,24 +156,38 @@ def _outward(t: Tensor, inner: Tensor, rounding: str, first: int, second: int) -
             return (share > 0) & ((t > 0) if rounding == "up" else (t < 0))
 
 
-def _entries(flat: Tensor, fmt: CodeBook, rounding: RoundingMode, first: int, second: int) -> Tensor | None:
-    """The entry of a code book for each number but NaN."""
-    machine = SINGLE if flat.dtype == torch.float32 else DOUBLE
-    book = torch.tensor([float(value) for value in fmt.values], dtype=flat.dtype, device=flat.device)
+def _entries(flat: Tensor, fmt: CodeBook, rounding: RoundingMode, run: Run, first: int, second: int) -> Tensor | None:
+    """The entry of a code book for each number; NaN stays. None where the array form is needed."""
     if rounding == "toward_zero" and not fmt.has_zero:  # the gap around zero is entered from both sides
         return None
     if rounding != "stochastic":
-        thresholds = torch.tensor(book_thresholds(fmt, machine, rounding), dtype=flat.dtype, device=flat.device)
-        return book[torch.bucketize(flat, thresholds, right=True)]
-    if machine is DOUBLE or not _has_short_gaps(fmt):
+        return run(_nearest_entries, flat, *_tables(fmt, rounding, flat.dtype, flat.device))
+    if flat.dtype == torch.float64 or not _has_short_gaps(fmt):
         return None
+    book, _ = _tables(fmt, "nearest_even", flat.dtype, flat.device)
+    return run(_drawn_entries, flat, book, first, second)
+
+
+def _tables(fmt: CodeBook, rounding: RoundingMode, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The values of a code book and the thresholds between them, on a device."""
+    machine = SINGLE if dtype == torch.float32 else DOUBLE
+    book = [float(value) for value in fmt.values]
+    thresholds = list(book_thresholds(fmt, machine, rounding))
+    return torch.tensor(book, dtype=dtype, device=device), torch.tensor(thresholds, dtype=dtype, device=device)
+
+
+def _nearest_entries(flat: Tensor, book: Tensor, thresholds: Tensor) -> Tensor:
+    return torch.where(flat.isnan(), flat, book[torch.bucketize(flat, thresholds, right=True)])
+
+
+def _drawn_entries(flat: Tensor, book: Tensor, first: int, second: int) -> Tensor:
     t = flat.clamp(book[0], book[-1])
-    place = torch.bucketize(t, book, right=True).clamp(1, len(book) - 1)
+    place = torch.bucketize(t, book, right=True).clamp(1, book.numel() - 1)
     low, high = book[place - 1].double(), book[place].double()
     inner = torch.where(t > 0, low, high)
     moved = (t.double() - inner).abs() * 2.0**DRAW_BITS
     away = (_draws(flat, first, second) + 1) * (high - low) <= moved
-    return torch.where(away == (t > 0), high, low).to(flat.dtype)
+    return torch.where(flat.isnan(), flat, torch.where(away == (t > 0), high, low).to(flat.dtype))
 
 
 @lru_cache(maxsize=64)
@@ -223,20 +239,20 @@ def _add_subtract(
 
 
 def _bit_mask(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str, first: int, second: int) -> Tensor:
-    dropped = (1 << plan.dropped_bits) - 1
+    dropped = plan.dropped
     if rounding == "to_odd":
-        odd: Tensor = (magnitude | ((magnitude & dropped) + dropped)) & ~dropped
+        odd: Tensor = (magnitude | ((magnitude & dropped) + dropped)) & plan.kept
         return odd
     if rounding == "nearest_even":
-        added: Any = (dropped >> 1) + ((magnitude >> plan.dropped_bits) & 1)
+        added: Any = plan.half + ((magnitude >> plan.dropped_bits) & 1)
     elif rounding == "stochastic":
         drawn = _draws(bits, first, second).to(bits.dtype)
         share = ((drawn >> max(DRAW_BITS - plan.dropped_bits, 0)) + 1) << max(plan.dropped_bits - DRAW_BITS, 0)
         added = (dropped + 1) - share
     else:
-        moves = [0 if share > 1 else dropped if share == 0 else (dropped + 1) >> 1 for share in SHARES[rounding]]
+        moves = [0 if share > 1 else dropped if share == 0 else dropped - plan.half for share in SHARES[rounding]]
         added = torch.where(bits < 0, moves[1], moves[0]).to(bits.dtype)
-    rounded: Tensor = (magnitude + added) & ~dropped
+    rounded: Tensor = (magnitude + added) & plan.kept
     return rounded
 
 

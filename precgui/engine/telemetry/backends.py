@@ -186,11 +186,14 @@ class CudaStats:
     def __init__(self, device: torch.device, fused: ModuleType | None = None) -> None:
         """`fused` is `engine.telemetry.triton_kernels`, where it works."""
         self._device, self._fused = device, fused
-        self._wide = torch.float32 if device.type == "mps" else torch.float64
+        self._wide = torch.float64 if _has_fp64(device) else torch.float32
         self._halves = half_ulps().tolist()
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Tensor:
-        if self._fused is not None and all(self._fused.reads(tensor) for tensor in tensors):
+        devices = [tensor.device for tensor in tensors]
+        if len(set(devices)) > 1:  # of a model on several devices
+            return self._measure_apart(tensors, strides, tick, factor)
+        if self._fused is not None and self._device in devices and all(map(self._fused.reads, tensors)):
             flat = [dense(tensor) for tensor in tensors]
             rows: Tensor = self._fused.measure(flat, strides, [_first(stride, tick) for stride in strides], factor)
             sums, histograms = rows[:, : -k.BINS], rows[:, -k.BINS :]
@@ -198,6 +201,16 @@ class CudaStats:
         samples = [single(blocks) for blocks in self._sampled_blocks(tensors, strides, tick)]
         with _any_algorithm():
             return torch.stack([self._row(sample * factor if factor != 1 else sample) for sample in samples])
+
+    def _measure_apart(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float) -> Tensor:
+        """As `measure`: the tensors of each device by themselves, their rows on the device of this object."""
+        rows: list[Tensor] = [torch.empty(0)] * len(tensors)
+        for device in {tensor.device for tensor in tensors}:
+            own = [place for place, tensor in enumerate(tensors) if tensor.device == device]
+            measured = self.measure([tensors[n] for n in own], [strides[n] for n in own], tick, factor)
+            for place, row in zip(own, measured.to(self._device), strict=True):
+                rows[place] = row
+        return torch.stack(rows)
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
         return device_norms(tensors)
@@ -209,7 +222,8 @@ class CudaStats:
         now = self._sampled_blocks(tensors, strides, tick)
         with _any_algorithm():
             pairs = zip(now, kept, strict=True)
-            return torch.stack([self._changed_row(_difference(new, old), single(old)) for new, old in pairs])
+            rows = [self._changed_row(_difference(new, old), single(old)) for new, old in pairs]
+            return torch.stack([row.to(self._device) for row in rows])
 
     @staticmethod
     def _sampled_blocks(tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
@@ -247,6 +261,13 @@ class CudaStats:
     def _histogram(self, exponents: Tensor) -> Tensor:
         counted = exponents if exponents.device.type == "cuda" else exponents.to(self._wide)
         return torch.histc(counted, k.BINS, 0, k.BINS).to(self._wide)
+
+
+def _has_fp64(device: torch.device) -> bool:
+    """Whether the device computes in FP64, as Apple's GPUs and some of Intel's do not."""
+    if device.type == "xpu":
+        return bool(torch.xpu.get_device_properties(device).has_fp64)
+    return device.type != "mps"
 
 
 @contextmanager

@@ -7,6 +7,8 @@ fails.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +18,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from precgui.engine.errors import first_line
+
 PIECE = 4096
 BLOCK = 64
+WARPS = 16  # of a program: with 4, the numbers of a piece need all registers there are, and some are spilled
 BINS = 256
 # Columns of the two tables of sums; the order is that of telemetry_kernels.
 _WHOLE = ("amax", "least", "zeros", "nan", "pos_inf", "neg_inf", "count")
@@ -85,9 +90,17 @@ def measure(tensors: Sequence[Tensor], strides: Sequence[int], firsts: Sequence[
         if own:
             work = _pieces(own, [sizes[row] for row in own], [strides[row] for row in own])
             on_device = work.to(device, non_blocking=True)
-            _piece[(len(work),)](on_device, places, whole, sums, counts, factor, kind, PIECE, BLOCK)
+            with _current(device):
+                _piece[(len(work),)](
+                    on_device, places, whole, sums, counts, factor, kind, PIECE, BLOCK, num_warps=WARPS
+                )
     parts: list[Any] = [whole[:, :2].double(), sums, whole[:, 2:].double(), counts.double()]
     return torch.cat(parts, 1)
+
+
+def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Triton launches on the current device, whatever the device of the operands."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _pieces(rows: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> Tensor:
@@ -104,11 +117,15 @@ def reads(tensor: Tensor) -> bool:
 
 
 def works(device: torch.device) -> bool:
-    """Whether the kernel compiles for the device and counts right there."""
+    """Whether the kernel compiles for the device and counts right there; why not, is logged."""
     odd = torch.tensor([0.0, 1.5, -3.0, 2.0**-130, torch.inf, -torch.inf, torch.nan], device=device)
     try:
         row = measure([odd], [1], [0], 1.0)[0].tolist()
-    except (triton.errors.TritonError, RuntimeError, OSError, ValueError, TypeError, AttributeError):
+    except Exception as error:  # noqa: BLE001  # of compilers, linkers and loaders, which know no common class
+        logging.getLogger(__name__).warning(
+            "tensors are measured by more than one operation each, because no kernel can be built for this GPU: %s",
+            first_line(error),
+        )
         return False
     histogram = {place: count for place, count in enumerate(row[9:]) if count}
     return row[2:9] == [-1.5, 11.25, 1, 1, 1, 1, 7] and histogram == {0: 2, 127: 1, 128: 1, 255: 3}

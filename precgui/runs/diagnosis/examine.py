@@ -161,9 +161,9 @@ def _with_their_cause(findings: list[Finding]) -> list[Finding]:
     if cause is None or not skips:
         return findings
     severity = min((cause, *skips), key=lambda each: SEVERITIES.index(each.severity)).severity
-    told = tuple(each.evidence[0] for each in skips)
+    proofs = tuple(each.evidence[0] for each in skips)
     joined = replace(
-        cause, severity=severity, evidence=(*cause.evidence, *told),
+        cause, severity=severity, evidence=(*cause.evidence, *proofs),
         confidence=max(each.confidence for each in (cause, *skips)),
         last_step=max(each.last_step for each in (cause, *skips)),
     )  # fmt: skip

@@ -1,0 +1,116 @@
+"""Rounding and telemetry on a pretended GPU: how many kernels are launched, on which device, with how much memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.pretended.conftest import Script
+
+_ROUNDING = """
+from precgui.engine.quantize.elements import quantize
+source = torch.empty(1 << 16, device="cuda")
+for name in {names!r}:
+    for rounding in ("nearest_even", "stochastic", "toward_zero", "up", "to_odd"):
+        quantize(source, name, rounding=rounding, seed=3)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before, launches = torch.cuda.memory_allocated(), triton_launches()
+        quantize(source, name, rounding=rounding, seed=3)
+        more = (torch.cuda.max_memory_allocated() - before) / source.nbytes
+        print(name, rounding, triton_launches() - launches, more)
+"""
+
+
+@pytest.mark.parametrize(("names", "most"), [(("bf16", "e4m3fn", "fp16"), 1.1), (("int8", "nf4"), 2.3)])
+def test_that_rounding_is_one_kernel_in_every_direction(
+    on_pretended_gpu: Script, names: tuple[str, ...], most: float
+) -> None:
+    """`most` is memory in multiples of the source: formats without NaN look for it in a second operation."""
+    rows = [line.split() for line in on_pretended_gpu(_ROUNDING.format(names=names)).splitlines()]
+    assert len(rows) == 5 * len(names), rows
+    assert {tuple(row[:2]): int(row[2]) for row in rows if row[2] != "1"} == {}
+    assert {tuple(row[:2]): float(row[3]) for row in rows if float(row[3]) > most} == {}
+
+
+def test_that_a_compiler_that_fails_is_told_once_and_rounding_goes_on(on_pretended_gpu: Script, tmp_path: Path) -> None:
+    told = on_pretended_gpu(
+        """
+from precgui.engine.quantize.elements import quantize
+from precgui.engine.telemetry.backends import stats_backend_for
+for name in ("bf16", "e4m3fn"):
+    print(quantize(torch.ones(64, device="cuda"), name).shape)
+print(stats_backend_for(torch.device("cuda:0"))._fused)
+""",
+        CC="/bin/false",
+        TRITON_CACHE_DIR=str(tmp_path / "triton"),
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"),
+    )
+    lines = told.splitlines()
+    assert [line for line in lines if line.startswith("torch.Size")] == ["torch.Size([64])"] * 2
+    assert lines[-1] == "None"
+    assert sum(line.startswith("LOG rounding takes an operation for each of its parts") for line in lines) == 1
+    assert sum(line.startswith("LOG tensors are measured by more than one operation each") for line in lines) == 1
+
+
+def test_that_kernels_are_launched_on_the_device_of_their_tensors(on_pretended_gpu: Script) -> None:
+    printed = on_pretended_gpu(
+        """
+from precgui.engine.quantize.elements import quantize
+from precgui.engine.telemetry import triton_kernels
+there = torch.ones(64, device="cuda:1")
+triton_kernels.measure([there], [1], [0], 1.0)
+print(last_device(), torch.cuda.current_device())
+quantize(there, "bf16")
+print(last_device(), torch.cuda.current_device())
+""",
+        PRETENDED_GPUS="2",
+    )
+    assert printed.split() == ["1", "0", "1", "0"]
+
+
+def test_that_the_device_of_a_run_is_current_until_its_switches_are_put_back(on_pretended_gpu: Script) -> None:
+    printed = on_pretended_gpu(
+        """
+from precgui.engine import backend_flags, device
+torch.zeros(1, device="cuda:0")
+with backend_flags.restored():
+    device.make_current(device.choose("cuda:1"))
+    print(torch.cuda.current_device())
+print(torch.cuda.current_device())
+""",
+        PRETENDED_GPUS="2",
+    )
+    assert printed.split() == ["1", "0"]
+
+
+def test_that_a_model_on_several_devices_gives_no_kernel_an_address_of_another(on_pretended_gpu: Script) -> None:
+    printed = on_pretended_gpu(
+        """
+from precgui.engine.telemetry import triton_kernels
+from precgui.engine.telemetry.backends import CudaStats
+here, host, other = (torch.ones(64, device=name) for name in ("cuda:0", "cpu", "cuda:1"))
+read = []
+class Launch:
+    def __getitem__(self, grid):
+        return lambda pieces, places, *rest, **words: read.extend(row[0] for row in places.tolist())
+triton_kernels._piece = Launch()
+for fused in (triton_kernels, None):
+    rows = CudaStats(torch.device("cuda:0"), fused).measure([here, host, other], [1, 1, 1], 0)
+    print(rows.device, len(rows))
+print(read == [here.data_ptr()])
+""",
+        PRETENDED_GPUS="2",
+    )
+    assert printed.splitlines() == ["cuda:0 3", "cuda:0 3", "True"]
+
+
+def test_that_the_norm_of_gradients_in_main_memory_joins_a_loss_on_the_gpu(on_pretended_gpu: Script) -> None:
+    printed = on_pretended_gpu(
+        """
+from precgui.engine.train import Training
+print(len(Training._numbers(None, torch.empty((), device="cuda"), torch.ones(()), 0.0)))
+"""
+    )
+    assert printed.split() == ["2"]
