@@ -34,6 +34,25 @@ def test_that_rounding_is_one_kernel_in_every_direction(
     assert {tuple(row[:2]): float(row[3]) for row in rows if float(row[3]) > most} == {}
 
 
+def test_that_no_rounding_waits_for_the_device(on_pretended_gpu: Script) -> None:
+    printed = on_pretended_gpu(
+        """
+from precgui.engine.quantize.blocks import quantize_blocks
+from precgui.engine.quantize.elements import quantize
+source = torch.empty(64, 64, device="cuda")
+roundings = {name: lambda name=name: quantize(source, name) for name in ("bf16", "e4m3fn", "int8")}
+roundings |= {name: lambda name=name: quantize_blocks(source, name) for name in ("mxfp8_e4m3", "mxfp4", "nvfp4")}
+for name, rounding in roundings.items():
+    rounding()
+    before = waits()
+    rounding()
+    print(name, waits() - before)
+"""
+    )
+    assert {name: int(count) for name, count in map(str.split, printed.splitlines()) if count != "0"} == {}
+    assert len(printed.splitlines()) == 6
+
+
 def test_that_a_compiler_that_fails_is_told_once_and_rounding_goes_on(on_pretended_gpu: Script, tmp_path: Path) -> None:
     told = on_pretended_gpu(
         """

@@ -89,5 +89,5 @@ def _fused(
         fused_blocks(source, out, element, rule, chosen.block)
     elif isinstance(element, FloatFormat) and isinstance(local, FloatFormat):
         peak = largest_magnitude(source) if largest is None else largest
-        fused_nvfp4(source, out, peak if peak < math.inf else finite_peak(padded), element, local, chosen.block)
+        fused_nvfp4(source, out, peak if peak < math.inf else float(finite_peak(padded)), element, local, chosen.block)
     return result

@@ -317,7 +317,7 @@ def round_blocks(
     known = peak.isfinite()
     peak = torch.where(known, peak, 0.0)
     if chosen.two_level and local is not None:
-        whole = finite_peak(padded) if largest is None else largest
+        whole = finite_peak(padded) if largest is None else torch.full((), largest, device=padded.device)
         scale = _two_level_scale(peak.float(), whole, element, local, cast)
         scaled = torch.where(scale == 0, 0.0, rows.float() / scale).to(rows.dtype)
     else:
@@ -328,9 +328,9 @@ def round_blocks(
     return torch.where(known, elements * scale.to(rows.dtype), float("nan")).view(padded.shape)
 
 
-def finite_peak(tensor: Tensor) -> float:
-    """The largest magnitude of the finite elements; 0 where there are none."""
-    return float(torch.where(tensor.isfinite(), tensor, 0.0).abs().amax()) if tensor.numel() else 0.0
+def finite_peak(tensor: Tensor) -> Tensor:
+    """The largest magnitude of the finite elements, 0 where there are none; shape (), still on the device."""
+    return torch.where(tensor.isfinite(), tensor, 0.0).abs().amax() if tensor.numel() else tensor.new_zeros(())
 
 
 def mx_exponent(peak: Tensor, element: Format, rule: str) -> Tensor:
@@ -352,10 +352,14 @@ def mx_exponent(peak: Tensor, element: Format, rule: str) -> Tensor:
     return torch.where(peak == 0, LOWEST_SCALE, chosen.clamp(LOWEST_SCALE, HIGHEST_SCALE)).int()
 
 
-def _two_level_scale(peak: Tensor, largest: float, element: Format, local: Format, cast: ElementCast) -> Tensor:
+def _two_level_scale(peak: Tensor, largest: Tensor, element: Format, local: Format, cast: ElementCast) -> Tensor:
     """Block scales in `local` times the FP32 scale of the tensor, whose largest finite magnitude is `largest`."""
     limit = float(element.max_finite)
-    tensor_scale = torch.tensor(largest, dtype=torch.float32) / (float(local.max_finite) * limit)
-    tensor_scale = tensor_scale.to(peak.device)
-    shares = torch.where(tensor_scale > 0, peak / limit / tensor_scale, 0.0)
+    tensor_scale = _quotient(largest.float(), float(local.max_finite) * limit)
+    shares = torch.where(tensor_scale > 0, _quotient(peak, limit) / tensor_scale, 0.0)
     return cast(shares, local, "nearest_even") * tensor_scale
+
+
+def _quotient(dividend: Tensor, divisor: float) -> Tensor:
+    """The quotient rounded once. A GPU multiplies by the rounded inverse of a divisor that is a number of the host."""
+    return dividend / torch.full((), divisor, dtype=dividend.dtype, device=dividend.device)
