@@ -4,7 +4,8 @@
 
 Runs each part in a process of its own, so that one that fails or hangs costs only its own figures, and writes
 `report.md` (to be pasted into docs/measurements.md), `results.json` and `log.txt` into the folder: `--out`, else the
-environment variable GPU_OUT, else `gpu-report`. Needs torch, pytest, pydantic, h5py and numba; no Qt, no network.
+environment variable GPU_OUT, else `gpu-report`. Needs torch, torchvision, pytest and the packages of NEEDED, which it
+looks for first; no Qt, no network.
 `--device cpu` rehearses the parts that a CPU can do. Exit code 0 when every part came to its end, 1 when one did not,
 2 when there is no such device.
 """
@@ -25,7 +26,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-NEEDED = ("torch", "numpy", "h5py", "pydantic", "rich", "tomli_w", "numba", "psutil")
+NEEDED = (
+    "torch", "torchvision", "numpy", "h5py", "pydantic", "rich", "tomli_w", "numba", "psutil", "pytest", "ml_dtypes",
+    "PIL",
+)  # fmt: skip
 STUDIED = ("fp32", "bf16-amp", "fp16-amp", "fp8")
 Lines = list[str]
 
@@ -40,11 +44,12 @@ class Part:
     write: Callable[[list[str]], Lines]
     limit_s: float
     gpu_only: bool = False
+    codes: tuple[int, ...] = (0,)  # exit codes of a command that has done its work
 
 
 @dataclass
 class Outcome:
-    """The end of a part: its lines, or the sentence why there are none."""
+    """The end of a part: its lines, and the sentence why there are none or why they are not all."""
 
     name: str
     title: str
@@ -63,11 +68,11 @@ def detection(outputs: list[str]) -> Lines:
     return lines
 
 
-def last_line(outputs: list[str]) -> Lines:
-    """The closing line of pytest, and the tests that failed."""
+def tests(outputs: list[str]) -> Lines:
+    """The closing line of pytest, and the tests that failed or were skipped, with the reasons."""
     lines = outputs[0].strip().splitlines()
-    failed = [f"- `{line}`" for line in lines if line.startswith(("FAILED", "ERROR"))]
-    return [lines[-1].strip("= ") if lines else "no output", *failed]
+    named = [f"- `{line}`" for line in lines if line.startswith(("FAILED", "ERROR", "SKIPPED"))]
+    return [lines[-1].strip("= ") if lines else "no output", *named]
 
 
 def verbatim(outputs: list[str]) -> Lines:
@@ -79,11 +84,15 @@ def rates(outputs: list[str]) -> Lines:
     lines = ["| format | size | 10^12 operations/s | spread | share of the peak | clock, MHz | remark |"]
     lines += ["|---|---|---|---|---|---|---|"]
     for row in result["gemm"]:
-        rate = "not measured" if row["tops"] is None else f"{row['tops']:.4g}"
-        spread = "" if row["spread"] is None else f"{row['spread']:.0%}"
-        share = "peak not known" if row["share"] is None else f"{row['share']:.0%}"
-        clock = "" if row["clock_mhz"] is None else f"{row['clock_mhz']:.0f}"
-        lines += [f"| {row['format']} | {row['m']} | {rate} | {spread} | {share} | {clock} | {row['note']} |"]
+        tops, spread, share, clock_mhz = (row.get(name) for name in ("tops", "spread", "share", "clock_mhz"))
+        cells = [
+            "not measured" if tops is None else f"{tops:.4g}",
+            "" if spread is None else f"{spread:.0%}",
+            "peak not known" if share is None else f"{share:.0%}",
+            "" if clock_mhz is None else f"{clock_mhz:.0f}",
+            row.get("note", ""),  # why torch refused it, where it did
+        ]
+        lines += [f"| {row['format']} | {row['m']} | {' | '.join(cells)} |"]
     bandwidth = result["bandwidth_gbs"]
     return [*lines, "", f"Bandwidth of a copy: {'not measured' if bandwidth is None else f'{bandwidth:.4g} GB/s'}."]
 
@@ -143,7 +152,12 @@ def parts_for(device: str) -> list[Part]:
 
     return [
         Part("detection", "Detection", ((*precgui, "detect", "--json"),), detection, 40),
-        Part("tests", "Tests that need a GPU", ((python, "-m", "pytest", "-q", "tests/gpu"),), last_line, 150, True),
+        *(
+            Part(f"tests-{name}", f"Tests on the GPU: {name}",
+                 ((python, "-m", "pytest", "-v", "-rfEs", "--tb=short", f"tests/gpu/test_{name}.py"),),
+                 tests, limit_s, gpu_only=True, codes=(0, 1))
+            for name, limit_s in (("quantize", 90), ("machine", 40), ("runs", 90), ("bench", 60))
+        ),
         Part("rates", "Rates per format", ((*bench, *sizes),), rates, 100),
         Part("fp8", "FP8, native and emulated", (script("fp8_native.py"),), verbatim, 40, True),
         Part("quantize", "Rounding tensors", (script("quantize.py", "--gpu-only"),), verbatim, 40, True),
@@ -158,6 +172,14 @@ def parts_for(device: str) -> list[Part]:
         Part("energy", "Energy of a known load", (
             (*bench, "--energy", "--formats", "bf16", "--sizes", "256" if device == "cpu" else "4096"),), energy, 60),
     ]  # fmt: skip
+
+
+class PartError(RuntimeError):
+    """A command that did not do its work, with what it had printed."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
 
 
 class Report:
@@ -179,6 +201,9 @@ class Report:
         except subprocess.TimeoutExpired as error:
             self._keep(error.stdout, error.stderr)
             outcome.problem = f"Ended after {error.timeout:.0f} s, before it was ready."
+            outcome.lines = _last_lines(error.stdout)
+        except PartError as error:
+            outcome.problem, outcome.lines = str(error), _last_lines(error.output)
         except RuntimeError as error:
             outcome.problem = str(error)
         except (ValueError, KeyError, IndexError, TypeError) as error:
@@ -196,9 +221,11 @@ class Report:
             words, capture_output=True, text=True, timeout=left_s, env=self._environment, cwd=ROOT, check=False
         )
         self._keep(ran.stdout, ran.stderr)
-        if not ran.stdout.strip():
-            last = ran.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
-            raise RuntimeError(f"Ended with exit code {ran.returncode}: {last[0]}")
+        if ran.returncode not in part.codes or not ran.stdout.strip():
+            last = ran.stderr.strip().splitlines()[-1:] or [
+                "it printed nothing" if not ran.stdout else "no reason given"
+            ]
+            raise PartError(f"Ended with exit code {ran.returncode}: {last[0]}", ran.stdout)
         return ran.stdout
 
     def _keep(self, *outputs: str | bytes | None) -> None:
@@ -206,6 +233,13 @@ class Report:
         with self._log.open("a", encoding="utf-8") as log:
             for output in outputs:
                 log.write(output.decode(errors="replace") if isinstance(output, bytes) else output or "")
+
+
+def _last_lines(output: str | bytes | None, most: int = 40) -> Lines:
+    """The end of what a command had printed, as a block of the report."""
+    text = output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+    lines = text.strip().splitlines()[-most:]
+    return ["```", *lines, "```"] if lines else []
 
 
 def heading(device: str) -> Lines:
@@ -228,7 +262,8 @@ def write(out: Path, head: Lines, outcomes: list[Outcome]) -> None:
     text = [*head]
     for outcome in outcomes:
         text += ["", f"## {outcome.title} ({outcome.seconds:.0f} s)", ""]
-        text += [f"Not measured. {outcome.problem}"] if outcome.problem else outcome.lines
+        text += [f"Not measured. {outcome.problem}", ""] if outcome.problem else []
+        text += outcome.lines
     (out / "report.md").write_text("\n".join(text) + "\n", encoding="utf-8")
     document: dict[str, Any] = {"head": head, "parts": [asdict(outcome) for outcome in outcomes]}
     (out / "results.json").write_text(json.dumps(document, indent=1), encoding="utf-8")

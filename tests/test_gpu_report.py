@@ -62,7 +62,7 @@ def test_that_a_figure_that_is_missing_is_not_a_number() -> None:
 
 
 def test_that_the_tests_that_failed_are_named() -> None:
-    lines = gpu_report.last_line(["..F\nFAILED tests/gpu/test_a.py::test_b - no\n== 1 failed, 2 passed in 3.00s =="])
+    lines = gpu_report.tests(["..F\nFAILED tests/gpu/test_a.py::test_b - no\n== 1 failed, 2 passed in 3.00s =="])
     assert lines == ["1 failed, 2 passed in 3.00s", "- `FAILED tests/gpu/test_a.py::test_b - no`"]
 
 
@@ -83,3 +83,40 @@ def test_that_the_report_of_a_part_is_written_as_soon_as_it_is_ready(monkeypatch
     document = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert [each["problem"] for each in document["parts"]] == ["", "Ended with exit code 1: no"]
     assert "One: done" in capsys.readouterr().out
+
+
+def test_that_a_row_that_torch_refused_stands_in_the_table_with_its_reason() -> None:
+    row = {"format": "e4m3fn", "m": 4096, "tops": None, "note": "torch refuses: no FP8 on this device"}
+    lines = gpu_report.rates([json.dumps({"gemm": [row], "bandwidth_gbs": None})])
+    assert lines[2] == "| e4m3fn | 4096 | not measured |  | peak not known |  | torch refuses: no FP8 on this device |"
+
+
+def test_that_a_part_that_crashes_after_a_line_is_not_measured_and_keeps_the_line(report: Report) -> None:
+    crashed = report.run(part("import sys; print('| heading |', flush=True); sys.exit('a kernel failed')"))
+    assert crashed.problem == "Ended with exit code 1: a kernel failed"
+    assert crashed.lines == ["```", "| heading |", "```"]
+
+
+def test_that_tests_that_fail_or_are_ended_leave_the_results_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / "test_two.py").write_text(
+        "import time\n\ndef test_first(): pass\n\ndef test_second(): assert False\n\n"
+        "def test_third(): time.sleep(900)\n"
+    )
+    command = (sys.executable, "-m", "pytest", "-v", "-rfEs", "-p", "no:cacheprovider", str(tmp_path / "test_two.py"))
+    whole = Report(tmp_path, 600.0).run(
+        Part("t", "T", ((*command, "-k", "not third"),), gpu_report.tests, 60.0, codes=(0, 1))
+    )
+    assert not whole.problem
+    assert "1 failed, 1 passed" in whole.lines[0]
+    assert any("test_second" in line for line in whole.lines[1:])
+    ended = Report(tmp_path, 600.0).run(Part("t", "T", (command,), gpu_report.tests, 45.0, codes=(0, 1)))
+    assert ended.problem == "Ended after 45 s, before it was ready."
+    assert any("test_first PASSED" in line for line in ended.lines)
+
+
+def test_that_each_file_of_tests_on_the_gpu_is_a_part_of_its_own() -> None:
+    parts = [
+        part.name.removeprefix("tests-") for part in gpu_report.parts_for("cuda") if part.name.startswith("tests-")
+    ]
+    files = (gpu_report.ROOT / "tests" / "gpu").glob("test_*.py")
+    assert sorted(parts) == sorted(file.stem.removeprefix("test_") for file in files)
