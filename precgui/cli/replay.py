@@ -86,12 +86,12 @@ def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
 
 def _step(saved: SavedRun, args: argparse.Namespace) -> tuple[int, list[float]]:
     """The step to be made again, and the recorded losses. Raises UserError for a run that cannot be made again."""
-    from precgui.config.names import OWN_LOOP, is_own_task
+    from precgui.config.names import OWN_LOOP, is_own_task, no_start
     from precgui.runs.replays import snapshot_path
 
     config = saved.config
     if config.task == OWN_LOOP:
-        raise UserError(f"{args.file} is of a loop of your own, which precgui cannot start; call precgui.shadow in it")
+        raise UserError(no_start(str(args.file), "call precgui.shadow in it"))
     if is_own_task(config.task) and not args.own_code:
         raise UserError(f"{args.file} was trained on a task of your own; --own-code runs the code that it names")
     steps, losses = (values.tolist() for values in saved.series("loss"))

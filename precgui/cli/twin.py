@@ -100,7 +100,7 @@ def _is_run(source: str) -> bool:
 
 def _requested(args: argparse.Namespace) -> RunConfig:
     """The config of the source with the settings. Raises UserError, ConfigError and RunFileError."""
-    from precgui.config.names import OWN_LOOP, is_own_task
+    from precgui.config.names import OWN_LOOP, is_own_task, no_start
     from precgui.runs.file.reader import open_run
 
     if not _is_run(args.source):
@@ -110,7 +110,7 @@ def _requested(args: argparse.Namespace) -> RunConfig:
     with open_run(Path(args.source)) as saved:
         requested = saved.config
     if requested.task == OWN_LOOP:
-        raise UserError(f"{args.source} is of a loop of your own, which precgui cannot start")
+        raise UserError(no_start(str(args.source)))
     if is_own_task(requested.task) and not args.own_code:
         raise UserError(f"{args.source} was trained on a task of your own; --own-code runs the code that it names")
     return requested

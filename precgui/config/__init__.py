@@ -1,11 +1,12 @@
 """The configuration of a run: names, sections, the tree, recipes, reading and writing."""
 
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
-from precgui.config.names import EMULATED, MODELS, OWN_LOOP, PRECISION_GROUPS, PRECISIONS, TASKS, is_own_task
+from precgui.config.names import EMULATED, MODELS, OWN_LOOP, PRECISION_GROUPS, PRECISIONS, TASKS, is_own_task, no_start
 from precgui.config.parallel import ParallelConfig
 from precgui.config.reading import (
     ConfigError,
     build,
+    build_accepted,
     change,
     is_precision_auto,
     key_table,
@@ -45,11 +46,13 @@ __all__ = [
     "ScalingConfig",
     "TrainConfig",
     "build",
+    "build_accepted",
     "change",
     "is_own_task",
     "is_precision_auto",
     "key_table",
     "load",
+    "no_start",
     "table_paths",
     "table_text",
     "to_toml",

@@ -64,6 +64,11 @@ def check_task(name: str) -> str:
     return kept
 
 
+def no_start(subject: str, cure: str = "run its own script again") -> str:
+    """The sentence, without its point, that a run of a recorded loop cannot be started, with what to do."""
+    return f"{subject} is of a loop of your own, which precgui cannot start; {cure}"
+
+
 def is_own_task(name: str) -> bool:
     """Whether training this task runs code that the config names: ask before, unless the user typed it."""
     return name not in TASKS and name != OWN_LOOP

@@ -43,6 +43,36 @@ def build(tree: Mapping[str, Any]) -> RunConfig:
         raise ConfigError({_path(e["loc"]): _sentence(e) for e in error.errors()}) from None
 
 
+def build_accepted(tree: Mapping[str, Any]) -> tuple[RunConfig, list[str]]:
+    """The config without the settings that this version does not know or accept, and their paths in order.
+
+    Raises ConfigError where nothing can be made of the tree.
+    """
+    kept: dict[str, Any] = _copy(tree)
+    refused: list[str] = []
+    for _ in range(2):
+        try:
+            return build(kept), refused
+        except ConfigError as error:
+            for path in error.faults:
+                refused.append(path)
+                _remove(kept, path)
+    return build(kept), refused
+
+
+def _copy(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
+
+
+def _remove(tree: dict[str, Any], path: str) -> None:
+    *parents, last = path.split(".")
+    branch: Any = tree
+    for parent in parents:
+        branch = branch.get(parent) if isinstance(branch, dict) else None
+    if isinstance(branch, dict):
+        branch.pop(last, None)
+
+
 def _path(loc: Iterable[int | str]) -> str:
     return ".".join(str(part) for part in loc)
 

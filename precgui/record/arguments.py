@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from precgui.config import OWN_LOOP, RecordConfig, RunConfig, build
+from precgui.config import OWN_LOOP, ConfigError, RecordConfig, RunConfig, build, build_accepted
 from precgui.config.names import check_precision
 from precgui.engine import device as devices
 from precgui.engine.telemetry.held import Copies, copies_of
@@ -22,6 +22,7 @@ from precgui.engine.telemetry.parameters import Weight
 from precgui.events import Metric
 from precgui.record.precision import of_weights
 from precgui.record.wrappers import unwrapped
+from precgui.runs.known_settings import flat, given_paths, observed_in_loop
 from precgui.runs.metric import metric_named
 
 Scaler = torch.amp.GradScaler
@@ -118,6 +119,23 @@ def config_of(
     )
 
 
+def with_observed(
+    config: RunConfig, optimizers: Sequence[Optimizer], scaler: Scaler | None
+) -> tuple[RunConfig, list[str]]:
+    """The config with the settings of the loop that a config can hold, and the paths in it that are the loop's own."""
+    observed = observed_in_loop([optimizer_facts(each) for each in optimizers], scaler_facts(scaler, used=False))
+    tree = config.model_dump()
+    held = [path for path in observed if path in flat(tree)]
+    for path in held:
+        section, _, name = path.partition(".")
+        tree[section][name] = observed[path]
+    try:
+        result, refused = build_accepted(tree)
+    except ConfigError:
+        return config, given_paths(config)
+    return result, [*given_paths(result), *(path for path in held if path not in refused)]
+
+
 def _groups(optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
     return [group for optimizer in optimizers for group in optimizer.param_groups]
 
@@ -165,9 +183,36 @@ def first_scale(scaler: Scaler | None) -> float:
 
 
 def optimizer_facts(optimizer: Optimizer) -> dict[str, Any]:
-    """The class of an optimizer and its settings, as far as JSON can hold them."""
-    plain = {name: value for name, value in optimizer.defaults.items() if isinstance(value, bool | int | float | str)}
-    return {"name": type(optimizer).__name__, **plain}
+    """The class of an optimizer and its settings, as far as JSON can hold them; by group under `groups` where they
+    differ between its groups."""
+    settings = [_plain_settings(group) for group in optimizer.param_groups]
+    names = dict.fromkeys(name for each in settings for name in each)
+    shared = [name for name in names if all(each.get(name) == settings[0].get(name) for each in settings)]
+    common = {name: settings[0][name] for name in shared}
+    own = {str(n): {name: each[name] for name in each if name not in common} for n, each in enumerate(settings, 1)}
+    groups = {number: each for number, each in own.items() if each}
+    return {"name": type(optimizer).__name__, **common, **({"groups": groups} if groups else {})}
+
+
+def _plain_settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a group of parameters that JSON can hold; a tensor of one number counts as that number."""
+    result: dict[str, Any] = {}
+    for name, value in group.items():
+        if name == "params":
+            continue
+        if isinstance(value, tuple | list) and name != "param_names":
+            value = [_plain(each) for each in value]
+            if value and None not in value:
+                result[name] = value
+        elif (plain := _plain(value)) is not None:
+            result[name] = plain
+    return result
+
+
+def _plain(value: Any) -> bool | float | str | None:
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta and not value.is_complex():
+        value = value.item()
+    return value if isinstance(value, bool | int | float | str) else None
 
 
 def facts(model: nn.Module, device: torch.device, scaler: Scaler | None) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class Recorder:
             parts.callback(self._watch.close)
             if first:
                 sensors = PowerSampler(self._emit, self._start)
-                self._emit.writer = _writer(file, config, sensors, optimizers)
+                self._emit.writer = _writer(file, config, sensors, optimizers, self._scaler)
                 self._emit(started)
                 parts.enter_context(sensors)
             return ending.OpenRecord(self._emit, parts.pop_all())
@@ -341,7 +341,14 @@ def _abandon_all() -> None:
         recorder.abandon()
 
 
-def _writer(path: Path, config: RunConfig, sensors: PowerSampler, optimizers: Sequence[Optimizer]) -> RunWriter:
+def _writer(
+    path: Path,
+    config: RunConfig,
+    sensors: PowerSampler,
+    optimizers: Sequence[Optimizer],
+    scaler: torch.amp.GradScaler | None,
+) -> RunWriter:
+    config, observed = arguments.with_observed(config, optimizers, scaler)
     return RunWriter(
         path,
         config,
@@ -354,6 +361,7 @@ def _writer(path: Path, config: RunConfig, sensors: PowerSampler, optimizers: Se
                 "script": sys.argv[0],
                 "arguments": sys.argv[1:],
                 "optimizers": [arguments.optimizer_facts(each) for each in optimizers],
+                "observed": observed,
                 "processes": distributed.world(),
             },
         },

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from precgui.config import RunConfig
+from precgui.runs.known_settings import NOT_KNOWN, settings_by_path
+from precgui.runs.run import Run
 
 _FIELDS: tuple[tuple[str, Callable[[RunConfig], object]], ...] = (
     ("task", lambda config: config.task),
@@ -24,7 +26,7 @@ def why_not_comparable(own: RunConfig, base: RunConfig) -> str:
     return ""
 
 
-_TRAINING_SECTIONS = ("data", "train", "optimizer")
+_TRAINING_SECTIONS = ("data", "train", "optimizer", "optimizers")
 # Steps are compared as they were made; the others move neither the result nor the time of a step.
 _LEFT_OUT = (
     "data.workers", "data.path", "data.download", "train.epochs", "train.max_steps", "train.rounding_twin",
@@ -32,13 +34,11 @@ _LEFT_OUT = (
 )  # fmt: skip
 
 
-def training_settings(config: RunConfig) -> dict[str, Any]:
-    """The settings of a config that move what a training of the same work learns or costs, flat; those of the
-    precision, of the record and of where it runs aside."""
-    tree = config.model_dump(include=set(_TRAINING_SECTIONS))
+def training_settings(run: Run) -> dict[str, Any]:
+    """The settings of a run that move what a training of the same work learns or costs, flat, as far as they are
+    known; those of the precision, of the record and of where it runs aside."""
     return {
-        f"{section}.{name}": value
-        for section in _TRAINING_SECTIONS
-        for name, value in (tree[section] or {}).items()
-        if f"{section}.{name}" not in _LEFT_OUT
+        path: value
+        for path, value in settings_by_path(run).items()
+        if path.partition(".")[0] in _TRAINING_SECTIONS and path not in _LEFT_OUT and value != NOT_KNOWN
     }

@@ -171,7 +171,7 @@ def _repeated_times(sides: Sequence[_Side], clock: StepClock) -> list[list[float
         time_s, config = getattr(side.timing, clock.signal), side.run.config
         if time_s and side.is_final:
             where = (side.timing.host, side.timing.device, side.timing.threads, side.samples)
-            key = repr((config.precision, config.task, config.model, training_settings(config), where))
+            key = repr((config.precision, config.task, config.model, training_settings(side.run), where))
             groups.setdefault(key, {})[side.run.run_id or str(id(side.run))] = time_s
     return [list(times.values()) for times in groups.values()]
 
@@ -219,8 +219,8 @@ def _compared(name: str, side: _Side, base: _Side, clock: StepClock, between: No
 
 def _other_settings(run: Run, base: Run) -> dict[str, tuple[Any, Any]]:
     """Settings that move the result of a training and are no part of its precision, each with both values."""
-    own, other = (training_settings(each.config) for each in (run, base))
-    return {key: (value, other[key]) for key, value in own.items() if value != other[key]}
+    own, other = (training_settings(each) for each in (run, base))
+    return {key: (value, other[key]) for key, value in own.items() if key in other and value != other[key]}
 
 
 def _grain(data: Mapping[str, Any], metric: Metric) -> float | None:

@@ -18,6 +18,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.json_text import plain
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES
+from precgui.runs.known_settings import known_config
 from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, RANK_SIGNALS, STATE_SIGNALS
 from precgui.runs.tensors.record import TensorHistory
 
@@ -59,7 +60,7 @@ def about(run: SavedRun) -> dict[str, Any]:
         "status": run.status,
         "message": run.message,
         "details": run.details,
-        "config": run.config.model_dump(mode="json"),
+        "config": known_config(run),
         "machine": run.machine,
         "environment": run.environment,
         "summary": run.summary,

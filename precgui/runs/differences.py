@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from precgui.runs.known_settings import NOT_KNOWN, is_given, observed_settings
+from precgui.runs.known_settings import NOT_KNOWN, flat, settings_by_path
 from precgui.runs.run import Run
 
 Part = Literal["machine", "libraries", "settings"]
@@ -44,31 +44,15 @@ def facts_of(run: Run, name: str) -> ComparedFacts:
         {
             "machine": machine_facts(run.machine, environment.get("device_name"), environment.get("threads")),
             "libraries": versions | (dict(libraries) if isinstance(libraries, Mapping) else {}),
-            "settings": _settings(run),
+            "settings": settings_by_path(run),
         },
     )
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    """The settings by path; of a recorded loop those that are known."""
-    every, observed = flat(run.config.model_dump()), observed_settings(run)
-    if observed is None:
-        return every
-    return {path: value if is_given(path) else observed.get(path, NOT_KNOWN) for path, value in every.items()}
 
 
 def machine_facts(machine: Mapping[str, Any], device: Any, threads: Any) -> dict[str, Any]:
     """The facts that decide times and rounding: host, system, processor, memory, device, threads."""
     known = flat(machine)
     return {"device": device, "threads": threads, **{name: known.get(name) for name in _MACHINE}}
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A tree as dotted paths."""
-    results: dict[str, Any] = {}
-    for key, value in tree.items():
-        results |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return results
 
 
 class KeptFacts:
@@ -92,8 +76,9 @@ def differing(compared: Sequence[ComparedFacts], parts: Sequence[Part] = PARTS) 
     rows = []
     for part in parts:
         tables = [each.parts.get(part, {}) for each in compared]
+        absent = NOT_KNOWN if part == "settings" else None
         for fact in dict.fromkeys(key for table in tables for key in table if key not in _OF_EACH_RUN):
-            values = tuple(_text(table.get(fact)) for table in tables)
+            values = tuple(_text(table.get(fact, absent)) for table in tables)
             if len(set(values) - {NOT_KNOWN}) > 1:
                 rows.append(DifferenceRow(part, fact, values))
     return rows

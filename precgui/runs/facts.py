@@ -14,7 +14,7 @@ from precgui.config import RunConfig
 from precgui.events import Metric
 from precgui.harmless_text import one_line
 from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, marked, run_notes
-from precgui.runs.known_settings import NOT_KNOWN, is_given, observed_settings
+from precgui.runs.known_settings import NOT_KNOWN, flat, is_given, observed_settings
 from precgui.runs.metric import value_text
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
@@ -142,6 +142,10 @@ def settings(config: RunConfig, observed: Mapping[str, Any] | None = None) -> It
     `observed`, for a recorded loop: see `observed_settings`; what is not known is neither changed nor as by default.
     """
     yield from _section(config, RunConfig(), "", observed)
+    known = flat(config.model_dump())
+    for path, value in (observed or {}).items():
+        if path not in known:
+            yield RunFact(path, setting_text(value), f"{path}: observed in the loop")
 
 
 def _section(

@@ -9,7 +9,8 @@ from pathlib import Path
 from precgui.config import RunConfig
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
-from precgui.runs.study.figures import RunFigures, RunKind, figures_of, plain_settings
+from precgui.runs.known_settings import flat
+from precgui.runs.study.figures import RunFigures, RunKind, figures_of
 from precgui.runs.study.groups import Study, make_study
 from precgui.runs.study.members import StudyMember
 from precgui.runs.verdict.looks import Looks
@@ -114,7 +115,7 @@ def _read(path: Path, member: Member, planned: RunConfig) -> RunFigures:
 
 def _unlike_plan(own: RunConfig, planned: RunConfig) -> str:
     """Why a file is not that of the run that was planned in its place; empty where it is."""
-    own_settings, requested = (plain_settings(config.model_dump()) for config in (own, planned))
+    own_settings, requested = (flat(config.model_dump()) for config in (own, planned))
     differing = [
         key for key, value in requested.items() if own_settings[key] != value and not key.startswith(_MAY_DIFFER)
     ]

@@ -102,9 +102,9 @@ def test_that_a_recorded_loop_does_not_pass_for_a_task(tmp_path: Path) -> None:
         assert run.environment["record"]["measurements"]["gradient"] == 1
         (optimizer,) = run.environment["recorder"]["optimizers"]
         assert (optimizer["name"], optimizer["lr"], optimizer["momentum"]) == ("SGD", 0.1, 0.9)
-        with pytest.raises(EngineError, match="recorded in a training loop"):
+        with pytest.raises(EngineError, match="cannot start; its script is the one that recorded it"):
             write_script(run.config, run.environment, tmp_path / "again.py")
-        with pytest.raises(EngineError, match="cannot start it"):
+        with pytest.raises(EngineError, match="cannot start; run its own script again"):
             tasks.make(run.config)
 
 

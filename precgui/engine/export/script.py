@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui import __version__
-from precgui.config import OWN_LOOP, RunConfig, build, is_own_task
+from precgui.config import OWN_LOOP, RunConfig, build, is_own_task, no_start
 from precgui.engine import precisions, tasks
 from precgui.engine.errors import EngineError
 from precgui.engine.export import loop
@@ -61,9 +61,7 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
     if config.adapter.kind != "none":
         raise EngineError("adapter.kind = lora: a script has no adapters; adapter.save_to keeps the weights of a run")
     if config.task == OWN_LOOP:
-        raise EngineError(
-            "this run was recorded in a training loop that is not precgui's; the script is the one that recorded it"
-        )
+        raise EngineError(no_start("this run", "its script is the one that recorded it"))
     recorded = environment.get("data")
     facts = {str(k): v for k, v in recorded.items() if _is_plain(v)} if isinstance(recorded, Mapping) else {}
     threads = environment.get("threads")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from precgui.config import OWN_LOOP, RunConfig
+from precgui.config import OWN_LOOP, RunConfig, no_start
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.engine.tasks.cartpole import CartPole
@@ -56,10 +56,7 @@ def make(config: RunConfig, tell: Tell = lambda _: None) -> Task:
     if config.task in DOWNLOADED and config.data.download:
         fetch(DOWNLOADED[config.task].dataset, datasets_folder(config), tell)
     if config.task == OWN_LOOP:
-        raise EngineError(
-            "this run was recorded in a training loop that is not precgui's, so precgui cannot start it; run its own "
-            "script again, or choose a task"
-        )
+        raise EngineError(no_start("this run", "run its own script again, or choose a task"))
     return maker(config)(config)
 
 

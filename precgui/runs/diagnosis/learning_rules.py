@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,13 +86,19 @@ def _values_of_batch_norm(m: Measurements) -> tuple[str, float] | None:
     return fewest
 
 
+def _decays(optimizers: Sequence[Mapping[str, Any]]) -> list[float]:
+    """The weight decay of each optimizer, or of each of its groups where they differ."""
+    groups = [each["groups"].values() for each in optimizers if isinstance(each.get("groups"), Mapping)]
+    settings = [*optimizers, *(group for of_one in groups for group in of_one if isinstance(group, Mapping))]
+    return [float(each["weight_decay"]) for each in settings if isinstance(each.get("weight_decay"), int | float)]
+
+
 def weights_shrink(m: Measurements) -> Answer:
     """Weights that a decay drives to zero, in a training whose loss hardly falls."""
     table, result = m.table("weight"), growth(m, m.n) if m.n >= 20 and m.finite_loss.all() else None
     if table is None or len(table.steps) < 2 or result is None or not table.total_l2[0] > 0 or table.bad.any():
         return None
-    decays = [float(each["weight_decay"]) for each in recorded_optimizers(m)
-              if isinstance(each.get("weight_decay"), int | float)]  # fmt: skip
+    decays = _decays(recorded_optimizers(m))
     shrinkage = max(decays, default=math.inf) * float(np.nansum(m.lr))  # the exponent of what a decay leaves
     kept = float(table.total_l2[-1] / table.total_l2[0])
     fall = 1 - result.last_loss / result.first_loss if result.first_loss > 0 else 1.0

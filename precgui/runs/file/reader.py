@@ -9,7 +9,7 @@ from typing import Any, cast
 import h5py
 import numpy as np
 
-from precgui.config import ConfigError, RunConfig, build
+from precgui.config import ConfigError, RunConfig, build_accepted
 from precgui.events import Incident, IncidentKind, Severity, Status
 from precgui.harmless_text import harmless, one_line
 from precgui.runs import signals
@@ -258,25 +258,14 @@ def _check_schema(path: Path, file: h5py.File) -> None:
 
 def _read_config(contents: RunFileView) -> RunConfig:
     """The config; settings that this version does not know or accept are left out and noted."""
-    tree = contents.document("config")
-    for _ in range(2):
-        try:
-            return build(tree)
-        except ConfigError as error:
-            for path in error.faults:
-                contents.note(path, f"The setting {path} of the config is not known here and is left out.")
-                _remove(tree, path)
-    contents.note("config", "The config cannot be read; defaults are shown in its place.")
-    return RunConfig()
-
-
-def _remove(tree: dict[str, Any], path: str) -> None:
-    *parents, last = path.split(".")
-    branch: Any = tree
-    for parent in parents:
-        branch = branch.get(parent) if isinstance(branch, dict) else None
-    if isinstance(branch, dict):
-        branch.pop(last, None)
+    try:
+        config, refused = build_accepted(contents.document("config"))
+    except ConfigError:
+        contents.note("config", "The config cannot be read; defaults are shown in its place.")
+        return RunConfig()
+    for path in refused:
+        contents.note(path, f"The setting {path} of the config is not known here and is left out.")
+    return config
 
 
 def _count(value: Any) -> int:

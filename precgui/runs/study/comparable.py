@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from precgui.runs.known_settings import NOT_KNOWN
 from precgui.runs.study.figures import RunFigures
 
 
 def difference_of_settings(run: RunFigures, baseline: RunFigures) -> dict[str, tuple[object, object]]:
-    """Fields of the config that differ, each with both values; title, seed and precision aside."""
+    """Settings that differ, each with both values; title, seed and precision aside, and those that are not known."""
     keys = sorted({*run.settings, *baseline.settings})
-    return {
-        key: (run.settings.get(key), baseline.settings.get(key))
-        for key in keys
-        if run.settings.get(key) != baseline.settings.get(key)
-    }
+    values = {key: (run.settings.get(key, NOT_KNOWN), baseline.settings.get(key, NOT_KNOWN)) for key in keys}
+    return {key: pair for key, pair in values.items() if pair[0] != pair[1] and NOT_KNOWN not in pair}

@@ -15,6 +15,7 @@ from precgui.events import Metric
 from precgui.runs.baseline import trailing_mean, window_of
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.identity import TrainingIdentity, identity_of
+from precgui.runs.known_settings import settings_by_path
 from precgui.runs.metric import metric_of
 from precgui.runs.outcome import why_failed
 from precgui.runs.quantised_model import integer_model
@@ -118,7 +119,7 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
         kind=kind, order=order, status=run.status, came_through=not why, why_failed=why,
         metric=metric_of(environment), metric_value=final["val_accuracy"], run_id=run.run_id, created=run.created,
         val_loss=final["val_loss"], train_loss=final["train_loss"], work=identity_of(run),
-        settings=plain_settings(config.model_dump(exclude=set(_SETTINGS_LEFT_OUT))),
+        settings={path: value for path, value in settings_by_path(run).items() if path not in _SETTINGS_LEFT_OUT},
         host=timing.host, device=timing.device, device_kind=timing.device_kind, threads=timing.threads,
         versions=_versions(environment), step_s=timing.step_s, cpu_s=timing.cpu_s,
         data_share=_data_share(run), memory_bytes=summary["memory_peak_bytes"],
@@ -151,14 +152,6 @@ def _model_bytes(run: Run) -> float | None:
     memory = run.environment.get("memory")
     weights = memory.get("weights_bytes") if isinstance(memory, Mapping) else None
     return float(weights) if isinstance(weights, int | float) and weights > 0 else None
-
-
-def plain_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The settings of a config as one level, keys such as `train.epochs`."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= plain_settings(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _versions(environment: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from precgui.config import OWN_LOOP
 from precgui.runs.differences import PARTS, ComparedFacts, DifferenceRow, Part, differing, machine_facts
+from precgui.runs.known_settings import NOT_KNOWN
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import Study
 
@@ -24,10 +26,11 @@ def _facts(name: str, runs: Sequence[RunFigures]) -> ComparedFacts:
 
 
 def _of_run(run: RunFigures) -> dict[Part, Mapping[str, Any]]:
+    seed = NOT_KNOWN if run.work.config.task == OWN_LOOP else run.seed
     return {
         "machine": machine_facts({**run.machine, "host": run.host}, run.device, run.threads),
         "libraries": run.versions,
-        "settings": {"precision": run.precision, "seed": run.seed, **run.settings},
+        "settings": {"precision": run.precision, "seed": seed, **run.settings},
     }
 
 
@@ -37,6 +40,7 @@ def _joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     results = {}
     for key in keys:
         values = [table.get(key) for table in tables]
+        values = [value for value in values if value != NOT_KNOWN] or [NOT_KNOWN]
         same = all(value == values[0] for value in values)
         results[key] = values[0] if same else ", ".join(dict.fromkeys(map(str, values)))
     return results

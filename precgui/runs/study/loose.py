@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from precgui.runs.compare import names
+from precgui.runs.known_settings import NOT_KNOWN
 from precgui.runs.run import Run
 from precgui.runs.study.figures import RunFigures, figures_of
 
@@ -32,11 +33,11 @@ def loose_figures(runs: Sequence[Run]) -> list[RunFigures]:
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     keys = dict.fromkeys(key for each in settings for key in each if key not in _IN_NO_NAME)
-    return [key for key in keys if len({repr(each.get(key)) for each in settings}) > 1]
+    return [key for key in keys if len({repr(each.get(key, NOT_KNOWN)) for each in settings} - {repr(NOT_KNOWN)}) > 1]
 
 
 def _group(run: RunFigures, differing: Sequence[str]) -> str:
-    displayed = [f"{key}={run.settings.get(key)}" for key in differing[:_MAX_FIELDS]]
+    displayed = [f"{key}={run.settings.get(key, NOT_KNOWN)}" for key in differing[:_MAX_FIELDS]]
     remainder = differing[_MAX_FIELDS:]
     if remainder:  # the values are in the files; a name only has to distinguish groups
         values = tuple(repr(run.settings.get(key)) for key in remainder)

@@ -17,6 +17,7 @@ from precgui.events import EXPONENT_BINS, TENSOR_STATS
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.reader import SavedRun
+from precgui.runs.known_settings import known_config
 from precgui.runs.signals import EVALUATION_SIGNALS, POWER_SIGNALS, STATE_SIGNALS, STEP_SIGNALS, ZERO_SIGNALS
 from precgui.runs.tensorboard import event_file
 from precgui.runs.tensors.record import TensorHistory
@@ -90,7 +91,7 @@ def _begin_s(run: SavedRun) -> float:
 def _write_run(run: SavedRun, out: _Out) -> None:
     about = {
         "title": run.title,
-        "config": run.config.model_dump(mode="json"),
+        "config": known_config(run),
         "environment": run.environment,
         "steps_per_epoch": run.steps_per_epoch,
         "status": run.status,

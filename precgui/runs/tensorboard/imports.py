@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from precgui.config import ConfigError, RunConfig, build
+from precgui.config import ConfigError, RunConfig, build_accepted
 from precgui.events import Status
 from precgui.regular_files import open_regular
 from precgui.runs.errors import RunFileError
@@ -242,6 +242,6 @@ def _iso(seconds: float) -> str:
 def _config(about: Mapping[str, Any], name: str) -> RunConfig:
     """The config of a run that precgui wrote; of others nothing is known, least of all the precision."""
     try:
-        return build(about["config"])
-    except (KeyError, TypeError, ConfigError):
+        return build_accepted(about["config"])[0]
+    except (KeyError, TypeError, AttributeError, ConfigError):
         return RunConfig(title=name[:100]).model_copy(update={"precision": UNKNOWN_PRECISION})

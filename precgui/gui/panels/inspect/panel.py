@@ -9,7 +9,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QPushButton, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
-from precgui.config import OWN_LOOP
+from precgui.config import OWN_LOOP, no_start
 from precgui.gui.panels.inspect.exporting import Exports
 from precgui.gui.panels.inspect.tabs import TABS, RunView, TabSpec
 from precgui.gui.plots.export import swatch_icon
@@ -23,7 +23,6 @@ from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.widgets.when_visible import WhenVisible
 
 _AGAIN = "Put the settings of this run into Run, to change them and start again"
-_OWN_LOOP = "This loop is not precgui's, so precgui cannot start it; run its own script again."
 _EMPTY = "Open a run or start one: its settings, results, environment, tensors and notes stand here."
 
 
@@ -193,7 +192,7 @@ class InspectPanel(Pages):
         opened = self._session.runs.get(self.key or "")
         own = opened is not None and opened.run.config.task == OWN_LOOP
         self.again_button.setEnabled(not own)
-        self.again_button.setToolTip(plain_tip(_OWN_LOOP) if own else _AGAIN)
+        self.again_button.setToolTip(plain_tip(f"{no_start('This run')}.") if own else _AGAIN)
 
 
 def _tool_tip(spec: TabSpec, there: bool) -> str:

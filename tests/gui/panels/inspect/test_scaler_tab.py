@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
-from precgui.config import OWN_LOOP, RunConfig, ScalingConfig
+from precgui.cli.main import main
+from precgui.config import OWN_LOOP, RunConfig, ScalingConfig, no_start
+from precgui.events import StepDone
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.scaler.panel import ScalerTab, with_policy
 from precgui.gui.panels.inspect.scaler.plots import min_max
@@ -131,3 +134,29 @@ def test_that_no_peak_is_lost_where_not_every_point_is_drawn() -> None:
     assert len(x) == len(y) < 4000
     assert (y.max(), y.min()) == (7, -2)
     assert abs(x[y.argmax()] - 31_415) < 40
+
+
+def test_that_the_recorded_scale_is_drawn_beside_the_policies(qtbot: QtBot, tmp_path: Path, session: Session) -> None:
+    with open_writer(tmp_path / "run.h5", RunConfig(precision="fp32")) as writer:
+        for event in events((1, 20, 40), steps=40):
+            writer(replace(event, scale=2.0 ** (event.step // 10)) if isinstance(event, StepDone) else event)
+    tab = shown(qtbot, session, session.open_file(tmp_path / "run.h5"))
+    steps, heights = tab.plots.recorded.getData()
+    assert steps.tolist() == list(range(1, 41))
+    assert heights.tolist() == [step // 10 for step in range(1, 41)]
+    tab.source.setCurrentIndex(1)
+    tab.redraw()
+    assert tab.plots.recorded.getData()[0] is None  # of other gradients
+
+
+def test_that_a_recorded_loop_is_not_run_again_and_the_sentence_is_that_of_the_command_line(
+    qtbot: QtBot, tmp_path: Path, session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_writer(tmp_path / "own.h5", RunConfig(task=OWN_LOOP, precision="fp32")) as writer:
+        for event in events((1, 20, 40), steps=40):
+            writer(event)
+    panel = shown(qtbot, session, session.open_file(tmp_path / "own.h5")).property("panel")
+    assert not panel.again_button.isEnabled()
+    assert panel.again_button.toolTip() == f"{no_start('This run')}."
+    assert main(["twin", str(tmp_path / "own.h5")]) == 2
+    assert no_start(str(tmp_path / "own.h5")) in capsys.readouterr().err

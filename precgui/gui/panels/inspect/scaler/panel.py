@@ -20,13 +20,14 @@ from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.known_settings import known_scaling
 from precgui.runs.recorded_gradients import recorded_gradients
 from precgui.runs.scaler_simulation import GradientSequence, Simulation, overflow_limits, simulate, synthetic_gradients
+from precgui.runs.signals import Series
 from precgui.runs.tensors.what_if import format_names
 
 PACE_MS = 16  # between two redraws while a slider is dragged
 _NO_GRADIENTS = "This run has no recorded gradients (record.tensors in Run), so they are made up."
 _HINT = (
-    "The thin line is the scale from which a step overflows. A click in a plot puts Inf into that step, another one "
-    "takes it out."
+    "The dotted line is the scale from which a step overflows, the thin grey one the scale that was recorded. A click "
+    "in a plot puts Inf into that step, another one takes it out."
 )
 _OWN_LOOP = "This run was recorded in a training loop of its own: set the scaler there."
 
@@ -147,10 +148,23 @@ class ScalerTab(QWidget):
         for row, reported in zip(self.rows, self.simulations, strict=True):
             row.show_result(reported)
         self.plots.show_simulations(
-            gradients.steps, self.simulations, overflow_limits(gradients, name), tuple(sorted(self.injected))
+            gradients.steps,
+            self.simulations,
+            overflow_limits(gradients, name),
+            tuple(sorted(self.injected)),
+            self._recorded_scale(),
         )
         self.clear.setEnabled(bool(self.injected))
         self._tell()
+
+    def _recorded_scale(self) -> Series | None:
+        """The scale of the run in each step; None without a run, or where its gradients are not those shown, and for a
+        run that never had another scale than 1."""
+        opened = self._session.runs.get(self._key or "")
+        if opened is None or self.gradients is self._synthetic:
+            return None
+        series = opened.run.series("scale")
+        return series if (series[1] != 1).any() else None
 
     def _tell(self) -> None:
         gradients = self.gradients

@@ -16,6 +16,7 @@ from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import DASHES, themes
 from precgui.runs.scaler_simulation import MOST_POLICIES, Simulation
+from precgui.runs.signals import Series
 
 Values = NDArray[np.float64]
 TITLES = ("Loss scale", "Skipped steps", "To zero (%)")
@@ -33,7 +34,7 @@ class SimulationPlots(QWidget):
         super().__init__(parent)
         self.plots = [self._plot(title, place) for place, title in enumerate(TITLES)]
         self.curves = [[plot.plot() for _ in range(MOST_POLICIES)] for plot in self.plots]
-        self.limit = self.plots[0].plot()
+        self.limit, self.recorded = self.plots[0].plot(), self.plots[0].plot()
         self._marks: list[Any] = []
         self._steps: NDArray[np.int64] = np.empty(0, np.int64)
         self._injected: tuple[int, ...] = ()
@@ -98,8 +99,10 @@ class SimulationPlots(QWidget):
         simulations: Sequence[Simulation | None],
         limits: Values,
         injected: tuple[int, ...],
+        recorded: Series | None = None,
     ) -> None:
-        """Draw a simulation for each policy that is shown, and the least scale that overflows in each step."""
+        """Draw a simulation for each policy that is shown, the least scale that overflows in each step, and the scale
+        that was `recorded` as (step, scale)."""
         fresh = not np.array_equal(steps, self._steps)
         self._steps = steps
         heights: list[list[Values]] = [[], [], []]
@@ -110,12 +113,20 @@ class SimulationPlots(QWidget):
                 heights[row].append(values)
         drawn = np.where((limits > 0) & np.isfinite(limits), limits, np.nan)
         self.limit.setData(*min_max(steps[: len(drawn)], np.log2(drawn)), connect="finite")
+        heights[0].append(self._draw_recorded(recorded))
         for plot, values_of in zip(self.plots, heights, strict=True):
             _fit(plot, values_of)
         if fresh:
             self.show_whole()
         if injected != self._injected:
             self._mark(injected)
+
+    def _draw_recorded(self, recorded: Series | None) -> Values:
+        """Draw the recorded scale; its log2, NaN where it is 0 or not finite."""
+        steps, scale = recorded if recorded is not None else (np.empty(0), np.empty(0))
+        height = np.log2(np.where((scale > 0) & np.isfinite(scale), scale, np.nan))
+        self.recorded.setData(steps, height, connect="finite")
+        return height
 
     def _mark(self, injected: tuple[int, ...]) -> None:
         for plot, mark in self._marks:
@@ -138,7 +149,8 @@ class SimulationPlots(QWidget):
                 if DASHES[place]:
                     pen.setDashPattern(DASHES[place])
                 curve.setPen(pen)
-        self.limit.setPen(pg.mkPen(theme.muted, width=1))
+        self.limit.setPen(pg.mkPen(theme.muted, width=1, style=Qt.PenStyle.DotLine))
+        self.recorded.setPen(pg.mkPen(theme.muted, width=1))
         self._mark(self._injected)
 
 
