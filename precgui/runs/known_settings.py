@@ -37,7 +37,7 @@ def observed_in_loop(optimizers: Sequence[Any], scaler: Any, autocast: Any = Non
 
 
 def observed_settings(run: Run) -> dict[str, Any] | None:
-    """What was observed of a recorded loop, by the path of the setting; None for a run of precgui's own.
+    """The settings that were observed of a recorded loop, by path; None for a run of precgui's own.
 
     The config of such a file holds defaults for what the recorder cannot know, such as the number of epochs; a path
     that `is_given` or is in this table is known, no other. Files name the observed paths of their config under
