@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.faults.catalogue import plants
 from tests.faults.healthy import healthy
 from tests.faults.matrix import judge_healthy, judge_plant
+from tests.faults.printed_formulas import false_formulas, formulas
 
 QUICK_PLANTS = (
     "overflow in the forward pass x300000 mlp",
@@ -49,12 +51,14 @@ def test_that_a_planted_fault_is_named_and_blamed_rightly(name: str, tmp_path: P
     assert case.harmful is not plant.weak, case.harm
     assert case.right, [(found.rule, found.module, found.title) for found in case.diagnosis.findings]
     assert not case.wrong_blame
+    assert not false_formulas(case.diagnosis.findings)
 
 
 @pytest.mark.parametrize("name", QUICK_HEALTHY)
 def test_that_a_healthy_training_is_left_alone(name: str, tmp_path: Path) -> None:
     case = judge_healthy(tmp_path, name, dict(healthy())[name])
     assert case.right, [(found.rule, found.title, found.evidence[0].text) for found in case.diagnosis.problems]
+    assert not false_formulas(case.diagnosis.findings)
     assert case.diagnosis.verdict == "healthy"
     assert len(case.diagnosis.ruled_out) >= 8
 
@@ -64,3 +68,15 @@ def test_that_the_catalogue_is_as_large_as_it_says() -> None:
     assert len({plant.name for plant in everything}) == len(everything) >= 80
     assert sum(plant.weak for plant in everything) >= 10
     assert len(healthy()) >= 60
+
+
+def test_that_a_formula_of_a_finding_is_worked_out_from_its_printed_digits(tmp_path: Path) -> None:
+    plant = next(each for each in plants() if each.name == "clipped before unscaled mlp")
+    (found,) = [each for each in judge_plant(tmp_path, plant).diagnosis.findings if each.rule == "clip-before-unscale"]
+    ((norm, scale, product),) = formulas(found.evidence[0].text)
+    assert found.evidence[0].values["norm"] == pytest.approx(float(norm), rel=1e-3)
+    assert not false_formulas([found])
+    wrong = replace(found.evidence[0], text="norm 5.72e-06 times scale 1.966e+05 is 1")
+    assert false_formulas([replace(found, evidence=(wrong,))]) == [wrong.text]
+    assert scale.startswith("2^")
+    assert product

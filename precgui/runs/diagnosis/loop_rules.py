@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,12 +45,14 @@ def clip_before_unscale(m: Measurements) -> Answer:
             f"of the steps"
             if at_limit <= 0.8 else f"because the norm itself is clipped to {own_limit:.3g}, whatever the scale",
         )  # fmt: skip
+    at = int(np.argmin(np.abs(scaled / limit - 1)))  # numbers of one step, so that their product is what is said
+    norm, scale = float(own[at]), float(m.scale[taken][at])
     proof = Evidence(
         "|g| * scale = max_norm in > 80 % of the steps", {"max_norm": limit, "share": at_limit,
-        "scale": median(m.scale), "norm": median(own)},
-        f"In {percent(at_limit)} of the steps the gradient norm times the scale is {limit:.4g} (norm "
-        f"{median(own):.3g}, scale "
-        f"{power(median(m.scale))}): it was clipped to {limit:.3g} before it was divided by the scale.",
+        "scale": scale, "norm": norm, "step": int(m.steps[taken][at])},
+        f"In {percent(at_limit)} of the steps the gradient norm times the scale is within {percent(_ALIKE)} of "
+        f"{limit:.4g}. In step {m.steps[taken][at]} norm {norm:.4g} times scale {power(scale)} is {norm * scale:.4g}: "
+        f"it was clipped to {limit:.3g} before it was divided by the scale.",
         "grad_norm", m.series_of(m.grad_norm),
     )  # fmt: skip
     adaptive = is_adaptive(m)
@@ -103,8 +103,9 @@ def gradients_not_unscaled(m: Measurements) -> Answer:
 
 
 def _not_unscaled(m: Measurements, taken_bad: NDArray[np.bool_], *, exact: bool) -> Finding:
-    norms = m.grad_norm[np.isfinite(m.grad_norm)]
-    norm, loss, scale = float(norms[0]) if len(norms) else math.nan, float(m.loss[0]), float(m.scale[0])
+    finite = np.flatnonzero(np.isfinite(m.grad_norm))
+    first = int(finite[0]) if len(finite) else 0  # all numbers are of this step
+    norm, loss, scale = float(m.grad_norm[first]), float(m.loss[first]), float(m.scale[first])
     step = int(m.steps[np.flatnonzero(taken_bad)[0]]) if taken_bad.any() else int(m.steps[0])
     sentences = [
         (_SCALED_EXACT if exact else _SCALED).format(scale=power(scale), norm=norm, quotient=norm / scale, loss=loss)

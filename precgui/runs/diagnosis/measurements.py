@@ -263,6 +263,12 @@ class Measurements:
         """Values of recorded rows as points for a small curve."""
         return tuple(zip(steps.tolist(), values.tolist(), strict=True))
 
+    def log_of(self, name: str, values: Values, base: int) -> tuple[str, tuple[tuple[int, float], ...]]:
+        """The logarithm of a signal with its name, as signal and series of an Evidence; -inf stands for 0."""
+        with np.errstate(all="ignore"):
+            logarithm = np.log2(values) if base == 2 else np.log10(values)
+        return f"log{base} of the {name}", self.series_of(logarithm)
+
     def series_of(self, values: Values, chosen: NDArray[np.bool_] | None = None) -> tuple[tuple[int, float], ...]:
         """A signal as points for a small curve; minimum and maximum of each part are kept."""
         x, y = (self.steps, values) if chosen is None else (self.steps[chosen], values[chosen])

@@ -55,8 +55,7 @@ def _collapse(m: Measurements, streak: Streak) -> Finding:
         {"skipped_in_a_row": streak.length, "scale_first": high, "scale_last": low},
         f"{streak.length} steps in a row were skipped up to the last one, while the scale fell from {power(high)} to "
         f"{power(low)}.",
-        "log2 of the loss scale",
-        m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+        *m.log_of("loss scale", m.scale, 2),
     )
     enough = low < 2.0**-10
     return Finding(
@@ -95,10 +94,11 @@ def warm_up(m: Measurements) -> Answer:
         {"skipped": first.length, "scale_first": high, "scale_taken": low, "share": share},
         f"{first.length} steps ({percent(share)}) from {power(high)} down to {power(low)}, then step "
         f"{m.steps[first.last + 1]} was taken.",
-        "log2 of the loss scale",
-        m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+        *m.log_of("loss scale", m.scale, 2),
     )
     long = share > _LONG_WARM_UP
+    if not long and m.skipped[first.last + 1 :].mean() > _LONG_WARM_UP:
+        return None  # a search that ended, in a run that is lost all the same: nothing to call healthy
     title = f"{percent(share)} of the steps are lost until the loss scale is low enough" if long else (
         f"The loss scale found its size after {first.length} skipped steps: healthy"
     )  # fmt: skip
@@ -132,8 +132,7 @@ def scale_too_high(m: Measurements) -> Answer:
         "skipped steps = steps",
         {"skipped": skipped, "steps": m.n, "scale_first": float(m.scale[0]), "scale_last": float(m.scale[-1])},
         f"{skipped} of {m.n} steps were skipped at scales from {power(high)} to {power(low)}, with a finite loss.",
-        "log2 of the loss scale",
-        m.series_of(np.log2(m.scale)),
+        *m.log_of("loss scale", m.scale, 2),
     )
     return [
         Finding(
@@ -202,8 +201,7 @@ def repeated_skips(m: Measurements) -> Answer:
         "skipped at scale <= (largest scale of a taken step) / 2, share of steps > 0.05",
         {"skipped": count, "steps": m.n, "share": share},
         f"{count} of {m.n} steps ({percent(share)}) were skipped at scales that had worked before.",
-        "log2 of the loss scale",
-        m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+        *m.log_of("loss scale", m.scale, 2),
     )
     return [
         Finding(
@@ -254,7 +252,7 @@ def scale_runaway(m: Measurements) -> Answer:
     proof = Evidence(
         "scale > 2^60", {"scale": last, "last_norm": float(norms[-1]) if len(norms) else float("nan")},
         f"The scale has reached {power(last)}; the last gradient norm is {norms[-1] if len(norms) else 0:.3g}.",
-        "log2 of the loss scale", m.series_of(np.log2(m.scale)),
+        *m.log_of("loss scale", m.scale, 2),
     )  # fmt: skip
     return [
         Finding(

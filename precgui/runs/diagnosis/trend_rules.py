@@ -75,7 +75,7 @@ def scale_probing(m: Measurements) -> Answer:
     proof = Evidence(
         "steps skipped from a rise of the scale on / steps > 0.25", {"count": count, "steps": m.n, "share": share},
         f"{count} of {m.n} steps ({percent(share)}) were skipped because the scale had just been raised.",
-        "log2 of the loss scale", m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+        *m.log_of("loss scale", m.scale, 2),
     )  # fmt: skip
     return [
         Finding(
@@ -105,7 +105,7 @@ def scaler_set_anew(m: Measurements) -> Answer:
         {"step": int(m.steps[at]), "before": float(m.scale[at - 1]), "after": float(m.scale[at]), "skipped": max(lost)},
         f"In step {m.steps[at]} the scale jumps from {power(float(m.scale[at - 1]))} to {power(float(m.scale[at]))}; "
         f"{max(lost)} of the next {_AFTER} steps are skipped.",
-        "log2 of the loss scale", m.series_of(np.log2(np.maximum(m.scale, 1e-300))),
+        *m.log_of("loss scale", m.scale, 2),
     )  # fmt: skip
     grave = max(lost) / m.n > 0.05
     return [
@@ -139,7 +139,7 @@ def rate_vanished(m: Measurements) -> Answer:
         {"lr_max": float(rates.max()), "lr_last": float(rates[-1]), "share": share, "step": int(m.steps[first])},
         f"From step {m.steps[first]} of {m.n} on the rate is below a thousandth of {rates.max():.3g}; it ends at "
         f"{rates[-1]:.3g}, with a gradient norm of {median(m.grad_norm[alive]):.3g}.",
-        "lr", m.series_of(np.log10(np.maximum(m.lr, 1e-300))),
+        *m.log_of("learning rate", m.lr, 10),
     )  # fmt: skip
     return [
         Finding(

@@ -94,11 +94,16 @@ def summary(evidence: Evidence) -> str:
     """The curve in words."""
     known = [value for _, value in evidence.series if math.isfinite(value)]
     steps = f"steps {evidence.series[0][0]} to {evidence.series[-1][0]}" if evidence.series else "no steps"
+    logarithm, _, name = evidence.signal.partition(" of ") if evidence.signal.startswith("log") else ("", "", "")
     if not known:
         return f"{evidence.signal}, {steps}: not finite"
-    lost = len(evidence.series) - len(known)
+    zeros = sum(value == -math.inf for _, value in evidence.series) if logarithm else 0
+    lost = len(evidence.series) - len(known) - zeros
     text = (
         f"{evidence.signal}, {steps}: first {known[0]:.4g}, least {min(known):.4g}, largest {max(known):.4g}, last "
         f"{known[-1]:.4g}"
     )
+    if zeros:
+        last = ", the last among them" if evidence.series[-1][1] == -math.inf else ""
+        text += f"; {name} is 0 at {zeros} of {len(evidence.series)} points{last}"
     return f"{text}; {lost} of {len(evidence.series)} points are not finite" if lost else text
