@@ -45,16 +45,7 @@ def clip_before_unscale(m: Measurements) -> Answer:
             f"of the steps"
             if at_limit <= 0.8 else f"because the norm itself is clipped to {own_limit:.3g}, whatever the scale",
         )  # fmt: skip
-    at = int(np.argmin(np.abs(scaled / limit - 1)))  # numbers of one step, so that their product is what is said
-    norm, scale = float(own[at]), float(m.scale[taken][at])
-    proof = Evidence(
-        "|g| * scale = max_norm in > 80 % of the steps", {"max_norm": limit, "share": at_limit,
-        "scale": scale, "norm": norm, "step": int(m.steps[taken][at])},
-        f"In {percent(at_limit)} of the steps the gradient norm times the scale is within {percent(_ALIKE)} of "
-        f"{limit:.4g}. In step {m.steps[taken][at]} norm {norm:.4g} times scale {power(scale)} is {norm * scale:.4g}: "
-        f"it was clipped to {limit:.3g} before it was divided by the scale.",
-        "grad_norm", m.series_of(m.grad_norm),
-    )  # fmt: skip
+    proof = _clip_proof(m, taken, limit, at_limit)
     adaptive = is_adaptive(m)
     return [
         Finding(
@@ -64,6 +55,21 @@ def clip_before_unscale(m: Measurements) -> Answer:
             "torch.amp documentation, gradient clipping; pytorch/examples issue 1196",
         )
     ]  # fmt: skip
+
+
+def _clip_proof(m: Measurements, taken: NDArray[np.bool_], limit: float, at_limit: float) -> Evidence:
+    """The share of steps at the limit, and the numbers of one step, whose product is what is printed."""
+    scaled = m.grad_norm[taken] * m.scale[taken]
+    at = int(np.argmin(np.abs(scaled / limit - 1)))
+    norm, scale = float(m.grad_norm[taken][at]), float(m.scale[taken][at])
+    return Evidence(
+        "|g| * scale = max_norm in > 80 % of the steps", {"max_norm": limit, "share": at_limit,
+        "scale": scale, "norm": norm, "step": int(m.steps[taken][at])},
+        f"In {percent(at_limit)} of the steps the gradient norm times the scale is within {percent(_ALIKE)} of "
+        f"{limit:.4g}. In step {m.steps[taken][at]} norm {norm:.4g} times scale {power(scale)} is {norm * scale:.4g}: "
+        f"it was clipped to {limit:.3g} before it was divided by the scale.",
+        "grad_norm", m.series_of(m.grad_norm),
+    )  # fmt: skip
 
 
 def _rounder(one: float, other: float) -> bool:
