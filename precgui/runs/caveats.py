@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,6 +63,22 @@ def run_notes(run: Run) -> list[str]:
     notes = run.environment.get("notes")
     reported = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
     return list(dict.fromkeys([*reported, *(event.message for event in run.events("note"))]))
+
+
+def cost_above_budget(run: Run) -> str:
+    """The sentence on what measuring tensors has cost, where it is more than the budget; empty where it is not.
+
+    The cost is that of the recorder's own account, which is in the record once the run has ended.
+    """
+    record, budget = run.environment.get("record"), run.config.record.budget
+    share = record.get("cost_share") if isinstance(record, Mapping) else None
+    if not isinstance(share, int | float) or not budget < share < math.inf:
+        return ""
+    return (
+        f"Measuring tensors took {100 * share:.2g} % of the time of the steps, more than the budget of "
+        f"{100 * budget:.2g} %: each kind is measured {run.config.record.least_measurements} times at least, however "
+        "short the run."
+    )
 
 
 def slow_factor(environment: Mapping[str, Any]) -> float | None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from precgui.config import RunConfig
 from precgui.events import Metric
 from precgui.harmless_text import one_line
-from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, marked, run_notes
+from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, cost_above_budget, marked, run_notes
 from precgui.runs.known_settings import NOT_KNOWN, flat, is_given, observed_settings
 from precgui.runs.metric import value_text
 from precgui.runs.run import Run
@@ -108,16 +108,19 @@ def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
     yield RunFact("Throughput", _with_unit(summary["samples_per_s"], "samples/s") + label, speed)
     memory_label = "" if how.memory_counts else " (emulated)"
     yield RunFact("Peak memory", bytes_text(summary["memory_peak_bytes"]) + memory_label, memory)
-    yield from _record_cost(run.environment.get("record"))
+    yield from _record_cost(run)
     reason = _why_no_energy(run.environment.get("power_sensors"))
     yield RunFact("Energy", _with_unit(summary["energy_j"], "J") if summary["energy_j"] else reason)
 
 
-def _record_cost(record: object) -> Iterator[RunFact]:
+def _record_cost(run: Run) -> Iterator[RunFact]:
+    record = run.environment.get("record")
     share = record.get("cost_share") if isinstance(record, Mapping) else None
     if isinstance(share, int | float) and math.isfinite(share):
         hint = "As the recorder accounts for measurements; hooks, events and the file come on top (docs/recording.md)"
         yield RunFact("Measuring tensors took", f"{100 * share:.2g} % of the time of the steps, or more", hint)
+    if above := cost_above_budget(run):
+        yield RunFact("Cost of the record", above)
 
 
 def _why_no_energy(sensors: object) -> str:

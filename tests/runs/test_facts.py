@@ -168,3 +168,13 @@ def test_that_each_precision_of_a_schedule_has_a_census_of_its_own() -> None:
     run = a_run({"precision_changes": [{"step": 5, "precision": "bf16-amp", "trigger": "step:5", "census": counted}]})
     groups = {group.title: group.facts for group in run_facts(run)}
     assert groups["Formats of step 5, bf16-amp (census)"][0] == RunFact("Multiplied in bf16", "100 %")
+
+
+def test_that_a_record_that_cost_more_than_its_budget_says_so_in_one_sentence() -> None:
+    run = a_run({"record": {"cost_share": 0.125}})
+    assert values(run)["Cost of the record"] == (
+        "Measuring tensors took 12 % of the time of the steps, more than the budget of 3 %: each kind is measured 20 "
+        "times at least, however short the run."
+    )
+    for share in (0.03, 0.01, float("nan"), float("inf"), "much"):
+        assert "Cost of the record" not in values(a_run({"record": {"cost_share": share}}))

@@ -26,7 +26,7 @@ from precgui.gui.widgets.empty_state import EmptyState, Pages
 from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.widgets.segmented import SegmentedChoice
 from precgui.gui.widgets.when_visible import WhenVisible
-from precgui.runs.caveats import arithmetic_of
+from precgui.runs.caveats import arithmetic_of, cost_above_budget
 
 _CAVEATS = 2  # that are written out, in low windows one
 _LOW_PX = 640
@@ -167,7 +167,8 @@ class LivePanel(Pages):
         self.stop_button.setEnabled(not self._session.is_stopping)
 
     def _tell_caveats(self) -> None:
-        """Which of the shown runs do not compute as the format does on hardware that has it."""
+        """Which of the shown runs do not compute as the format does on hardware that has it, and whose record cost more
+        than its budget."""
         displayed = [opened for opened in self._session.runs.values() if opened.visible]
         reported = [f"{opened.name}: {caveat}" for opened in displayed if (caveat := arithmetic_of(opened.run).caveat)]
         most = _CAVEATS if self.height() >= _LOW_PX else 1
@@ -176,7 +177,8 @@ class LivePanel(Pages):
             ["1 more run is emulated or slow."] if remainder == 1 else [f"{remainder} more runs are emulated or slow."]
         )
         more = more if remainder > 0 else []
-        self.caveat.set_text("\n".join([*reported[:most], *more]))
+        costs = [f"{opened.name}: {cost}" for opened in displayed if (cost := cost_above_budget(opened.run))]
+        self.caveat.set_text("\n".join([*reported[:most], *more, *costs[:1]]))
 
     def _take_runs(self) -> None:
         self.run_list.take_runs()

@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
-from precgui.events import Evaluated, Incident, RunEnded, RunStarted, StepDone
+from precgui.events import Evaluated, Facts, Incident, RunEnded, RunStarted, StepDone
 from precgui.gui.open_runs import OpenRun, Problem
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.run_list import DETAIL
@@ -293,3 +293,14 @@ def test_that_emulation_that_begins_late_in_a_run_is_told(
     session.data_arrived.emit(key)
     qtbot.waitUntil(panel.caveat.isVisible)
     assert "Four layers train on integers from here" in panel.caveat.text.text()
+
+
+def test_that_live_says_what_a_record_above_its_budget_has_cost(panel: LivePanel, add: Add, qtbot: QtBot) -> None:
+    run = live_run()
+    add(run, "mine")
+    panel.show()
+    qtbot.waitExposed(panel)
+    assert panel.caveat.isHidden()
+    run.extend([Facts(1.0, {"record": {"cost_share": 0.14}})])
+    panel._tell_caveats()
+    assert panel.caveat.text.text().startswith("mine: Measuring tensors took 14 % of the time of the steps, more than")
