@@ -90,16 +90,23 @@ class ShareCollector:
         return begins
 
     def _give_up_derivative_of(self, fault: RuntimeError) -> bool:
-        """Mark the operations that torch cannot differentiate, so that a replay passes them by; False for none."""
-        match = re.search(r"derivative for '?(?:aten::)?(\w+)'? is not implemented", str(fault))
-        if match is None:
+        """Mark what torch cannot differentiate, so that a replay passes it by; False for none.
+
+        That is an operation, or only one of its arguments, which is a constant then.
+        """
+        match = re.search(r"derivative for '?(?:aten::)?(\w+)(?: (\w+))?'? is not implemented", str(fault))
+        found = [] if match is None else [o for o in self._tape.operations if o.name.partition(".")[0] == match[1]]
+        if match is None or not found:
             self._tape.note(f"the shares of the lines are not known: torch says {str(fault).splitlines()[0][:160]}")
             self._collected = None
             return False
-        for operation in self._tape.operations:
-            if operation.name.partition(".")[0] == match[1]:
+        by = "" if match[2] is None else f" by {match[2]}"
+        for operation in found:
+            if match[2] in operation.argument_names and match[2] not in operation.constants:
+                operation.constants.add(match[2])
+            else:
                 operation.undifferentiable = True
-        self._tape.note(f"torch has no derivative of {match[1]}; errors that pass through it have no share")
+        self._tape.note(f"torch has no derivative of {match[1]}{by}; errors that pass through it have no share")
         return True
 
     def take(self, operation: TapeOp, place: int, exact: Tensor | None, adjoint: Tensor) -> None:

@@ -129,6 +129,26 @@ def _group_norm_backward(
     )
 
 
+def _layer_norm_backward(
+    grad: Tensor, x: Tensor, shape: Sequence[int], mean: Tensor, rstd: Tensor, weight: Tensor | None,
+    bias: Tensor | None, requested: Sequence[bool],
+) -> _Gradients:  # fmt: skip
+    """Torch has a derivative only where mean and 1/deviation follow from x: not where they have errors of their own."""
+    if not (mean.requires_grad or rstd.requires_grad):
+        return aten.native_layer_norm_backward.default(  # type: ignore[no-any-return]
+            grad, x, shape, mean, rstd, weight, bias, requested
+        )
+    axes = tuple(range(x.dim() - len(shape), x.dim()))
+    normal = (x - mean) * rstd
+    inner = grad if weight is None else grad * weight
+    correction = inner.mean(axes, keepdim=True) + normal * (inner * normal).mean(axes, keepdim=True)
+    return (
+        rstd * (inner - correction) if requested[0] else None,
+        (grad * normal).sum_to_size(shape) if requested[1] else None,
+        grad.sum_to_size(shape) if requested[2] else None,
+    )
+
+
 def _batch_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_variance: Tensor | None,
     training: bool, momentum: float, eps: float,
@@ -169,6 +189,7 @@ DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     aten.hardsigmoid_backward.default: _hardsigmoid_backward,
     aten.native_group_norm.default: _group_norm,
     aten.native_group_norm_backward.default: _group_norm_backward,
+    aten.native_layer_norm_backward.default: _layer_norm_backward,
     aten.native_batch_norm.default: _batch_norm,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
 }

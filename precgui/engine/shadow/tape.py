@@ -92,10 +92,17 @@ class TapeOp:
     exact_is_finite: bool | None = None  # of a producer: whether FP64 on the same inputs is finite
     opaque: str = ""  # why there is no FP64 counterpart
     undifferentiable: bool = False  # torch has no derivative of it, so what comes before it gets no share through it
+    constants: set[str] = field(default_factory=set)  # names of the arguments by which torch has no derivative
 
     @property
     def name(self) -> str:
         return str(getattr(self.function, "__name__", self.function)).removeprefix("aten.")
+
+    @property
+    def argument_names(self) -> list[str]:
+        """The names that torch gives to the arguments; none for functions of this package."""
+        schema = getattr(self.function, "_schema", None)
+        return [] if schema is None else [argument.name for argument in schema.arguments]
 
 
 @dataclass

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+import precgui
+from precgui.engine.shadow import semantics
 from precgui.engine.shadow.derivatives import DIFFERENTIABLE
 from precgui.engine.shadow.numbering import MemoryLayout, flatten, overlap, read_through, write_through
+from precgui.engine.shadow.step import Shadow
 
 aten = torch.ops.aten
 
@@ -33,6 +36,10 @@ CALLS: dict[Any, tuple[Any, ...]] = {
     aten.native_group_norm.default: _group("group"),
     aten.native_group_norm_backward.default: (
         _random(2, 4, 3, 3), _random(2, 4, 3, 3), _random(2, 2), _random(2, 2).abs(), _random(4), 2, 4, 9, 2, [True] * 3
+    ),
+    aten.native_layer_norm_backward.default: (
+        _random(2, 3, 4), _random(2, 3, 4) * 2, [3, 4], _random(2, 1, 1).requires_grad_(), _random(2, 1, 1).abs(),
+        _random(3, 4), _random(4, 3).mT, [True] * 3,
     ),
     aten.native_batch_norm.default: _group("batch"),
     aten.native_batch_norm_backward.default: (
@@ -67,6 +74,47 @@ def test_that_the_derivatives_are_those_of_differences(operation: Any) -> None:
         return tuple(r for r in result if r is not None) if isinstance(result, tuple) else result
 
     assert torch.autograd.gradcheck(called, tuple(arguments[p].clone().requires_grad_() for p in places))
+
+
+def _first(layer: nn.Module, dtype: torch.dtype | None, sample: Tensor) -> Shadow:
+    """A step in which nothing before the layer makes an error."""
+    torch.manual_seed(0)
+    end = nn.Linear(16, 3)
+
+    def step() -> Tensor:
+        with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+            loss = end(layer(sample).flatten(-2)).float().pow(2).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    return precgui.shadow(step, [*layer.parameters(), *end.parameters()])
+
+
+FIRST: dict[str, nn.Module] = {
+    "layer norm": nn.LayerNorm((4, 4)), "layer norm of rows": nn.LayerNorm(4), "RMS norm": nn.RMSNorm(4),
+    "group norm": nn.GroupNorm(2, 4), "batch norm": nn.BatchNorm2d(4), "instance norm": nn.InstanceNorm2d(4, affine=True),
+    "convolution": nn.Conv2d(4, 4, 3, padding=1), "rectifier": nn.PReLU(),
+    "softmax": nn.Sequential(nn.Softmax(-1), nn.LayerNorm(4)), "log sigmoid": nn.LogSigmoid(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, None])
+@pytest.mark.parametrize("name", FIRST)
+def test_that_the_shares_add_up_where_a_layer_stands_directly_on_the_input(
+    name: str, dtype: torch.dtype | None
+) -> None:
+    sample = torch.randn(4, 4, 4, 4, generator=torch.Generator().manual_seed(0))
+    shadow = _first(FIRST[name], dtype, sample)
+    assert shadow.explained == pytest.approx(1, abs=0.05)
+    assert (shadow.verdict, shadow.notes) == ("healthy", [])
+
+
+def test_that_an_argument_without_a_derivative_leaves_the_shares_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(semantics.DIFFERENTIABLE, aten.native_layer_norm_backward.default)
+    sample = torch.randn(4, 4, 4, 4, generator=torch.Generator().manual_seed(0))
+    shadow = _first(nn.LayerNorm(4), torch.bfloat16, sample)
+    assert shadow.explained == pytest.approx(1, abs=0.05)
+    assert "no derivative of native_layer_norm_backward by mean" in shadow.notes[0]
 
 
 def test_that_memory_seen_through_another_geometry_is_differentiated() -> None:
