@@ -23,8 +23,10 @@ _PRODUCT_FUNCTIONS = frozenset(
      "mv", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention", "multi_head_attention_forward", "embedding"}
 )  # fmt: skip
 _PRODUCTS = ("mm.", "bmm.", "addmm.", "baddbmm.", "convolution", "_scaled_mm", "embedding", "rounded.")
+# Their kernels may add partial results in the low format: that is what a product costs, not what a line adds to it.
+_KERNELS = ("mm.", "bmm.", "addmm.", "baddbmm.", "convolution", "_scaled_mm")
 _EXCESS = 4.0  # a local error so many times that of one rounding is no rounding any more
-_MOSTLY_ROUNDING = 0.5  # of a product's squared error: below it more is lost than by one rounding of its result
+_MOSTLY_ROUNDING = 0.5  # of the squared error of a cast or sum: below it more is lost than by one rounding
 _AMPLIFIED = 3.0  # how much more than a product's a rounding may weigh and still be usual
 
 
@@ -113,7 +115,9 @@ def unavoidable(tape: Tape, shares: ErrorShares, relative_error: float, flow: Fl
 
 
 def _once(operation: TapeOp) -> float:
-    """The part of an operation's squared error that rounding its exact result explains."""
+    """The part of an operation's squared error that rounding its exact result explains; all of a matrix product's."""
+    if operation.name.startswith(_KERNELS):
+        return 1.0
     if operation.rounding_error < 1e-5 or not operation.local_error:  # sums in FP32 differ from kernel to kernel
         return 1.0
     return min(1.0, (_EXCESS * operation.rounding_error / operation.local_error) ** 2)

@@ -15,6 +15,7 @@ import precgui
 from precgui.engine.shadow import origin
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.tape import NO_LINE
+from precgui.engine.shadow.yardstick import is_product
 
 BF16 = torch.bfloat16
 
@@ -54,6 +55,30 @@ def in_one_line(seed: int) -> Shadow:
 
 def test_that_a_whole_model_in_one_line_is_healthy_with_any_seed() -> None:
     assert [in_one_line(seed).verdict for seed in range(4)] == ["healthy"] * 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.float16, 8192.0), (BF16, 1.0)])
+def test_that_a_plain_convolutional_network_is_healthy(dtype: torch.dtype, scale: float, seed: int) -> None:
+    """The kernel may add the gradient of a weight over the samples in the low format: no line can do otherwise."""
+    torch.manual_seed(seed)
+    images, labels = torch.randn(8, 3, 12, 12), torch.randint(0, 5, (8,))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1),
+        nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5),
+    )  # fmt: skip
+
+    def step() -> Tensor:
+        with torch.autocast("cpu", dtype):
+            loss = F.cross_entropy(model(images), labels)
+        (loss * scale).backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    shadow = precgui.shadow(step, model.parameters())
+    assert shadow.verdict == "healthy"
+    operations = shadow.step.tape.operations
+    without_products = shadow.error_left({o.index for o in operations if not is_product(o)})
+    assert shadow.left_without_products({o.origin.line for o in operations}) == pytest.approx(without_products, abs=0.05)
 
 
 def test_that_with_fp64_takes_products_and_the_verdict_does_not() -> None:
