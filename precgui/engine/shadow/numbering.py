@@ -192,7 +192,13 @@ class ValueNumbering:
 
     def _memory(self, tensor: Tensor) -> _Memory:
         if tensor.layout is not torch.strided:
+            if tensor.is_nested:
+                raise EngineError("the shadow cannot follow nested tensors; use padded ones with a mask")
             raise EngineError("the shadow cannot follow sparse tensors; use dense ones, e.g. Embedding(sparse=False)")
+        if tensor.is_meta:
+            raise EngineError(
+                "the shadow cannot follow tensors without numbers (device meta), as nested ones have them"
+            )
         return self._memories.setdefault(tensor.untyped_storage()._cdata, _Memory())
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.recorder import StepRecorder
@@ -35,13 +35,36 @@ class RecordedStep:
         )
 
 
-def record_step(step: Callable[[], Any], parameters: Iterable[Tensor]) -> RecordedStep:
+Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Mapping[str, Tensor] | nn.Module
+
+
+def _tensors_of(parameters: Parameters) -> list[Tensor]:
+    """The tensors among parameters, named or not, or of a module. Raises EngineError for anything else."""
+    if isinstance(parameters, nn.Module):
+        return list(parameters.parameters())
+    if isinstance(parameters, Tensor):
+        return [parameters]
+    given: Any = parameters.values() if isinstance(parameters, Mapping) else parameters
+    tensors = []
+    for entry in given if isinstance(given, Iterable) else [given]:
+        tensor = entry[1] if isinstance(entry, tuple) and len(entry) == 2 else entry
+        if not isinstance(tensor, Tensor):
+            raise EngineError(
+                f"the parameters hold a value of type {type(tensor).__name__}; pass model.parameters(), "
+                "model.named_parameters() or the model itself"
+            )
+        tensors.append(tensor)
+    return tensors
+
+
+def record_step(step: Callable[[], Any], parameters: Parameters) -> RecordedStep:
     """Run `step`, which does forward and backward and returns the loss, and record it.
 
-    The gradients of the parameters are cleared before; afterwards they are what the step left in them. Raises
-    EngineError when the step returns no loss or leaves no gradient.
+    The gradients of the parameters are cleared before; afterwards they are what the step left in them. `parameters`
+    may be tensors, pairs of names and tensors, or a module. Raises EngineError when they are something else, and when
+    the step returns no loss or leaves no gradient.
     """
-    trained = [p for p in parameters if p.requires_grad]
+    trained = [p for p in _tensors_of(parameters) if p.requires_grad]
     for parameter in trained:
         parameter.grad = None
     recorder = StepRecorder()

@@ -67,6 +67,8 @@ class StepRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is aten._efficientzerotensor.default:  # zeros without memory, of forward-mode derivatives
+            func = aten.zeros.default
         tensors = list(tensors_in(args, kwargs))
         ids = [self.identity.id_of(tensor) for tensor in tensors]
         numbers = iter(ids)

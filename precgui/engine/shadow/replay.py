@@ -87,6 +87,8 @@ def leaf_of(tensor: Tensor, wide: torch.dtype, graph: bool) -> Tensor:
     if not is_float(tensor):
         return tensor
     value: Tensor = widened(tensor.detach(), wide)
+    if value.is_inference():  # such a tensor can take no part in a graph
+        value = value.clone()
     return value.requires_grad_(True) if graph else value
 
 
@@ -96,6 +98,9 @@ def wide_outputs(
     """The outputs of an operation on the wide values of `table`. Raises EngineError where torch cannot make them."""
     take = lambda ref: table[ref.id] if isinstance(ref, ValueRef) else ref  # noqa: E731
     args, kwargs = mapped(take, (operation.arguments, operation.keywords))
+    if graph and operation.constants:
+        names = operation.argument_names
+        args = tuple(a.detach() if names[i] in operation.constants else a for i, a in enumerate(args))
     with named_faults(operation):
         outputs = _fixed(tape, operation, args, wide) if not free or operation.is_random else None
         if outputs is None and graph:

@@ -18,7 +18,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.shadow.blame import ErrorShares, distance, is_cast, norm
 from precgui.engine.shadow.blockwise import WideReplay
 from precgui.engine.shadow.nonfinite import NonFiniteOrigin, first_origin, producers
-from precgui.engine.shadow.record import RecordedStep, record_step
+from precgui.engine.shadow.record import Parameters, RecordedStep, record_step
 from precgui.engine.shadow.replay import F64, Counterfactual
 from precgui.engine.shadow.semantics import widened
 from precgui.engine.shadow.tape import SourceLine, TapeOp
@@ -29,11 +29,12 @@ _CLOSED = 0.05
 Verdict = Literal["healthy", "problems", "not explained"]
 
 
-def shadow(step_fn: Callable[[], Any], parameters: Iterable[Tensor]) -> Shadow:
+def shadow(step_fn: Callable[[], Any], parameters: Parameters) -> Shadow:
     """Run one step with FP64 beside it.
 
     `step_fn` does forward and backward and returns the loss; it runs once, on clear gradients. `parameters` are those
-    whose gradients are compared. Raises EngineError when the step leaves no loss or no gradient.
+    whose gradients are compared: tensors, pairs of names and tensors, or a module. Raises EngineError when they are
+    something else, and when the step leaves no loss or no gradient.
     """
     return Shadow(record_step(step_fn, parameters))
 

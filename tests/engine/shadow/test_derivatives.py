@@ -92,7 +92,8 @@ def _first(layer: nn.Module, dtype: torch.dtype | None, sample: Tensor) -> Shado
 
 FIRST: dict[str, nn.Module] = {
     "layer norm": nn.LayerNorm((4, 4)), "layer norm of rows": nn.LayerNorm(4), "RMS norm": nn.RMSNorm(4),
-    "group norm": nn.GroupNorm(2, 4), "batch norm": nn.BatchNorm2d(4), "instance norm": nn.InstanceNorm2d(4, affine=True),
+    "group norm": nn.GroupNorm(2, 4), "batch norm": nn.BatchNorm2d(4),
+    "instance norm": nn.InstanceNorm2d(4, affine=True),
     "convolution": nn.Conv2d(4, 4, 3, padding=1), "rectifier": nn.PReLU(),
     "softmax": nn.Sequential(nn.Softmax(-1), nn.LayerNorm(4)), "log sigmoid": nn.LogSigmoid(),
 }  # fmt: skip

@@ -230,3 +230,48 @@ def test_that_rounding_to_integers_in_a_step_has_a_note() -> None:
     layer, step = step_with(lambda h: h + ((h.detach() * 8).round() / 8 - h.detach()))
     notes = precgui.shadow(step, layer.parameters()).notes
     assert any(note.startswith("round at ") and "keep its integers" in note for note in notes)
+
+
+def _with_jvp(layer: nn.Linear, sample: Tensor) -> Tensor:
+    value, derivative = torch.func.jvp(layer, (sample,), (torch.ones_like(sample),))
+    return torch.tanh(value + derivative)
+
+
+def _after_inference(layer: nn.Linear, sample: Tensor) -> Tensor:
+    with torch.inference_mode():
+        target = torch.tanh(layer(sample))
+    return layer(sample) * target.clone()
+
+
+@pytest.mark.parametrize("forward", [_with_jvp, _after_inference])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, None])
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch.func.jvp calls it
+def test_that_forward_derivatives_and_inference_are_followed(
+    forward: Callable[[nn.Linear, Tensor], Tensor], dtype: torch.dtype | None
+) -> None:
+    torch.manual_seed(0)
+    layer, sample = nn.Linear(8, 8), torch.randn(6, 8)
+
+    def step() -> Tensor:
+        with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+            loss = forward(layer, sample).float().square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    shadow = precgui.shadow(step, layer)
+    assert shadow.explained == pytest.approx(1, abs=0.1)
+    assert shadow.verdict == "healthy"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_that_nested_tensors_are_refused_in_one_sentence() -> None:
+    layer, sample = nn.Linear(8, 8), torch.randn(6, 8)
+
+    def step() -> Tensor:
+        ragged = torch.nested.nested_tensor([sample[:2], sample[2:]], layout=torch.jagged)
+        loss = layer(ragged).values().square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    with pytest.raises(EngineError, match="nested"):
+        precgui.shadow(step, layer)

@@ -297,3 +297,14 @@ def test_that_a_bad_step_or_line_is_an_error_in_one_sentence() -> None:
         precgui.shadow(lambda: model(torch.randn(2, 8)).sum(), model.parameters())
     with pytest.raises(EngineError, match="no line of this step"):
         look(model).with_fp64("elsewhere.py:3")
+    for given in ([model], list(model.named_modules()), model.state_dict, 3):
+        with pytest.raises(EngineError, match=r"pass model\.parameters\(\), model\.named_parameters\(\) or the model"):
+            precgui.shadow(step_of(model), given)  # type: ignore[arg-type]
+
+
+def test_that_parameters_may_be_named_or_a_whole_module() -> None:
+    model = net()
+    step = step_of(model)
+    plain = precgui.shadow(step, model.parameters()).gradient_error
+    for given in (model.named_parameters(), dict(model.named_parameters()), model):
+        assert precgui.shadow(step, given).gradient_error == plain

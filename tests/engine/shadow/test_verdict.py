@@ -78,7 +78,9 @@ def test_that_a_plain_convolutional_network_is_healthy(dtype: torch.dtype, scale
     assert shadow.verdict == "healthy"
     operations = shadow.step.tape.operations
     without_products = shadow.error_left({o.index for o in operations if not is_product(o)})
-    assert shadow.left_without_products({o.origin.line for o in operations}) == pytest.approx(without_products, abs=0.05)
+    assert shadow.left_without_products({o.origin.line for o in operations}) == pytest.approx(
+        without_products, abs=0.05
+    )
 
 
 def test_that_with_fp64_takes_products_and_the_verdict_does_not() -> None:
