@@ -42,14 +42,14 @@ class DoubleUnscaling:
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self.is_seen: bool | None = None
+        self.divided_twice: bool | None = None
         self._watched: weakref.WeakKeyDictionary[Optimizer, _Sums] = weakref.WeakKeyDictionary()
         self._twice = self._unknown = 0
 
     def watch(self, optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
         """Listen to the gradients of those of these parameters that are small."""
         chosen = [parameter for parameter in parameters if parameter.numel() <= _LARGEST]
-        if not chosen or self.is_seen is not None:
+        if not chosen or self.divided_twice is not None:
             return
         sums = self._watched[optimizer] = _Sums([weakref.ref(parameter) for parameter in chosen])
         sums.handles = [p.register_hook(_SumHook(self._guard, sums, place)) for place, p in enumerate(chosen)]
@@ -57,21 +57,21 @@ class DoubleUnscaling:
     def stepped(self, optimizer: Optimizer, scale: float) -> None:
         """An optimizer is about to step inside a scaler that has divided its gradients by `scale`."""
         sums = self._watched.get(optimizer)
-        if sums is None or self.is_seen is not None:
+        if sums is None or self.divided_twice is not None:
             return
         ratio = _ratio(sums)
         sums.arrived.clear()
         if scale < _LEAST_SCALE or not math.isfinite(ratio):
             self._unknown += 1
         elif abs(ratio * scale - 1) < _ALIKE:
-            self.is_seen = False
+            self.divided_twice = False
         elif abs(ratio * scale * scale - 1) < _ALIKE:
             self._twice += 1
         else:
             self._twice, self._unknown = 0, self._unknown + 1
         if self._twice >= _STEPS:
-            self.is_seen = True
-        if self.is_seen is not None or self._unknown >= _MOST_STEPS:
+            self.divided_twice = True
+        if self.divided_twice is not None or self._unknown >= _MOST_STEPS:
             self.close()
 
     def close(self) -> None:

@@ -120,7 +120,7 @@ class LoopOrder:
             self._through += 1
             if self._by_hand is not None:
                 self._by_hand.close()
-            if self._double is not None and self._double.is_seen is None:
+            if self._double is not None and self._double.divided_twice is None:
                 self._double.stepped(optimizer, float(scaler.get_scale()))
         elif states is not None and not states and self._through == 0:
             self._past += 1
@@ -141,7 +141,7 @@ class LoopOrder:
         if self._scaler is not None:
             facts["past_scaler"] = self._past > 0 and not self._through
             facts["still_scaled"] = self._by_hand.still_scaled if facts["past_scaler"] and self._by_hand else None
-            facts["unscaled_twice"] = self._double.is_seen if self._double is not None else None
+            facts["unscaled_twice"] = self._double.divided_twice if self._double is not None else None
             facts["mixed_roots"] = self._roots.are_mixed if self._roots is not None else None
         if facts == self._reported or all(value is None for value in facts.values()):
             return {}

@@ -76,7 +76,7 @@ def _missing(file: str, name: str, *, is_buffer: bool) -> str:
 @torch.no_grad()
 def _fill(tensor: Tensor, place: Path, name: str, key: str) -> None:
     reader = open_tensor(place, name)
-    if reader.shape != tuple(tensor.shape):
+    if reader.shape != (tuple(tensor.shape) or (1,)):  # a reader gives single numbers one axis
         shapes = f"{list(reader.shape)} in {place.name} and {list(tensor.shape)} in the model"
         raise EngineError(f"{key}: {name} is {shapes}")
     filled = tensor.detach().contiguous()
