@@ -64,6 +64,8 @@ class ShareCollector:
                 self._differentiate({id: widened(error / size, self._wide) for id, error in errors.items()}, again)
                 break
             except RuntimeError as fault:
+                if "second time" in str(fault):  # the caller's mistake: the graph was not asked for again
+                    raise
                 if not self._give_up_derivative_of(fault):
                     break
         collected, self._collected = self._collected, None
