@@ -6,6 +6,8 @@ import csv
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+from precgui.harmless_text import harmless
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -21,10 +23,11 @@ def write_rows(file: TextIO, rows: Iterable[Iterable[Any]]) -> None:
 
 
 def cell(value: Any) -> Any:
-    """The value of a cell, harmless in Excel and LibreOffice (OWASP, "CSV injection")."""
-    if isinstance(value, str) and value.startswith(_FORMULA) and not _is_number(value):
-        return f"'{value}"
-    return value
+    """The value of a cell, harmless in a terminal, in Excel and in LibreOffice (OWASP, "CSV injection")."""
+    if not isinstance(value, str):
+        return value
+    text = harmless(value)
+    return f"'{text}" if value.startswith(_FORMULA) and not _is_number(value) else text
 
 
 def _is_number(text: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -15,14 +14,10 @@ from precgui.runs.report.markdown import markdown_report
 
 ReportKind = Literal["html", "markdown", "csv"]
 
-_REPORTS: dict[ReportKind, Callable[[ReportContent], str]] = {
-    "html": html_report, "markdown": markdown_report, "csv": lambda content: csv_table(content.study),
-}  # fmt: skip
-
 
 def write_report(content: ReportContent, kind: ReportKind, path: Path) -> None:
     """Raises RunFileError for a file that exists already and for a place that cannot be written."""
-    text = harmless(_REPORTS[kind](content))  # acts on no terminal that shows it, and turns no writing
+    text = csv_table(content.study) if kind == "csv" else _page(content, kind)
     try:
         with path.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
@@ -30,3 +25,8 @@ def write_report(content: ReportContent, kind: ReportKind, path: Path) -> None:
         raise RunFileError(f"{path} already exists; choose another name or delete it first.") from None
     except OSError as error:
         raise RunFileError(f"{path} cannot be written: {error.strerror}; choose another place.") from None
+
+
+def _page(content: ReportContent, kind: ReportKind) -> str:
+    """The page, in which no text of a file acts on the terminal that shows it, or turns the direction of writing."""
+    return harmless(html_report(content) if kind == "html" else markdown_report(content))
