@@ -97,13 +97,13 @@ class ShareCollector:
         That is an operation, or only one of its arguments, which is a constant then.
         """
         match = re.search(r"derivative for '?(?:aten::)?(\w+)(?: (\w+))?'? is not implemented", str(fault))
-        found = [] if match is None else [o for o in self._tape.operations if o.name.partition(".")[0] == match[1]]
-        if match is None or not found:
+        matching = [] if match is None else [o for o in self._tape.operations if o.name.partition(".")[0] == match[1]]
+        if match is None or not matching:
             self._tape.note(f"the shares of the lines are not known: torch says {str(fault).splitlines()[0][:160]}")
             self._collected = None
             return False
         by = "" if match[2] is None else f" by {match[2]}"
-        for operation in found:
+        for operation in matching:
             if match[2] in operation.argument_names and match[2] not in operation.constants:
                 operation.constants.add(match[2])
             else:

@@ -23,6 +23,7 @@ _CANDIDATES = 3
 LOSS_ROUNDINGS = 3 * 2**-9  # three roundings to BF16: what a loss may be off without a word
 _GROWTH = 4  # how many times a region takes in the lines that follow it
 _NEGLIGIBLE = 1e-5  # a gradient with five right digits is no problem, whoever made the rest
+_ROUNDOFF_FP32 = 2.0**-24
 LEAST_FLIPS = 1e-3  # of the gradient: smaller ones are not worth a sentence
 SMOOTH = (0.7, 1.3)  # explained, where first order can be trusted
 
@@ -90,8 +91,10 @@ def excess(shadow: Shadow) -> float:
 
 
 def _size_of(shadow: Shadow) -> str:
-    if not shadow.ideal_error:
-        return f"The gradient is off by {shadow.gradient_error:.2e}; products and casts of this precision cost nothing"
+    if shadow.ideal_error < _ROUNDOFF_FP32:  # a ratio to it says nothing on the step
+        cost = f"{shadow.ideal_error:.2e}, less than one rounding to FP32" if shadow.ideal_error else "nothing"
+        size = f"The gradient is off by {shadow.gradient_error:.2e}"
+        return f"{size}; products and casts of this precision alone cost {cost}"
     return (
         f"The gradient is off by {shadow.gradient_error:.2e}, which is {excess(shadow):.1f} times the error that the "
         "products and casts of this precision cost alone"
@@ -145,25 +148,29 @@ def _hidden_overflow(shadow: Shadow) -> Judgement | None:
 
 def _out_of_range(shadow: Shadow) -> Judgement | None:
     """Numbers below the normal ones of their format or above its largest: a matter of scale, not of digits."""
-    for shares, sentence in (
-        (shadow.shares.flush, "is made by numbers too small for the format: raise the loss scale"),
-        (shadow.shares.saturated, "is made by numbers too large for the format: lower the scale"),
+    for shares, fault, scale in (
+        (shadow.shares.flush, "too small", "raise the loss scale"),
+        (shadow.shares.saturated, "too large", "lower the loss scale"),
     ):
         total = math.fsum(shares.values()) / (shadow.explained or 1.0)
         if total < _SHARE:
             continue
         operations = shadow.step.tape.operations
         lost = {i for i, share in shares.items() if share}
+        cure = "scale them, or keep them in a wider format"
         if any(operations[i].origin.backward for i in lost):  # the next operation would lose the same numbers again
+            cure = f"{scale}, or keep them in a wider format"
             lost |= {operation.index for operation in operations if operation.origin.backward}
         left = shadow.error_left(lost)
         if left < _LEFT:
             lines = by_line(shadow.step.tape, shares)
             worst = sorted((line for line in lines if line.number), key=lambda line: -lines[line])
+            where = f", most of them at {worst[0].label}" if worst else ""
             return Judgement(
                 "problems",
-                f"{_percent(total)} of the gradient's squared error {sentence}; {left:.0%} of the error is left when "
-                f"the operations that lose them run in FP64. {_size_of(shadow)}.",
+                f"{_percent(total)} of the gradient's squared error is made by numbers {fault} for the format{where}: "
+                f"{cure}; {left:.0%} of the error is left when the operations that lose them run in FP64. "
+                f"{_size_of(shadow)}.",
                 True,
                 worst[:_CANDIDATES],
             )

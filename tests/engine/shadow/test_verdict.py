@@ -83,6 +83,35 @@ def test_that_a_plain_convolutional_network_is_healthy(dtype: torch.dtype, scale
     )
 
 
+def test_that_no_ratio_is_given_to_an_ideal_error_of_nearly_nothing() -> None:
+    """The products of this FP32 step are exact to FP64: small integers."""
+    weight = nn.Parameter(torch.eye(4))
+    sample = torch.arange(8.0).reshape(2, 4)
+
+    def loss() -> Tensor:
+        return torch.sin(sample @ weight).mean() * 0.1
+
+    shadow = shadow_of(loss, [weight])
+    assert 0 < shadow.gradient_error < 1e-6
+    assert shadow.ideal_error < 2.0**-24
+    assert "times the error" not in shadow.message
+    assert "products and casts of this precision alone cost" in shadow.message
+
+
+def _in_fp8(x: Tensor) -> Tensor:
+    return (x * 1e-4).to(torch.float8_e4m3fn).float() * 1e4
+
+
+def test_that_numbers_lost_in_the_forward_pass_have_their_line_and_no_word_of_the_loss_scale() -> None:
+    torch.manual_seed(0)
+    weight, sample = nn.Parameter(torch.randn(8, 8)), torch.randn(16, 8)
+    shadow = shadow_of(lambda: (_in_fp8(sample @ weight) - sample).square().mean(), [weight])
+    assert shadow.verdict == "problems"
+    assert "too small for the format, most of them at " in shadow.message
+    assert shadow.blamed[0] in shadow.message
+    assert "loss scale" not in shadow.message
+
+
 def test_that_with_fp64_takes_products_and_the_verdict_does_not() -> None:
     shadow = in_one_line(0)
     line = max(shadow.lines(), key=lambda one: one.share)
