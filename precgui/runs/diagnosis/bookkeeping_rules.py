@@ -92,9 +92,13 @@ def weights_unchanged(m: Measurements) -> Answer:
         if low
         else "Look at the rate, at the gradients, and at what the optimizer holds."
     )
+    title = "No step changes any weight"
+    if not (np.nan_to_num(m.lr, nan=1.0) != 0).any():
+        title = f"{title}: the learning rate is 0 in all steps"
+        fix = "Set a learning rate above 0; look at the scheduler, whose factor is 0 (an integer division, a warm-up)."
     return [
         Finding(
-            "weights-unchanged", "error", "No step changes any weight", int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "weights-unchanged", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,),
             fix,
             True if low else None if not alive.any() and storage(m) != "fp32" else False, 0.9, "docs/diagnosis.md",
         )

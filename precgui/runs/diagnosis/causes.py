@@ -184,7 +184,7 @@ def _of_forward(m: Measurements, result: Origin) -> Cause:
         and decided.answer is not False
         and (near or (result.infinite and (certain or _overflows(m, place, result))))
     ):
-        return _overflow(result, proof, decided, exact=bool(certain and result.infinite))
+        return _overflow(m, result, proof, decided, exact=bool(certain and result.infinite))
     return _undefined(m, result, proof, decided)
 
 
@@ -198,7 +198,14 @@ def _overflows(m: Measurements, place: str, result: Origin) -> bool:
     return origin.both_signs(m, place, result.step) or bool(_large_factors(m, result))
 
 
-def _overflow(result: Origin, proof: Evidence, decided: Blame, *, exact: bool) -> Cause:
+def _overflow(m: Measurements, result: Origin, proof: Evidence, decided: Blame, *, exact: bool) -> Cause:
+    if _is_between(m, result):
+        return Cause(
+            "forward-overflow",
+            f"FP16 overflows between the outputs of {result.before} and {result.module} in step {result.step}", True,
+            "Use BF16, or compute in FP32 what runs between the two modules (sums, products), or scale it down.",
+            (proof, *decided.evidence), result.module, {"precision": "bf16-amp"}, confidence=0.8, certainty="estimate",
+        )  # fmt: skip
     own = result.module in origin.WHOLE
     name = "the model" if own else result.module
     kept = {} if own else {"precision_options.keep_fp32": [result.module]}
@@ -209,6 +216,17 @@ def _overflow(result: Origin, proof: Evidence, decided: Blame, *, exact: bool) -
         else "Use BF16, or keep this module in FP32, or scale its input down.",
         (proof, *decided.evidence), "" if own else result.module, {"precision": "bf16-amp", **kept}, confidence=0.9,
         certainty="exact" if exact else "estimate",
+    )  # fmt: skip
+
+
+def _is_between(m: Measurements, result: Origin) -> bool:
+    """Whether a product got what is not finite: its other outputs are far from the end of FP16, and operations of a
+    parent run between it and the last module with finite outputs."""
+    last = origin.last_amax(m, "activation", result.module, result.step)
+    return (
+        _is_product(m, result.module)
+        and last is not None and last[1] < FP16_LARGEST / 64
+        and origin.operations_between(m, result.before, result.module)
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 
 _FEWEST_LAYERS = 5
 _VANISHED = 1e-4
+_FALL = 8.0  # of the gradient in each layer towards the input
+_FEWEST_FALLS = 3
 
 
 def vanishing_gradients(m: Measurements) -> Answer:
@@ -54,6 +56,29 @@ def vanishing_gradients(m: Measurements) -> Answer:
             False, 0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), names[:20],
         )
     ]  # fmt: skip
+
+
+@np.errstate(all="ignore")
+def fall_per_layer(m: Measurements) -> float | None:
+    """The factor by which gradients fall from layer to layer towards the first ones, which have none left.
+
+    None unless each of the last layers with a gradient, four at least, has one smaller by _FALL than the layer after it
+    in a typical row (the very last one may differ: no activation follows it), and no layer before them has any. So few
+    numbers of FP32 would reach the first layers, too.
+    """
+    table = m.table("gradient")
+    if table is None:
+        return None
+    own = [name for name in forward_order(m) if f"{name}.weight" in table.names]
+    if len(own) < _FEWEST_LAYERS:
+        return None
+    sizes = middle(table.stat("rms")[:, [table.names.index(f"{name}.weight") for name in own]], 0)
+    zero = int((~(sizes > 0)).sum())
+    arriving = sizes[zero:-1]  # without the last layer
+    if not zero or (sizes[:zero] > 0).any() or len(arriving) < _FEWEST_FALLS + 1:
+        return None
+    falls = arriving[1:] / arriving[:-1]
+    return float(np.median(falls)) if (falls > _FALL).all() else None
 
 
 RULES = (Rule("vanishing-gradients", "C", "Do gradients reach the first layers?", vanishing_gradients),)

@@ -9,8 +9,11 @@ import numpy as np
 from precgui.runs.diagnosis.analysis import median, narrow_range, percent
 from precgui.runs.diagnosis.blame import low_operations
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
-from precgui.runs.diagnosis.measurements import Measurements, module_of
+from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
+from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.rule import Answer, Rule
+
+_FEWEST_ROWS = 10
 
 
 def zero_gradients(m: Measurements) -> Answer:
@@ -102,9 +105,45 @@ def no_gradients(m: Measurements) -> Answer:
             return None  # of the last, see foreign-parameters and parameters-left-out
         return [_no_gradient_at_all(m)]
     missing = [name for name in weights.names if name not in set(gradients.names)]
+    zero = _always_zero(m, gradients)
+    if zero and not _cut_off(m, missing, [name for name in weights.names if name not in missing]):
+        return [_zero_throughout(m, gradients, zero)]
     if not missing:
         return RuledOut("no-gradients", f"because each of {len(weights.names)} parameters has gradients")
     return [_missing(m, missing, [name for name in weights.names if name not in missing])]
+
+
+def _always_zero(m: Measurements, gradients: RecordedRows) -> list[str]:
+    """Parameters whose gradient is zero in every recorded step, where these are half of all or more.
+
+    Not where all are zero (see zero-gradients), nor in FP16, where numbers are lost below the range.
+    """
+    zero = (gradients.recorded & (gradients.stat("amax") == 0)).sum(0)
+    rows = gradients.recorded.sum(0)
+    if len(gradients.steps) < _FEWEST_ROWS or narrow_range(m) or not m.finite_loss.all():
+        return []
+    names = [name for name, a, b in zip(gradients.names, zero, rows, strict=True) if a == b >= _FEWEST_ROWS]
+    with np.errstate(all="ignore"):
+        sizes = dict(zip(gradients.names, largest(gradients.stat("count"), 0).tolist(), strict=True))
+    elements = sum(sizes[name] for name in names) >= 0.5 * sum(sizes.values())
+    return names if len(names) < len(sizes) and (elements or 2 * len(names) >= len(sizes)) else []
+
+
+def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str]) -> Finding:
+    proof = Evidence(
+        "max |g| = 0 in every recorded step, in half of the parameters or more",
+        {"zero": len(names), "of": len(gradients.names), "recorded_steps": len(gradients.steps)},
+        f"The gradient of {len(names)} of {len(gradients.names)} parameters is exactly zero in each of "
+        f"{len(gradients.steps)} recorded steps: {', '.join(names[:5])}.",
+    )  # fmt: skip
+    return Finding(
+        "no-gradients", "warning",
+        f"The gradients of {len(names)} of {len(gradients.names)} parameters are zero in all steps: they do not learn",
+        int(m.steps[0]), int(m.steps[-1]), (proof,),
+        "Look for dead units (a bias far below zero before a ReLU), for experts that are never chosen (balance the "
+        "router), and for factors of zero; initialise these parts anew.",
+        False, 0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), tuple(names[:20]),
+    )  # fmt: skip
 
 
 def _missing(m: Measurements, missing: list[str], learning: list[str]) -> Finding:

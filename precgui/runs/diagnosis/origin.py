@@ -60,8 +60,25 @@ def of_loss(m: Measurements, place: int) -> Origin:
             return Origin(step, "forward", WHOLE[0], _infinite(m, WHOLE[0], step), before)
         return visited or _of_report(m, step, reported)
     first = is_first(m, module) and not _computes_by_itself(m, module)
-    before = visited.before if visited is not None else ""
+    before = visited.before if visited is not None else _last_checked_before(m, module)
     return Origin(step, "input" if first else "forward", module, _infinite(m, module, step), before)
+
+
+def _last_checked_before(m: Measurements, module: str) -> str:
+    """The module with weights that ran before this one, whose output a report on this one says to be finite."""
+    held = {name.rpartition(".")[0] for name in m.model.by_name}
+    order = [name for name in forward_order(m) if name in held or name == module]
+    return order[order.index(module) - 1] if module in order and order[0] != module else ""
+
+
+def operations_between(m: Measurements, before: str, module: str) -> bool:
+    """Whether code of a class that is not torch's may run between two modules, as their parents' forward does."""
+    if not before:
+        return False
+    parts = [before.split("."), module.split(".")]
+    depth = next((i for i, (a, b) in enumerate(zip(*parts, strict=False)) if a != b), min(map(len, parts)))
+    parents = {".".join(path[:end]) for path in parts for end in range(depth, len(path))}
+    return any(_computes_by_itself(m, parent) for parent in parents)
 
 
 def _of_report(m: Measurements, step: int, reported: Sequence[Incident]) -> Origin:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from precgui.runs.diagnosis.analysis import (
     percent,
     power,
 )
+from precgui.runs.diagnosis.depth_rules import fall_per_layer
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
 from precgui.runs.diagnosis.nan_aware import largest, middle, nonzero
@@ -82,7 +84,7 @@ def gradient_underflow(m: Measurements) -> Answer:
             f"and "
             f"more than {percent(_UNDERFLOW_ERROR)} in only {percent(score)} of the elements",
         )
-    return [_underflow(m, score, table, errors)]
+    return [_vanishing(m, _underflow(m, score, table, errors))]
 
 
 @np.errstate(all="ignore")
@@ -155,6 +157,25 @@ def _underflow(m: Measurements, score: float, table: RecordedRows, errors: Value
         int(table.steps[0]), int(table.steps[-1]), (proof,), fix, True, 0.9,
         "Micikevicius et al. 2018, section 3.2", "", names[:20],
         change, "lower bound",
+    )  # fmt: skip
+
+
+def _vanishing(m: Measurements, finding: Finding) -> Finding:
+    """The finding as it is, or undecided where gradients vanish with the depth: few would reach the layers in FP32."""
+    fall = fall_per_layer(m)
+    if fall is None:
+        return finding
+    proof = Evidence(
+        "rms(gradient of a layer) < 1/8 of the next layer's, layer by layer", {"fall": fall},
+        f"The gradient falls {fall:.3g}-fold from each layer to the one before it: the first layers would hardly learn "
+        "in FP32, either.",
+    )  # fmt: skip
+    return replace(
+        finding, title=f"The gradients vanish on their way to the first layers: {finding.title}",
+        evidence=(proof, *finding.evidence),
+        fix="Add residuals or norms, or use another initialisation or activation; a higher loss scale alone does not "
+        "help gradients that vanish with the depth.",
+        config_change={}, precision_is_to_blame=None, certainty="estimate", needs="the same run in fp32",
     )  # fmt: skip
 
 

@@ -9,19 +9,29 @@ from precgui.runs.diagnosis.blame import blame_of, computes_in_16_bits
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.findings import Evidence
 from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.origin import of_loss
 
 _GROWN = 3.0
 HUGE_UPDATE = 0.3  # of the weights' norm in one step
+_JUMP = 100.0  # times the highest loss before
+_FEWEST_BEFORE = 10  # steps
+_QUIET_UPDATE = 0.1  # of the weights' norm in one step
+_QUIET_NORM = 10.0  # times the median gradient norm
+_FAR_FROM_INF = 1000.0
 
 
 def of_rate(m: Measurements, place: int) -> Cause | None:
     """The loss had grown before, or a step had changed the weights by a large part of them."""
+    if (jump := _of_one_batch(m, place)) is not None:
+        return jump
     grown = growth(m, place)
     steps, ratios = update_ratios(m)
     early = (steps < m.steps[place]) & np.isfinite(ratios)
     largest = float(ratios[early].max()) if early.any() else 0.0
     if grown is None:
         return _of_first_update(m, place)
+    if largest < HUGE_UPDATE and _loss_itself_overflows(m, place):
+        return None
     rose = grown.loss_ratio > _GROWN and grown.last_loss > grown.first_loss
     if not rose and largest < HUGE_UPDATE:
         return None
@@ -40,6 +50,47 @@ def of_rate(m: Measurements, place: int) -> Cause | None:
         text, "loss", m.series_of(m.loss, m.finite_loss),
     )  # fmt: skip
     return _too_high_rate(m, place, proof, 0.9)
+
+
+def _loss_itself_overflows(m: Measurements, place: int) -> bool:
+    """Whether, in 16 bits, the loss is NaN or Inf for finite outputs, far from any end of a range one step before.
+
+    A rate too high lets the loss grow to Inf; the logarithm of a number that 16 bits round to 0 is Inf at once.
+    """
+    before = np.abs(m.loss[:place][m.finite_loss[:place]])
+    if m.finite_loss[place] or not len(before) or not before[-1] < _FAR_FROM_INF:
+        return False
+    return computes_in_16_bits(m) and of_loss(m, place).place == "loss"
+
+
+def _of_one_batch(m: Measurements, place: int) -> Cause | None:
+    """A loss that jumps in one step, with weights that small updates had made: the batch of that step is another one.
+
+    The loss of a step is computed before its update, so its own update has no part in the jump.
+    """
+    jumps = np.flatnonzero(m.loss[1:place] > _JUMP * np.maximum.accumulate(np.abs(m.loss[: max(place - 1, 0)]))) + 1
+    if not len(jumps) or jumps[0] < _FEWEST_BEFORE:
+        return None
+    at = int(jumps[0])
+    norms, highest = m.grad_norm[:at], float(np.abs(m.loss[:at]).max())
+    steps, ratios = update_ratios(m)
+    early = ratios[(steps < m.steps[at]) & np.isfinite(ratios)]
+    quiet = len(early) and early.max() < _QUIET_UPDATE and norms[-1] <= _QUIET_NORM * np.median(norms)
+    if not quiet or m.skipped[at]:
+        return None
+    step, factor = int(m.steps[at]), float(m.loss[at]) / max(highest, 1e-30)
+    proof = Evidence(
+        "loss > 100 max(loss before) in one step, |update| / |weight| < 0.1 and |g| < 10 median(|g|) before it",
+        {"step": step, "loss": float(m.loss[at]), "highest_before": highest, "update_ratio": float(early.max())},
+        f"The loss of step {step} is {m.loss[at]:.3g}, {factor:.2g} times the highest of the {at} steps before, none "
+        f"of whose recorded updates changed the weights by more than {early.max():.2g} of their norm.",
+        "loss", m.series_of(m.loss, m.finite_loss),
+    )  # fmt: skip
+    return Cause(
+        "divergence", f"the training diverged after the batch of step {step}, whose loss jumps {factor:.2g}-fold",
+        False, f"Look at the inputs and targets of step {step}: their unit, outliers, wrong labels. Clip gradients.",
+        (proof,), confidence=0.85, certainty="estimate",
+    )  # fmt: skip
 
 
 def _of_first_update(m: Measurements, place: int) -> Cause | None:

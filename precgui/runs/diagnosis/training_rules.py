@@ -17,6 +17,7 @@ from precgui.runs.diagnosis.analysis import (
     lower_rate,
     median,
     narrow_range,
+    optimizer_of,
     percent,
     rolling_median,
     storage,
@@ -44,6 +45,7 @@ _WIDE = tuple(
     if not row.is_stored_low and row.operand in ("fp64", "fp32", "tf32", "bf16", "fp16")
 )
 _DEAD = 0.999
+_ABOVE = 10.0  # times the size of the gradients
 _ALIKE = 0.02  # relative deviation of norms that were clipped to the same length
 
 
@@ -199,9 +201,31 @@ def no_progress(m: Measurements) -> Answer:
     return [_too_small(m, proof, grave=total < 1e-4)]
 
 
+def _large_epsilon(m: Measurements) -> Evidence | None:
+    """An epsilon of an adaptive optimizer far above the gradients: the steps are g / eps in place of g / |g|."""
+    table, (name, eps) = m.table("gradient"), optimizer_of(m)
+    size = median(table.stat("rms")) if table is not None else float("nan")
+    if not 0 < _ABOVE * size < eps:
+        return None
+    return Evidence(
+        "eps > 10 rms(g)", {"eps": eps, "rms": size},
+        f"The epsilon of {name} is {eps:g}, the root mean square of a typical gradient {size:.2g}: the steps are about "
+        f"{size / eps:.1g} of what they are with an epsilon of 0.",
+    )  # fmt: skip
+
+
 def _too_small(m: Measurements, proof: Evidence, *, grave: bool) -> Finding:
     rate, limit = higher_rate(m), clip_limit(m)
     title = "The steps are too small to learn anything"
+    if (epsilon := _large_epsilon(m)) is not None:
+        eps = 10.0 ** np.floor(np.log10(float(epsilon.values["rms"])) - 3)
+        return Finding(
+            "no-progress", "error" if grave else "warning",
+            f"{title}: the epsilon {epsilon.values['eps']:g} of the optimizer is far above the gradients",
+            int(m.steps[0]), int(m.steps[-1]), (proof, epsilon),
+            f"Lower eps to {eps:.0e}, or multiply the loss by a constant.", False, 0.85, "docs/diagnosis.md",
+            config_change={"optimizer.eps": float(eps)}, certainty="estimate",
+        )  # fmt: skip
     fix = f"Raise the learning rate from {base_rate(m):.3g} to {rate:.3g}, then in smaller steps while the loss falls."
     if limit is not None:
         clipped = Evidence(
