@@ -14,6 +14,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from precgui.spawn import forget_safe_path
 from tests.warm_children import fork_from_a_warm_process
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -99,6 +100,13 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs and state of a test, and of the processes it starts, go to its temporary folder."""
     monkeypatch.setenv("PRECGUI_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("PRECGUI_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture(autouse=True)
+def safe_path_ends_with_its_test() -> Iterator[None]:
+    """A test that compiles in this process must not hide the tests from the processes that later ones start."""
+    yield
+    forget_safe_path()
 
 
 @pytest.fixture(scope="session", autouse=True)
