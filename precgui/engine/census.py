@@ -135,6 +135,7 @@ class Census(TorchDispatchMode):
             executed = self._executed(place, operands)
             (self._optimizer_flops if self.in_optimizer else self._flops[module])[executed] += flops
 
+    @guarded
     def _before(self, func: Any, args: Any, kwargs: Any) -> After | None:
         """The count of lost digits of an operation that is about to run; one that fails is the last."""
         if self._lost is None or self._stopped:
@@ -145,6 +146,7 @@ class Census(TorchDispatchMode):
             self._lost = None
             return None
 
+    @guarded
     def _after(self, after: After | None, out: Any) -> None:
         try:
             if after is not None:
@@ -152,6 +154,7 @@ class Census(TorchDispatchMode):
         except Exception:  # noqa: BLE001 - as above
             self._lost = None
 
+    @guarded
     def _tell(self, *operation: Any) -> None:
         """Tell the observers of an operation; one that fails is told of no more: the training goes on."""
         for observe in self._observers:

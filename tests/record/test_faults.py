@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import warnings
@@ -31,7 +32,7 @@ DOORS = {
     *(function.__code__ for function in (Recorder.fail, Recorder.__enter__, Recorder.__exit__, Recorder._is_open)),
     *(function.__code__ for function in (Recorder._incident, ending.OpenRecord.now_s, ending.Outlet.now_s)),
     ending.OpenRecord.release.__code__, ending.OpenRecord.is_open.fget.__code__,  # type: ignore[attr-defined]
-    arguments.number.__code__, arguments.count.__code__, Census.__torch_dispatch__.__code__,
+    arguments.number.__code__, arguments.count.__code__, inspect.unwrap(Census.__torch_dispatch__).__code__,
 }  # fmt: skip
 Loop = tuple[list[float], list[float], list[torch.Tensor]]
 
@@ -98,8 +99,9 @@ def called(path: Path) -> list[CodeType]:
 
 
 def chosen(codes: Sequence[CodeType]) -> list[CodeType]:
-    """All functions of the recorder's own package and all hooks; of the others, which these call, each fortieth."""
-    near = [code for code in codes if "/record/" in code.co_filename or code.co_name == "__call__"]
+    """The recorder's own package, all hooks and the end of the file; of the others, which these call, each fortieth."""
+    own = [code for code in codes if "/record/" in code.co_filename or code.co_name == "__call__"]
+    near = [*own, *(code for code in codes if code.co_name in ("_write_end", "write_text", "write_status"))]
     return [*near, *[code for code in codes if code not in near][::40]]
 
 

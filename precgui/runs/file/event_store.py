@@ -176,6 +176,9 @@ class EventStore:
         except (OSError, RuntimeError) as error:
             self.fault = self.fault or f"The end of the run could not be written: {_reason(error)}."
             self.file.abandon()
+        except Exception:
+            self._ended = False  # a fault of precgui: the end that the recorder gives next says so
+            raise
 
     def _write_end(self, event: RunEnded) -> None:
         end = asdict(event) | {"ended": datetime.now(UTC).isoformat(timespec="seconds")}
