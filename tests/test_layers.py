@@ -69,7 +69,6 @@ INSIDE_GUI: dict[str, set[str]] = {
     "gui.theme": {"gui.panels", "gui.shell", "gui.session", "gui.workers"},
 }
 NAMELESS_ROOMS = {"util", "utils", "helper", "helpers", "common", "shared", "misc"}
-MOST_LINES = 400
 MOST_FUNCTION_LINES = 40
 
 
@@ -237,16 +236,6 @@ def test_that_every_room_has_its_rule() -> None:
 def test_that_every_room_has_a_name_of_its_own() -> None:
     parts = {part for path in modules() for part in dotted(path).split(".")}
     assert parts & NAMELESS_ROOMS == set()
-
-
-def test_that_no_file_is_too_long_to_find_ones_way_in() -> None:
-    folders = [PACKAGE, ROOT / "tests", ROOT / "benchmarks", ROOT / "packaging"]
-    lengths = {
-        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
-        for folder in folders
-        for path in folder.rglob("*.py")
-    }
-    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 @pytest.mark.parametrize(
