@@ -20,6 +20,7 @@ import numpy as np
 from PySide6.QtCore import QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
 
+from precgui.gui.panels.hardware.bench_tab import MeasuredTab
 from precgui.gui.panels.hardware.panel import TABS, HardwarePanel
 
 TICK_S = 0.005
@@ -57,6 +58,7 @@ def measure(seconds: float, pairs: int) -> None:
     index = [name for name, _, _ in TABS].index("Measured")
     panel.tabs.setCurrentIndex(index)
     bench = panel.tab(index)
+    assert isinstance(bench, MeasuredTab)
     while panel.model.machine is None:
         turn(0.2)
     turn(4.0)  # torch is asked meanwhile

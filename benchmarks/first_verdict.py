@@ -25,7 +25,7 @@ from precgui.gui.panels.diagnose.panel import DiagnosePanel
 from precgui.gui.session import Session
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.diagnosis import write_long_run
+from diagnosis import write_long_run
 
 LONGEST_S = 60.0
 

@@ -62,6 +62,7 @@ def one_run(app: QApplication, session: Session, settings: list[str], kill_after
     session.start(config.load("digits-quick", [*SETTINGS, *settings]))
     (key,) = set(session.runs) - before
     run = session.runs[key].run
+    assert isinstance(run, LiveRun)
     seen = seen_s = np.empty(0)
     if not math.isnan(kill_after_s):
         wait(app, lambda: run.steps > 0)
@@ -98,7 +99,7 @@ def listen() -> list[Event]:
             events.extend(batch)
         extend(run, batch)
 
-    LiveRun.extend = kept  # type: ignore[method-assign]
+    LiveRun.extend = kept  # type: ignore[method-assign, assignment]
     return events
 
 
@@ -144,8 +145,8 @@ def stop(folder: str, *_: object) -> None:
 def measure(options: argparse.Namespace) -> None:
     """Print the figures while they come."""
     with tempfile.TemporaryDirectory() as folder:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, partial(stop, folder))
+        for caught in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(caught, partial(stop, folder))
         os.environ["PRECGUI_STATE"], os.environ["PRECGUI_RUNS"] = f"{folder}/state", f"{folder}/runs"
         app = QApplication([])
         window = Window(Settings(), Notices())

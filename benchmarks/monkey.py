@@ -244,7 +244,7 @@ class Chase:
         self._turn_until(lambda: self.window.session is not None and not self.window.host.waiting(), 120.0)
         outside = Outside()
         for scheme in ("file", "http", "https"):
-            QDesktopServices.setUrlHandler(scheme, outside, "ignore")
+            QDesktopServices.setUrlHandler(scheme, outside, b"ignore")
         self._open_runs()
         self._tour()
         self._began = time.monotonic()

@@ -74,7 +74,7 @@ class Outcome:
 def step_of(case: Case) -> tuple[nn.Module, Callable[[], Tensor]]:
     """A model and its step; trained in FP32 first where the case asks for it."""
     torch.manual_seed(len(case.title))
-    pieces = Pieces(**({case.slot: case.plant} if case.slot and case.plant else {}))  # type: ignore[arg-type]
+    pieces = Pieces(**({case.slot: case.plant} if case.slot and case.plant else {}))
     model = NETS[case.net](pieces)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     for number in range(case.trained):
@@ -288,23 +288,23 @@ def memory(size: str, batch: int, blocks: int) -> None:
         loss.backward()
         return loss
 
-    peaks = []
-    for work in (lambda: None, step, lambda: record_step(step, model.parameters())):
+    def peak_of(work: Callable[[], object]) -> int:
         peak_bytes()
-        taken = work()
-        peaks.append(peak_bytes())
-    blockwise.WideReplay.fitting = lambda tape: WideReplay(tape, blocks)  # type: ignore[assignment,method-assign]
+        work()
+        return peak_bytes()
+
+    peaks = [peak_of(lambda: None), peak_of(step)]
+    peak_bytes()
+    taken = record_step(step, model.parameters())
+    peaks.append(peak_bytes())
+    blockwise.WideReplay.fitting = lambda tape: WideReplay(tape, blocks)  # type: ignore[method-assign]
     begin = time.process_time()
-    shadow = Shadow(taken)  # type: ignore[arg-type]
+    shadow = Shadow(taken)
     seconds = time.process_time() - begin
     peaks.append(peak_bytes())
-    made = sum(
-        8 * taken.tape.values[id].numel()
-        for o in taken.tape.operations
-        if not o.is_view  # type: ignore[union-attr]
-        for id in o.outputs
-        if id in taken.tape.values
-    )  # type: ignore[union-attr]
+    values = taken.tape.values
+    outputs = [id for each in taken.tape.operations if not each.is_view for id in each.outputs]
+    made = sum(8 * values[id].numel() for id in outputs if id is not None and id in values)
     names = ("model", "low step", "recorded", "blamed")
     print(", ".join(f"{name} {peak / 2**30:.2f} GiB" for name, peak in zip(names, peaks, strict=True)))
     print(f"FP64 values {made / 2**30:.2f} GiB; {seconds:.1f} s; explained {shadow.explained:.8f}")

@@ -358,7 +358,7 @@ def meta(dtype: torch.dtype, piece: Piece) -> tuple[nn.Module, Loss]:
         return F.mse_loss(torch.func.functional_call(net, weights, (x,)).float(), y)
 
     def loss() -> Tensor:
-        weights = dict(net.named_parameters())
+        weights: dict[str, Tensor] = dict(net.named_parameters())
         slopes = torch.func.grad(of)(weights)
         return of({name: weight - 0.1 * slopes[name] for name, weight in weights.items()})
 

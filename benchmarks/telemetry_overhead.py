@@ -201,7 +201,9 @@ def print_elements(size: int = 300_000, rounds: int = 200) -> None:
     """The best of many looks at tensors that fit into the second-level cache, beside a clone of them."""
     meter = CpuStats()
     for name, values in {"FP32": torch.randn(size), "BF16": torch.randn(size).bfloat16()}.items():
-        looks = {f"one of {stride}": partial(meter.measure, [values], [stride], 1) for stride in (1, 4, 16)}
+        looks: dict[str, Callable[[], object]] = {
+            f"one of {stride}": partial(meter.measure, [values], [stride], 1) for stride in (1, 4, 16)
+        }
         looks["update"] = partial(meter.compare, [values], [1], 0, meter.keep([values], [1], 0))
         looks["clone"] = values.clone
         told = [f"{what} {1e9 * best_s(look, rounds) / size:.2f}" for what, look in looks.items()]

@@ -63,7 +63,7 @@ def share(draws: int, verdict: Callable[[], bool]) -> float:
 
 
 def is_different(differences: Draw, grain: float, alpha: float = 0.05) -> bool:
-    return paired_difference(differences, grain).p_different() < alpha
+    return paired_difference(differences.tolist(), grain).p_different() < alpha
 
 
 def is_different_in_plan(differences: Draw, grain: float, looks: Looks = DEFAULT_LOOKS) -> bool:
@@ -82,7 +82,7 @@ def is_any_different(family: list[PairedDifference], adjust: bool) -> bool:
 
 
 def is_equivalent(differences: Draw, grain: float, margin: float = MARGIN) -> bool:
-    return paired_difference(differences, grain).p_equivalent(margin) < 0.05
+    return paired_difference(differences.tolist(), grain).p_equivalent(margin) < 0.05
 
 
 def is_met(differences: Draw, grain: float, lost: float) -> bool:
@@ -105,7 +105,7 @@ def false_verdicts(name: str, draws: int) -> None:
     for arms in (5, 10):
 
         def family(arms: int = arms) -> list[PairedDifference]:
-            return [paired_difference(drawer.same(5), grain) for _ in range(arms)]
+            return [paired_difference(drawer.same(5).tolist(), grain) for _ in range(arms)]
 
         with_holm = share(draws // 2, lambda: is_any_different(family(), adjust=True))
         without = share(draws // 4, lambda: is_any_different(family(), adjust=False))
