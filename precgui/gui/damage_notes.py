@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from PySide6.QtCore import QObject, QTimer
 
 from precgui.events import Event, Incident
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_runs import OpenRun, Problem
 from precgui.runs.file.reader import SavedRun
-
-if TYPE_CHECKING:
-    from precgui.gui.session import Session
 
 INTERVAL_MS = 1000
 
 
 class DamageNotes(QObject):
-    """Reports each note of the saved runs of a session once, as a warning, for as long as they are open.
+    """Reports each note of the saved runs among `runs` (by key) once, as a warning, for as long as they are open.
 
     A column is read when something shows it, in whatever thread; so the notes are read once a second. An import
     has none: its caller reports the result.
     """
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self._session = session
+    def __init__(self, runs: Mapping[str, OpenRun], report: Callable[[Problem], object], parent: QObject) -> None:
+        super().__init__(parent)
+        self._runs, self._report = runs, report
         self._reported: dict[str, set[str]] = {}
         self._timer = QTimer(self, interval=INTERVAL_MS)
         self._timer.timeout.connect(self._report_all)
-        session.run_added.connect(self._on_added)
 
     @property
     def is_active(self) -> bool:
@@ -41,10 +36,11 @@ class DamageNotes(QObject):
         """Report at once that the record of a run has stopped while its training goes on."""
         for event in batch:
             if isinstance(event, Incident) and event.kind == "recording_stopped":
-                self._session.notice.emit(Problem(f"{name}: {event.message}"))
+                self._report(Problem(f"{name}: {event.message}"))
 
-    def _on_added(self, key: str) -> None:
-        if isinstance(run := self._session.runs[key].run, SavedRun):
+    def add(self, key: str) -> None:
+        """Report the notes of a run that has just been opened, and later ones of it."""
+        if isinstance(run := self._runs[key].run, SavedRun):
             self._report_new(key, run)
             self._timer.start()
 
@@ -53,11 +49,10 @@ class DamageNotes(QObject):
         for note in run.notes:
             if note not in reported:
                 reported.add(note)
-                self._session.notice.emit(Problem(f"{run.path.name}: {note}", severity="warning"))
+                self._report(Problem(f"{run.path.name}: {note}", severity="warning"))
 
     def _report_all(self) -> None:
-        runs = self._session.runs
-        saved = {key: opened.run for key, opened in runs.items() if isinstance(opened.run, SavedRun)}
+        saved = {key: opened.run for key, opened in self._runs.items() if isinstance(opened.run, SavedRun)}
         self._reported = {key: notes for key, notes in self._reported.items() if key in saved}
         for key, run in saved.items():
             if run.status != "running":  # a file that is being written may be read in the middle of a change

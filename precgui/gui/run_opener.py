@@ -6,16 +6,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer
 
 from precgui.gui.open_runs import Problem
 from precgui.runs.errors import RunFileError
-from precgui.runs.file.reader import open_run
-
-if TYPE_CHECKING:
-    from precgui.gui.session import Session
 
 
 @dataclass
@@ -29,14 +24,15 @@ class _Batch:
 
 
 class RunOpener(QObject):
-    """Opens files in a session, the first at once and each other in a turn of the event loop.
+    """Opens files, the first at once and each other in a turn of the event loop.
 
-    Those that cannot be read become one notice after the last file.
+    `open_run` opens one file and returns the key of its run, or raises RunFileError; files that cannot be read become
+    one problem, reported after the last file.
     """
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self._session = session
+    def __init__(self, open_run: Callable[[Path], str], report: Callable[[Problem], object], parent: QObject) -> None:
+        super().__init__(parent)
+        self._open_run, self._report_problem = open_run, report
         self._batches: list[_Batch] = []
         self._turns = QTimer(self, interval=0)
         self._turns.timeout.connect(lambda: self._open_one(self._batches[0]))
@@ -61,7 +57,7 @@ class RunOpener(QObject):
         if not self._batches:
             self._turns.stop()
         try:
-            key = self._session.key_of(path) or self._session.take_in(open_run(path))
+            key = self._open_run(path)
         except RunFileError as error:
             batch.faults.append(str(error))
         else:
@@ -75,7 +71,7 @@ class RunOpener(QObject):
         """Name the files that could not be read."""
         faults = batch.faults
         if len(faults) == 1:
-            self._session.notice.emit(Problem(faults[0]))
+            self._report_problem(Problem(faults[0]))
         elif faults:
             text = f"{len(faults)} of {batch.total} files could not be opened. The details name each of them."
-            self._session.notice.emit(Problem(text, "\n".join(faults)))
+            self._report_problem(Problem(text, "\n".join(faults)))

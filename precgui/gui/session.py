@@ -74,8 +74,9 @@ class Session(QObject):
         self._when_shut: Callable[[], None] | None = None
         self.styles: dict[str, tuple[int, int]] = {}  # colour and dash of runs by their id, of earlier sessions too
         self.baseline_file = ""  # of Compare, chosen by hand; it is chosen again after a restart
-        self.opener = RunOpener(self)
-        self._damage = DamageNotes(self)
+        self.opener = RunOpener(self._opened_key, self.notice.emit, self)
+        self._damage = DamageNotes(self.runs, self.notice.emit, self)
+        self.run_added.connect(self._damage.add)
         self._closed = self._measuring = False
         self.agreed_code: set[str] = set()  # tasks of their own that the user lets run, until the window is closed
         self.study = StudyControl(self)
@@ -97,10 +98,14 @@ class Session(QObject):
     def open_file(self, path: Path) -> str | None:
         """Open a saved run and return its key; a file that cannot be read becomes a notice."""
         try:
-            return self.key_of(path) or self.take_in(open_run(path))
+            return self._opened_key(path)
         except RunFileError as error:
             self.notice.emit(Problem(str(error)))
             return None
+
+    def _opened_key(self, path: Path) -> str:
+        """The key of the run of a file, opened unless it is. Raises RunFileError."""
+        return self.key_of(path) or self.take_in(open_run(path))
 
     def open_study(self, folder: str | Path) -> None:
         """Open the folder of a study and show its groups; a folder that is none becomes a notice."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from PySide6.QtGui import QColor, QPalette
 
+from precgui.gui.colours import Theme
 from precgui.paths import resources
-
-if TYPE_CHECKING:
-    from precgui.gui.theme import Theme
 
 
 def palette(theme: Theme) -> QPalette:

@@ -14,8 +14,9 @@ from PySide6.QtWidgets import QApplication, QLabel, QScrollArea, QVBoxLayout, QW
 from pytestqt.qtbot import QtBot
 
 import precgui.gui
+from precgui.gui.colours import DARK, DASHES, LIGHT, Theme
 from precgui.gui.style_sheet import palette, style_sheet
-from precgui.gui.theme import DARK, DASHES, LIGHT, Theme, themes
+from precgui.gui.theme import themes
 
 BOTH = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 # Machado, Oliveira, Fernandes 2009, severity 1.0, on linear RGB.
@@ -188,12 +189,12 @@ def test_that_disabled_text_differs_from_enabled_text() -> None:
     assert made.color(group.Disabled, QPalette.ColorRole.Text) != made.color(group.Active, QPalette.ColorRole.Text)
 
 
-def test_that_colours_are_named_in_the_theme_alone() -> None:
+def test_that_colours_are_named_in_one_room_alone() -> None:
     room = Path(precgui.gui.__file__).parent
     named = {
         path.relative_to(room).as_posix(): found
         for path in room.rglob("*.py")
-        if path.name != "theme.py"
+        if path.name != "colours.py"
         and (found := re.findall(r"[\"']#[0-9a-fA-F]{3,8}[\"']", path.read_text(encoding="utf-8")))
     }
     assert not named

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QCheckBox, QComboBox, QVBoxLayout, QWidget
 
+from precgui.gui.colours import DASHES
 from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
-from precgui.gui.theme import DASHES, themes
+from precgui.gui.theme import themes
 from precgui.gui.widgets.editors import ignore_wheel
 from precgui.gui.widgets.empty_state import choice_bar, named
 from precgui.gui.widgets.plain_text import PlainLabel

@@ -8,8 +8,8 @@ from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QPainter, 
 from precgui.formats import text
 from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
+from precgui.gui.colours import Theme
 from precgui.gui.panels.formats.bit_layout import Line
-from precgui.gui.theme import Theme
 
 
 def words(line: Line, report: Report, name: str) -> str:

@@ -20,9 +20,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.colours import Theme
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
-from precgui.gui.theme import Theme, themes
+from precgui.gui.theme import themes
 from precgui.gui.widgets.plain_text import plain_tip
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.device import Device

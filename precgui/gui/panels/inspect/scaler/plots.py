@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
+from precgui.gui.colours import DASHES
 from precgui.gui.plots.axes import ValueAxis
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.view import PlotView
-from precgui.gui.theme import DASHES, themes
+from precgui.gui.theme import themes
 from precgui.runs.scaler_simulation import MOST_POLICIES, Simulation
 from precgui.runs.signals import Series
 
