@@ -45,12 +45,12 @@ from PySide6.QtWidgets import (
 )
 
 from precgui import config
+from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.notices import NoticeEntry, Notices, caught
 from precgui.gui.settings import Settings
 from precgui.gui.shell.startup import Collector, Start
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
-from precgui.gui.widgets.segmented import SegmentedChoice
 
 ACTION_MS = 20
 WARM_S = 60.0

@@ -65,7 +65,7 @@ INSIDE_GUI: dict[str, set[str]] = {
     "gui.plots": {"gui.panels", "gui.shell", "gui.workers"},
     "gui.session": {"gui.panels", "gui.shell"},
     "gui.workers": {"gui.panels", "gui.shell"},
-    "gui.widgets": {"gui.panels", "gui.shell", "gui.session", "gui.workers"},
+    "gui.kit": {"gui.panels", "gui.shell", "gui.session", "gui.workers"},
     "gui.theme": {"gui.panels", "gui.shell", "gui.session", "gui.workers"},
 }
 NAMELESS_ROOMS = {"util", "utils", "helper", "helpers", "common", "shared", "misc"}
@@ -202,7 +202,7 @@ def test_that_a_module_imports_only_what_its_room_may(path: Path) -> None:
         ("config", "from precgui.hardware import gpu"),
         ("gui.shell.window", "from precgui.child import Order"),
         ("gui.panels.live.panel", "from precgui.gui.workers.child_process import RunThread"),
-        ("gui.widgets.form", "from precgui.gui.session import Session"),
+        ("gui.kit.form", "from precgui.gui.session import Session"),
         ("child", "from precgui.job import Job"),
         ("events", "from . import config"),
         ("__init__", "from precgui.record import Recorder"),

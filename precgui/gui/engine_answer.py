@@ -8,7 +8,7 @@ from typing import Any
 from PySide6.QtWidgets import QWidget
 
 from precgui.config import RunConfig, is_own_task
-from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.workers.engine_task import TaskSlot
 
 

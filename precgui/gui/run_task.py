@@ -9,7 +9,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QWidget
 
 from precgui.config import OWN_LOOP, is_own_task
-from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.workers.engine_task import TaskSlot
 from precgui.runs.run import Run
 

@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QApplication, QTabWidget, QWidget
 from shiboken6 import isValid
 
 from precgui.gui.colours import DARK, LIGHT, Theme
+from precgui.gui.kit.when_visible import is_covered
 from precgui.gui.next_turn import in_next_turn
 from precgui.gui.style_sheet import palette, style_sheet
-from precgui.gui.widgets.when_visible import is_covered
 
 Mode = Literal["system", "light", "dark"]
 

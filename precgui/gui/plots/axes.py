@@ -9,9 +9,9 @@ import pyqtgraph as pg
 from PySide6.QtCore import QRectF, Signal
 from PySide6.QtWidgets import QComboBox, QWidget
 
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.plots.signals import Scale, from_plot, grouped, number, power_label
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.signals import Axis
 
 

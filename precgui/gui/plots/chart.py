@@ -13,6 +13,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent
 from PySide6.QtWidgets import QGraphicsSimpleTextItem
 
 from precgui.gui.colours import DASHES
+from precgui.gui.kit.plain_text import RichLabel
 from precgui.gui.open_runs import short_names
 from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis, axis_name
 from precgui.gui.plots.menus import own_menu
@@ -20,7 +21,6 @@ from precgui.gui.plots.signals import Scale, place_text
 from precgui.gui.plots.signals import Signal as PlotSignal
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import RichLabel
 from precgui.runs.signals import Axis
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from PySide6.QtCore import QEvent, QPointF
 from PySide6.QtWidgets import QToolTip
 
 from precgui.events import Incident
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of
 from precgui.gui.plots.marks import MarkGroup, Marks, Track, one_per_pixel
 from precgui.gui.plots.signals import Signal, grouped
-from precgui.gui.widgets.plain_text import plain_tip
 
 if TYPE_CHECKING:
     from precgui.gui.open_runs import DrawnRun

@@ -20,13 +20,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.plots import export
 from precgui.gui.plots.chart import Chart
 from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.event_chart import EventChart
 from precgui.gui.plots.saving import FORMS, Saver
 from precgui.gui.plots.signals import EVENTS, METRIC, SIGNALS, Signal, suited
-from precgui.gui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
     from precgui.gui.open_runs import DrawnRun

@@ -23,9 +23,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip, QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.plots.signals import grouped
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.tensors.confidence import share_text
 
 _LEVELS = 256

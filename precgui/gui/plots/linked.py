@@ -11,6 +11,7 @@ from PySide6.QtCore import Signal as QtSignal
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
 
+from precgui.gui.kit.when_visible import is_covered
 from precgui.gui.next_turn import in_next_turn
 from precgui.gui.plots.chart import Chart
 from precgui.gui.plots.crosshair import Crosshair
@@ -18,7 +19,6 @@ from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.plots.signals import DEFAULT_SIGNALS, SIGNALS, Signal
 from precgui.gui.theme import themes
-from precgui.gui.widgets.when_visible import is_covered
 from precgui.runs.signals import Axis
 
 _ZOOM, _PAN = 1.25, 0.1

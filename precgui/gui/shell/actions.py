@@ -11,8 +11,8 @@ from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu
 
+from precgui.gui.kit.icons import icon
 from precgui.gui.theme import themes
-from precgui.gui.widgets.icons import icon
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.icons import icon, pixmap
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.theme import severity_colour, themes
-from precgui.gui.widgets.icons import icon, pixmap
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 MAX_BANNERS = 3
 SMALL = (900, 600)  # pixels: in a smaller window one notice is shown, and of a long one two lines

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 
-from precgui.gui.widgets.plain_text import PlainMessageBox
+from precgui.gui.kit.plain_text import PlainMessageBox
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session

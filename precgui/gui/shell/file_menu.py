@@ -11,10 +11,10 @@ from PySide6.QtCore import QMimeData, QObject, Qt, QUrl
 from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.notices import Notice, Notices
 from precgui.gui.settings import Settings
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.workers.background import Background
 from precgui.paths import runs_dir
 from precgui.runs.tensorboard.event_file import holds_events

@@ -9,8 +9,8 @@ from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QImage, QImageReader, QResizeEvent, QTextDocument
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QListWidget, QListWidgetItem, QWidget
 
+from precgui.gui.kit.plain_text import OwnDocument
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import OwnDocument
 from precgui.paths import docs
 
 _NONE = "The documentation lies in the folder `docs` of the source of precgui; this installation does not have it."

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
+from precgui.gui.kit.icons import icon
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
-from precgui.gui.widgets.icons import icon
-from precgui.gui.widgets.plain_text import plain_tip
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
 
+from precgui.gui.kit.pages import PageStack, loading_label
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.shell.navigation import PanelSpec
 from precgui.gui.theme import themes
-from precgui.gui.widgets.loading import loading_label
-from precgui.gui.widgets.page_stacks import PageStack
-from precgui.gui.widgets.plain_text import PlainLabel
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session

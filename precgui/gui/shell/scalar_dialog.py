@@ -16,9 +16,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.tensorboard.imported_run import Scalars
 from precgui.runs.tensorboard.imports import EventScalars
 from precgui.runs.tensorboard.tags import SIGNALS, shows_training

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QLabel, QProgressBar, QStatusBar, QToolButton, QWidget
 
+from precgui.gui.kit.icons import icon, pixmap
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
-from precgui.gui.widgets.icons import icon, pixmap
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session

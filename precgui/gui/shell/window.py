@@ -9,6 +9,8 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent,
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
 from precgui import __version__
+from precgui.gui.kit.icons import app_icon
+from precgui.gui.kit.plain_text import PlainMessageBox
 from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.settings import Settings
 from precgui.gui.shell.actions import ACTIONS, Actions, ActionSpec
@@ -22,8 +24,6 @@ from precgui.gui.shell.navigation import Navigation, PanelSpec
 from precgui.gui.shell.panel_host import PanelHost
 from precgui.gui.shell.status_bar import StatusLine
 from precgui.gui.theme import Mode, themes
-from precgui.gui.widgets.icons import app_icon
-from precgui.gui.widgets.plain_text import PlainMessageBox
 
 if TYPE_CHECKING:
     from precgui.gui.open_runs import Problem

@@ -6,13 +6,13 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtWidgets import QLabel, QTreeWidget, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from precgui.gui.kit.pages import loading
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.session import Session
 from precgui.gui.shell.command_palette import KEYS, KeyList
 from precgui.gui.shell.help_dialog import HelpDialog
 from precgui.gui.shell.window import Window
-from precgui.gui.widgets.loading import loading
 
 
 def test_that_the_focus_goes_with_the_choice_in_the_navigation(window: Window, qtbot: QtBot) -> None:

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
+from precgui.gui.kit import icons
 from precgui.gui.notices import Notices
 from precgui.gui.panels.hardware.bench_tab import MeasuredTab
 from precgui.gui.panels.hardware.model import HardwareModel
@@ -24,7 +25,6 @@ from precgui.gui.settings import Settings
 from precgui.gui.shell import app, system_libraries
 from precgui.gui.shell.startup import Start
 from precgui.gui.shell.window import Window
-from precgui.gui.widgets import icons
 from precgui.gui.workers import kept_thread
 from precgui.gui.workers.child_process import ChildThread, RunThread
 from precgui.hardware.measured import rate_text

@@ -11,11 +11,11 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QCheckBox, QComboBox, QVBoxLayout, QWidget
 
 from precgui.gui.colours import DASHES
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import choice_bar, named
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import choice_bar, named
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.report.content import ReportContent
 from precgui.runs.study.bands import BandAxis, BandLoss, LossBand, loss_bands
 from precgui.runs.study.colour_places import colour_places

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QVBoxLayout, QWidget
 
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import named
-from precgui.gui.widgets.plain_text import PlainLabel
-from precgui.gui.widgets.text_table import TextTable
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import named
+from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.table import TextTable
 from precgui.runs.study.claims import ClaimResult, guide_claims, untested_claims
 
 COLUMNS = ("Here", "Claim", "Measured, or why not", "Group", "Source")

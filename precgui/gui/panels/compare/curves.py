@@ -8,12 +8,12 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.open_runs import DrawnRun, OpenRun
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import BASELINE_SIGNALS, SIGNALS
 from precgui.gui.plots.smoothing import SmoothingChoice
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.baseline import BaselineComparison, window_of
 
 _CAPTIONS = {  # averaged, some of the runs

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from precgui.gui.widgets.plain_text import PlainLabel
-from precgui.gui.widgets.text_table import TextTable
+from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.table import TextTable
 from precgui.runs.differences import DifferenceRow
 
 _SAME = "They are of the same machine, libraries and settings; only seeds may differ."

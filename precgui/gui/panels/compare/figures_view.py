@@ -5,11 +5,11 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import choice_bar, named
+from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.table import TextTable
 from precgui.gui.panels.compare.group_rows import COLUMNS, GroupFigure, figures, group_row
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import choice_bar, named
-from precgui.gui.widgets.plain_text import PlainLabel
-from precgui.gui.widgets.text_table import TextTable
 from precgui.runs.report.content import ReportContent, VerdictLine
 
 _VERDICT_COLUMNS = ("Group", "Target", "Verdict", "Figures and reason")

@@ -6,6 +6,14 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import EmptyState, Pages
+from precgui.gui.kit.pages import PageStack
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.segmented import SegmentedChoice
+from precgui.gui.kit.table import TextTable
+from precgui.gui.kit.targets_dialog import TargetsDialog
+from precgui.gui.kit.when_visible import is_covered
 from precgui.gui.panels.compare.bands_view import BandsView
 from precgui.gui.panels.compare.claims_view import ClaimsView
 from precgui.gui.panels.compare.differences_view import DifferencesView
@@ -16,14 +24,6 @@ from precgui.gui.panels.compare.report_export import ReportExport
 from precgui.gui.panels.compare.trade_off import TradeOffView
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import EmptyState, Pages
-from precgui.gui.widgets.page_stacks import PageStack
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
-from precgui.gui.widgets.segmented import SegmentedChoice
-from precgui.gui.widgets.targets_dialog import TargetsDialog
-from precgui.gui.widgets.text_table import TextTable
-from precgui.gui.widgets.when_visible import is_covered
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
 from precgui.runs.study.claims import untested_claims
 from precgui.runs.verdict.targets import Targets

@@ -6,8 +6,8 @@ from PySide6.QtWidgets import QPushButton, QWidget
 
 from precgui.config import OWN_LOOP
 from precgui.config.names import PRECISIONS
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.session import Session
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.report.content import ReportContent
 
 

@@ -8,6 +8,11 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import EmptyState, Pages, named, panel_head
+from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.segmented import SegmentedChoice
+from precgui.gui.kit.when_visible import is_covered
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.compare.curves import CompareCurves
 from precgui.gui.panels.compare.differences_view import DifferencesView
@@ -15,11 +20,6 @@ from precgui.gui.panels.compare.groups import GroupsView
 from precgui.gui.panels.compare.table import CompareTable
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import EmptyState, Pages, named, panel_head
-from precgui.gui.widgets.plain_text import PlainLabel
-from precgui.gui.widgets.segmented import SegmentedChoice
-from precgui.gui.widgets.when_visible import is_covered
 from precgui.runs.compare import KeptFigures, compare
 from precgui.runs.differences import KeptFacts, differing, machine_sentence
 

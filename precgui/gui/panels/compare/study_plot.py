@@ -7,11 +7,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.plots.axes import ValueAxis, colour_axes
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import Scale
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel
 
 _TOP_PX, _RIGHT_PX = 8, 24
 

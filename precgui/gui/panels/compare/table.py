@@ -9,9 +9,9 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
 from precgui.events import Metric
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.export import SWATCH, swatch_icon
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.caveats import marked
 from precgui.runs.compared import Compared, RunComparison
 from precgui.runs.facts import seconds_text

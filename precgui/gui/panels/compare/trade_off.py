@@ -6,11 +6,11 @@ import pyqtgraph as pg
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import choice_bar, named
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import choice_bar, named
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.study.colour_places import colour_places
 from precgui.runs.study.groups import Group, GroupMetric, Study
 from precgui.runs.study.pareto import Domination, dominated, has_point

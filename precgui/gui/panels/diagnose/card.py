@@ -5,10 +5,10 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.kit.icons import pixmap
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.diagnose.sparkline import Sparkline, summary
 from precgui.gui.theme import severity_colour, themes
-from precgui.gui.widgets.icons import pixmap
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.diagnosis import Finding
 
 _WORDS = {"error": "Error", "warning": "Warning", "info": "Information"}

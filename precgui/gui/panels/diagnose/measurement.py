@@ -7,10 +7,10 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QPushButton
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_runs import Problem
 from precgui.gui.run_task import Refusals
 from precgui.gui.session import Session
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.workers.engine_task import TaskSlot
 from precgui.runs.replays import read_replay
 

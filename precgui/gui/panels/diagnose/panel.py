@@ -7,6 +7,8 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
 from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
+from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.diagnose.card import FindingCard
 from precgui.gui.panels.diagnose.measurement import StepMeasurement
@@ -14,8 +16,6 @@ from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.verdicts import VerdictTable
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.workers.diagnoser import Diagnoser
 from precgui.runs.diagnosis import Diagnosis, Finding
 

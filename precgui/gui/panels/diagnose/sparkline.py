@@ -8,8 +8,8 @@ from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import severity_colour, themes
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.diagnosis import Evidence
 
 _HEIGHT, _MARGIN = 44, 5

@@ -6,10 +6,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.export import swatch_icon
 from precgui.gui.theme import severity_colour, themes
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.diagnosis import Diagnosis
 
 _MOST_ROWS = 6

@@ -28,13 +28,13 @@ from precgui.formats.lists import parse_list
 from precgui.formats.parse import parse
 from precgui.formats.real import ExtendedReal
 from precgui.formats.registry import get
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.formats.bit_grid import BitGrid
 from precgui.gui.panels.formats.choose import FormatChoice, FormatMenu, copy_text
 from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.fact_list import FactList, facts_of
 from precgui.gui.panels.formats.reading import scrolled_down, set_kind
 from precgui.gui.panels.formats.result_table import NAMES, OperandRow, ResultTable
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.latest_only import Busy, LatestOnly, ProgressCallback
 
 NARROW = 1000

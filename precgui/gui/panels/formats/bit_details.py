@@ -13,8 +13,8 @@ from precgui.formats.conventions import library_table
 from precgui.formats.explorer import Explorer, nan_with
 from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
+from precgui.gui.kit.plain_text import PlainLabel, RichLabel
 from precgui.gui.panels.formats.fact_list import FactList, facts_of
-from precgui.gui.widgets.plain_text import PlainLabel, RichLabel
 
 
 class NanEditor(QWidget):

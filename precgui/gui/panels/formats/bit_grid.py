@@ -9,10 +9,10 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QApplication, QScrollArea, QSizePolicy, QToolTip, QWidget
 
 from precgui.formats.report import Report
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.panels.formats.bit_layout import RowLayout, field_of, lay_out, scale_for
 from precgui.gui.panels.formats.bit_paint import Brush, words
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
 
 Bit = tuple[str, int]
 WRITING_KEYS = frozenset(

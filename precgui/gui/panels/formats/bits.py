@@ -14,12 +14,12 @@ from precgui.formats.explorer import Explorer, special_values
 from precgui.formats.parse import InputError
 from precgui.formats.registry import get
 from precgui.formats.snippets import copies
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.formats.bit_details import Details
 from precgui.gui.panels.formats.bit_grid import BitGrid
 from precgui.gui.panels.formats.choose import FormatMenu, copy_text, menu_button, tip_button
 from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.reading import scrolled_down
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 NARROW = 980
 

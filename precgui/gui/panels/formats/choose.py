@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QPushButton, QToolBut
 
 from precgui.formats.model import Format
 from precgui.formats.registry import MAIN, UnknownFormatError, formats, get
-from precgui.gui.widgets.plain_text import plain_tip
+from precgui.gui.kit.plain_text import plain_tip
 
 
 def tip_button(words: str, tip: str, slot: Callable[[], None]) -> QPushButton:

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSizePolicy, QSpinBox, QWi
 from precgui.formats.conventions import PRESETS, as_in
 from precgui.formats.model import Format
 from precgui.formats.rounding import ROUNDINGS, CastPolicy, RoundingMode
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 
 ROUNDING_WORDS = {
     "nearest_even": "to nearest, ties to even", "nearest_away": "to nearest, ties away", "toward_zero": "toward zero",

@@ -9,12 +9,12 @@ from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QSlider, QSplitter, QVBoxLayout, QWidget
 
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.formats.choose import FormatChoice
 from precgui.gui.panels.formats.control_grid import ControlGrid
 from precgui.gui.panels.formats.plotting import Plot, brush
 from precgui.gui.panels.formats.reading import scrolled, set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.workers.latest_only import Busy, LatestOnly, Work
 
 WAIT_MS = 40

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 from precgui.formats import text
 from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 
 LONGEST = 60
 ORDER = ("Remark", "Exact result", "Exact of these", "Class", "Stored exactly", "As n·2^k", "As hex float", "Bits",

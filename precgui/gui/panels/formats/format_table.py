@@ -13,7 +13,7 @@ from precgui.formats import text
 from precgui.formats.catalogue import KINDS
 from precgui.formats.model import BlockFormat, FloatFormat, Format
 from precgui.formats.registry import bits_per_value, blocks, formats
-from precgui.gui.widgets.plain_text import plain_tip
+from precgui.gui.kit.plain_text import plain_tip
 
 Row = Format | BlockFormat
 Index = QModelIndex | QPersistentModelIndex

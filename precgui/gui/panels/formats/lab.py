@@ -8,10 +8,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QComboBox, QListWidget, QSplitter, QVBoxLayout, QWidget
 
+from precgui.gui.kit.pages import PageStack
 from precgui.gui.panels.formats.experiment import Experiment
 from precgui.gui.panels.formats.lab_failures import LongSum, Overflowing, Underflow
 from precgui.gui.panels.formats.lab_functions import Dot, Functions, Softmax
-from precgui.gui.widgets.page_stacks import PageStack
 
 NARROW_PX = 900  # below it, a menu takes the place of the list
 EXPERIMENTS: tuple[tuple[str, Callable[[], Experiment]], ...] = (

@@ -15,6 +15,7 @@ from precgui.formats.parse import InputError, parse
 from precgui.formats.registry import get
 from precgui.formats.sorted_values import SortedValues
 from precgui.formats.text import grouped
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.formats.choose import FormatMenu
 from precgui.gui.panels.formats.line_view import BINADES, LINEAR, LineView
 from precgui.gui.panels.formats.plotting import Plot, brush
@@ -22,7 +23,6 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.latest_only import Busy, LatestOnly, ProgressCallback
 
 FORMATS = ("fp32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1")

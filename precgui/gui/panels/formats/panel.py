@@ -7,6 +7,7 @@ from functools import partial
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from precgui.gui.kit.pages import LazyTabs
 from precgui.gui.panels.formats.arithmetic import ArithmeticTab
 from precgui.gui.panels.formats.bits import BitsTab
 from precgui.gui.panels.formats.lab import LabTab
@@ -15,7 +16,6 @@ from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
 from precgui.gui.session import Session
-from precgui.gui.widgets.lazy_tabs import LazyTabs
 
 TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
     ("Bits", "one number in many formats, bit by bit", BitsTab),

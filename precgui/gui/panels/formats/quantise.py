@@ -26,13 +26,13 @@ from precgui.formats.registry import blocks, scale_rules
 from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, convention
 from precgui.formats.text import grouped
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.formats.control_grid import ControlGrid
 from precgui.gui.panels.formats.convention_row import ROUNDING_WORDS
 from precgui.gui.panels.formats.quantise_plots import QuantisePlots
 from precgui.gui.panels.formats.quantise_sources import QuantiseSource
 from precgui.gui.panels.formats.reading import set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.gui.workers.latest_only import Busy, LatestOnly
 
 NARROW = 820

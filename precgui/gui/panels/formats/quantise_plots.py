@@ -8,9 +8,9 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QSpinBox, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats.comparison import FormatComparison
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel
 
 ELEMENTS_PER_VIEW = 128
 

@@ -15,11 +15,11 @@ from precgui.formats.real import to_float
 from precgui.formats.sampling import draw_values
 from precgui.formats.tensorfile import open_tensor
 from precgui.formats.text import grouped
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.formats.reading import wrapped_label
 from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
-from precgui.gui.widgets.plain_text import PlainLabel
 
 ROWS, COLUMNS = 64, 256
 SAMPLE = (256, 256)

@@ -17,6 +17,7 @@ from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import MAIN, get
 from precgui.formats.sorted_values import SortedValues
 from precgui.gui.format_colours import format_colour
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.formats.choose import FormatMenu
 from precgui.gui.panels.formats.dot_labels import LabelledDot, place_labels
 from precgui.gui.panels.formats.plotting import Plot, brush, pen
@@ -24,7 +25,6 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.workers.latest_only import Busy, LatestOnly
 
 START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")

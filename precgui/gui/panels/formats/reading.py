@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QScrollArea, QVBoxLayout, QWidget
 
-from precgui.gui.widgets.plain_text import PlainLabel, RichLabel
+from precgui.gui.kit.plain_text import PlainLabel, RichLabel
 
 
 def wrapped_label(kind: str = "", *, rich: bool = False) -> QLabel:

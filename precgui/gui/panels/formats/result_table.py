@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 from precgui.formats import text
 from precgui.formats.arithmetic import Operation, Result
 from precgui.formats.lists import brief_list
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 NAMES = ("a", "b", "c")
 LISTS = ("List a", "List b")

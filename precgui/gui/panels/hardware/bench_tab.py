@@ -21,11 +21,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.icons import icon
 from precgui.gui.panels.hardware.bench_result import PARTS, ResultView
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.theme import themes
-from precgui.gui.widgets.icons import icon
 from precgui.gui.workers.background import Background
 from precgui.gui.workers.engine_task import EngineTask
 from precgui.hardware import measured

@@ -7,7 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
-from precgui.gui.widgets.plain_text import plain_tip
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.hardware.figures import Figure, figures
 from precgui.hardware.measured import number_text, remarks
 

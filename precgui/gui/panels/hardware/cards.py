@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
 
-from precgui.gui.widgets.plain_text import PlainLabel, RichLabel
+from precgui.gui.kit.plain_text import PlainLabel, RichLabel
 
 
 def label(text: str, kind: str = "", bold: bool = False, *, rich: bool = False) -> QLabel:

@@ -8,9 +8,9 @@ from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.panels.hardware.strip_chart import TEXT_PX
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
 
 _BAR_PX, _GAP_PX = 40, 2
 _BUSY = 90.0  # percent from which a core is drawn in the colour of a warning

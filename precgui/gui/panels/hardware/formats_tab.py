@@ -21,10 +21,10 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.colours import Theme
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.device import Device
 from precgui.hardware.readings import Absent

@@ -10,11 +10,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QMenu, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
+from precgui.gui.kit.icons import icon
+from precgui.gui.kit.pages import LazyTabs
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.icons import icon
-from precgui.gui.widgets.lazy_tabs import LazyTabs
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.report import document, text
 

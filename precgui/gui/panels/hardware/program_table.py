@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from precgui.gui.widgets.text_table import TextTable
+from precgui.gui.kit.table import TextTable
 
 
 class ProgramTable(TextTable):

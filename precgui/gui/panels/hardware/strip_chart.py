@@ -12,8 +12,8 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
 
 Severity = Literal["ok", "warning", "error"]
 HISTORY_S = 300.0

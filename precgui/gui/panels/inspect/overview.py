@@ -6,11 +6,11 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
+from precgui.gui.kit.caveat import CaveatLabel
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.inspect.fact_tree import FactTree
 from precgui.gui.session import Session
-from precgui.gui.widgets.caveat import CaveatLabel
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import run_facts

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from typing import cast
 
-from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QPushButton, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
 from precgui.config import OWN_LOOP, no_start
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
+from precgui.gui.kit.pages import LazyTabs
+from precgui.gui.kit.plain_text import plain_tip
+from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.panels.inspect.exporting import Exports
 from precgui.gui.panels.inspect.tabs import TABS, RunView, TabSpec
 from precgui.gui.plots.export import swatch_icon
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
-from precgui.gui.widgets.loading import loading_label
-from precgui.gui.widgets.page_stacks import PageTabs
-from precgui.gui.widgets.plain_text import plain_tip
-from precgui.gui.widgets.when_visible import WhenVisible
 
 _AGAIN = "Put the settings of this run into Run, to change them and start again"
 _EMPTY = "Open a run or start one: its settings, results, environment, tensors and notes stand here."
@@ -33,15 +32,12 @@ class InspectPanel(Pages):
         super().__init__(EmptyState("inspect", "No run is open", _EMPTY, "Choose runs"), parent)
         self._session = session
         self._run_of_tab: dict[int, str | None] = {}
-        self._tabs: dict[int, QWidget] = {}
-        self._loading: set[int] = set()
         self.run_choice = QComboBox(self)
         self.again_button = QPushButton("Run again...", self)
         self.export_button = QToolButton(self)
         self.exports = Exports(session, self)
-        self.tabs = PageTabs(self)
+        self.tabs = LazyTabs([(spec.title, "", partial(self._create, spec)) for spec in TABS], self, later=True)
         self._runs = WhenVisible(self, self._take_runs)
-        self._tab_pages: list[QVBoxLayout] = []
         self._lay_out()
         self._connect()
         self._on_runs()
@@ -57,12 +53,6 @@ class InspectPanel(Pages):
         self.export_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.export_button.setProperty("kind", "menu")
         self.export_button.setMenu(self.exports.menu)
-        self.tabs.setDocumentMode(True)
-        for spec in TABS:
-            page = QWidget()
-            self._tab_pages.append(QVBoxLayout(page))
-            self._tab_pages[-1].setContentsMargins(0, 0, 0, 0)
-            self.tabs.addTab(page, spec.title)
         column = QVBoxLayout(self.content)
         column.setContentsMargins(24, 16, 24, 8)
         column.setSpacing(8)
@@ -82,7 +72,8 @@ class InspectPanel(Pages):
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
         self.run_choice.activated.connect(lambda _: session.inspect(self.run_choice.currentData(), show=False))
         self.again_button.clicked.connect(self.run_again)
-        self.tabs.currentChanged.connect(self._on_tab)
+        self.tabs.currentChanged.connect(self._remember_tab)
+        self.tabs.ready.connect(self._show_in)
         self.exports.menu.aboutToShow.connect(lambda: self.exports.fill(session.runs.get(self.key or "")))
         themes().follow(self, self._take_runs)
 
@@ -93,41 +84,26 @@ class InspectPanel(Pages):
 
     def tab(self, name: str) -> QWidget:
         """The widget of a tab by its id, made now if it was not."""
-        return self._make(next(index for index, spec in enumerate(TABS) if spec.id == name))
+        return self.tabs.content(next(index for index, spec in enumerate(TABS) if spec.id == name))
 
-    def _make(self, index: int) -> QWidget:
-        if index not in self._tabs:
-            module, _, name = TABS[index].place.partition(":")
-            created = getattr(importlib.import_module(f"precgui.gui.panels.inspect.{module}"), name)(self._session)
-            self._tabs[index] = created
-            self._tab_pages[index].addWidget(created)
-        return self._tabs[index]
+    def _create(self, spec: TabSpec) -> QWidget:
+        module, _, name = spec.place.partition(":")
+        created: QWidget = getattr(importlib.import_module(f"precgui.gui.panels.inspect.{module}"), name)(self._session)
+        return created
 
-    def _on_tab(self, index: int) -> None:
-        """Show the tab; one that is new says so until the next turn of the event loop."""
+    def _remember_tab(self, index: int) -> None:
         self._session.inspected = (self.key, TABS[index].id)
-        if index in self._tabs:
-            self._show_in(index)
-            return
-        if index in self._loading:
-            return
-        self._loading.add(index)
-        label = loading_label(TABS[index].title, self)
-        self._tab_pages[index].addWidget(label)
-        QTimer.singleShot(0, self, lambda: self._finish_loading(index, label))
 
-    def _finish_loading(self, index: int, label: QWidget) -> None:
-        self._loading.discard(index)
-        self._tab_pages[index].removeWidget(label)
-        label.deleteLater()
-        self._show_in(index)
+    def _show_tab(self) -> None:
+        """Show the current tab; one that is new says so until the next turn of the event loop."""
+        self._remember_tab(self.tabs.currentIndex())
+        self.tabs.show_content(self.tabs.currentIndex())
 
     def _show_in(self, index: int) -> None:
-        widget = self._make(index)
         self._allow_again()
         if self._run_of_tab.get(index, "") != self.key:
             self._run_of_tab[index] = self.key
-            cast(RunView, widget).show_run(self.key)
+            cast(RunView, self.tabs.content(index)).show_run(self.key)
 
     def _on_runs(self) -> None:
         """A run that is no longer open gives way to the newest."""
@@ -162,7 +138,7 @@ class InspectPanel(Pages):
         if self.tabs.isTabEnabled(requested) and requested != self.tabs.currentIndex():
             self.tabs.setCurrentIndex(requested)
         elif self.isVisible():
-            self._on_tab(self.tabs.currentIndex())
+            self._show_tab()
 
     def _enable_tabs(self) -> None:
         opened = self._session.runs.get(self.key or "")
@@ -180,7 +156,7 @@ class InspectPanel(Pages):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         if not self.is_empty:
-            self._on_tab(self.tabs.currentIndex())
+            self._show_tab()
 
     def run_again(self) -> None:
         """Put the settings of the run into Run."""

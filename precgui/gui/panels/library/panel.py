@@ -10,6 +10,10 @@ from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
+from precgui.gui.kit.icons import icon
+from precgui.gui.kit.plain_text import PlainInputDialog, PlainLabel, plain_tip
+from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library.arrange_bar import ArrangeBar
 from precgui.gui.panels.library.folder import RunsFolder
@@ -20,10 +24,6 @@ from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunT
 from precgui.gui.panels.library.view import AskBar, RunsView, tool
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.empty_state import EmptyState, Pages, panel_head
-from precgui.gui.widgets.icons import icon
-from precgui.gui.widgets.plain_text import PlainInputDialog, PlainLabel, plain_tip
-from precgui.gui.widgets.when_visible import WhenVisible
 from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import add_tag, annotate, delete, rename

@@ -24,8 +24,8 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.events import Metric
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.gui.workers.background import Background
 from precgui.gui.workers.engine_task import TaskSlot
 from precgui.runs.errors import RunFileError

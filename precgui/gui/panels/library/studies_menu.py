@@ -9,8 +9,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QFileDialog, QMenu, QPushButton, QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.session import Session
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.sweeps.folder import is_sweep
 
 MOST = 20  # the newest ones; others are found by the dialog

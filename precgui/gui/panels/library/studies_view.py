@@ -9,9 +9,9 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.gui.workers.latest_only import LatestOnly
 from precgui.runs.metric import in_text, value_text
 from precgui.sweeps.listing import StudyEntry, StudyList

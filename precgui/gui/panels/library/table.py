@@ -12,9 +12,9 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QIcon
 
+from precgui.gui.kit.icons import icon
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
-from precgui.gui.widgets.icons import icon
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.library import tags_of
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.metric import ACCURACY, in_text, value_text

@@ -18,8 +18,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.library.table import DATE, NOTE, TITLE
-from precgui.gui.widgets.plain_text import PlainLabel
 
 MEASURED_ROWS = 32  # for the widths of columns; Qt would measure a thousand whenever rows come
 WIDEST_PX = 400  # of a column; longer titles are cut, and whole in their tool tips

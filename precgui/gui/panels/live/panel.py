@@ -12,6 +12,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.caveat import CaveatLabel
+from precgui.gui.kit.empty_state import EmptyState, Pages
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.segmented import SegmentedChoice
+from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.live.queue_list import QueueList
 from precgui.gui.panels.live.run_list import RunList
@@ -21,11 +26,6 @@ from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import duration, grouped
 from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.gui.session import Session
-from precgui.gui.widgets.caveat import CaveatLabel
-from precgui.gui.widgets.empty_state import EmptyState, Pages
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
-from precgui.gui.widgets.segmented import SegmentedChoice
-from precgui.gui.widgets.when_visible import WhenVisible
 from precgui.runs.caveats import arithmetic_of, cost_above_budget
 
 _CAVEATS = 2  # that are written out, in low windows one

@@ -6,8 +6,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QHBoxLayout, QToolButton, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.session import Session
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 _ROWS = 5  # visible without scrolling
 

@@ -20,13 +20,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.curve import NonFinite
 from precgui.gui.plots.export import SWATCH, swatch_icon
 from precgui.gui.plots.signals import number
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.file.reader import SavedRun
 
 Index = QModelIndex | QPersistentModelIndex

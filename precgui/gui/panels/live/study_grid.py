@@ -19,6 +19,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.consent import Consent
+from precgui.gui.kit.plain_text import PlainInputDialog, PlainLabel, plain_tip
 from precgui.gui.panels.live.study_cells import (
     GridCell,
     GridTable,
@@ -29,8 +31,6 @@ from precgui.gui.panels.live.study_cells import (
 )
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.consent import Consent
-from precgui.gui.widgets.plain_text import PlainInputDialog, PlainLabel, plain_tip
 from precgui.sweeps.report import MemberRow
 
 MOST_SEEDS = 1000

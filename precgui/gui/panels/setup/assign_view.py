@@ -22,8 +22,8 @@ from PySide6.QtWidgets import (
 from precgui.config import ConfigError, RunConfig, build
 from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.engine_answer import EngineAnswer
-from precgui.gui.widgets.editors import ChoiceEditor, ignore_wheel
-from precgui.gui.widgets.empty_state import named
+from precgui.gui.kit.editors import ChoiceEditor, ignore_wheel
+from precgui.gui.kit.empty_state import named
 
 ABOUT = (
     "Trains this run in FP32 and finds a format for each linear and convolutional layer within the budget. A study "

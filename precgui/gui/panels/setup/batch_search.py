@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QPushButton, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
 from precgui.config import RunConfig, is_own_task
-from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.workers.engine_task import TaskSlot
 from precgui.planner.ledger import mib
 

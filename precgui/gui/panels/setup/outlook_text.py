@@ -9,9 +9,9 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QGridLayout, QWidget
 
 from precgui.config import PRECISIONS, RunConfig
+from precgui.gui.kit.icons import pixmap
+from precgui.gui.kit.plain_text import PlainLabel, RichLabel
 from precgui.gui.theme import themes
-from precgui.gui.widgets.icons import pixmap
-from precgui.gui.widgets.plain_text import PlainLabel, RichLabel
 from precgui.gui.workers.background import Background
 from precgui.hardware import measured
 from precgui.hardware.detect import Machine, detect

@@ -39,6 +39,14 @@ from precgui.config import (
 from precgui.config.precision_traits import EMULATED_SENTENCE
 from precgui.events import Severity
 from precgui.gui.assigned_formats import AssignedFormats
+from precgui.gui.kit.consent import Consent
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import named, panel_head
+from precgui.gui.kit.form import Form
+from precgui.gui.kit.icons import icon
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.segmented import SegmentedChoice
+from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.setup.command import changes, command, set_at, study_command, value_text
 from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
@@ -47,14 +55,6 @@ from precgui.gui.panels.setup.precision_cards import ChoiceCards
 from precgui.gui.panels.setup.study_form import StudySettings
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.consent import Consent
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import named, panel_head
-from precgui.gui.widgets.form import Form
-from precgui.gui.widgets.icons import icon
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
-from precgui.gui.widgets.segmented import SegmentedChoice
-from precgui.gui.widgets.when_visible import WhenVisible
 
 ONE_RUN, STUDY = "One run", "Study"
 TOML_FILES = "Configurations (*.toml);;All files (*)"

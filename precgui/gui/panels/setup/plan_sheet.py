@@ -21,14 +21,14 @@ from PySide6.QtWidgets import (
 from precgui.config import ConfigError, RunConfig, change
 from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.engine_answer import EngineAnswer
+from precgui.gui.kit.bars import BarChart, BarRow, Segment
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.pages import PageTabs
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.batch_search import BatchSearch
 from precgui.gui.ranks_plan import RanksPlan
 from precgui.gui.theme import themes
-from precgui.gui.widgets.bars import BarChart, BarRow, Segment
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.page_stacks import PageTabs
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.network import NETWORKS, Transformer
 from precgui.planner.plan import PlanRequest, first_change, largest_batch, plan

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 
 GAP = 8
 FAMILY_GROUP = "Any format"

@@ -22,13 +22,13 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import PRECISION_GROUPS, PRECISIONS, RunConfig
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import named
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.targets_dialog import TargetsDialog
 from precgui.gui.panels.setup.precision_cards import ChoiceRow
 from precgui.gui.panels.setup.vary_fields import VaryFields
 from precgui.gui.plots.signals import duration
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import named
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
-from precgui.gui.widgets.targets_dialog import TargetsDialog
 from precgui.gui.workers.latest_only import LatestOnly
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 from precgui.sweeps.earlier import EarlierRuns

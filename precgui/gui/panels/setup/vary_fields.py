@@ -8,11 +8,11 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from precgui.config import RunConfig, key_table
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.icons import icon
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.panels.setup.command import value_text
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.icons import icon
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.spec import FIXED_FIELDS, parse_vary
 

@@ -8,8 +8,8 @@ from typing import Any
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHeaderView, QSplitter, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.plots.roofline import Roofline, RooflineData
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.payoff.products import Product, ProductRate, Products, products_of
 
 _FIRST, _LAST = ("Modules", "Phase"), ("Calls", "Sizes", "Operation")

@@ -10,12 +10,12 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHeaderView, QSplitter, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
+from precgui.gui.kit.bars import BarChart, BarRow, Segment, part_colour
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.inspect.payoff.profile_bar import ProfileBar
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.bars import BarChart, BarRow, Segment, part_colour
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, Ledger, mib
 from precgui.runs.payoff.profile_file import LEDGERS, ledgers_of
 

@@ -8,10 +8,10 @@ import numpy as np
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
+from precgui.gui.kit.editors import whole_number
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
-from precgui.gui.widgets.editors import whole_number
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.facts import seconds_text
 from precgui.runs.payoff.profile_file import MOST_PAIRS_S, PAIRS_S, profile_of
 from precgui.runs.run import Run

@@ -5,11 +5,11 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
+from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.table import TextTable
 from precgui.gui.plots.heat_map import HeatMap
 from precgui.gui.ranks_plan import RanksPlan
 from precgui.gui.session import Session
-from precgui.gui.widgets.plain_text import PlainLabel
-from precgui.gui.widgets.text_table import TextTable
 from precgui.planner.ledger import mib
 from precgui.runs.ranks import RankFigures, one_rank_step_s, rank_figures, rank_waits, waiting_sentence
 from precgui.runs.run import Run

@@ -19,13 +19,13 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import ConfigError, change
+from precgui.gui.kit.bars import BarChart, BarRow, Segment
+from precgui.gui.kit.pages import PageTabs
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.inspect.payoff.layers_view import LayersView
 from precgui.gui.panels.inspect.payoff.profile_bar import ProfileBar
 from precgui.gui.session import Session
-from precgui.gui.widgets.bars import BarChart, BarRow, Segment
-from precgui.gui.widgets.page_stacks import PageTabs
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.payoff.profile_file import operation_text
 from precgui.runs.payoff.waterfall import Factor, Waterfall, verdict, waterfall
 

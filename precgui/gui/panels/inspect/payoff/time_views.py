@@ -5,11 +5,11 @@ from __future__ import annotations
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from precgui.gui.kit.pages import PageStack
+from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.panels.inspect.payoff.ranks_view import RanksView
 from precgui.gui.panels.inspect.payoff.time_tab import TimeTab
 from precgui.gui.session import Session
-from precgui.gui.widgets.page_stacks import PageStack
-from precgui.gui.widgets.segmented import SegmentedChoice
 
 _STEP, _RANKS = "One step", "Several ranks"
 

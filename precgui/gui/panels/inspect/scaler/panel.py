@@ -9,14 +9,14 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QVBoxLayout, 
 from precgui.config import OWN_LOOP, ConfigError, RunConfig, build
 from precgui.config.precision_traits import traits
 from precgui.config.sections import ScalingConfig
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import named
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.inspect.scaler.plots import SimulationPlots
 from precgui.gui.panels.inspect.scaler.policy_row import PolicyRow
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import named
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.known_settings import known_scaling
 from precgui.runs.recorded_gradients import recorded_gradients
 from precgui.runs.scaler_simulation import GradientSequence, Simulation, overflow_limits, simulate, synthetic_gradients

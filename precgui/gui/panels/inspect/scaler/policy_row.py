@@ -9,8 +9,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QPushButton, QSlider, QVBoxLayout, QWidget
 
 from precgui.config.sections import ScalingConfig
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.plots.signals import power_label
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.scaler_simulation import Simulation
 from precgui.runs.tensors.confidence import scale_text, share_text
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from precgui.gui.kit.pages import PageStack
+from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.panels.inspect.shadow.error_tab import ErrorTab
 from precgui.gui.panels.inspect.shadow.layer_view import LayerView
 from precgui.gui.panels.inspect.shadow.twin_view import TwinView
 from precgui.gui.session import Session
-from precgui.gui.widgets.page_stacks import PageStack
-from precgui.gui.widgets.segmented import SegmentedChoice
 
 _LINES, _LAYERS, _TWINS = "By line", "By layer", "Twins"
 

@@ -19,12 +19,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.empty_state import EmptyState, named
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.empty_state import EmptyState, named
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.layer_errors import LayerDistance, LayersReplay, read_layers
 
 _EMPTY = (

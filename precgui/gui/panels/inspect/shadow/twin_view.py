@@ -14,12 +14,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.inspect.shadow.twin_bar import TwinBar
 from precgui.gui.plots.branch_points import BranchPlot
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.twins import DistanceBand, TwinResult, p_text, read_twins
 from precgui.runs.verdict.branches import Drift
 

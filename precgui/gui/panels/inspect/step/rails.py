@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QToolTip, QWidget
 from precgui.formats.model import FloatFormat
 from precgui.formats.registry import formats
 from precgui.gui.format_colours import format_colour
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.anatomy import StepOperation
 
 _RAIL, _RANGE, _ERROR = 0.3, 0.4, 0.3  # shares of the height of one pass

@@ -15,11 +15,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.kit.empty_state import EmptyState, named
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.inspect.step.rails import FormatLegend, StepRails, describe
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
-from precgui.gui.widgets.empty_state import EmptyState, named
-from precgui.gui.widgets.plain_text import PlainLabel
 from precgui.runs.anatomy import StepAnatomy, read_anatomies
 
 _EMPTY = (

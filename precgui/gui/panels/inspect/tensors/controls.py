@@ -5,9 +5,9 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSlider, QVBoxLayout, QWidget
 
+from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.plots.signals import power_label
-from precgui.gui.widgets.editors import ignore_wheel
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 from precgui.runs.tensors.grouping import GROUPINGS
 from precgui.runs.tensors.what_if import format_names
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QSortFilterProxyModel, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.plots.signals import grouped, power_label
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.tensors.confidence import NOTHING, share_text, spread, spread_text
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import Prediction

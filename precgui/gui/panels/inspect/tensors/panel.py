@@ -12,6 +12,9 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QSplitter, QVBoxLayout, QWidget
 
 from precgui.config.precision_traits import TRAITS
+from precgui.gui.kit.empty_state import EmptyState, Pages
+from precgui.gui.kit.pages import PageStack
+from precgui.gui.kit.plain_text import ElidedLabel, PlainLabel
 from precgui.gui.panels.inspect.tensors import summary_text as verdict
 from precgui.gui.panels.inspect.tensors.controls import WhatIfBar, fill
 from precgui.gui.panels.inspect.tensors.incremental_reader import IncrementalReader
@@ -21,9 +24,6 @@ from precgui.gui.panels.inspect.tensors.spectrogram import Spectrogram
 from precgui.gui.panels.inspect.tensors.step_view import Moment
 from precgui.gui.plots.heat_map import HeatMap
 from precgui.gui.session import Session
-from precgui.gui.widgets.empty_state import EmptyState, Pages
-from precgui.gui.widgets.page_stacks import PageStack
-from precgui.gui.widgets.plain_text import ElidedLabel, PlainLabel
 from precgui.runs.tensors.confidence import Provenance, basis_of
 from precgui.runs.tensors.grouping import Rows, View, grouped
 from precgui.runs.tensors.lost import lost_shares

@@ -12,13 +12,13 @@ from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPen
 from PySide6.QtWidgets import QGraphicsSimpleTextItem, QToolTip
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis
 from precgui.gui.plots.marks import NAN, PLUS_INF, paint, scatter
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import grouped, power_label
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import plain_tip
 from precgui.runs.tensors.what_if import BIAS, Range
 
 _FAINTEST = 1e-6  # the share of elements that is still drawn

@@ -13,13 +13,13 @@ from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QToolButton, QToolTip, QVBoxLayout, QWidget
 
 from precgui.events import TENSOR_STATS
+from precgui.gui.kit.plain_text import ElidedLabel, plain_tip
 from precgui.gui.panels.inspect.tensors.spectrogram import LIMIT_LABELS, limits, line_pens, octave_text
 from precgui.gui.panels.inspect.tensors.summary_text import short
 from precgui.gui.plots.axes import ValueAxis
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import grouped
 from precgui.gui.theme import themes
-from precgui.gui.widgets.plain_text import ElidedLabel, plain_tip
 from precgui.runs.tensors.confidence import share_text
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import BIAS, Range

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.widgets.page_stacks import PageLayout, PageStack, PageTabs
+from precgui.gui.kit.pages import LazyTabs, PageLayout, PageStack, PageTabs
 
 TEXT = "A sentence that is so long that it needs several lines wherever it stands in a window. " * 4
 
@@ -48,3 +50,23 @@ def test_that_text_is_whole_though_hidden_pages_are_not_measured(qtbot: QtBot, k
     assert labels[0].height() >= labels[0].heightForWidth(labels[0].width())
     assert labels[0].height() > 2 * labels[0].fontMetrics().height()
     assert not labels[1].isVisible()
+
+
+def test_that_the_content_of_a_tab_is_made_once_and_when_it_is_shown(qtbot: QtBot) -> None:
+    made: list[str] = []
+    ready: list[int] = []
+
+    def content(name: str) -> QWidget:
+        made.append(name)
+        return QWidget()
+
+    tabs = LazyTabs([(name, "", partial(content, name)) for name in ("a", "b", "c")], later=True)
+    qtbot.addWidget(tabs)
+    tabs.ready.connect(ready.append)
+    tabs.setCurrentIndex(1)
+    assert made == [] and ready == []  # its page says that it loads, until the next turn
+    qtbot.waitUntil(lambda: ready == [1])
+    tabs.setCurrentIndex(0)
+    tabs.setCurrentIndex(1)
+    assert made == ["b"] and ready == [1, 1]
+    qtbot.waitUntil(lambda: ready == [1, 1, 0] and made == ["b", "a"])

@@ -9,10 +9,10 @@ from pydantic.fields import FieldInfo
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
+from precgui.gui.kit.editors import Editor, FlagEditor, editor_for
+from precgui.gui.kit.icons import icon, pixmap
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import Editor, FlagEditor, editor_for
-from precgui.gui.widgets.icons import icon, pixmap
-from precgui.gui.widgets.plain_text import PlainLabel, plain_tip
 
 EDITOR_WIDTH = 168
 LABEL_WIDTH = 176

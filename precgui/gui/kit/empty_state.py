@@ -5,10 +5,10 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.kit.icons import pixmap
+from precgui.gui.kit.pages import PageLayout
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
-from precgui.gui.widgets.icons import pixmap
-from precgui.gui.widgets.page_stacks import PageLayout
-from precgui.gui.widgets.plain_text import PlainLabel
 
 
 def panel_head(title: str, *parts: QWidget) -> QHBoxLayout:

@@ -14,8 +14,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.widgets.editors import number_text, read_number
-from precgui.gui.widgets.plain_text import PlainLabel
+from precgui.gui.kit.editors import number_text, read_number
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.runs.report.content import TITLES
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, TargetError, Targets, make_targets
 

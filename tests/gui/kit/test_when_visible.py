@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtWidgets import QStackedWidget, QWidget
 from pytestqt.qtbot import QtBot
 
+from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.theme import themes
-from precgui.gui.widgets.when_visible import WhenVisible
 
 
 def _stack(qtbot: QtBot) -> tuple[QStackedWidget, QWidget]:

@@ -13,10 +13,10 @@ from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.config import ConfigError
+from precgui.gui.kit.editors import Editor
+from precgui.gui.kit.form_rows import LABEL_WIDTH, FieldRow, SectionCard
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
-from precgui.gui.widgets.editors import Editor
-from precgui.gui.widgets.form_rows import LABEL_WIDTH, FieldRow, SectionCard
-from precgui.gui.widgets.plain_text import PlainLabel
 
 M = TypeVar("M", bound=BaseModel)
 GAP = 16

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 
 from precgui.config import is_own_task
-from precgui.gui.widgets.plain_text import PlainMessageBox
+from precgui.gui.kit.plain_text import PlainMessageBox
 
 _LINE_MAY_BREAK = "\u200b"  # a space without width
 _SEPARATOR = re.escape(os.sep)

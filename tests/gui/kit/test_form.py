@@ -15,10 +15,10 @@ from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.config import PRECISION_GROUPS, RECIPES, ConfigError, RunConfig, build, load
+from precgui.gui.kit.editors import ChoiceEditor, editor_for, number_text, read_number
+from precgui.gui.kit.form import Form, at, leaves
+from precgui.gui.kit.form_rows import SectionCard
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
-from precgui.gui.widgets.editors import ChoiceEditor, editor_for, number_text, read_number
-from precgui.gui.widgets.form import Form, at, leaves
-from precgui.gui.widgets.form_rows import SectionCard
 
 
 class Inner(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QHeaderView
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.widgets.text_table import TextTable
+from precgui.gui.kit.table import TextTable
 
 
 def test_that_only_changed_cells_are_made_anew_and_columns_fit_at_the_end(qtbot: QtBot) -> None:

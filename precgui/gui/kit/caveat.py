@@ -5,9 +5,9 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QWidget
 
+from precgui.gui.kit.icons import pixmap
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
-from precgui.gui.widgets.icons import pixmap
-from precgui.gui.widgets.plain_text import PlainLabel
 
 
 class CaveatLabel(QFrame):

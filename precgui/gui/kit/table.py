@@ -8,8 +8,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import severity_colour, themes
-from precgui.gui.widgets.plain_text import plain_tip
 
 SEVERITY = {
     "missed": "error", "undecided": "warning", "does not hold here": "error", "not decided here": "warning",

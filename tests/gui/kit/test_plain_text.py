@@ -15,15 +15,15 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig, build
 from precgui.events import Evaluated, Incident, Metric, RunEnded, RunStarted, StepDone
+from precgui.gui.kit.consent import place_of
+from precgui.gui.kit.plain_text import ElidedLabel, PlainLabel, PlainMessageBox, plain_tip
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.gui.shell.window import Window
-from precgui.gui.widgets.consent import place_of
-from precgui.gui.widgets.plain_text import ElidedLabel, PlainLabel, PlainMessageBox, plain_tip
 from precgui.runs.file.writer import RunWriter
 
 GUI = Path(__file__).parents[3] / "precgui" / "gui"
-OWN = "widgets/plain_text.py"
+OWN = "kit/plain_text.py"
 MADE_THERE = ("QLabel", "QMessageBox", "QInputDialog", "QErrorMessage", "QProgressDialog", "QTextEdit", "QTextBrowser")
 HOSTILE = "<img src='/nowhere/pipe'><b>bold</b>"
 INDEX = QModelIndex()
