@@ -23,6 +23,7 @@ COMMANDS = {
     "encode": "precgui.cli.formats",
     "decode": "precgui.cli.formats",
     "arithmetic": "precgui.cli.arithmetic",
+    "quantise": "precgui.cli.quantise",
     "run": "precgui.cli.run",
     "compare": "precgui.cli.compare",
     "plan": "precgui.cli.plan",

@@ -37,6 +37,11 @@ class BlockTensor:
     clipped: NDArray[np.bool_]
     flushed: NDArray[np.bool_]
 
+    def codes(self) -> tuple[Floats, Floats]:
+        """The elements and the scale of each, both in the shape of `values`."""
+        scales = np.broadcast_to(self.scales[:, None], self.elements.shape)
+        return _unrows(self.elements, self.values.shape), _unrows(scales, self.values.shape)
+
 
 def block_format(name: str) -> BlockFormat:
     """The block format of that name. Raises UnknownFormatError."""

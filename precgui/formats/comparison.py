@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from precgui.formats.arrays import Floats
 from precgui.formats.blocks import SCALE_RULES, ScaleRule
+from precgui.formats.codec import encode
 from precgui.formats.levels import Levels
+from precgui.formats.model import Format, IntFormat
 from precgui.formats.pieces import PIECE, Extent, OnProgress, TensorReader, spans
+from precgui.formats.real import from_float
 from precgui.formats.registry import blocks
-from precgui.formats.schemes import Options, Prepared, prepare
+from precgui.formats.schemes import Codes, Options, Prepared, Quantised, prepare
 
 BINS = 120
 MOST_LEVELS = 2000
@@ -89,6 +92,25 @@ class FormatComparison:
         cut = slice(start - pieces[0][0], stop - pieces[0][0])
         return Part(*(np.concatenate([getattr(part, one.name) for part in results])[cut] for one in fields(Part)))
 
+    def codes(self, start: int, stop: int) -> Codes:
+        """The same elements in the format of their codes, `prepared.element`, and the scale of each."""
+        pieces = list(_covering(start, min(stop, self.source.size), self.prepared.line))
+        coded = [_applied(self.source.read(*piece), self.prepared, piece[0]).codes() for piece in pieces]
+        cut = slice(start - pieces[0][0], stop - pieces[0][0])
+        elements, scales = (np.concatenate([each[side].reshape(-1) for each in coded])[cut] for side in (0, 1))
+        return elements, scales
+
+    def code_words(self, start: int, stop: int) -> list[int | str | None]:
+        """Integers as they are, all other codes as the bits of their format; None where the scale is NaN."""
+        pairs = zip(*(each.tolist() for each in self.codes(start, stop)), strict=True)
+        return [None if math.isnan(scale) else _code_word(element, self.prepared.element) for element, scale in pairs]
+
+
+def _code_word(element: float, fmt: Format) -> int | str:
+    if isinstance(fmt, IntFormat) and fmt.step == 1:
+        return round(element)
+    return f"{encode(from_float(element), fmt):#0{2 + -(-fmt.bits // 4)}x}"
+
 
 def _covering(start: int, stop: int, line: int) -> Iterator[tuple[int, int]]:
     """Stretches around some elements that can be quantised by themselves: whole lines, or whole blocks of long ones."""
@@ -102,10 +124,14 @@ def _covering(start: int, stop: int, line: int) -> Iterator[tuple[int, int]]:
 
 def _quantised(source: TensorReader, prepared: Prepared, start: int, stop: int) -> Part:
     before = source.read(start, stop)
-    rows = before.reshape(-1, prepared.line) if prepared.line <= PIECE and prepared.line > 1 else before.reshape(1, -1)
-    result, clipped = prepared.apply(rows, start)
-    after = result.reshape(-1)
-    return Part(before, after, clipped.reshape(-1), (after == 0) & (before != 0))
+    result = _applied(before, prepared, start)
+    after = result.values.reshape(-1)
+    return Part(before, after, result.clipped.reshape(-1), (after == 0) & (before != 0))
+
+
+def _applied(before: Floats, prepared: Prepared, start: int) -> Quantised:
+    whole = 1 < prepared.line <= PIECE
+    return prepared.apply(before.reshape(-1, prepared.line) if whole else before.reshape(1, -1), start)
 
 
 def compare(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.formats.affine import choose_scale, quantize_affine, quantize_sign, quantize_ternary
+from precgui.formats.affine import Affine, choose_scale, quantize_affine, quantize_sign, quantize_ternary
 from precgui.formats.arrays import Floats, quantize_array
 from precgui.formats.blocks import BlockTensor, ScaleRule, code_book_blocks, quantize_blocks_array
-from precgui.formats.model import CodeBook, FloatFormat, IntFormat
+from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.pieces import PIECE, OnProgress, TensorReader, spans
 from precgui.formats.registry import bits_per_value, blocks, get
 from precgui.formats.rounding import CastPolicy, RoundingMode
@@ -21,7 +22,19 @@ INTEGERS = ("int8", "int4", "int2", "uint8", "uint4")
 SCHEMES: tuple[str, ...] = (*INTEGERS, "int1", "ternary", "nf4", *blocks(), "e4m3fn", "e5m2", "e2m1", "fp16", "bf16")
 GROUPINGS = ("tensor", "row", "group of 32", "group of 128")
 NF4_BLOCK = 64
-Quantised = tuple[Floats, NDArray[np.bool_]]
+Codes = tuple[Floats, Floats]
+
+
+class Quantised(NamedTuple):
+    """Numbers after quantisation, and which of them were clipped.
+
+    codes gives, in the same shape, each number in the format of its elements (an integer code where these are
+    integers), and the scale by which it is multiplied.
+    """
+
+    values: Floats
+    clipped: NDArray[np.bool_]
+    codes: Callable[[], Codes]
 
 
 @dataclass(frozen=True)
@@ -39,13 +52,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Facts about a tensor that are known before its first piece is quantised.
+    """Facts about a tensor that are known before its first piece is quantised; `element` is the format of its codes.
 
     line: how many numbers belong together; `apply` takes whole lines, in rows, or a part of one from a multiple of
     PIECE on, and the place of the first number; it gives what they become, and which were clipped. scale and
     zero_point are given where there is one for the tensor.
     """
 
+    element: Format
     line: int
     apply: Callable[[Floats, int], Quantised]
     bits_per_value: float
@@ -103,9 +117,12 @@ def prepare(source: TensorReader, scheme: str, options: Options, on_progress: On
         scale = source.extent(on_progress).mean_magnitude
         ternary = scheme == "ternary"
         quantise = partial(quantize_ternary if ternary else quantize_sign, scale=scale)
-        return Prepared(
-            1, lambda part, _: (quantise(part), np.abs(part) > 1.5 * scale), np.log2(3) if ternary else 1.0, scale
-        )
+
+        def apply(part: Floats, _: int) -> Quantised:
+            values = quantise(part)
+            return Quantised(values, np.abs(part) > 1.5 * scale, lambda: (np.sign(values), np.full(part.shape, scale)))
+
+        return Prepared(get("int2"), 1, apply, np.log2(3) if ternary else 1.0, scale)
     if scheme in blocks():
         return _blocks(source, scheme, options, on_progress)
     return _plain(source, scheme, options)
@@ -121,23 +138,23 @@ def _integer(source: TensorReader, fmt: IntFormat, options: Options, on_progress
         scale = float(result) if options.scale is None else options.scale
         zero = int(centre) if options.zero_point is None else options.zero_point
         bits = fmt.bits + 32 / source.size
-        return Prepared(1, _affine(partial(quantise, scale=scale, zero_point=zero)), bits, scale, zero)
+        return Prepared(fmt, 1, _affine(partial(quantise, scale=scale, zero_point=zero)), bits, scale, zero)
     if options.grouping == "row":
         return _rows(source, fmt, options, on_progress, quantise)
     group = int(options.grouping.rpartition(" ")[2])
     if source.shape[-1] % group:
         raise ValueError(f"a group of {group} does not divide the last axis of {source.shape[-1]} values")
-    return Prepared(group, _affine(partial(quantise, axis=0)), fmt.bits + 32 / group)
+    return Prepared(fmt, group, _affine(partial(quantise, axis=0)), fmt.bits + 32 / group)
 
 
 def _rows(
-    source: TensorReader, fmt: IntFormat, options: Options, on_progress: OnProgress, quantise: Callable[..., object]
+    source: TensorReader, fmt: IntFormat, options: Options, on_progress: OnProgress, quantise: Callable[..., Affine]
 ) -> Prepared:
     """One scale for each index of the first axis; rows longer than a piece are read once before."""
     row = source.size // source.shape[0]
     bits = fmt.bits + 32 / row
     if row <= PIECE:
-        return Prepared(row, _affine(partial(quantise, axis=0)), bits)
+        return Prepared(fmt, row, _affine(partial(quantise, axis=0)), bits)
     ends = np.zeros((source.shape[0], 2))
     for start, stop in spans(source.size, row):
         part = source.read(start, stop)
@@ -151,13 +168,17 @@ def _rows(
         at = place // row
         return _affine(partial(quantise, scale=scales[at], zero_point=zeros[at]))(part, place)
 
-    return Prepared(row, apply, bits)
+    return Prepared(fmt, row, apply, bits)
 
 
-def _affine(quantise: Callable[..., object]) -> Callable[[Floats, int], Quantised]:
+def _affine(quantise: Callable[..., Affine]) -> Callable[[Floats, int], Quantised]:
     def apply(part: Floats, place: int) -> Quantised:
         result = quantise(part, first=place)
-        return result.values, result.clipped  # type: ignore[attr-defined]
+
+        def codes() -> Codes:
+            return result.codes.astype(float), np.broadcast_to(result.scale.reshape(-1, 1), part.shape)
+
+        return Quantised(result.values, result.clipped, codes)
 
     return apply
 
@@ -169,13 +190,14 @@ def _blocks(source: TensorReader, scheme: str, options: Options, on_progress: On
 
     def apply(part: Floats, place: int) -> Quantised:
         first = place // line * padded + place % line
-        return _pair(quantize_blocks_array(part, scheme, options.rule, options.rounding, options.seed, first, largest))
+        result = quantize_blocks_array(part, scheme, options.rule, options.rounding, options.seed, first, largest)
+        return _of_blocks(result)
 
-    return Prepared(line, apply, bits_per_value(scheme))
+    return Prepared(get(chosen.element), line, apply, bits_per_value(scheme))
 
 
-def _pair(result: BlockTensor) -> Quantised:
-    return result.values, result.clipped
+def _of_blocks(result: BlockTensor) -> Quantised:
+    return Quantised(result.values, result.clipped, result.codes)
 
 
 def _plain(source: TensorReader, scheme: str, options: Options) -> Prepared:
@@ -183,11 +205,12 @@ def _plain(source: TensorReader, scheme: str, options: Options) -> Prepared:
     fmt = get(scheme)
     if isinstance(fmt, CodeBook):
         bits = fmt.bits + 32 / NF4_BLOCK
-        return Prepared(source.shape[-1], lambda part, _: _pair(code_book_blocks(part, fmt, NF4_BLOCK)), bits)
+        return Prepared(fmt, source.shape[-1], lambda part, _: _of_blocks(code_book_blocks(part, fmt, NF4_BLOCK)), bits)
     assert isinstance(fmt, FloatFormat)
     convention, edge = CastPolicy(options.rounding, "saturate"), float(fmt.overflow_midpoint)
 
     def apply(part: Floats, place: int) -> Quantised:
-        return quantize_array(part, fmt, convention, options.seed, place), np.abs(part) > edge
+        values = quantize_array(part, fmt, convention, options.seed, place)
+        return Quantised(values, np.abs(part) > edge, lambda: (values, np.ones(part.shape)))
 
-    return Prepared(1, apply, float(fmt.bits))
+    return Prepared(fmt, 1, apply, float(fmt.bits))

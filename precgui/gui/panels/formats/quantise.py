@@ -36,6 +36,7 @@ from precgui.gui.theme import themes
 from precgui.gui.workers.latest_only import Busy, LatestOnly
 
 NARROW = 820
+MOST_CODES = 16  # that fit into the text below the options
 RULES = {
     "floor": "as OCP writes it: 2^(floor(log2 amax) − emax); the largest elements may be clipped",
     "ceil": "rounded up: never clips, wastes up to a binade",
@@ -197,6 +198,9 @@ class QuantiseTab(QWidget):
             f"{prepared.bits_per_value:.2f} bits a value.",
             f"{grouped(losses.clipped)} of {grouped(counted)} values clipped, {grouped(losses.zeroed)} became zero.",
         ]
+        if size <= MOST_CODES:
+            codes = comparison.code_words(0, size)
+            lines.append(f"Codes: {', '.join('none' if code is None else str(code) for code in codes)}.")
         lines.append(self._convention)
         if comparison.rules:
             lines.append(

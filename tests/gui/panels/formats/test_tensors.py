@@ -280,6 +280,18 @@ def test_that_a_tensor_is_quantised_with_an_edited_scale(quantise: QuantiseTab, 
     assert "not part of a number" in tab.result.text()
 
 
+def test_that_the_codes_of_few_values_stand_below_the_figures(quantise: QuantiseTab, qtbot: QtBot) -> None:
+    tab = quantise
+    tab.source.combo.setCurrentText("typed")
+    tab.source.typed.setText("0.1, 0.5, 0.9, 1.2")
+    tab.scheme.setCurrentText("uint8")
+    tab.scale.setText("2/255")
+    tab.zero_point.setText("0")
+    tab.refresh()
+    _computed(qtbot, tab)
+    assert "Codes: 13, 64, 115, 153." in tab.result.text()
+
+
 def test_that_a_file_of_several_tensors_does_not_widen_the_column(
     quantise: QuantiseTab, qtbot: QtBot, tmp_path: Path
 ) -> None:
