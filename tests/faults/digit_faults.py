@@ -68,9 +68,9 @@ def state_of_an_equation_in_bf16(opened: Open, broken: bool) -> float:
 class _HalfAdam(Optimizer):
     """Adam with its moments in a format of its own."""
 
-    def __init__(self, parameters: Any, lr: float, dtype: torch.dtype) -> None:
+    def __init__(self, parameters: Any, lr: float, dtype: torch.dtype, decay: float = 0.01) -> None:
         super().__init__(parameters, {"lr": lr})
-        self.dtype = dtype
+        self.dtype, self.decay = dtype, decay
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
@@ -80,7 +80,7 @@ class _HalfAdam(Optimizer):
                 if not state:
                     state["mean"], state["square"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
                 state["mean"].mul_(0.9).add_(gradient, alpha=0.1)
-                state["square"].mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+                state["square"].mul_(1 - self.decay).addcmul_(gradient, gradient, value=self.decay)
                 weight.sub_(group["lr"] * state["mean"].float() / (state["square"].float().sqrt() + 1e-8))
 
 
@@ -88,6 +88,32 @@ class _HalfAdam(Optimizer):
 def moments_in_fp16(opened: Open, broken: bool) -> float:
     model = network()
     return _train(opened, model, _HalfAdam(model.parameters(), 1e-3, torch.float16 if broken else torch.float32), None)
+
+
+def _after_a_loud_start(opened: Open, dtype: torch.dtype, decay: float) -> float:
+    """An optimizer of one's own; the gradients of the first steps are large."""
+    model = nn.Sequential(nn.Linear(24, 48), nn.Tanh(), nn.Linear(48, 1))
+    optimizer = _HalfAdam(model.parameters(), 3e-3, dtype, decay)
+    recorder = opened(model, optimizer)
+    loss = torch.zeros(())
+    for x, _ in batches(900, 32):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x)[:, 0], 20 + x[:, 0] - x[:, 1])
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    return float(loss.detach())
+
+
+@_mistake("frozen-moments")
+def second_moment_of_an_own_optimizer_in_bf16(opened: Open, broken: bool) -> float:
+    return _after_a_loud_start(opened, torch.bfloat16 if broken else torch.float32, 0.003)
+
+
+@_enough
+def second_moment_in_bf16_that_forgets(opened: Open) -> None:
+    """A beta2 of 0.98: its decay is more than half an ulp of BF16."""
+    _after_a_loud_start(opened, torch.bfloat16, 0.02)
 
 
 class _Orthogonal(Optimizer):
@@ -234,6 +260,21 @@ def weights_in_fp16_with_a_large_epsilon(opened: Open) -> None:
     for x, y in batches(60):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x.half()).float(), y)
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_enough
+def weights_in_fp16_with_two_large_epsilons(opened: Open) -> None:
+    """Two groups of parameters, each with an epsilon of its own that FP16 can hold."""
+    model = network().half()
+    *others, last = model.parameters()
+    optimizer = torch.optim.AdamW([{"params": others, "eps": 1e-4}, {"params": [last], "eps": 1e-3}], 3e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(60):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.half()).float(), y) * 1e-2
         loss.backward()
         optimizer.step()
         recorder.step(loss)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from precgui.runs.diagnosis import lost_digit_rules
+from precgui.runs.diagnosis import lost_digit_rules, moment_rules
 from tests.faults.digit_faults import DIGITS, ENOUGH
 from tests.faults.odd_loops import judged
 from tests.faults.published_faults import Open
@@ -29,5 +29,5 @@ def test_that_lost_digits_are_named_and_the_correction_is_not(name: str, seed: i
 @pytest.mark.parametrize("name", ENOUGH)
 def test_that_a_loop_with_enough_digits_is_left_alone(name: str, tmp_path: Path) -> None:
     diagnosis = judged(ENOUGH[name], tmp_path / "run.h5")
-    own = {rule.name for rule in lost_digit_rules.RULES}
+    own = {rule.name for rule in (*lost_digit_rules.RULES, *moment_rules.RULES)}
     assert [(each.rule, each.title) for each in diagnosis.findings if each.rule in own] == []

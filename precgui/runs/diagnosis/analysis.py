@@ -19,6 +19,8 @@ FP16_SMALLEST = 2.0**-24
 _MOST_OF_WEIGHTS = 0.1  # that an update at a rate to try may change
 _USUAL_UPDATE = 1e-3  # of the weights, in a step
 _LEAST_RATE = 1e-5  # of the one that was set
+ALIKE = 0.02  # relative deviation of norms that were clipped to the same length
+_MOSTLY = 0.8  # of the steps
 # Precisions whose range is that of FP16.
 NARROW = tuple(name for name, row in TRAITS.items() if row.operand == "fp16")
 
@@ -168,6 +170,27 @@ def median(values: Values) -> float:
     return float(np.median(known)) if len(known) else float("nan")
 
 
+@dataclass(frozen=True)
+class ConstantNorm:
+    """A norm that most steps have within ALIKE of each other: `norm`, and the `share` of the steps that have it."""
+
+    norm: float
+    share: float
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether so many steps have it that gradients were clipped to it."""
+        return self.share > _MOSTLY
+
+
+def constant_norm(norms: Values) -> ConstantNorm | None:
+    """The norm near the top of these, all positive, and how many are the same; None of fewer than ten."""
+    if len(norms) < 10:
+        return None
+    limit = float(np.quantile(norms, 0.9))
+    return ConstantNorm(limit, float((np.abs(norms / limit - 1) < ALIKE).mean()))
+
+
 def learning_ends(m: Measurements) -> int:
     """The last step with at least 5 % of the fall of the loss still ahead; what happens later harms little."""
     finite = np.flatnonzero(m.finite_loss)
@@ -201,6 +224,17 @@ def optimizer_of(m: Measurements) -> tuple[str, float]:
     return str(first.get("name", "")), float(eps) if isinstance(eps, int | float) else float("nan")
 
 
+def epsilons(m: Measurements) -> list[float]:
+    """The epsilon of each optimizer, and of each of its groups that has another one; nothing of those without any."""
+    every = [row for each in recorded_optimizers(m) for row in (each, *_groups(each))]
+    return [float(eps) for row in every if isinstance(eps := row.get("eps"), int | float)]
+
+
+def _groups(optimizer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    groups = optimizer.get("groups")
+    return [each for each in groups.values() if isinstance(each, Mapping)] if isinstance(groups, Mapping) else []
+
+
 def recorded_optimizers(m: Measurements) -> list[Mapping[str, Any]]:
     """The settings of each optimizer, by the config or as recorded of a loop of one's own."""
     if not m.own_loop:
@@ -217,24 +251,30 @@ def base_rate(m: Measurements) -> float:
 
 def lower_rate(m: Measurements) -> float:
     """The learning rate to try after a divergence: the power of ten of the one that was set, a tenth at most, at which
-    the first recorded update would have changed the weights by at most a tenth. 0 where no rate is known."""
-    rate, first = base_rate(m), _first_update(m)
+    the first recorded update would have changed the weights by at most a tenth. 0 where no rate is known.
+
+    Where the weights before that update are not recorded, those after it stand for them.
+    """
+    rate, began = base_rate(m), first_update(m)
+    later = update_ratios(m)[1]
+    known = later[np.isfinite(later) & (later > 0)]
+    first = began[1] if began is not None else float(known[0]) if len(known) else 0.0
     factor = 10.0 ** np.floor(np.log10(_MOST_OF_WEIGHTS / first)) if first > 0 else 0.1
     return float(rate * np.clip(factor, _LEAST_RATE, 0.1)) if np.isfinite(rate) and rate > 0 else 0.0
 
 
-def _first_update(m: Measurements) -> float:
-    """The L2 norm of the first recorded update over that of the weights before it, or after it where these are not
-    recorded; 0 without an update."""
+def first_update(m: Measurements) -> tuple[int, float] | None:
+    """The step of the first recorded update, and its L2 norm over that of the weights before it (all tensors).
+
+    None where it is not finite, or no weights before it are recorded.
+    """
     updates, weights = m.table("update"), m.table("weight")
     if updates is None or weights is None or not len(updates.steps) or not len(weights.steps):
-        return 0.0
-    size, held = float(updates.total_l2[0]), float(weights.total_l2[0])
-    if weights.steps[0] < updates.steps[0] and held > 0 and np.isfinite(size):
-        return size / held
-    ratios = update_ratios(m)[1]
-    known = ratios[np.isfinite(ratios) & (ratios > 0)]
-    return float(known[0]) if len(known) else 0.0
+        return None
+    step, size, held = int(updates.steps[0]), float(updates.total_l2[0]), float(weights.total_l2[0])
+    if not weights.steps[0] < step or not held > 0 or not np.isfinite(size) or bool(updates.bad[0].any()):
+        return None
+    return step, size / held
 
 
 def higher_rate(m: Measurements) -> float:

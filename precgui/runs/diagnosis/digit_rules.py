@@ -1,4 +1,4 @@
-"""Group B: too few digits, in stored weights, in the optimizer's state, in the loss, in products."""
+"""Group B: too few digits, in stored weights, in the loss, in products."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.diagnosis.analysis import growth, is_adaptive, learning_ends, median, optimizer_of, percent, storage
+from precgui.runs.diagnosis.analysis import is_adaptive, learning_ends, median, percent, storage
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values, thinned
 from precgui.runs.diagnosis.nan_aware import largest, middle
@@ -20,8 +20,6 @@ _LIMITS = {True: (0.25, 0.4), False: (0.6, 0.8)}  # for adaptive optimizers, and
 _MOMENTUM_STEPS = 10  # steps after which momentum has nearly grown to its size
 _HISTOGRAMS = 5  # rows of them that are read
 _REMAINDERS = ("kahan", "compensation", "remainder", "residue", "lower_bits")  # in names of optimizer state
-_UNDERFLOWN = 0.1  # of the elements of a state are zero although their gradient is not
-_LARGE_EPSILON = 2.0**-14  # near the root of FP16's smallest number: what is divided by is not zero without it
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
 
@@ -176,114 +174,6 @@ def _stagnation(
     )  # fmt: skip
 
 
-def frozen_moments(m: Measurements) -> Answer:
-    """Adam's second moment in 16 bits: v * 0.999 rounds back to v, so that it never falls."""
-    table = m.table("optimizer")
-    if table is None:
-        return None
-    own = [place for place, name in enumerate(table.names) if name.endswith("exp_avg_sq")]
-    low = [place for place in own if table.formats[place] in DIGITS]
-    if not own:
-        return None
-    if not low:
-        return RuledOut("frozen-moments", f"because the second moments of {len(own)} parameters are in FP32")
-    ratio = _moment_ratio(m, table, low)
-    worst = median(ratio)
-    if not np.isfinite(worst):
-        return None
-    if worst < 4:
-        return RuledOut(
-            "frozen-moments", f"because the second moments are {worst:.2g} times those that the gradients give in FP32"
-        )
-    stored = table.formats[low[0]]
-    proof = Evidence(
-        "mean(v) / (sum of (1 - b2) b2^(T - t) mean(g_t^2)) > 4", {"ratio": worst, "tensors": len(low)},
-        f"At the end the second moments ({_NAMES[stored]}) are {worst:.2g} times those that the recorded gradients "
-        f"give: the "
-        f"decay of 0.001 is below half an ulp, 2^-{DIGITS[stored]}.",
-    )  # fmt: skip
-    return [
-        Finding(
-            "frozen-moments", "warning", f"Adam's second moments do not fall in {_NAMES[stored]}: the steps get too "
-            f"small",
-            int(table.steps[0]), int(table.steps[-1]), (proof,), "Keep the optimizer's state in FP32, or lower beta2 "
-            "to 0.95.", True, 0.6,
-            "OneTrainer issue 1005; AReaL issue 1292", "", tuple(table.names[place] for place in low[:20]),
-            {"precision_options.master_weights": True}, "estimate",
-        )
-    ]  # fmt: skip
-
-
-@np.errstate(all="ignore")
-def _moment_ratio(m: Measurements, table: RecordedRows, places: list[int]) -> Values:
-    """Mean of v in the last row over the sum of (1 - b2) b2^(T - t) g_t^2 of the recorded gradients, b2 = 0.999."""
-    gradients = m.table("gradient")
-    if gradients is None or m.config.train.clip_norm is not None or m.skipped.mean() > 0.1:
-        return np.empty(0)
-    known = {name: place for place, name in enumerate(gradients.names)}
-    last = int(table.steps[-1])
-    grid = np.unique(np.linspace(1, last, min(last, 2000)).astype(int))
-    weight = 0.001 * 0.999 ** (last - grid) * (last / len(grid))
-    results = []
-    for place in places:
-        own = known.get(table.names[place].removesuffix(".exp_avg_sq"))
-        square = gradients.stat("rms")[:, own] ** 2 if own is not None else np.empty(0)
-        visited = np.isfinite(square)
-        if visited.sum() >= 5:
-            expected = float((np.interp(grid, gradients.steps[visited], square[visited]) * weight).sum())
-            results.append(table.stat("mean")[-1, place] / expected)
-    return np.array(results)
-
-
-def moments_underflow(m: Measurements) -> Answer:
-    """State of the optimizer in FP16 that is zero where the gradient is not: squares below 6e-8."""
-    table, gradients = m.table("optimizer"), m.table("gradient")
-    if table is None or gradients is None:
-        return None
-    low = [place for place, name in enumerate(table.formats) if name == "fp16" and table.names[place].count(".")]
-    if not low or optimizer_of(m)[1] >= _LARGE_EPSILON:
-        return None
-    lost = _zeros_of_its_own(table, gradients, low)
-    if not lost:
-        return RuledOut(
-            "moments-underflow",
-            f"because the {len(low)} tensors of the optimizer's state in FP16 are zero only where gradients are",
-        )
-    name = max(lost, key=lambda each: lost[each])
-    proof = Evidence(
-        "zeros(state) - zeros(gradient) > 0.1, state in FP16",
-        {"more_than_gradient": lost[name], "tensors": len(lost)},
-        f"{percent(lost[name])} of {name} is zero in a step in which its gradient is not: squares below 2^-25 are zero "
-        "in FP16, and the update is the mean divided by the epsilon alone.",
-        f"share of zeros in {name}", m.points_of(table.steps, table.share_zero()[:, table.names.index(name)]),
-    )  # fmt: skip
-    broken, grown = not bool(m.finite_loss.all()), growth(m, m.n)
-    learns = grown is not None and grown.last_loss < 0.8 * grown.first_loss
-    return [
-        Finding(
-            "moments-underflow", "error" if broken else "info" if learns else "warning",
-            "The optimizer's second moments are zero in FP16: updates are divided by next to nothing",
-            int(table.steps[0]), int(table.steps[-1]), (proof,),
-            "Keep the optimizer's state in FP32 or BF16.", True, 0.9, "optax issue 1754", name.rpartition(".")[0]
-            .rpartition(".")[0], tuple(sorted(lost, key=lambda each: -lost[each]))[:20], certainty="estimate",
-        )
-    ]  # fmt: skip
-
-
-def _zeros_of_its_own(table: RecordedRows, gradients: RecordedRows, places: list[int]) -> dict[str, float]:
-    """By how much of a state more is zero than of its gradient in the same step, the most over all recorded steps."""
-    _, own, other = np.intersect1d(table.steps, gradients.steps, return_indices=True)
-    zeros, alive = table.share_zero()[own], gradients.share_zero()[other]
-    known = {name: place for place, name in enumerate(gradients.names)}
-    result = {}
-    for place in places:
-        gradient = known.get(table.names[place].rpartition(".")[0])
-        if gradient is not None and len(own):
-            more = largest((zeros[:, place] - alive[:, gradient])[:, None], 0)[0]
-            result[table.names[place]] = float(more)
-    return {name: more for name, more in result.items() if more > _UNDERFLOWN}
-
-
 def coarse_loss(m: Measurements) -> Answer:
     """All losses are numbers of 16 bits: the loss itself was computed in few digits."""
     finite = m.loss[m.finite_loss]
@@ -339,8 +229,6 @@ def rounded_products(m: Measurements) -> Answer:
 
 RULES = (
     Rule("stagnation", "B", "Do updates change the stored weights?", stagnation),
-    Rule("frozen-moments", "B", "Does the optimizer's second moment fall?", frozen_moments),
-    Rule("moments-underflow", "B", "Does the optimizer's state reach below the range?", moments_underflow),
     Rule("coarse-loss", "B", "Has the loss the digits of FP32?", coarse_loss),
     Rule("rounded-products", "B", "Are FP32 products FP32?", rounded_products),
 )

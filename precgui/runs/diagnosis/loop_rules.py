@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.diagnosis.analysis import is_adaptive, median, percent, power
+from precgui.runs.diagnosis.analysis import ALIKE, constant_norm, is_adaptive, median, percent, power
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -20,30 +20,27 @@ _SCALED_EXACT = (
     "No step went through scaler.step() or after scaler.unscale_(), though the scale is {scale}; the first gradient "
     "norm is {norm:.4g}, divided by the scale {quotient:.3g}, at a loss of {loss:.3g}."
 )
-_ALIKE = 0.02  # relative deviation of norms that were clipped to the same length
 
 
 def clip_before_unscale(m: Measurements) -> Answer:
     """Gradients clipped while still multiplied by the scale: the norm times the scale is always the same."""
     taken = ~m.skipped & np.isfinite(m.grad_norm) & (m.grad_norm > 0)
-    if not m.own_loop or not m.loops_scale or taken.sum() < 10:
+    if not m.own_loop or not m.loops_scale:
         return None
-    scaled = m.grad_norm[taken] * m.scale[taken]
-    limit = float(np.quantile(scaled, 0.9))
-    at_limit = float((np.abs(scaled / limit - 1) < _ALIKE).mean())
-    own = m.grad_norm[taken]
-    own_limit = float(np.quantile(own, 0.9))
-    own_at_limit = float((np.abs(own / own_limit - 1) < _ALIKE).mean())
+    scaled, own = constant_norm(m.grad_norm[taken] * m.scale[taken]), constant_norm(m.grad_norm[taken])
+    if scaled is None or own is None:
+        return None
+    limit, at_limit, own_limit = scaled.norm, scaled.share, own.norm
     scales = np.unique(m.scale[taken])
-    decided = at_limit > 0.8 and (
-        own_at_limit < at_limit - 0.1 if len(scales) > 1 and own_at_limit < 0.99 else _rounder(limit, own_limit)
+    decided = scaled.is_clipped and (
+        own.share < at_limit - 0.1 if len(scales) > 1 and own.share < 0.99 else _rounder(limit, own_limit)
     )
     if not decided or limit > 1000:
         return RuledOut(
             "clip-before-unscale",
-            f"because the norm times the scale is within {percent(_ALIKE)} of {limit:.3g} in only {percent(at_limit)} "
+            f"because the norm times the scale is within {percent(ALIKE)} of {limit:.3g} in only {percent(at_limit)} "
             f"of the steps"
-            if at_limit <= 0.8 else f"because the norm itself is clipped to {own_limit:.3g}, whatever the scale",
+            if not scaled.is_clipped else f"because the norm itself is clipped to {own_limit:.3g}, whatever the scale",
         )  # fmt: skip
     proof = _clip_proof(m, taken, limit, at_limit)
     adaptive = is_adaptive(m)
@@ -65,7 +62,7 @@ def _clip_proof(m: Measurements, taken: NDArray[np.bool_], limit: float, at_limi
     return Evidence(
         "|g| * scale = max_norm in > 80 % of the steps", {"max_norm": limit, "share": at_limit,
         "scale": scale, "norm": norm, "step": int(m.steps[taken][at])},
-        f"In {percent(at_limit)} of the steps the gradient norm times the scale is within {percent(_ALIKE)} of "
+        f"In {percent(at_limit)} of the steps the gradient norm times the scale is within {percent(ALIKE)} of "
         f"{limit:.4g}. In step {m.steps[taken][at]} norm {norm:.4g} times scale {power(scale)} is {norm * scale:.4g}: "
         f"it was clipped to {limit:.3g} before it was divided by the scale.",
         "grad_norm", m.series_of(m.grad_norm),

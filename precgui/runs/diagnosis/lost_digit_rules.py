@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from precgui.runs.diagnosis import origin
-from precgui.runs.diagnosis.analysis import median, optimizer_of, percent
+from precgui.runs.diagnosis.analysis import epsilons, median, optimizer_of, percent
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
@@ -66,7 +66,7 @@ def optimizer_in_fp16(m: Measurements) -> Answer:
         return RuledOut(
             "optimizer-in-fp16", f"because {percent(share)} of the FP16 results of the optimizer are out of its range"
         )
-    name, eps = optimizer_of(m)
+    name, eps = optimizer_of(m)[0], min(epsilons(m), default=0.0)
     if "adam" in name.lower() and eps >= _EPSILON:
         return RuledOut(
             "optimizer-in-fp16",

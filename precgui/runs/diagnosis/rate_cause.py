@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from precgui.runs.diagnosis.analysis import growth, lower_rate, replay, update_ratios
+from precgui.runs.diagnosis.analysis import first_update, growth, lower_rate, replay, update_ratios
 from precgui.runs.diagnosis.blame import blame_of, computes_in_16_bits
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.findings import Evidence
@@ -95,14 +95,11 @@ def _of_one_batch(m: Measurements, place: int) -> Cause | None:
 
 def _of_first_update(m: Measurements, place: int) -> Cause | None:
     """A divergence too early for a trend of the loss: the update before was large relative to the initial weights."""
-    updates, weights = m.table("update"), m.table("weight")
-    if updates is None or weights is None or not len(updates.steps) or not len(weights.steps):
+    began = first_update(m)
+    if began is None:
         return None
-    step, began = int(updates.steps[0]), float(weights.total_l2[0])
-    if not weights.steps[0] < step < m.steps[place] or not began > 0 or bool(updates.bad[0].any()):
-        return None
-    ratio = float(updates.total_l2[0]) / began
-    if not ratio >= HUGE_UPDATE:
+    step, ratio = began
+    if not step < m.steps[place] or not ratio >= HUGE_UPDATE:
         return None
     proof = Evidence(
         "|update| / |weight before| > 0.3 in the first step taken, before the first value that is not finite",

@@ -12,6 +12,7 @@ from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import (
     Growth,
     base_rate,
+    constant_norm,
     growth,
     higher_rate,
     lower_rate,
@@ -46,7 +47,6 @@ _WIDE = tuple(
 )
 _DEAD = 0.999
 _ABOVE = 10.0  # times the size of the gradients
-_ALIKE = 0.02  # relative deviation of norms that were clipped to the same length
 
 
 def non_finite(m: Measurements) -> Answer:
@@ -249,11 +249,8 @@ def clip_limit(m: Measurements) -> float | None:
 
     The recorded norm is that of the gradients as the optimizer gets them.
     """
-    norms = m.grad_norm[np.isfinite(m.grad_norm) & (m.grad_norm > 0) & ~m.skipped]
-    if len(norms) < 10:
-        return None
-    limit = float(np.quantile(norms, 0.9))
-    return limit if float((np.abs(norms / limit - 1) < _ALIKE).mean()) > 0.8 else None
+    same = constant_norm(m.grad_norm[np.isfinite(m.grad_norm) & (m.grad_norm > 0) & ~m.skipped])
+    return same.norm if same is not None and same.is_clipped else None
 
 
 def dead_units(m: Measurements) -> Answer:

@@ -1,0 +1,218 @@
+"""Group B, the optimizer's state in 16 bits: second moments that do not fall, or that are zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from precgui.runs.diagnosis.analysis import epsilons, growth, median, percent, recorded_optimizers
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
+from precgui.runs.diagnosis.nan_aware import largest
+from precgui.runs.diagnosis.number_formats import DIGITS
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_TOO_LARGE = 4.0  # times the second moment that the gradients give
+_USUAL_DECAY = 0.001  # 1 - beta2 of Adam, where nothing says another one
+_LARGEST_DECAY = 0.2  # of a second moment
+_ALIKE = 0.03  # relative deviation of the decays of one state, by 16-bit rounding
+_FEWEST_TENSORS = 3  # that must agree on a decay
+_SQUARES = 4.0  # times the square of the largest gradient that is recorded: a second moment stays below
+_UNDERFLOWN = 0.1  # of the elements of a state are zero although their gradient is not
+_LARGE_EPSILON = 2.0**-14  # near the root of FP16's smallest number: what is divided by is not zero without it
+_SMALLEST_NORMAL = 2.0**-14  # of FP16; numbers below have fewer digits
+_NAMES = {"bf16": "BF16", "fp16": "FP16"}
+
+
+@dataclass(frozen=True)
+class _SecondMoments:
+    """`places` in the table of the optimizer's state, with the share of itself that a moment loses in a step."""
+
+    places: tuple[int, ...]
+    decay: float
+
+
+def frozen_moments(m: Measurements) -> Answer:
+    """A second moment in 16 bits: v * 0.999 rounds back to v, so that it never falls."""
+    table = m.table("optimizer")
+    moments = _second_moments(m, table) if table is not None else None
+    if table is None or moments is None:
+        return None
+    low = [place for place in moments.places if table.formats[place] in DIGITS]
+    if not low:
+        return RuledOut("frozen-moments", f"because the second moments of {len(moments.places)} parameters are in FP32")
+    stored, decay = table.formats[low[0]], moments.decay
+    if decay >= 2.0 ** -DIGITS[stored] and not _is_subnormal(table, low, stored):
+        return RuledOut(
+            "frozen-moments",
+            f"because the decay of {decay:.3g} is more than half an ulp of the second moments, 2^-{DIGITS[stored]}",
+        )
+    worst = median(_moment_ratio(m, table, low, decay))
+    if not np.isfinite(worst):
+        return None
+    if worst < _TOO_LARGE:
+        return RuledOut(
+            "frozen-moments", f"because the second moments are {worst:.2g} times those that the gradients give in FP32"
+        )
+    proof = Evidence(
+        "mean(v) / (sum of (1 - b2) b2^(T - t) mean(g_t^2)) > 4",
+        {"ratio": worst, "tensors": len(low), "decay": decay},
+        f"At the end the second moments ({_NAMES[stored]}) are {worst:.2g} times those that the recorded gradients "
+        f"give: the decay of {decay:.3g} is below half an ulp, 2^-{DIGITS[stored]}.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "frozen-moments", "warning",
+            f"The optimizer's second moments do not fall in {_NAMES[stored]}: the steps get too small",
+            int(table.steps[0]), int(table.steps[-1]), (proof,),
+            "Keep the optimizer's state in FP32, or lower beta2 to 0.95.", True, 0.6,
+            "OneTrainer issue 1005; AReaL issue 1292", "", tuple(table.names[place] for place in low[:20]),
+            {"precision_options.master_weights": True}, "estimate",
+        )
+    ]  # fmt: skip
+
+
+def _second_moments(m: Measurements, table: RecordedRows) -> _SecondMoments | None:
+    """The second moments: those that torch names so, else the state that is (1 - b2) g^2 after the first step."""
+    named = tuple(place for place, name in enumerate(table.names) if name.endswith("exp_avg_sq"))
+    if named:
+        decay = _decay_of(m, table, named)
+        return _SecondMoments(named, decay if decay is not None else _decay_of_settings(m))
+    for kind in sorted({name.rpartition(".")[2] for name in table.names}):
+        places = tuple(place for place, name in enumerate(table.names) if name.rpartition(".")[2] == kind)
+        decay = _decay_of(m, table, places)
+        if decay is not None:
+            return _SecondMoments(places, decay)
+    return None
+
+
+@np.errstate(all="ignore")
+def _decay_of(m: Measurements, table: RecordedRows, places: tuple[int, ...]) -> float | None:
+    """mean(v) / mean(g^2) after step 1, where some parameters agree on it: 1 - b2 of a moment that began at 0."""
+    gradients = m.table("gradient")
+    if gradients is None or not len(table.steps) or table.steps[0] != 1 or gradients.steps[0] != 1:
+        return None
+    known = {name: place for place, name in enumerate(gradients.names)}
+    pairs = [(place, known[owner]) for place in places if (owner := table.names[place].rpartition(".")[0]) in known]
+    decays = np.array([table.stat("mean")[0, a] / gradients.stat("rms")[0, b] ** 2 for a, b in pairs])
+    decays = decays[np.isfinite(decays)]
+    typical = median(decays)
+    agree = len(decays) >= _FEWEST_TENSORS and bool((np.abs(decays / typical - 1) < _ALIKE).all())
+    return typical if agree and 0 < typical < _LARGEST_DECAY else None
+
+
+def _decay_of_settings(m: Measurements) -> float:
+    """1 - b2 of the first optimizer with two betas, as recorded; that of Adam's usual settings where none is."""
+    for each in recorded_optimizers(m):
+        betas = each.get("betas")
+        if isinstance(betas, list | tuple) and len(betas) > 1 and isinstance(betas[1], int | float):
+            return 1 - float(betas[1])
+    return _USUAL_DECAY
+
+
+@np.errstate(all="ignore")
+def _is_subnormal(table: RecordedRows, places: list[int], stored: str) -> bool:
+    """Whether typical second moments are in the subnormal numbers of FP16, whose ulps are larger parts of them."""
+    return stored == "fp16" and median(table.stat("mean")[-1, places]) < _SMALLEST_NORMAL
+
+
+@np.errstate(all="ignore")
+def _moment_ratio(m: Measurements, table: RecordedRows, places: list[int], decay: float) -> Values:
+    """Mean of v in the last row over the sum of (1 - b2) b2^(T - t) g_t^2 of the recorded gradients.
+
+    Between recorded gradients their sizes are interpolated. Where the norm of all gradients, which every step records,
+    says that this leaves out large ones, the sums are raised by as much.
+    """
+    gradients = m.table("gradient")
+    if gradients is None or m.config.train.clip_norm is not None or m.skipped.mean() > 0.1:
+        return np.empty(0)
+    known = {name: place for place, name in enumerate(gradients.names)}
+    last = int(table.steps[-1])
+    grid = np.unique(np.linspace(1, last, min(last, 2000)).astype(int))
+    weight = decay * (1 - decay) ** (last - grid) * (last / len(grid))
+    missed = _missed(m, gradients, last, decay)
+    results = []
+    for place in places:
+        own = known.get(table.names[place].rpartition(".")[0])
+        square = gradients.stat("rms")[:, own] ** 2 if own is not None else np.empty(0)
+        visited = np.isfinite(square)
+        if visited.sum() >= 5:
+            expected = float((np.interp(grid, gradients.steps[visited], square[visited]) * weight).sum())
+            results.append(table.stat("mean")[-1, place] / (expected * missed))
+    return np.array(results)
+
+
+def _missed(m: Measurements, gradients: RecordedRows, last: int, decay: float) -> float:
+    """The weighted sum of squared norms of all steps over that of the recorded steps, interpolated; 1 at least."""
+    known = np.isfinite(m.grad_norm) & (m.steps <= last)
+    rows = known & np.isin(m.steps, gradients.steps)
+    if rows.sum() < 2:
+        return 1.0
+    square, steps = m.grad_norm[known] ** 2, m.steps[known]
+    weight = (1 - decay) ** (last - steps)
+    seen = float((np.interp(steps, m.steps[rows], m.grad_norm[rows] ** 2) * weight).sum())
+    return max(float((square * weight).sum()) / seen, 1.0) if seen > 0 else 1.0
+
+
+def moments_underflow(m: Measurements) -> Answer:
+    """State of the optimizer in FP16 that is zero where the gradient is not: squares below 6e-8."""
+    table, gradients = m.table("optimizer"), m.table("gradient")
+    if table is None or gradients is None:
+        return None
+    low = [place for place, name in enumerate(table.formats) if name == "fp16" and table.names[place].count(".")]
+    if not low or min(epsilons(m), default=0.0) >= _LARGE_EPSILON:
+        return None
+    lost = _zeros_of_its_own(table, gradients, low)
+    if not lost:
+        return RuledOut(
+            "moments-underflow",
+            f"because the {len(low)} tensors of the optimizer's state in FP16 are zero only where gradients are",
+        )
+    name = max(lost, key=lambda each: lost[each])
+    proof = Evidence(
+        "zeros(state) - zeros(gradient) > 0.1, state in FP16",
+        {"more_than_gradient": lost[name], "tensors": len(lost)},
+        f"{percent(lost[name])} of {name} is zero in a step in which its gradient is not: squares below 2^-25 are zero "
+        "in FP16, and the update is the mean divided by the epsilon alone.",
+        f"share of zeros in {name}", m.points_of(table.steps, table.share_zero()[:, table.names.index(name)]),
+    )  # fmt: skip
+    broken, grown = not bool(m.finite_loss.all()), growth(m, m.n)
+    learns = grown is not None and grown.last_loss < 0.8 * grown.first_loss
+    return [
+        Finding(
+            "moments-underflow", "error" if broken else "info" if learns else "warning",
+            "The optimizer's second moments are zero in FP16: updates are divided by next to nothing",
+            int(table.steps[0]), int(table.steps[-1]), (proof,),
+            "Keep the optimizer's state in FP32 or BF16.", True, 0.9, "optax issue 1754", name.rpartition(".")[0]
+            .rpartition(".")[0], tuple(sorted(lost, key=lambda each: -lost[each]))[:20], certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
+def _is_square(table: RecordedRows, gradients: RecordedRows, place: int, gradient: int) -> bool:
+    """Whether a state is never far above the square of the largest gradient: a second moment is not, a momentum is."""
+    most = largest(table.stat("amax")[:, [place]], 0)[0]
+    return bool(most <= _SQUARES * largest(gradients.stat("amax")[:, [gradient]], 0)[0] ** 2)
+
+
+def _zeros_of_its_own(table: RecordedRows, gradients: RecordedRows, places: list[int]) -> dict[str, float]:
+    """By how much of a second moment more is zero than of its gradient in the same step, the most over all recorded
+    steps."""
+    _, own, other = np.intersect1d(table.steps, gradients.steps, return_indices=True)
+    zeros, alive = table.share_zero()[own], gradients.share_zero()[other]
+    known = {name: place for place, name in enumerate(gradients.names)}
+    result = {}
+    for place in places:
+        gradient = known.get(table.names[place].rpartition(".")[0])
+        if gradient is None or not len(own) or not _is_square(table, gradients, place, gradient):
+            continue
+        more = largest((zeros[:, place] - alive[:, gradient])[:, None], 0)[0]
+        result[table.names[place]] = float(more)
+    return {name: more for name, more in result.items() if more > _UNDERFLOWN}
+
+
+RULES = (
+    Rule("frozen-moments", "B", "Does the optimizer's second moment fall?", frozen_moments),
+    Rule("moments-underflow", "B", "Does the optimizer's state reach below the range?", moments_underflow),
+)
