@@ -7,11 +7,13 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 _PLAIN = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -19,13 +21,13 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(_checked(os.open(path, os.O_RDONLY | _PLAIN), path), "rb")
 
 
-def open_to_write(path: Path, flags: int) -> int:
-    """The descriptor of a regular file, opened with these flags of `os.open` and for all to read.
+def open_to_write(path: Path, flags: int, mode: int = 0o644) -> int:
+    """The descriptor of a regular file, opened with these flags and, where it is new, this mode of `os.open`.
 
     A link is never followed. Raises OSError, also for a link, a pipe, a device or a folder, for which it never waits.
     """
     try:
-        return _checked(os.open(path, flags | _PLAIN | _NO_LINK, 0o644), path)
+        return _checked(os.open(path, flags | _PLAIN | _NO_LINK, mode), path)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a link, which is never followed", str(path)) from None
@@ -43,22 +45,37 @@ def _checked(descriptor: int, path: Path) -> int:
     return descriptor
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees either the old or the new content, even after a crash. Raises OSError.
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """A binary file to write, which takes the place of `path` at the end of the block, even if a crash follows.
 
-    It is written under a fresh name, so a link in its place is replaced and what it points to stays as it is.
+    A reader sees either the old or the new content. An exception in the block leaves `path` as it is and nothing
+    beside it. It is written under a fresh name, so a link in its place is replaced and what it points to stays as it
+    is. Raises OSError.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with replaced_by(draft, path), os.fdopen(open_to_write(draft, _FRESH, 0o666), "wb") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def replaced_by(draft: Path, path: Path) -> Iterator[None]:
+    """`replaced` for a writer that opens files itself: `draft`, in the folder of `path`, is what it has written."""
     try:
-        with os.fdopen(open_to_write(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield
+        with draft.open("rb+") as written:
+            os.fsync(written.fileno())
         draft.replace(path)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             draft.unlink()
         raise
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file by `replaced`. Raises OSError."""
+    with replaced(path) as file:
+        file.write(content)
 
 
 def read_text(path: Path, most_bytes: int) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui import paths
+from precgui.regular_files import replace_file
 
 SCHEMA = 1
 NOISY = 0.2  # spread from which a figure is marked
@@ -29,9 +30,7 @@ def keep(result: Mapping[str, Any]) -> Path:
     where.mkdir(parents=True, exist_ok=True)
     stamp = str(result["started"]).replace(":", "").replace("-", "").split(".")[0].split("+")[0]
     path = where / f"{stamp}-{str(result['device']['id']).replace(':', '')}.json"
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text(json.dumps(result, indent=1, allow_nan=False), encoding="utf-8")
-    unfinished.replace(path)
+    replace_file(path, json.dumps(result, indent=1, allow_nan=False).encode())
     return path
 
 

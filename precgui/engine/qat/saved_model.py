@@ -22,6 +22,7 @@ from precgui.engine.qat.integer_layers import Integer
 from precgui.engine.qat.layers import quantizable
 from precgui.engine.qat.measure import evaluate, saved_bytes, some_batches
 from precgui.engine.torch_private import BatchNormNd
+from precgui.regular_files import replaced
 
 _SCHEMA = 1
 _UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError,
@@ -53,9 +54,8 @@ def save(
         "evaluation": json.dumps(evaluation),
         "state": dict(state),
     }
-    unfinished = path.with_name(f"{path.name}.part")
-    torch.save(document, unfinished)
-    unfinished.replace(path)
+    with replaced(path) as file:
+        torch.save(document, file)
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.errors import EngineError
-from precgui.regular_files import open_regular
+from precgui.regular_files import open_regular, replaced
 
 _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
@@ -36,17 +35,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], text: str) -> None:
         begin = end
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
-    unfinished = path.with_name(f"{path.name}.part")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(len(head).to_bytes(8, "little") + head)
-            for tensor in tensors.values():
-                file.write(_bytes(tensor))
-        unfinished.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise
+    with replaced(path) as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for tensor in tensors.values():
+            file.write(_bytes(tensor))
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -5,26 +5,29 @@ torchvision then finds them and unpacks them; its own downloader neither reports
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
-import os
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from precgui.engine.errors import EngineError
+from precgui.regular_files import replaced
 
 Tell = Callable[[str], None]  # says how far it is; may raise to give up
 _CHUNK_BYTES = 1 << 18
 _PROGRESS_INTERVAL_S = 2.0
 _PATIENCE_S = 30.0
 _NETWORK = (URLError, ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException)
+
+
+class _AnotherFileError(Exception):
+    """A sentence on a file whose checksum is not the one that torchvision knows."""
 
 
 @dataclass(frozen=True)
@@ -79,32 +82,23 @@ def _fetch_one(source: DownloadSource, dataset: str, folder: Path, tell: Tell) -
     troubles: list[str] = []
     for url in source.urls:
         try:
-            with _partial(source.target) as part:
-                if _copied(url, part, f"{dataset}: fetching {source.target.name}", tell) == source.md5:
-                    part.replace(source.target)
-                    return
-            troubles.append(f"{url} gave another file than it should, by its checksum")
+            with replaced(source.target) as file:
+                if _copied(url, file, f"{dataset}: fetching {source.target.name}", tell) != source.md5:
+                    raise _AnotherFileError(f"{url} gave another file than it should, by its checksum")
+            return
+        except _AnotherFileError as error:
+            troubles.append(str(error))
         except _NETWORK as error:
             troubles.append(str(getattr(error, "reason", "") or error or type(error).__name__).rstrip(".:"))
     raise EngineError(missing_sentence(dataset, folder, "; ".join(dict.fromkeys(troubles))))
 
 
-@contextlib.contextmanager
-def _partial(target: Path) -> Iterator[Path]:
-    """A file beside the target that does not outlive a failure."""
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        yield part
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _copied(url: str, target: Path, what: str, tell: Tell) -> str:
+def _copied(url: str, file: BinaryIO, what: str, tell: Tell) -> str:
     """Copy what is at an address into a file; returns its MD5 sum, which is what torchvision has of each file."""
     digest = hashlib.md5(usedforsecurity=False)
     done, reported_s = 0, 0.0
     request = Request(url, headers={"User-Agent": "precgui"})
-    with urlopen(request, timeout=_PATIENCE_S) as response, target.open("wb") as file:
+    with urlopen(request, timeout=_PATIENCE_S) as response:
         whole = f" of {response.length / 1e6:.1f}" if response.length else ""
         while chunk := response.read(_CHUNK_BYTES):
             file.write(chunk)

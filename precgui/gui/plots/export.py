@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
@@ -27,6 +28,7 @@ from precgui.gui.plots.chart import Chart, CsvRow, colour_of, dash_of
 from precgui.gui.plots.marks import Marks
 from precgui.gui.plots.signals import EVENTS
 from precgui.gui.theme import themes
+from precgui.regular_files import replaced
 from precgui.runs.csv_cells import write_rows, write_table
 
 if TYPE_CHECKING:
@@ -158,19 +160,14 @@ def write_csv(chart: Chart, path: Path) -> Iterator[int]:
     back exactly, NaN and Inf as nan and inf. The file appears under its name only when it is complete.
     Raises OSError when it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.part")
     rows, written = chart.rows(), 0
-    try:
-        with partial.open("w", newline="", encoding="utf-8") as file:
-            what = "event" if chart.signal.key == EVENTS else "value"
-            write_table(file, ("run", "signal", "step", "time_s", what), ())
-            while chunk := list(islice(rows, CSV_CHUNK)):
-                write_rows(file, (_fields(row) for row in chunk))
-                written += len(chunk)
-                yield written
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replaced(path) as binary, io.TextIOWrapper(binary, newline="", encoding="utf-8") as file:
+        what = "event" if chart.signal.key == EVENTS else "value"
+        write_table(file, ("run", "signal", "step", "time_s", what), ())
+        while chunk := list(islice(rows, CSV_CHUNK)):
+            write_rows(file, (_fields(row) for row in chunk))
+            written += len(chunk)
+            yield written
 
 
 def _fields(row: CsvRow) -> tuple[str, str, str, str, str]:

@@ -7,12 +7,11 @@ the details on standard input: should the damaged file crash HDF5, only that pro
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import sys
 from pathlib import Path
 
 from precgui.events import Event, Incident, RunEnded, Status
+from precgui.regular_files import replaced_by
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.atomic import draft_path
 from precgui.runs.file.contents import RunFileView
@@ -65,8 +64,8 @@ def _state_of(path: Path) -> tuple[int, int, int] | None:
 
 def _replace(path: Path, dead: RunFileView, last: list[Event], before: tuple[int, int, int] | None) -> None:
     draft = draft_path(path, "copy")
-    try:
-        draft.unlink(missing_ok=True)  # of a process that died with the same number
+    draft.unlink(missing_ok=True)  # of a process that died with the same number
+    with replaced_by(draft, path):
         recording = EventStore(
             draft,
             attributes={name: dead.attribute(name) for name in ATTRIBUTES if name not in ("schema", "precgui_version")},
@@ -77,14 +76,8 @@ def _replace(path: Path, dead: RunFileView, last: list[Event], before: tuple[int
         recording.file.take_over(dead)
         recording.keep(last)
         recording.close()
-        with draft.open("rb+") as written:
-            os.fsync(written.fileno())
         if _state_of(path) != before:
             raise RunFileError(f"{path} was written to meanwhile; stop the process that writes it.")
-        draft.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def main() -> int:

@@ -95,7 +95,7 @@ def load(folder: Path, name: str = "mnist", *more: str) -> config.RunConfig:
 
 
 def left_over(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob("*.part")]
+    return [path.name for path in folder.rglob(".*")]
 
 
 def test_that_a_data_set_is_fetched_once_with_progress(
