@@ -1,4 +1,4 @@
-"""Every file that is replaced in one piece: where it cannot be written, the old one stays and nothing lies beside it."""
+"""Files that are replaced in one piece: where one cannot be written, the old one stays and nothing lies beside it."""
 
 from __future__ import annotations
 

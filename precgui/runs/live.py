@@ -17,39 +17,19 @@ from precgui.events import (
     EXPONENT_BINS,
     TENSOR_KINDS,
     TENSOR_STATS,
-    DeviceRead,
     Evaluated,
     Event,
     Facts,
-    HostRead,
     Incident,
     ModelDescribed,
-    PowerRead,
-    RankStep,
     RunEnded,
     RunStarted,
     Status,
     StepDone,
     TensorStats,
-    ZerosCounted,
 )
 from precgui.runs import signals
-from precgui.runs.file.columns import (
-    EVALUATION_COLUMNS,
-    HOST_COLUMNS,
-    POWER_COLUMNS,
-    RANK_COLUMNS,
-    STATE_COLUMNS,
-    STEP_COLUMNS,
-    ZERO_COLUMNS,
-    evaluation_matrix,
-    host_matrix,
-    power_matrix,
-    rank_matrix,
-    state_matrix,
-    step_matrix,
-    zero_matrix,
-)
+from precgui.runs.file.event_tables import EVENT_TABLES, EventTable, by_type
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.growable import GrowableArray, Values
 from precgui.runs.recorded_model import NOT_YET, RecordedModel
@@ -57,6 +37,8 @@ from precgui.runs.recorded_precision import with_recorded_precision
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.overview import Overview
 from precgui.runs.tensors.record import Names, TensorHistory, tensor_rows
+
+_GrowingTable = dict[str, GrowableArray]
 
 MOST_BYTES = 48 << 20  # of each kind
 MOST_LOST_S = 5.0  # of a killed run, for which rows of tensors are not kept in memory because its file lacks them
@@ -160,15 +142,8 @@ class LiveRun:
         self.started: RunStarted | None = None
         self.ended: RunEnded | None = None
         self._came_at_s = time.monotonic()
-        self._tables: dict[str, dict[str, GrowableArray]] = {
-            "steps": {name: GrowableArray() for name in STEP_COLUMNS},
-            "evaluation": {name: GrowableArray() for name in EVALUATION_COLUMNS},
-            "host": {name: GrowableArray() for name in HOST_COLUMNS},
-            "zeros": {name: GrowableArray() for name in ZERO_COLUMNS},
-            "ranks": {name: GrowableArray() for name in RANK_COLUMNS},
-        }
-        self._power: dict[str, dict[str, GrowableArray]] = {}
-        self._state: dict[str, dict[str, GrowableArray]] = {}
+        self._tables = {table.path: _empty(table) for table in EVENT_TABLES if not table.names}
+        self._devices: dict[str, dict[str, _GrowingTable]] = {t.path: {} for t in EVENT_TABLES if t.names}
         self._incidents: list[Incident] = []
         self._model = RecordedModel(unavailable=NOT_YET)
         names = Names()
@@ -189,8 +164,8 @@ class LiveRun:
         self._tensors.clear()
         if saved.steps == self.steps:
             self._saved = saved
-            for tables in (self._tables, self._power, self._state):
-                tables.clear()
+            self._tables.clear()
+            self._devices.clear()
             self._incidents.clear()
         return True
 
@@ -210,8 +185,10 @@ class LiveRun:
         """The run as it is now, for another thread: shares the rows, of which none changes, and nothing else."""
         copied = copy.copy(self)
         copied._tables = {name: _copied(columns) for name, columns in self._tables.items()}
-        copied._power = {device: _copied(columns) for device, columns in self._power.items()}
-        copied._state = {device: _copied(columns) for device, columns in self._state.items()}
+        copied._devices = {
+            path: {device: _copied(columns) for device, columns in devices.items()}
+            for path, devices in self._devices.items()
+        }
         copied._incidents = list(self._incidents)
         copied._tensors = {kind: table.snapshot() for kind, table in self._tensors.items()}
         return copied
@@ -255,9 +232,7 @@ class LiveRun:
 
     def extend(self, events: Sequence[Event]) -> None:
         """Take in a batch of events, oldest first."""
-        of: defaultdict[type, list[Any]] = defaultdict(list)
-        for event in events:
-            of[type(event)].append(event)
+        of = by_type(events)
         if of[StepDone] or of[Evaluated]:
             self._came_at_s = time.monotonic()
         for started in of[RunStarted]:
@@ -267,27 +242,26 @@ class LiveRun:
             self.config = with_recorded_precision(self.config, dict(facts.values))
         for described in of[ModelDescribed]:
             self._model = RecordedModel(described.modules, described.parameters)
-        if steps := of[StepDone]:
-            _append(self._tables["steps"], STEP_COLUMNS, step_matrix(steps))
-        if evaluations := of[Evaluated]:
-            _append(self._tables["evaluation"], EVALUATION_COLUMNS, evaluation_matrix(evaluations))
-        for device, own in _by_device(of[PowerRead]).items():
-            _extend(self._power, device, POWER_COLUMNS, power_matrix(own))
-        for device, own in _by_device(of[DeviceRead]).items():
-            _extend(self._state, device, STATE_COLUMNS, state_matrix(own))
-        if hosts := of[HostRead]:
-            _append(self._tables["host"], HOST_COLUMNS, host_matrix(hosts))
-        if zeros := of[ZerosCounted]:
-            _append(self._tables["zeros"], ZERO_COLUMNS, zero_matrix(zeros))
-        if ranks := of[RankStep]:
-            _append(self._tables["ranks"], RANK_COLUMNS, rank_matrix(ranks))
+        for table in EVENT_TABLES:
+            if own := of[table.event]:
+                self._add_rows(table, own)
         self._incidents += of[Incident]
-        for kind, table in self._tensors.items():
-            table.extend([event for event in of[TensorStats] if event.kind == kind])
+        for kind, history in self._tensors.items():
+            history.extend([event for event in of[TensorStats] if event.kind == kind])
         for ended in of[RunEnded]:
             self.ended, self.status = ended, ended.status
             for column in self._tables.get("steps", {}).values():
                 column.trim()
+
+    def _add_rows(self, table: EventTable, events: Sequence[Any]) -> None:
+        if not table.names:
+            _append(self._tables[table.path], table, events)
+            return
+        of: defaultdict[str, list[Any]] = defaultdict(list)
+        for event in events:
+            of[event.device].append(event)
+        for device, own in of.items():
+            _append(self._devices[table.path].setdefault(device, _empty(table)), table, own)
 
     def series(self, name: str, over: Axis = "step") -> Series:
         if self._saved:
@@ -299,18 +273,20 @@ class LiveRun:
         return self._saved.column(table, name) if self._saved else self._tables[table][name].view
 
     def power_devices(self) -> list[str]:
-        return self._saved.power_devices() if self._saved else list(self._power)
+        return self._saved.power_devices() if self._saved else list(self._devices["power"])
 
     def power_column(self, device: str, name: str) -> Values:
         """The readings of one device, shape (readings,), not copied."""
-        return self._saved.power_column(device, name) if self._saved else self._power[device][name].view
+        return self._saved.power_column(device, name) if self._saved else self._devices["power"][device][name].view
 
     def state_devices(self) -> list[str]:
-        return self._saved.state_devices() if self._saved else list(self._state)
+        return self._saved.state_devices() if self._saved else list(self._devices["power/state"])
 
     def state_column(self, device: str, name: str) -> Values:
         """The readings of one device, shape (readings,), not copied."""
-        return self._saved.state_column(device, name) if self._saved else self._state[device][name].view
+        if self._saved:
+            return self._saved.state_column(device, name)
+        return self._devices["power/state"][device][name].view
 
     def events(self, kind: str | None = None) -> list[Incident]:
         if self._saved:
@@ -331,21 +307,14 @@ class LiveRun:
             column.reserve(min(started.total_steps, _RESERVED_STEPS))
 
 
-def _copied(columns: Mapping[str, GrowableArray]) -> dict[str, GrowableArray]:
+def _empty(table: EventTable) -> _GrowingTable:
+    return {name: GrowableArray() for name in table.columns}
+
+
+def _copied(columns: _GrowingTable) -> _GrowingTable:
     return {name: copy.copy(column) for name, column in columns.items()}
 
 
-def _by_device(readings: Sequence[Any]) -> dict[str, list[Any]]:
-    of: defaultdict[str, list[Any]] = defaultdict(list)
-    for reading in readings:
-        of[reading.device].append(reading)
-    return of
-
-
-def _extend(table: dict[str, dict[str, GrowableArray]], device: str, names: Sequence[str], matrix: Values) -> None:
-    _append(table.setdefault(device, {name: GrowableArray() for name in names}), names, matrix)
-
-
-def _append(columns: Mapping[str, GrowableArray], names: Sequence[str], matrix: Values) -> None:
-    for name, row in zip(names, matrix, strict=True):
+def _append(columns: _GrowingTable, table: EventTable, events: Sequence[Any]) -> None:
+    for name, row in zip(table.columns, table.matrix(events), strict=True):
         columns[name].append(row)

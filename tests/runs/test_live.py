@@ -103,7 +103,7 @@ def test_that_the_end_is_kept() -> None:
 def test_that_a_run_that_ended_reads_the_same_from_its_file(write: Callable[..., Path]) -> None:
     run, before = live_run(synthetic_events()), live_run(synthetic_events())
     assert run.hand_over(open_run(write()))
-    assert not any((run._tables, run._power, run._state, run._tensors, run._incidents))
+    assert not any((run._tables, run._devices, run._tensors, run._incidents))
     for name in SIGNALS:
         for over in ("step", "time_s"):
             np.testing.assert_array_equal(np.array(run.series(name, over)), np.array(before.series(name, over)))

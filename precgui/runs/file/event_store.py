@@ -16,25 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import (
-    DeviceRead,
-    Evaluated,
     Event,
     Facts,
-    HostRead,
     Incident,
     ModelDescribed,
-    PowerRead,
-    RankStep,
     RunEnded,
     RunStarted,
     StepDone,
     TensorStats,
-    ZerosCounted,
 )
 from precgui.runs.errors import RunFileError
-from precgui.runs.file import columns, disk, json_text
+from precgui.runs.file import disk, json_text
 from precgui.runs.file.atomic import CAN_RENAME_OPEN, remove_stale
 from precgui.runs.file.contents import RunFileView
+from precgui.runs.file.event_tables import EVENT_TABLES, by_type, event_rows
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES, tensor_room
 from precgui.runs.file.table_file import Columns, DescriptorClosed, TableFile
@@ -67,8 +62,7 @@ class EventStore:
         except RunFileError:
             self._ballast.drop()
             raise
-        self._sensors: dict[str, int] = {}
-        self._devices: dict[str, int] = {}
+        self._devices: dict[str, dict[str, int]] = {table.names: {} for table in EVENT_TABLES if table.names}
         self._names, self._dtypes = Names(), Dtypes()
         self._reported_left_out = 0
         self._started: dict[str, Any] = {}
@@ -192,47 +186,33 @@ class EventStore:
 
     def _batch(self, events: Sequence[Event]) -> dict[str, Columns]:
         """The events as columns of the tables they belong to."""
-        steps = [event for event in events if isinstance(event, StepDone)]
-        evaluations = [event for event in events if isinstance(event, Evaluated)]
-        readings = [event for event in events if isinstance(event, PowerRead)]
-        states = [event for event in events if isinstance(event, DeviceRead)]
-        incidents = [event for event in events if isinstance(event, Incident)]
+        of = by_type(events)
         batch: dict[str, Columns] = {}
-        if steps:
-            batch["steps"] = columns.step_columns(steps)
+        for table in EVENT_TABLES:
+            if not (own := of[table.event]):
+                continue
+            batch[table.path] = table.typed(own)
+            if table.names:
+                devices, names = _indices([event.device for event in own], self._devices[table.names], table.names)
+                batch |= {table.path: {"device": devices, **batch[table.path]}, table.names: {"": names}}
+        if steps := of[StepDone]:
             self._last_time_s, self._last_step = steps[-1].time_s, steps[-1].step
-        if evaluations:
-            batch["evaluation"] = columns.evaluation_columns(evaluations)
-        if readings:
-            of, names = _indices(readings, self._sensors, "sensors")
-            batch |= {"power": {"device": of, **columns.power_columns(readings)}, "sensors": {"": names}}
-        if states:
-            of, names = _indices(states, self._devices, "power/state/names")
-            batch |= {"power/state": {"device": of, **columns.state_columns(states)}, "power/state/names": {"": names}}
-        for event in events:
-            if isinstance(event, ModelDescribed):
-                batch |= model_columns(event)
-        if hosts := [event for event in events if isinstance(event, HostRead)]:
-            batch["host"] = columns.host_columns(hosts)
-        if zeros := [event for event in events if isinstance(event, ZerosCounted)]:
-            batch["zeros"] = columns.zero_columns(zeros)
-        if ranks := [event for event in events if isinstance(event, RankStep)]:
-            batch["ranks"] = columns.rank_columns(ranks)
-        return batch | self._events(incidents) | self._tensors(events)
+        for described in of[ModelDescribed]:
+            batch |= model_columns(described)
+        return batch | self._events(of[Incident]) | self._tensors(of[TensorStats])
 
     def _events(self, incidents: Sequence[Incident]) -> dict[str, Columns]:
         if not incidents:
             return {}
-        rows, texts = columns.event_rows(incidents, self.file.rows["texts"])
+        rows, texts = event_rows(incidents, self.file.rows["texts"])
         return {"events": rows, "texts": texts}
 
-    def _tensors(self, events: Sequence[Event]) -> dict[str, Columns]:
+    def _tensors(self, events: Sequence[TensorStats]) -> dict[str, Columns]:
+        if not events:
+            return {}
         of: defaultdict[str, list[TensorStats]] = defaultdict(list)
         for event in events:
-            if isinstance(event, TensorStats):
-                of[event.kind].append(event)
-        if not of:
-            return {}
+            of[event.kind].append(event)
         known = len(self._names.places)
         tables: dict[str, Columns] = {f"tensors/{kind}": tensor_rows(own, self._names) for kind, own in of.items()}
         tables["tensors/names"] = {"": _texts(list(self._names.places)[known:], "tensors/names")}
@@ -252,14 +232,12 @@ def file_identity(path: Path) -> tuple[int, int] | None:
     return state.st_dev, state.st_ino
 
 
-def _indices(
-    readings: Sequence[PowerRead | DeviceRead], known: dict[str, int], table: str
-) -> tuple[NDArray[np.int32], NDArray[np.bytes_]]:
-    """Which device each reading is of, and the names that are new; they join `known`."""
+def _indices(devices: Sequence[str], known: dict[str, int], table: str) -> tuple[NDArray[np.int32], NDArray[np.bytes_]]:
+    """The number of each device, and the names that are new; they join `known`."""
     before = len(known)
-    for reading in readings:
-        known.setdefault(reading.device, len(known))
-    of = np.array([known[reading.device] for reading in readings], "<i4")
+    for device in devices:
+        known.setdefault(device, len(known))
+    of = np.array([known[device] for device in devices], "<i4")
     return of, _texts(list(known)[before:], table)
 
 
