@@ -24,6 +24,7 @@ COMMANDS = {
     "decode": "precgui.cli.formats",
     "arithmetic": "precgui.cli.arithmetic",
     "quantise": "precgui.cli.quantise",
+    "claims": "precgui.cli.claims",
     "run": "precgui.cli.run",
     "compare": "precgui.cli.compare",
     "plan": "precgui.cli.plan",

@@ -150,10 +150,127 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "FP64 is two to four times slower than FP32.",
-        "On a GeForce it is 32 to 64 times slower, on data-centre GPUs twice.",
+        "On a GeForce it is 32 to 64 times slower; twice holds for GPUs made for it, such as P100, V100, A100, H100, "
+        "but not for L4, T4, A10 or B300.",
     ),
     Claim(
         "FP16 wants a learning rate 1.2 times as large.",
         "No reason is given for it anywhere; a sweep over optimizer.lr tells.",
+    ),
+    Claim(
+        "Two models with the same architecture, one in FP32 and one in BF16, show by the difference of their "
+        "outputs what BF16 costs.",
+        "Each constructor draws its own weights: the difference is that of two initialisations. Copy the "
+        "weights first, and give the difference a scale, such as the norm of the output.",
+    ),
+    Claim(
+        "Rounding errors are independent with mean 0, so they average out over a training.",
+        "Errors of a weight that does not move are the same in each step: updates below half an ulp are lost "
+        "every time. `precgui twin` tells such a bias from noise.",
+        "1 + 2**-9", ("bf16", "fp32"),
+    ),
+    Claim(
+        "A benchmark of FP32 needs no settings.",
+        "cuDNN convolutions run in TF32 by default on GPUs since Ampere, so torch.backends.cudnn.allow_tf32 "
+        "must be off in the FP32 arm; and without torch.cuda.synchronize() the clock measures launches.",
+    ),
+    Claim(
+        "Gradients above 100 after scaler.scale(loss).backward() explode.",
+        "They carry the loss scale, 65536 at the start: call scaler.unscale_(optimizer) before a norm is "
+        "looked at or clipped.",
+    ),
+    Claim(
+        "scaler.step() unscales, clips and changes the scale.",
+        "It unscales where that was not done, and steps unless a gradient is Inf or NaN. It clips nothing; "
+        "scaler.update() changes the scale.",
+    ),
+    Claim(
+        "Under autocast gradients are FP16, beside an FP16 copy of the weights.",
+        "The gradient of an FP32 parameter is FP32. The 16-bit copies of weights live in a cache until the "
+        "autocast region ends.",
+    ),
+    Claim(
+        "bn.float() makes a batch norm run in FP32 under autocast.",
+        "Its parameters are FP32 before and after; its input still comes in 16 bits, since batch norm is in "
+        "no list of autocast.",
+    ),
+    Claim(
+        "FP16 is slower than BF16, and FP8 has a lower rate than FP16.",
+        "FP16 and BF16 have the same rate on every NVIDIA GPU that has both; tensor cores with FP8 have twice it.",
+    ),
+    Claim(
+        "FP16 holds numbers between 2^-13 and 2^13.",
+        "Its normal numbers go from 2^-14 to 65504, almost 2^16, and subnormals down to 2^-24.",
+        "2**-24", ("fp16",),
+    ),
+    Claim(
+        "cuDNN and TensorRT choose the precision of a training by themselves.",
+        "cuDNN computes in the format of its operands, or in TF32 for FP32 where that is allowed; TensorRT "
+        "runs inference only.",
+    ),
+    Claim(
+        "torch.backends.cudnn.allow_tf32 also speeds up pooling.",
+        "It concerns convolutions and recurrent layers; pooling multiplies no matrices.",
+    ),
+    Claim(
+        "0.1 to 1.2 become 13 to 153 in INT8.",
+        "153 does not fit INT8, which ends at 127; these are the codes of UINT8 with a scale of 2/255 and a "
+        "zero point of 0. See `precgui quantise`.",
+        "153", ("int8",),
+    ),
+    Claim(
+        "INT8 inference needs quantisation-aware training and loses 5 to 15 % of accuracy.",
+        "Quantising after training is usually enough for INT8, with less than 1 % lost (Krishnamoorthi 2018, "
+        "Wu et al. 2020); below 8 bits it is not.",
+    ),
+    Claim(
+        "The RTX 40 series is Ampere, or Hopper.",
+        "It is Ada Lovelace, compute capability 8.9; Ampere is 8.0 and 8.6, Hopper 9.0.",
+    ),
+    Claim(
+        "Every GPU computes in INT8.",
+        "The P100 has no INT8 instruction; dp4a came with compute capability 6.1, tensor cores for INT8 with "
+        "7.5.",
+    ),
+    Claim(
+        "TF32 is slightly slower than FP16.",
+        "The tensor cores of Ampere and Hopper have half the rate of FP16 in TF32.",
+    ),
+    Claim(
+        "Weights and activations make up the memory of a training.",
+        "Gradients take as much as the weights, and the moments of Adam twice as much as weights in FP32.",
+    ),
+    Claim(
+        "2.3 to 2.8 times as fast as FP32 is near the limit of FP16.",
+        "On an A100 tensor cores have 16 times the FP32 rate of the other cores. Whether a training gains "
+        "more is decided by memory traffic and small operations: see `precgui profile`.",
+    ),
+    Claim(
+        "E5M2 has half a decimal digit and FP8 is for models above 100 B parameters on an H100 only.",
+        "Its significand has 3 bits, 0.9 digits. Ada, Hopper, Blackwell and CDNA 3 multiply FP8, at any model"
+        " size.",
+        "1.1", ("e5m2", "e4m3fn"),
+    ),
+    Claim(
+        "The profiler of torch prints the format of a product, such as matmul (FP16).",
+        "It names the operation and, with record_shapes, the sizes; the name of the kernel is the nearest to "
+        "a format.",
+    ),
+    Claim(
+        "A larger batch in BF16 than in FP32 shows what BF16 saves.",
+        "Two things changed. Memory is compared at the same batch; the largest batch that fits is a figure of"
+        " its own.",
+    ),
+    Claim(
+        "In JAX it is enough to cast the inputs to BF16.",
+        "FP32 weights promote the product to FP32; the weights must be cast, too.",
+    ),
+    Claim(
+        "A GradScaler with BF16 does no harm.",
+        "It costs a look at all gradients in each step and gains nothing: BF16 has the exponents of FP32.",
+    ),
+    Claim(
+        "A model of 70 B parameters is trained in FP32 on four A100 of 80 GB.",
+        "Its weights alone take 280 GB of the 320; with gradients and Adam it needs 1.1 TB.",
     ),
 )  # fmt: skip

@@ -1,0 +1,70 @@
+"""`precgui claims`: statements of guides that are wrong, with the bits, and those that a study measures."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from precgui.cli.format_tables import console, print_json
+from precgui.cli.parser import UserError
+from precgui.formats.claims import CLAIMS, Claim
+from precgui.runs.study.claims import GuideClaim, guide_claims
+
+WRONG = "Statements that are wrong"
+MEASURED = "Statements that a study measures here: precgui sweep, then precgui compare --groups"
+
+
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the sub-command and set its `run`."""
+    parser = subparsers.add_parser(
+        "claims", help="statements of guides about precision that are wrong, with the bits, and those to be measured"
+    )
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only statements that hold all of these words")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=run_claims)
+
+
+def run_claims(args: argparse.Namespace) -> int:
+    wrong = [claim for claim in CLAIMS if _holds(args.words, claim.claim, claim.truth)]
+    measured = [claim for claim in guide_claims() if _holds(args.words, claim.sentence, claim.source)]
+    if args.words and not wrong and not measured:
+        raise UserError(f"no statement holds {' and '.join(args.words)}; precgui claims lists all")
+    if args.json:
+        print_json({"wrong": [_row(claim) for claim in wrong], "measured": [asdict(each) for each in measured]})
+        return 0
+    _print_wrong(wrong)
+    _print_measured(measured)
+    return 0
+
+
+def _holds(words: Sequence[str], *texts: str) -> bool:
+    whole = " ".join(texts).lower()
+    return all(word.lower() in whole for word in words)
+
+
+def _row(claim: Claim) -> dict[str, Any]:
+    return {"claim": claim.claim, "truth": claim.truth, "number": claim.number or None, "evidence": claim.evidence()}
+
+
+def _print_wrong(claims: Sequence[Claim]) -> None:
+    screen = console()
+    if claims:
+        screen.print(Text(WRONG, style="bold"))
+    for claim in claims:
+        screen.print(Text(f"✗ {claim.claim}", style="red"))
+        screen.print(Text(f"  {claim.truth}"))
+        for line in claim.evidence():
+            screen.print(Text(f"    {line}", style="cyan"))
+
+
+def _print_measured(claims: Sequence[GuideClaim]) -> None:
+    screen = console()
+    if claims:
+        screen.print(Text(MEASURED, style="bold"))
+    for claim in claims:
+        screen.print(Text(f"? {claim.sentence}"))
+        screen.print(Text(f"  {claim.cited}", style="dim"))
