@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QHBoxLayout,
 
 from precgui.config import RunConfig
 from precgui.gui.engine_answer import EngineAnswer
-from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.table import TextTable
 from precgui.planner.communication import (

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QWidget
 
-from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages
 from precgui.gui.session import Session
 

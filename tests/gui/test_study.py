@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QDialogButtonBox, QTableWidget
+from PySide6.QtWidgets import QDialogButtonBox
 from pytestqt.qtbot import QtBot
 
 from precgui.gui import study_control
@@ -78,11 +78,6 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_control, "EngineTask", WaitingTask)
 
 
-def cells(table: QTableWidget, row: int) -> list[str]:
-    items = [table.item(row, column) for column in range(table.columnCount())]
-    return [item.text() for item in items if item]
-
-
 # From Run to a verdict -------------------------------------------------------------------------------------
 
 
@@ -101,7 +96,7 @@ def test_that_three_clicks_lead_from_run_to_a_verdict(qtbot: QtBot, window: Wind
     compare = window.host.panels["compare"]
     assert isinstance(compare, ComparePanel)
     view = compare.groups
-    qtbot.waitUntil(lambda: view.figures.verdicts.rowCount() > 0)
+    qtbot.waitUntil(lambda: view.figures.verdicts.texts())
     assert view.isVisible()
     assert view.answer.text().startswith("Stay with fp32 here.")
     assert "bf16-amp misses the target" in view.answer.text()
@@ -292,12 +287,12 @@ def groups(qtbot: QtBot, tmp_path: Path) -> GroupsView:
     view.show()
     assert view.is_empty
     session.study.open(folder.path)
-    qtbot.waitUntil(lambda: view.figures.verdicts.rowCount() > 0)
+    qtbot.waitUntil(lambda: view.figures.verdicts.texts())
     return view
 
 
 def test_that_groups_stand_beside_their_baseline_with_verdicts(groups: GroupsView) -> None:
-    base, bf16 = cells(groups.figures.table, 0), cells(groups.figures.table, 1)
+    base, bf16, *_ = groups.figures.table.texts()
     assert base[:2] == ["fp32 (baseline)", "5 of 5"]
     assert bf16[:2] == ["bf16-amp", "5 of 5"]
     assert bf16[4] == "-1.00 pp"
@@ -311,7 +306,7 @@ def test_that_another_figure_can_be_chosen_and_why_a_ratio_is_withheld_stands_in
     place = names.index("Step in CPU time")
     groups.figures.figure.setCurrentIndex(place)
     groups.figures.figure.activated.emit(place)
-    int8 = cells(groups.figures.table, 2)
+    int8 = groups.figures.table.texts()[2]
     assert int8[4] == "–"
     assert int8[6] == "not measurable"
     assert int8[7].startswith("withheld: ")
@@ -325,7 +320,7 @@ def test_that_a_study_without_an_ended_run_says_so(qtbot: QtBot, tmp_path: Path)
     view.show()
     session.study.open(small_sweep(tmp_path).path)
     qtbot.waitUntil(lambda: "has ended yet" in view.answer.text())
-    assert view.figures.table.rowCount() == 0
+    assert view.figures.table.texts() == []
 
 
 # Opening ---------------------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ import types
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin
 
-from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QSpinBox, QWidget
 
 from precgui.config import table_text
+from precgui.gui.kit.choice import ignore_wheel
 
 
 class Editor(Protocol):
@@ -172,22 +173,6 @@ class FlagEditor(QCheckBox):
 
     def set(self, value: Any) -> None:
         self.setChecked(bool(value))
-
-
-class _WheelGuard(QObject):
-    """Lets the wheel scroll the page instead of changing a value without the focus."""
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Wheel and isinstance(watched, QWidget) and not watched.hasFocus():
-            event.ignore()
-            return True
-        return super().eventFilter(watched, event)
-
-
-def ignore_wheel(widget: QWidget) -> None:
-    """From now on the wheel does nothing to `widget` unless it has the focus."""
-    widget.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-    widget.installEventFilter(_WheelGuard(widget))
 
 
 def whole_number(value: int, least: int, most: int, name: str, parent: QWidget) -> QSpinBox:

@@ -7,37 +7,14 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 
 from precgui.gui.kit.icons import pixmap
 from precgui.gui.kit.pages import PageLayout
+from precgui.gui.kit.parts import label, row
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
 
 
 def panel_head(title: str, *parts: QWidget) -> QHBoxLayout:
-    label = PlainLabel(title)
-    label.setProperty("kind", "title")
-    head = QHBoxLayout()
-    head.setSpacing(8)
-    head.addWidget(label)
-    head.addStretch(1)
-    for part in parts:
-        head.addWidget(part)
-    return head
-
-
-def choice_bar(*parts: QWidget) -> QHBoxLayout:
-    """A row of labels and choices above a view, from the left."""
-    bar = QHBoxLayout()
-    bar.setSpacing(8)
-    for part in parts:
-        bar.addWidget(part)
-    bar.addStretch(1)
-    return bar
-
-
-def named(text: str, part: QWidget) -> QLabel:
-    """A label for a part of the head, to stand before it; its key with Alt leads there."""
-    label = PlainLabel(text)
-    label.setBuddy(part)
-    return label
+    """The title of a panel on the left, its parts on the right."""
+    return row(label(title, "title", wrap=False), 1, *parts)
 
 
 TEXT_WIDTH = 420

@@ -1,12 +1,14 @@
-"""A table of finished texts, one column of which may be coloured by a word."""
+"""Tables of finished cells: one model for all of them, and the view that shows it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QColor, QIcon
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import severity_colour, themes
@@ -15,14 +17,120 @@ SEVERITY = {
     "missed": "error", "undecided": "warning", "does not hold here": "error", "not decided here": "warning",
 }  # fmt: skip
 MEASURED_ROWS = 32  # for the widths of columns
+LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_NO_INDEX = QModelIndex()
+_Index = QModelIndex | QPersistentModelIndex
 
 
-class TextTable(QTableWidget):
+@dataclass(frozen=True)
+class Cell:
+    """A text with what it is shown as. `tip` None is the text itself, so that it can be read whole; "" is none.
+
+    Colours are `#rrggbb`, "" for those of the table.
+    """
+
+    text: str
+    tip: str | None = None
+    colour: str = ""
+    background: str = ""
+    align: Qt.AlignmentFlag | None = None
+    icon: QIcon | None = None
+
+
+class CellModel(QAbstractTableModel):
+    """Rows of cells under titles. Only cells that have changed are announced while the number of rows stays."""
+
+    def __init__(self, titles: Sequence[str | Cell]) -> None:
+        super().__init__()
+        self.titles = _cells(titles)
+        self.rows: list[tuple[Cell, ...]] = []
+
+    def set_titles(self, titles: Sequence[str | Cell]) -> None:
+        """Name the columns; rows of another number of cells go."""
+        if (requested := _cells(titles)) == self.titles:
+            return
+        if len(requested) == len(self.titles):
+            self.titles = requested
+            self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(requested) - 1)
+            return
+        self.beginResetModel()
+        self.titles, self.rows = requested, []
+        self.endResetModel()
+
+    def show_rows(self, rows: Iterable[Sequence[str | Cell]]) -> None:
+        """Show these rows in the place of those before."""
+        requested = [_cells(row) for row in rows]
+        self._take_count(len(requested))
+        for place, (before, now) in enumerate(zip(self.rows, requested, strict=True)):
+            self.rows[place] = now
+            for column, cell in enumerate(now):
+                if column >= len(before) or before[column] != cell:
+                    changed = self.index(place, column)
+                    self.dataChanged.emit(changed, changed)
+
+    def _take_count(self, count: int) -> None:
+        have = len(self.rows)
+        if count > have:
+            self.beginInsertRows(_NO_INDEX, have, count - 1)
+            self.rows += [()] * (count - have)
+            self.endInsertRows()
+        elif count < have:
+            self.beginRemoveRows(_NO_INDEX, count, have - 1)
+            del self.rows[count:]
+            self.endRemoveRows()
+
+    def rowCount(self, parent: _Index = _NO_INDEX) -> int:
+        return 0 if parent.isValid() else len(self.rows)
+
+    def columnCount(self, parent: _Index = _NO_INDEX) -> int:
+        return 0 if parent.isValid() else len(self.titles)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation == Qt.Orientation.Horizontal and section < len(self.titles):
+            return _shown(self.titles[section], role)
+        return None
+
+    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        cells = self.rows[index.row()] if index.row() < len(self.rows) else ()
+        return _shown(cells[index.column()], role) if index.column() < len(cells) else None
+
+
+def _cells(row: Sequence[str | Cell]) -> tuple[Cell, ...]:
+    return tuple(Cell(each) if isinstance(each, str) else each for each in row)
+
+
+def _shown(cell: Cell, role: int) -> Any:
+    """The answer of a model for a cell and a role."""
+    match role:
+        case Qt.ItemDataRole.DisplayRole:
+            return cell.text
+        case Qt.ItemDataRole.ToolTipRole:
+            return plain_tip(cell.text if cell.tip is None else cell.tip)
+        case Qt.ItemDataRole.ForegroundRole if cell.colour:
+            return QColor(cell.colour)
+        case Qt.ItemDataRole.BackgroundRole if cell.background:
+            return QColor(cell.background)
+        case Qt.ItemDataRole.TextAlignmentRole if cell.align is not None:
+            return cell.align
+        case Qt.ItemDataRole.DecorationRole:
+            return cell.icon
+    return None
+
+
+def verdict_cell(text: str, word: str) -> Cell:
+    """A text in the colour of its verdict."""
+    return Cell(text, colour=severity_colour(SEVERITY[word]) if word in SEVERITY else themes().theme.text)
+
+
+class TextTable(QTableView):
     """Every cell can be read whole in its tool tip."""
 
-    def __init__(self, columns: Sequence[str], about: str, parent: QWidget | None = None) -> None:
-        super().__init__(0, len(columns), parent)
-        self._columns: tuple[str, ...] = ()
+    def __init__(self, titles: Sequence[str | Cell], about: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.cells = CellModel(titles)
+        self.cells.setParent(self)
+        self.setModel(self.cells)
         self.setAccessibleName(about)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -32,47 +140,32 @@ class TextTable(QTableWidget):
         self.verticalHeader().hide()
         self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 14)
         across = self.horizontalHeader()
-        across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         across.setResizeContentsPrecision(MEASURED_ROWS)
         across.setStretchLastSection(True)
         across.setHighlightSections(False)
-        across.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        self.set_columns(columns)
-
-    def set_columns(self, columns: Sequence[str]) -> None:
-        if self._columns == tuple(columns):
-            return
-        self._columns = tuple(columns)
-        across = self.horizontalHeader()
-        across.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)  # else every title measures all columns anew
-        self.setColumnCount(len(columns))
-        for place, title in enumerate(columns):
-            item = self.horizontalHeaderItem(place)
-            if item is None or item.text() != title:
-                item = QTableWidgetItem(title)
-                item.setToolTip(plain_tip(title))
-                self.setHorizontalHeaderItem(place, item)
+        across.setDefaultAlignment(LEFT)
         across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
 
-    def fill(self, rows: Sequence[Sequence[str]], column: int = -1, words: Sequence[str] = ()) -> None:
+    def set_columns(self, titles: Sequence[str | Cell]) -> None:
+        """Name the columns."""
+        self.cells.set_titles(titles)
+
+    def fill(self, rows: Sequence[Sequence[str | Cell]], column: int = -1, words: Sequence[str] = ()) -> None:
         """Show these rows; the cells of `column` take the colour of their word, one for each row."""
+        if column >= 0:
+            rows = [_with_verdict(row, column, word) for row, word in zip(rows, words, strict=True)]
         across = self.horizontalHeader()
         across.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)  # else every cell measures its column anew
-        self.setRowCount(len(rows))
-        for number, cells in enumerate(rows):
-            for place, text in enumerate(cells):
-                item = self.item(number, place)
-                if item is not None and item.text() == text and place != column:
-                    continue
-                item = QTableWidgetItem(text)
-                item.setToolTip(plain_tip(text))
-                if place == column:
-                    word = words[number]
-                    item.setForeground(
-                        QColor(severity_colour(SEVERITY[word]) if word in SEVERITY else themes().theme.text)
-                    )
-                self.setItem(number, place, item)
+        self.cells.show_rows(rows)
         across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+
+    def texts(self) -> list[tuple[str, ...]]:
+        """The rows as they are shown."""
+        return [tuple(cell.text for cell in row) for row in self.cells.rows]
+
+    def titles(self) -> tuple[str, ...]:
+        """The titles of the columns."""
+        return tuple(cell.text for cell in self.cells.titles)
 
     def fit_rows(self, rows: int) -> None:
         """Be no higher than so many rows need."""
@@ -82,3 +175,8 @@ class TextTable(QTableWidget):
         """The height at which that many rows need no scroll bar."""
         remainder = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth() + 14
         return remainder + rows * self.verticalHeader().defaultSectionSize()
+
+
+def _with_verdict(row: Sequence[str | Cell], column: int, word: str) -> list[str | Cell]:
+    text = row[column]
+    return [*row[:column], verdict_cell(text if isinstance(text, str) else text.text, word), *row[column + 1 :]]

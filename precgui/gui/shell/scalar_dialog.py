@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
 from precgui.runs.tensorboard.imported_run import Scalars

@@ -1,23 +1,69 @@
-"""The table of texts is filled again every second while a run goes on: only what has changed is made anew."""
+"""The table of texts is filled again every second while a run goes on: only what has changed is announced."""
 
 from __future__ import annotations
 
+from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHeaderView
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.kit.table import TextTable
+from precgui.gui.kit.table import RIGHT, Cell, TextTable
+from precgui.gui.theme import themes
 
 
-def test_that_only_changed_cells_are_made_anew_and_columns_fit_at_the_end(qtbot: QtBot) -> None:
+def test_that_only_changed_cells_are_announced_and_columns_fit_at_the_end(qtbot: QtBot) -> None:
     table = TextTable(("Part", "a", "b"), "Differences")
     qtbot.addWidget(table)
     table.show()
     table.fill([("machine", "1", ""), ("settings", "2", "")])
-    kept, other, heading = table.item(0, 1), table.item(1, 1), table.horizontalHeaderItem(0)
+    changed: list[tuple[int, int]] = []
+
+    def note(index: QModelIndex) -> None:
+        changed.append((index.row(), index.column()))
+
+    table.cells.dataChanged.connect(note)
+    titles: list[int] = []
+    table.cells.headerDataChanged.connect(lambda _, first: titles.append(first))
     table.set_columns(("Part", "a", "b"))
     longer = "a longer text than before" * 3
     table.fill([("machine", "1", ""), ("settings", longer, "")])
-    assert table.item(0, 1) is kept and table.horizontalHeaderItem(0) is heading
-    assert table.item(1, 1) is not other
+    assert changed == [(1, 1)] and titles == []
     assert table.horizontalHeader().sectionResizeMode(0) == QHeaderView.ResizeMode.ResizeToContents
     qtbot.waitUntil(lambda: table.columnWidth(1) > table.fontMetrics().horizontalAdvance(longer))
+
+
+def test_that_rows_and_columns_come_and_go_and_a_selected_row_stays(qtbot: QtBot) -> None:
+    table = TextTable(("Run", "Loss"), "Runs")
+    qtbot.addWidget(table)
+    table.fill([("a", "1"), ("b", "2"), ("c", "3")])
+    table.selectRow(1)
+    table.fill([("a", "1"), ("b", "2.5")])
+    assert table.texts() == [("a", "1"), ("b", "2.5")]
+    assert {index.row() for index in table.selectedIndexes()} == {1}
+    table.set_columns(("Run", "Loss", "Time"))
+    assert table.titles() == ("Run", "Loss", "Time") and table.texts() == []
+    table.fill([("a", "1", "2 s")])
+    assert table.texts() == [("a", "1", "2 s")]
+
+
+def test_that_a_cell_is_shown_with_its_colour_side_and_tip_and_never_as_html(qtbot: QtBot) -> None:
+    table = TextTable((Cell("Loss", tip="of validation", align=RIGHT),), "Runs")
+    qtbot.addWidget(table)
+    table.fill([(Cell("<b>1</b>", colour="#112233", background="#445566", align=RIGHT),), (Cell("2", tip=""),)])
+    first, second = table.cells.index(0, 0), table.cells.index(1, 0)
+    assert first.data(Qt.ItemDataRole.ForegroundRole) == QColor("#112233")
+    assert first.data(Qt.ItemDataRole.BackgroundRole) == QColor("#445566")
+    assert first.data(Qt.ItemDataRole.TextAlignmentRole) == RIGHT
+    assert "<b>" not in first.data(Qt.ItemDataRole.ToolTipRole)
+    assert second.data(Qt.ItemDataRole.ToolTipRole) == ""
+    across = Qt.Orientation.Horizontal
+    assert table.cells.headerData(0, across, Qt.ItemDataRole.ToolTipRole) == "of validation"
+    assert table.cells.headerData(0, across, Qt.ItemDataRole.TextAlignmentRole) == RIGHT
+
+
+def test_that_a_verdict_has_the_colour_of_its_severity(qtbot: QtBot) -> None:
+    table = TextTable(("Verdict",), "Verdicts")
+    qtbot.addWidget(table)
+    table.fill([("missed by 2 %",), ("met",)], 0, ["missed", "met"])
+    colours = [table.cells.index(row, 0).data(Qt.ItemDataRole.ForegroundRole) for row in (0, 1)]
+    assert colours == [QColor(themes().theme.error), QColor(themes().theme.text)]

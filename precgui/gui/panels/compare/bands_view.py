@@ -11,8 +11,8 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QCheckBox, QComboBox, QVBoxLayout, QWidget
 
 from precgui.gui.colours import DASHES
-from precgui.gui.kit.editors import ignore_wheel
-from precgui.gui.kit.empty_state import choice_bar, named
+from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.parts import named, row
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
 from precgui.gui.theme import themes
@@ -97,7 +97,7 @@ class BandsView(QWidget):
         parts = named("&Loss", self.loss), self.loss, named("&Over", self.over), self.over, self.each_seed
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(choice_bar(*parts))
+        column.addLayout(row(*parts, 1))
         column.addWidget(self.plot, 1)
         column.addWidget(self.note)
 

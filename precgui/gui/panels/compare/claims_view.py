@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QVBoxLayout, QWidget
 
-from precgui.gui.kit.editors import ignore_wheel
-from precgui.gui.kit.empty_state import named
+from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.table import TextTable
 from precgui.runs.study.claims import ClaimResult, guide_claims, untested_claims

@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
-from precgui.gui.kit.editors import ignore_wheel
-from precgui.gui.kit.empty_state import choice_bar, named
+from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.parts import named, row
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.table import TextTable
 from precgui.gui.panels.compare.group_rows import COLUMNS, GroupFigure, figures, group_row
@@ -35,7 +35,7 @@ class FiguresView(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
-        column.addLayout(choice_bar(named("&Figure", self.figure), self.figure))
+        column.addLayout(row(named("&Figure", self.figure), self.figure, 1))
         column.addWidget(self.table, 2)
         column.addWidget(self.verdicts, 3)
         column.addWidget(self.notes)

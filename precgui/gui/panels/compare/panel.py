@@ -8,8 +8,9 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
-from precgui.gui.kit.editors import ignore_wheel
-from precgui.gui.kit.empty_state import EmptyState, Pages, named, panel_head
+from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
+from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import is_covered

@@ -6,8 +6,8 @@ import pyqtgraph as pg
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
-from precgui.gui.kit.editors import ignore_wheel
-from precgui.gui.kit.empty_state import choice_bar, named
+from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.parts import named, row
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
 from precgui.gui.theme import themes
@@ -132,7 +132,7 @@ class TradeOffView(QWidget):
         self.note.setWordWrap(True)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(choice_bar(named("&Cost", self.cost), self.cost))
+        column.addLayout(row(named("&Cost", self.cost), self.cost, 1))
         column.addWidget(self.plot, 1)
         column.addWidget(self.note)
         self.cost.currentIndexChanged.connect(lambda _: self._show())

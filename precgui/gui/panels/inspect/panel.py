@@ -10,7 +10,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QPushButton, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
 from precgui.config import OWN_LOOP, no_start
-from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.pages import LazyTabs
 from precgui.gui.kit.plain_text import plain_tip

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QWidget
 
-from precgui.gui.kit.empty_state import named
+from precgui.gui.kit.parts import named
 from precgui.gui.panels.library.table import GROUPS
 from precgui.runs.library import tags_of
 from precgui.runs.library_index import LibraryEntry

@@ -22,8 +22,9 @@ from PySide6.QtWidgets import (
 from precgui.config import ConfigError, RunConfig, build
 from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.engine_answer import EngineAnswer
-from precgui.gui.kit.editors import ChoiceEditor, ignore_wheel
-from precgui.gui.kit.empty_state import named
+from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.editors import ChoiceEditor
+from precgui.gui.kit.parts import named
 
 ABOUT = (
     "Trains this run in FP32 and finds a format for each linear and convolutional layer within the budget. A study "

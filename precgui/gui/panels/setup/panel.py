@@ -39,11 +39,12 @@ from precgui.config import (
 from precgui.config.precision_traits import EMULATED_SENTENCE
 from precgui.events import Severity
 from precgui.gui.assigned_formats import AssignedFormats
+from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.consent import Consent
-from precgui.gui.kit.editors import ignore_wheel
-from precgui.gui.kit.empty_state import named, panel_head
+from precgui.gui.kit.empty_state import panel_head
 from precgui.gui.kit.form import Form
 from precgui.gui.kit.icons import icon
+from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible

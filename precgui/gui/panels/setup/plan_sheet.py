@@ -22,7 +22,7 @@ from precgui.config import ConfigError, RunConfig, change
 from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.engine_answer import EngineAnswer
 from precgui.gui.kit.bars import BarChart, BarRow, Segment
-from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.pages import PageTabs
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.setup.assign_view import AssignView

@@ -22,8 +22,8 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import PRECISION_GROUPS, PRECISIONS, RunConfig
-from precgui.gui.kit.editors import ignore_wheel
-from precgui.gui.kit.empty_state import named
+from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.targets_dialog import TargetsDialog
 from precgui.gui.panels.setup.precision_cards import ChoiceRow

@@ -82,13 +82,13 @@ def test_that_curves_are_bands_over_steps_or_time(view: GroupsView) -> None:
 def test_that_claims_stand_beside_what_was_measured_and_can_be_narrowed(view: GroupsView) -> None:
     view.show_claims("bf16-amp")
     table = view.claims.table
-    rows = [[table.item(row, column).text() for column in range(4)] for row in range(table.rowCount())]  # type: ignore[union-attr]
+    rows = table.texts()
     assert any("two to three times as fast" in row[1] for row in rows)
     assert {row[0] for row in rows} <= {"holds here", "does not hold here", "not decided here", "not tested here"}
     assert all(row[2] for row in rows)
-    some = table.rowCount()
+    some = len(rows)
     view.show_claims()
-    assert table.rowCount() > some
+    assert len(table.texts()) > some
 
 
 def test_that_claims_can_be_read_before_any_study_is_open(qtbot: QtBot) -> None:
@@ -100,18 +100,15 @@ def test_that_claims_can_be_read_before_any_study_is_open(qtbot: QtBot) -> None:
     assert not panel.groups.is_empty
     assert panel.groups.view.current == CLAIMS
     assert panel.groups.claims.precision.currentText() == "fp8"
-    item = panel.groups.claims.table.item(0, 2)
-    assert item is not None
-    assert item.text() == "no study is open"
+    assert panel.groups.claims.table.texts()[0][2] == "no study is open"
 
 
 def test_that_other_targets_judge_the_study_again_and_are_kept(
     session: Session, qtbot: QtBot, view: GroupsView
 ) -> None:
     def speed_up() -> str:
-        verdicts = view.figures.verdicts
-        cells = [[verdicts.item(row, n).text() for n in range(3)] for row in range(verdicts.rowCount())]  # type: ignore[union-attr]
-        return next(word for group, target, word in cells if (group, target) == ("bf16-amp", "Speed-up"))
+        rows = view.figures.verdicts.texts()
+        return next(word for group, target, word, _ in rows if (group, target) == ("bf16-amp", "Speed-up"))
 
     assert speed_up().startswith(("missed", "undecided"))
     dialog = view.ask_for_targets()
@@ -153,10 +150,10 @@ def test_that_open_runs_are_grouped_by_their_settings(session: Session, qtbot: Q
     view = panel.groups
     qtbot.waitUntil(lambda: view.report_content is not None and len(view.report_content.columns) == 2)
     assert view.source.currentText() == "Open runs (2), grouped by their settings"
-    assert view.figures.table.item(0, 0).text() == "fp32 (baseline)"  # type: ignore[union-attr]
+    assert view.figures.table.texts()[0][0] == "fp32 (baseline)"
     assert "not planned as a study" in view.figures.notes.text()
     view.view.choose(DIFFERENCES)
-    assert view.differences.table.item(0, 1).text() == "precision"  # type: ignore[union-attr]
+    assert view.differences.table.texts()[0][1] == "precision"
 
 
 def test_that_the_differences_of_open_runs_have_a_view_of_their_own(
@@ -170,9 +167,8 @@ def test_that_the_differences_of_open_runs_have_a_view_of_their_own(
         session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
     panel.show_tab("differences")
     table = panel.differences.table
-    heads = [table.horizontalHeaderItem(n).text() for n in range(table.columnCount())]  # type: ignore[union-attr]
-    assert heads == ["Part", "Fact", "in fp32", "in bf16-amp"]
-    assert [table.item(0, n).text() for n in range(4)] == ["settings", "precision", "fp32", "bf16-amp"]  # type: ignore[union-attr]
+    assert table.titles() == ("Part", "Fact", "in fp32", "in bf16-amp")
+    assert table.texts()[0] == ("settings", "precision", "fp32", "bf16-amp")
 
 
 class _NarrowPlot(StudyPlot):
@@ -204,8 +200,7 @@ def test_that_single_runs_decide_nothing_and_a_button_sets_up_the_seeds_that_wou
         session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
     qtbot.waitUntil(lambda: view.report_content is not None and len(view.report_content.columns) == 2)
     assert view.answer.text().startswith("Not decided: one seed of each")
-    texts = [view.figures.verdicts.item(row, 2) for row in range(view.figures.verdicts.rowCount())]
-    assert "met" not in {item.text() for item in texts if item}
+    assert "met" not in {row[2] for row in view.figures.verdicts.texts()}
     assert view.more_seeds.isVisible() and view.more_seeds.text() == "Run 5 seeds..."
     with qtbot.waitSignal(session.study_requested) as asked, qtbot.waitSignal(session.settings_requested):
         view.more_seeds.click()
@@ -249,7 +244,7 @@ def test_that_members_stand_in_the_window_with_the_reason_of_each_that_is_left_o
     session.study.open(folder.path)
     qtbot.waitUntil(lambda: view.report_content is not None)
     view.view.choose(MEMBERS)
-    rows = [[view.members.item(row, column).text() for column in (0, 4, 5)] for row in range(view.members.rowCount())]  # type: ignore[union-attr]
+    rows = [[row[column] for column in (0, 4, 5)] for row in view.members.texts()]
     assert [
         "s02-fp32",
         "left out",

@@ -6,7 +6,7 @@ import os
 import time
 
 import numpy as np
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import QRectF, Qt
 
 from precgui.gui.panels.hardware import strip_chart
 from precgui.gui.panels.hardware.live_tab import DeviceStrips
@@ -67,9 +67,11 @@ def test_that_the_load_of_each_core_and_the_busiest_programs_are_shown(qtbot):
     strips.take(1.0, DeviceReading("CPU", {"utilisation": 50.0}, none, none, (100.0, 0.0), busiest), full=True)
     assert strips.cores.isVisible()
     assert strips.cores.accessibleDescription() == "core 0: 100 %, core 1: 0 %"
-    cells = [[strips.busiest.item(row, column).text() for column in range(5)] for row in range(2)]
-    assert cells == [["python", "7", "187", "3.0 GiB", "python train.py"], ["<b>x</b>", "9", "3", "", ""]]
-    assert "<b>" not in strips.busiest.item(1, 0).toolTip()
+    assert strips.busiest.texts() == [
+        ("python", "7", "187", "3.0 GiB", "python train.py"),
+        ("<b>x</b>", "9", "3", "", ""),
+    ]
+    assert "<b>" not in strips.busiest.model().index(1, 0).data(Qt.ItemDataRole.ToolTipRole)
 
 
 def test_that_the_programs_on_a_device_are_listed_where_it_names_them(qtbot):
@@ -81,7 +83,7 @@ def test_that_the_programs_on_a_device_are_listed_where_it_names_them(qtbot):
     assert strips.processes.isHidden()
     programs = (Process(7, "python", 3 * 2**30), Process(9, "Xorg", none))
     strips.take(2.0, DeviceReading("GPU 0", {}, none, programs), full=True)
-    assert [strips.processes.item(row, 2).text() for row in range(2)] == ["3.0 GiB", ""]
+    assert [row[2] for row in strips.processes.texts()] == ["3.0 GiB", ""]
     assert strips.processes.isVisible()
     strips.take(3.0, DeviceReading("GPU 0", {}, none, ()), full=True)
     assert strips.processes.isHidden()

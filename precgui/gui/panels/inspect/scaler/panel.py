@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QVBoxLayout, 
 from precgui.config import OWN_LOOP, ConfigError, RunConfig, build
 from precgui.config.precision_traits import traits
 from precgui.config.sections import ScalingConfig
-from precgui.gui.kit.editors import ignore_wheel
-from precgui.gui.kit.empty_state import named
+from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.inspect.scaler.plots import SimulationPlots

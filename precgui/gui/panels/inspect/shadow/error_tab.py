@@ -17,7 +17,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.kit.empty_state import EmptyState, named
+from precgui.gui.kit.empty_state import EmptyState
+from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.inspect.shadow.share_bar import SHARE_ROLE, ShareDelegate
 from precgui.gui.session import Session

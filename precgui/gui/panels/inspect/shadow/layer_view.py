@@ -19,8 +19,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.kit.editors import ignore_wheel
-from precgui.gui.kit.empty_state import EmptyState, named
+from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.empty_state import EmptyState
+from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages

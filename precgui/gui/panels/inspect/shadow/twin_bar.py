@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QWidget
 from precgui.config import PRECISIONS
 from precgui.config.precision_traits import traits
 from precgui.gui.kit.editors import SuggestionEditor, whole_number
-from precgui.gui.kit.empty_state import named
+from precgui.gui.kit.parts import named
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.runs.run import Run
 

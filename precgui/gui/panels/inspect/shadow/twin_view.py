@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.kit.editors import ignore_wheel
+from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.inspect.shadow.twin_bar import TwinBar
 from precgui.gui.plots.branch_points import BranchPlot

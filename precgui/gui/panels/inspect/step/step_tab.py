@@ -15,7 +15,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.kit.empty_state import EmptyState, named
+from precgui.gui.kit.empty_state import EmptyState
+from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.inspect.step.rails import FormatLegend, StepRails, describe
 from precgui.gui.session import Session
