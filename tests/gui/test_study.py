@@ -96,7 +96,7 @@ def test_that_three_clicks_lead_from_run_to_a_verdict(qtbot: QtBot, window: Wind
     compare = window.host.panels["compare"]
     assert isinstance(compare, ComparePanel)
     view = compare.groups
-    qtbot.waitUntil(lambda: view.figures.verdicts.texts())
+    qtbot.waitUntil(lambda: bool(view.figures.verdicts.texts()))
     assert view.isVisible()
     assert view.answer.text().startswith("Stay with fp32 here.")
     assert "bf16-amp misses the target" in view.answer.text()
@@ -287,7 +287,7 @@ def groups(qtbot: QtBot, tmp_path: Path) -> GroupsView:
     view.show()
     assert view.is_empty
     session.study.open(folder.path)
-    qtbot.waitUntil(lambda: view.figures.verdicts.texts())
+    qtbot.waitUntil(lambda: bool(view.figures.verdicts.texts()))
     return view
 
 

@@ -35,7 +35,7 @@ def test_that_three_clicks_lead_to_verdicts_of_runs_that_trained(qtbot: QtBot, w
     compare = window.host.panels["compare"]
     assert isinstance(compare, ComparePanel)
     view = compare.groups
-    qtbot.waitUntil(lambda: view.figures.verdicts.texts())
+    qtbot.waitUntil(lambda: bool(view.figures.verdicts.texts()))
     assert session.study.folder is not None
     states = SweepFolder(session.study.folder).states()
     assert {state.status for state in states} == {"completed"}
