@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ from precgui.runs.diagnosis.nan_aware import largest, least, middle
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.live import LiveRun
 from tests.runs.diagnosis.hand_made import FALLING, run_of, steps, tensors
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_that_a_falling_loss_is_healthy() -> None:
@@ -282,6 +285,12 @@ def test_that_the_rate_to_try_is_a_tenth_of_the_one_that_was_set_and_an_estimate
 def test_that_each_rule_has_a_name_of_its_own() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
     assert {rule.group for rule in RULES} == {"A", "B", "C", "D", "E"}
+
+
+def test_that_each_rule_is_described_for_users() -> None:
+    described = (ROOT / "docs" / "diagnosis.md").read_text(encoding="utf-8")
+    asks_for_causes = {"non-finite"}  # whose findings have the names of the causes
+    assert [rule.name for rule in RULES if f"`{rule.name}`" not in described and rule.name not in asks_for_causes] == []
 
 
 def test_that_small_numbers_of_fp16_are_not_taken_for_bf16() -> None:
