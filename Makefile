@@ -25,7 +25,7 @@ QUICK := tests/config tests/test_layers.py tests/formats tests/hardware tests/li
 	$(wildcard $(addprefix tests/runs/,test_*.py file/test_*.py payoff/test_*.py tensorboard/test_*.py tensors/test_*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick test-avx2 gpu check format bench constraints digits screenshots wheel clean
+.PHONY: help run test quick pretended test-avx2 gpu check format bench constraints digits screenshots wheel clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -40,6 +40,9 @@ test: $(READY) ## run all tests
 
 gpu: ## measure all that only an NVIDIA GPU can show, in 8 minutes, into GPU_OUT or gpu-report/
 	@$(if $(wildcard $(READY)),$(BIN)/python,python3) benchmarks/gpu_report.py $(ARGS)
+
+pretended: $(READY) ## run all that a GPU would do on a pretended one, in some ten minutes
+	@PRETENDED_LONG=1 $(PYTEST) tests/pretended $(ARGS)
 
 quick: $(READY) ## run the tests that need no training, in about a minute
 	@packaging/system-libraries.sh offscreen

@@ -70,7 +70,7 @@ def pretended_libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return runtime, folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def on_pretended_gpu(pretended_libraries: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Script:
     """Runs the text of a script over the pretended runtime and returns what it printed."""
     runtime, folder = pretended_libraries
@@ -89,3 +89,12 @@ def on_pretended_gpu(pretended_libraries: tuple[Path, Path], tmp_path_factory: p
         return done.stdout
 
     return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the long tables to `make pretended`."""
+    if os.environ.get("PRETENDED_LONG"):
+        return
+    for item in items:
+        if item.get_closest_marker("pretended_long"):
+            item.add_marker(pytest.mark.skip(reason="takes minutes: it is part of `make pretended`"))

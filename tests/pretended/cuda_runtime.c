@@ -11,14 +11,16 @@ struct event { double at_ms; long work; };
 
 static __thread int current;
 static long queued, waited_for; /* numbers of the newest work, and of the newest that the host has waited for */
-long pretended_waits, pretended_launches;
+/* Waits of the host; launches; copies from main memory to a device, and those from pageable memory; allocations of
+   memory on devices, and of pinned memory. */
+long pretended_waits, pretended_launches, pretended_uploads, pretended_unpinned, pretended_allocations, pretended_pins;
 
 int pretended_current(void) { return current; }
 void pretended_queue(void) { queued++; }
 
 static int setting(const char *name, int usual) { const char *text = getenv(name); return text ? atoi(text) : usual; }
 static int capability(void) { return setting("PRETENDED_CAPABILITY", 90); }
-static cudaError_t wait(void) { pretended_waits++; waited_for = queued; return cudaSuccess; }
+cudaError_t pretended_wait(void) { pretended_waits++; waited_for = queued; return cudaSuccess; }
 static cudaError_t launch(void) { pretended_launches++; queued++; return cudaSuccess; }
 static double now_ms(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e3 + t.tv_nsec * 1e-6; }
 static cudaError_t allocate(void **place, size_t bytes, size_t alignment) {
@@ -33,7 +35,7 @@ cudaError_t cudaDriverGetVersion(int *version) { *version = CUDART_VERSION; retu
 cudaError_t cudaRuntimeGetVersion(int *version) { *version = CUDART_VERSION; return cudaSuccess; }
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) { *can = 0; return cudaSuccess; }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return cudaSuccess; }
-cudaError_t cudaDeviceSynchronize(void) { return wait(); }
+cudaError_t cudaDeviceSynchronize(void) { return pretended_wait(); }
 cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value) { return cudaSuccess; }
 cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit) { *value = 1024; return cudaSuccess; }
 cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device) { snprintf(text, size, "0000:%02x:00.0", device + 1); return cudaSuccess; }
@@ -64,27 +66,38 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *of, int device) {
 }
 
 /* Memory. */
-static void *pinned[4096];
+static struct { char *begin; size_t bytes; } pinned[4096];
 static int pins;
-cudaError_t cudaMalloc(void **place, size_t bytes) { return allocate(place, bytes, 512); }
+static int is_pinned(const void *place) {
+  for (int n = 0; n < pins; n++) if ((char *)place >= pinned[n].begin && (char *)place < pinned[n].begin + pinned[n].bytes) return 1;
+  return 0;
+}
+static void uploaded(enum cudaMemcpyKind kind, const void *from) {
+  if (kind == cudaMemcpyHostToDevice) { pretended_uploads++; pretended_unpinned += !is_pinned(from); }
+}
+cudaError_t cudaMalloc(void **place, size_t bytes) { pretended_allocations++; return allocate(place, bytes, 512); }
 cudaError_t cudaFree(void *place) { free(place); return cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) { *free_bytes = *total_bytes = 80ull << 30; return cudaSuccess; }
 cudaError_t cudaHostAlloc(void **place, size_t bytes, unsigned flags) {
   cudaError_t error = allocate(place, bytes, 4096);
-  if (error == cudaSuccess && pins < 4096) pinned[pins++] = *place;
+  pretended_pins++;
+  if (error == cudaSuccess && pins < 4096) { pinned[pins].begin = *place; pinned[pins++].bytes = bytes; }
   return error;
 }
-cudaError_t cudaFreeHost(void *place) { free(place); return cudaSuccess; }
+cudaError_t cudaFreeHost(void *place) {
+  for (int n = 0; n < pins; n++) if (pinned[n].begin == place) { pinned[n] = pinned[--pins]; break; }
+  free(place);
+  return cudaSuccess;
+}
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags) { *device = host; return cudaSuccess; }
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *of, const void *place) {
   memset(of, 0, sizeof *of);
-  of->type = cudaMemoryTypeUnregistered;
-  for (int n = 0; n < pins; n++) if (pinned[n] == place) of->type = cudaMemoryTypeHost;
+  of->type = is_pinned(place) ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) { memmove(to, from, bytes); queued++; return cudaSuccess; }
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) { uploaded(kind, from); memmove(to, from, bytes); queued++; return cudaSuccess; }
 cudaError_t cudaMemcpyPeerAsync(void *to, int there, const void *from, int here, size_t bytes, cudaStream_t stream) { memmove(to, from, bytes); queued++; return cudaSuccess; }
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) { memmove(to, from, bytes); return wait(); }
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) { uploaded(kind, from); memmove(to, from, bytes); return pretended_wait(); }
 cudaError_t cudaMemsetAsync(void *place, int value, size_t bytes, cudaStream_t stream) { memset(place, value, bytes); queued++; return cudaSuccess; }
 cudaError_t cudaMemset(void *place, int value, size_t bytes) { memset(place, value, bytes); return cudaSuccess; }
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) { *pool = (cudaMemPool_t)16; return cudaSuccess; }
@@ -95,7 +108,7 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr att
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) { static long last = 16; *stream = (cudaStream_t)(last += 16); return cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return cudaSuccess; }
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return waited_for >= queued ? cudaSuccess : cudaErrorNotReady; }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return wait(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return pretended_wait(); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) { return cudaSuccess; }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) { *status = cudaStreamCaptureStatusNone; return cudaSuccess; }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges, size_t *count) { *status = cudaStreamCaptureStatusNone; return cudaSuccess; }
@@ -105,7 +118,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) { free(event); return cudaSucces
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { struct event *own = (void *)event; own->at_ms = now_ms(); own->work = ++queued; return cudaSuccess; }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) { return cudaEventRecord(event, stream); }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return ((struct event *)event)->work <= waited_for ? cudaSuccess : cudaErrorNotReady; }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return wait(); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return pretended_wait(); }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
   struct event *first = (void *)begin, *last = (void *)end;
   if (first->work > waited_for || last->work > waited_for) return cudaErrorNotReady;

@@ -46,7 +46,7 @@ class StatsBackend(Protocol):
         ...
 
     def fetch(self, rows: Sequence[Any]) -> list[Rows]:
-        """The rows, or numbers of any shape, as NumPy arrays, in one transfer."""
+        """The rows, or numbers of any shape, as NumPy arrays, in one transfer; arrays fetched before stay."""
         ...
 
 
@@ -230,12 +230,13 @@ class CudaStats:
         return [_blocks(tensor, stride, _first(stride, tick)) for tensor, stride in zip(tensors, strides, strict=True)]
 
     def fetch(self, rows: Sequence[Any]) -> list[Rows]:
-        if not rows:
-            return []
-        flat = [part.to(self._device, self._wide).reshape(-1) for part in rows]
+        pending = [part for part in rows if isinstance(part, Tensor)]
+        if not pending:
+            return list(rows)
+        flat = [part.to(self._device, self._wide).reshape(-1) for part in pending]
         together: Rows = torch.cat(flat).cpu().double().numpy()
-        parts = np.split(together, np.cumsum([len(part) for part in flat])[:-1])
-        return [part.reshape(tuple(of.shape)) for part, of in zip(parts, rows, strict=True)]
+        parts = iter(np.split(together, np.cumsum([len(part) for part in flat])[:-1]))
+        return [next(parts).reshape(tuple(of.shape)) if isinstance(of, Tensor) else of for of in rows]
 
     def _row(self, values: Tensor, changes: Sequence[Tensor] = ()) -> Tensor:
         bits = values.view(torch.int32) & _MAGNITUDE

@@ -91,7 +91,9 @@ def single(values: Tensor) -> Tensor:
         return values.float()
     cut = (values.clamp(-_LARGEST, _LARGEST).view(torch.int64) & _DIGITS).view(torch.float64)
     inside = torch.where(values.isfinite(), cut, values).float()
-    return torch.where((inside == 0) & (values != 0), torch.copysign(inside.new_tensor(_SMALLEST), inside), inside)
+    return torch.where(
+        (inside == 0) & (values != 0), torch.copysign(torch.full_like(inside, _SMALLEST), inside), inside
+    )
 
 
 def floats(outputs: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:

@@ -250,3 +250,12 @@ def test_that_norms_tell_what_is_not_finite(meter: StatsBackend) -> None:
     bad = torch.ones(3000)
     bad[2999] = torch.inf
     assert meter.norms([torch.ones(4), bad, -bad, torch.full((9,), torch.nan)]).isfinite().tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("meter", METERS)
+def test_that_rows_that_were_fetched_before_are_kept_beside_new_ones(meter: StatsBackend) -> None:
+    (first,) = meter.fetch([meter.measure([torch.ones(3)], [1], 0)])
+    again, second = meter.fetch([first, meter.measure([torch.ones(5)], [1], 0)])
+    assert again is first
+    assert isinstance(second, np.ndarray)
+    assert second.shape == first.shape

@@ -1,0 +1,379 @@
+"""Operations on the pretended CUDA device, computed by the CPU in the same memory.
+
+`install()` puts a function of Python in the place of each of torch's CUDA kernels that computes. What is left of
+torch's own code is all that surrounds the kernels: autograd with a thread for each device, autocast, the gradient
+scaler, the caching allocator, and copies between devices, which ask the runtime of C to copy and to wait.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import math
+import os
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from precgui.engine.quantize import device as rounding
+from precgui.engine.telemetry import triton_kernels
+
+aten = torch.ops.aten
+runtime = ctypes.CDLL(os.environ["LD_PRELOAD"].split(":")[0])
+driver = ctypes.CDLL("libcuda.so.1")
+_ON_CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+
+# Kernels that compute nothing: they make tensors, or ask how a tensor lies in memory.
+NATIVE = {
+    "empty", "empty_strided", "_efficientzerotensor", "set_", "resize_", "record_stream", "_pin_memory", "is_pinned",
+    "is_set_to", "_has_same_storage_numel",
+}  # fmt: skip
+# Kernels that hold the host up until the device is done, because the size of a result, or a number, depends on it.
+WAITING = {
+    "nonzero", "masked_select", "equal", "bincount", "_unique", "_unique2", "unique_dim", "unique_consecutive",
+    "repeat_interleave",
+}  # fmt: skip
+# Kernels that take no operand from the CPU, not even a single number.
+STRICT = (
+    "cat", "mm", "bmm", "addmm", "baddbmm", "addmv", "convolution", "native_batch_norm", "native_layer_norm", "cudnn",
+    "embedding", "gather", "scatter", "nll_loss", "_softmax", "_log_softmax", "index_select", "_scaled_mm", "bucketize",
+    "linalg_vector_norm",
+)  # fmt: skip
+# Operations that launch kernels, although torch registers them for all devices alike.
+UNREGISTERED = (
+    "aten::copy_", "aten::convolution", "aten::convolution_backward",
+    "aten::ldexp.Tensor", "aten::ldexp.out", "aten::ldexp_",
+)  # fmt: skip
+
+
+class Record:
+    """Counts since `clear`, of all threads; lines are those of precgui, the innermost first."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._begin = {name: counted(name) for name in ("waits", "uploads", "unpinned", "allocations", "pins")}
+        self.waiting: collections.Counter[str] = collections.Counter()
+        self.uploading: collections.Counter[str] = collections.Counter()
+        self.operations: collections.Counter[str] = collections.Counter()
+
+    def __getattr__(self, name: str) -> int:
+        """Waits, uploads, uploads from pageable memory, allocations on the device and of pinned memory."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return counted(name) - self._begin[name]
+
+
+def counted(name: str) -> int:
+    """A counter of the runtime, see cuda_runtime.c."""
+    return ctypes.c_long.in_dll(runtime, f"pretended_{name}").value
+
+
+def lost() -> int:
+    """Launches so far that nothing has computed: kernels of torch, and of those that were compiled at run time."""
+    return counted("launches") + ctypes.c_long.in_dll(driver, "pretended_triton_launches").value
+
+
+record = Record()
+
+
+def memory_of(tensor: Tensor) -> Tensor:
+    """A tensor of the CPU over the memory of one of the device."""
+    storage = tensor.untyped_storage()
+    if storage.nbytes():
+        room = (ctypes.c_byte * storage.nbytes()).from_address(storage.data_ptr())
+        plain = torch.frombuffer(room, dtype=torch.uint8).untyped_storage()
+    else:
+        plain = torch.empty(0, dtype=torch.uint8).untyped_storage()
+    result = torch.empty(0, dtype=tensor.dtype).set_(plain, tensor.storage_offset(), tensor.size(), tensor.stride())
+    if tensor.is_conj():
+        result = result.conj()
+    return torch._neg_view(result) if tensor.is_neg() else result
+
+
+def on_device(value: Tensor, device: torch.device) -> Tensor:
+    """A new tensor of the device with the numbers of one of the CPU."""
+    result = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
+    if value.numel():
+        memory_of(result).copy_(value)
+    return result
+
+
+def install() -> None:
+    """Compute all operations on CUDA tensors of this process from now on; attention and LSTM by plain products."""
+    names = torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in [*(name for name in names if name.startswith("aten::")), *UNREGISTERED]:
+            _replace(name)
+        _library.impl("cudnn_is_acceptable", lambda tensor: False, "CUDA", allow_override=True)
+    for allow in ("enable_flash_sdp", "enable_mem_efficient_sdp", "enable_cudnn_sdp"):
+        getattr(torch.backends.cuda, allow)(False)
+
+
+def install_compiled() -> None:
+    """Compute what Triton and Inductor would compile for precgui: the telemetry of tensors, and rounding."""
+    triton_kernels._piece = _Piece()
+    rounding._compiled = lambda function: function  # type: ignore[assignment]
+
+
+class _Piece:
+    """Computes `triton_kernels._piece` from its tables, on the device that is current or not at all."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return self._launch
+
+    @staticmethod
+    def _launch(
+        pieces: Tensor, places: Tensor, whole: Tensor, sums: Tensor, counts: Tensor, factor: float, kind: str,
+        size: int, block: int, *, num_warps: int,
+    ) -> None:  # fmt: skip
+        current = torch.cuda.current_device()
+        if {each.device.index for each in (pieces, places, whole, sums, counts)} != {current}:
+            raise RuntimeError(f"a kernel with operands of {pieces.device} was launched on cuda:{current}")
+        runtime.pretended_queue()
+        record.operations["telemetry kernel"] += 1
+        tables = [memory_of(each) for each in (whole, sums, counts)]
+        for row in memory_of(pieces)[:, 0].unique().tolist():
+            _measure_row(
+                *memory_of(places)[row].tolist(), factor, kind, block, *(table[row].numpy() for table in tables)
+            )
+
+
+def _measure_row(
+    address: int, size: int, stride: int, first: int, factor: float, kind: str, block: int, whole: Any, sums: Any,
+    counts: Any,
+) -> None:  # fmt: skip
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[kind]
+    room = (ctypes.c_byte * (size * dtype.itemsize)).from_address(address)
+    values = torch.frombuffer(room, dtype=dtype).float()
+    lane = torch.arange(-(-size // (stride * block)) * block)
+    offset = ((lane // block) * stride + first) * block + lane % block
+    values = (values[offset[offset < size]] * factor).numpy()
+    magnitude = values.view(np.int32) & 0x7FFFFFFF
+    finite, bad, infinite = magnitude < 0x7F800000, magnitude > 0x7F800000, magnitude == 0x7F800000
+    kept = np.where(finite, values, 0).astype(np.float64)
+    whole[0] = max(whole[0], np.where(finite, magnitude, 0).max(initial=0))
+    whole[1] = min(whole[1], np.where(magnitude > 0, magnitude - 1, 0x7F800000).min(initial=0x7F800000))
+    positive, negative = infinite & (values > 0), infinite & (values < 0)
+    found = [(magnitude == 0).sum(), bad.sum(), positive.sum(), negative.sum(), len(values)]
+    whole[2:] += np.array(found, np.int32)
+    sums += [kept.sum(), (kept * kept).sum()]
+    counts += np.bincount(magnitude >> 23, minlength=256).astype(np.int32)
+
+
+_library = torch.library.Library("aten", "IMPL")  # torch forgets the functions when it goes
+
+
+def _replace(name: str) -> None:
+    packet, _, overload = name.removeprefix("aten::").partition(".")
+    operation = getattr(getattr(aten, packet), overload or "default", None)
+    if operation is None or packet in NATIVE or _is_view(operation):
+        return
+    if packet in ("copy_", "_local_scalar_dense"):
+        function = _watched(operation, torch.library.get_kernel(name, "CUDA"))
+    else:
+        function = _computed(operation)
+    _library.impl(operation, function, "CUDA", allow_override=True)
+
+
+def _is_view(operation: Any) -> bool:
+    infos = [result.alias_info for result in operation._schema.returns]
+    return any(info is not None and not info.is_write for info in infos)
+
+
+def _watched(operation: Any, kernel: Any) -> Callable[..., Any]:
+    """torch's own kernel, which copies and waits, with a note of the lines that asked for it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        operands = [value for value in args if isinstance(value, Tensor)]
+        if all(value.is_cuda for value in operands) and len(operands) > 1 and operands[0].device == operands[1].device:
+            record.operations[operation.overloadpacket.__name__] += 1
+            runtime.pretended_queue()
+            memory_of(operands[0]).copy_(memory_of(operands[1]))
+            return operands[0]
+        waits, uploads = counted("waits"), counted("uploads")
+        result = kernel.call_boxed(_ON_CUDA, *args, **kwargs)
+        _note(record.waiting, counted("waits") - waits)
+        _note(record.uploading, counted("uploads") - uploads)
+        return result
+
+    return call
+
+
+def _note(lines: collections.Counter[str], times: int) -> None:
+    if times:
+        lines[_lines()] += times
+
+
+def _lines() -> str:
+    frames = [frame for frame in traceback.extract_stack(limit=80) if "/precgui/" in frame.filename]
+    own = [f"{frame.filename.rpartition('/precgui/')[2]}:{frame.lineno}" for frame in reversed(frames[-3:])]
+    return " < ".join(own) or "torch"
+
+
+def _computed(operation: Any) -> Callable[..., Any]:
+    name = operation.overloadpacket.__name__
+    outs = [argument.name for argument in operation._schema.arguments if argument.is_out]
+
+    substitute = SUBSTITUTES.get(name)
+    tensors = [place for place, argument in enumerate(operation._schema.arguments) if str(argument.type) == "Tensor"]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        operands = [value for value in _each((*args, *kwargs.values())) if isinstance(value, Tensor)]
+        numbers = any(isinstance(args[place], (int, float, complex)) for place in tensors if place < len(args))
+        compute = substitute or (operation.overloadpacket if numbers else operation)  # 2 in `x * 2` comes as a number
+        place = _place(operation, name, operands, kwargs)
+        record.operations[name] += 1
+        runtime.pretended_queue()
+        _wait_as(name, args)
+        return _result(compute, args, kwargs, outs, place)
+
+    return call
+
+
+def _each(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _each(value)
+        else:
+            yield value
+
+
+def _result(compute: Any, args: Any, kwargs: Any, outs: list[str], place: torch.device) -> Any:
+    """What `compute` returns for the memory of the operands: the operands themselves, or new tensors of the device."""
+    known: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Tensor) and value.is_cuda:
+            result = memory_of(value)
+            known[id(result)] = result, value
+            return result
+        if isinstance(value, (list, tuple)):
+            return [plain(each) for each in value]
+        if isinstance(value, torch.Generator):
+            return None  # that of the CPU, from which a run on the CPU draws, too
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    def back(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(back(each) for each in value)
+        if not isinstance(value, Tensor):
+            return value
+        return known[id(value)][1] if id(value) in known else on_device(value, place)
+
+    words = {key: plain(value) for key, value in kwargs.items() if key not in outs and key != "pin_memory"}
+    fresh = {name: torch.empty(0, dtype=kwargs[name].dtype) for name in outs if isinstance(kwargs.get(name), Tensor)}
+    result = compute(*[plain(value) for value in args], **words, **fresh)
+    for name, value in fresh.items():
+        own = kwargs[name]
+        if own.shape != value.shape:
+            own.resize_(value.shape)
+        memory_of(own).copy_(value)
+        known[id(value)] = value, own
+    return back(result)
+
+
+def _place(operation: Any, name: str, operands: list[Tensor], kwargs: Any) -> torch.device:
+    """The device of an operation. Raises as torch does where its operands are on two."""
+    devices = {operand.device for operand in operands if operand.is_cuda}
+    strays = [operand for operand in operands if not operand.is_cuda and operand.device.type != "meta"]
+    if name.startswith(("index_put", "_index_put", "index")) and name not in ("index_select", "index_add"):
+        strays = []  # indices and single numbers may be in main memory, torch uploads them
+    if len(devices) > 1 or any(stray.dim() or name.startswith(STRICT) for stray in strays):
+        both = ", ".join(sorted({str(operand.device) for operand in operands}))
+        raise RuntimeError(f"Expected all tensors to be on the same device, but {operation} was given {both}")
+    generator = kwargs.get("generator")
+    asked = kwargs.get("device")
+    place = next(iter(devices), None) or torch.device("cuda", torch.cuda.current_device())
+    if not devices and asked is not None and torch.device(asked).index is not None:
+        place = torch.device(asked)
+    if isinstance(generator, torch.Generator) and generator.device.type != "cuda":
+        raise RuntimeError(f"Expected a 'cuda' device type for generator but found '{generator.device.type}'")
+    return place
+
+
+def _wait_as(name: str, args: Any) -> None:
+    waits = int(name in WAITING)
+    if name in ("index", "index_put_", "_index_put_impl_"):
+        masks = (torch.bool, torch.uint8)
+        waits += sum(isinstance(index, Tensor) and index.dtype in masks for index in args[1])
+    for _ in range(waits):
+        runtime.pretended_wait()
+    _note(record.waiting, waits)
+
+
+def _batch_norm(x: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Any:
+    kept = aten.native_batch_norm(x, weight, bias, *rest)
+    return *kept, torch.empty(0, dtype=torch.uint8)
+
+
+def _batch_norm_backward(
+    x: Tensor, grad: Tensor, weight: Tensor, mean: Any, var: Any, batch_mean: Any, batch_std: Any,
+    eps: float, _: Any,
+) -> Any:  # fmt: skip
+    running = (mean, var, batch_mean, batch_std)
+    return aten.native_batch_norm_backward(grad, x, weight, *running, True, eps, [True, True, True])
+
+
+def _histogram(values: Tensor, *args: Any) -> Tensor:
+    return aten.histc(values.double(), *args).to(values.dtype)
+
+
+def _lstm_cell(from_input: Tensor, from_hidden: Tensor, cell: Tensor, *biases: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, cell, and the gates after their functions: input, forget, new cell, output."""
+    gates = from_input + from_hidden
+    for bias in biases:
+        gates = gates if bias is None else gates + bias
+    i, f, g, o = gates.chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    new = f * cell + i * g
+    return o * new.tanh(), new, torch.cat((i, f, g, o), 1)
+
+
+def _lstm_cell_backward(grad_out: Any, grad_cell: Any, cell: Tensor, new: Tensor, gates: Tensor, has_bias: bool) -> Any:
+    i, f, g, o = gates.chunk(4, 1)
+    grad_out = torch.zeros_like(new) if grad_out is None else grad_out
+    bent = new.tanh()
+    through = grad_out * o * (1 - bent * bent) + (0 if grad_cell is None else grad_cell)
+    parts = (
+        through * g * i * (1 - i), through * cell * f * (1 - f), through * i * (1 - g * g),
+        grad_out * bent * o * (1 - o),
+    )  # fmt: skip
+    grad_gates = torch.cat(parts, 1)
+    return grad_gates, through * f, grad_gates.sum(0) if has_bias else None
+
+
+def _scaled_product(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Computes `_scaled_mm`. Raises RuntimeError for what cuBLASLt refuses."""
+    if scale_a.dtype != torch.float32 or scale_b.dtype != torch.float32:
+        raise RuntimeError("_scaled_mm: scales are float32")
+    if a.stride(1) != 1 or b.stride(0) != 1:
+        raise RuntimeError(f"_scaled_mm: a is row-major, b column-major; the strides are {a.stride()} and {b.stride()}")
+    if math.gcd(a.shape[1], b.shape[1]) % 16:
+        raise RuntimeError(f"_scaled_mm: trailing dimensions of {a.shape} and {b.shape} are no multiples of 16")
+    if a.dtype == b.dtype == torch.float8_e5m2:
+        raise RuntimeError("_scaled_mm: two float8_e5m2 matrices are not supported")
+    return aten._scaled_mm(a, b, scale_a, scale_b, *args, **kwargs)
+
+
+def _flat_weights(weights: Any, *_: Any) -> Tensor:
+    return torch.cat([weight.reshape(-1) for weight in weights])
+
+
+# Kernels that the CPU has not, or not so.
+SUBSTITUTES: dict[str, Callable[..., Any]] = {
+    "_cudnn_rnn_flatten_weight": _flat_weights,
+    "cudnn_batch_norm": _batch_norm,
+    "cudnn_batch_norm_backward": _batch_norm_backward,
+    "histc": _histogram,
+    "_thnn_fused_lstm_cell": _lstm_cell,
+    "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,
+    "_scaled_mm": _scaled_product,
+}

@@ -1,0 +1,100 @@
+"""Whole runs on the pretended device: the numbers are those of the CPU, whatever torch calls around the kernels."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from precgui.config import PRECISIONS
+from precgui.config.recipes import RECIPES
+from tests.pretended.conftest import Script
+
+_BEGIN = """
+from tests.pretended import host_math
+host_math.install()
+host_math.install_compiled()
+from tests.pretended.training import print_run
+"""
+# Relative distance of losses: the CPU emulates the products of FP16, and adds those of BF16 in another order.
+CLOSE = {"fp16-amp": 1e-2, "fp16-pure": 1e-2, "bf16-pure": 2e-2, "bf16-amp": 1e-3}
+QUICK_PRECISIONS = ("fp32", "fp16-amp", "bf16-sr", "fp8", "nvfp4")
+QUICK_RECIPES = {"regression-precise": (), "digits-pruned": (), "cartpole-quick": (), "digits-scale-demo": ()}
+LONG_RECIPES = {
+    "digits-adamw": (), "digits-long": (), "digits-int8": (), "gan-quick": (),
+    "gpt-quick": ("model.size=small",), "lstm-quick": (), "segmentation-quick": (), "detection-quick": (),
+}  # fmt: skip
+# Recipes that the pretended device cannot run, each with the reason.
+CANNOT = {
+    "gpt-two-ranks": "NCCL does not start without a GPU",
+    "gpt-qlora": "it trains its base for minutes first",
+    **dict.fromkeys((name for name, (_, config) in RECIPES.items() if config.task not in (
+        "digits", "text", "segmentation", "detection", "regression", "gan", "cartpole",
+    )), "its data are downloaded"),
+}  # fmt: skip
+
+
+def _rows(on_pretended_gpu: Script, calls: list[str]) -> list[dict[str, Any]]:
+    if not hasattr(torch.library, "get_kernel"):
+        pytest.skip("the pretended CUDA device computes with torch 2.15 and later: this one cannot replace its kernels")
+    printed = on_pretended_gpu(_BEGIN + "\n".join(calls))
+    rows = [json.loads(line.removeprefix("ROW ")) for line in printed.splitlines() if line.startswith("ROW ")]
+    assert len(rows) == len(calls), printed
+    return rows
+
+
+def _check(row: dict[str, Any], close: float) -> None:
+    own, cpu = row["losses"].values()
+    assert len(own) == 3
+    assert own == pytest.approx(cpu, rel=close)
+    assert row["lost"] == 0, "a kernel was launched that nothing has computed"
+
+
+def _call(recipe: str, *settings: str, **words: object) -> str:
+    return f"print_run({recipe!r}, *{settings!r}, **{words!r})"
+
+
+def _in(precision: str) -> str:
+    return _call("digits-quick", f"precision={precision}", to_the_end=precision == "fp32")
+
+
+@pytest.fixture(scope="module")
+def quick(on_pretended_gpu: Script) -> dict[str, dict[str, Any]]:
+    """The rows of the short table, all of one process, because its start takes longer than they do."""
+    calls = {precision: _in(precision) for precision in QUICK_PRECISIONS}
+    calls |= {recipe: _call(recipe, *settings) for recipe, settings in QUICK_RECIPES.items()}
+    return dict(zip(calls, _rows(on_pretended_gpu, list(calls.values())), strict=True))
+
+
+@pytest.mark.parametrize("name", [*QUICK_PRECISIONS, *QUICK_RECIPES])
+def test_that_runs_on_a_gpu_have_the_losses_of_the_cpu(quick: dict[str, dict[str, Any]], name: str) -> None:
+    precision = name if name in PRECISIONS else RECIPES[name][1].precision
+    _check(quick[name], CLOSE.get(precision, 1e-6))
+
+
+def test_that_a_run_on_a_gpu_goes_on_where_its_gradients_are_not_finite(quick: dict[str, dict[str, Any]]) -> None:
+    row = quick["digits-scale-demo"]
+    assert [step["skipped"] for step in row["steps"]] == [True, True, True]
+    assert len(row["losses"]["cuda:0"]) == 3
+
+
+@pytest.mark.pretended_long
+def test_that_runs_in_every_precision_have_the_losses_of_the_cpu(on_pretended_gpu: Script) -> None:
+    names = [name for name in PRECISIONS if name not in QUICK_PRECISIONS]
+    for name, row in zip(names, _rows(on_pretended_gpu, list(map(_in, names))), strict=True):
+        _check(row, CLOSE.get(name, 1e-6))
+
+
+@pytest.mark.pretended_long
+@pytest.mark.parametrize("recipe", LONG_RECIPES)
+def test_that_every_task_has_the_losses_of_the_cpu(on_pretended_gpu: Script, recipe: str) -> None:
+    (row,) = _rows(on_pretended_gpu, [_call(recipe, *LONG_RECIPES[recipe])])
+    _check(row, CLOSE.get(RECIPES[recipe][1].precision, 1e-6))
+
+
+def test_that_no_recipe_is_left_out_without_a_reason() -> None:
+    covered = {"digits-quick", *QUICK_RECIPES, *LONG_RECIPES}
+    assert covered | CANNOT.keys() == RECIPES.keys()
+    assert not covered & CANNOT.keys()
