@@ -12,12 +12,12 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui import paths
 from precgui.config import RunConfig
+from precgui.gui.answer import Answer, thread
 from precgui.gui.damage_notes import DamageNotes
 from precgui.gui.open_runs import COLOURS, DASHES, OpenRun, Problem, distinct_name, usual_colour
 from precgui.gui.run_opener import RunOpener
 from precgui.gui.run_progress import RunProgress, progress_of
 from precgui.gui.study_control import StudyControl
-from precgui.gui.workers.background import Background
 from precgui.gui.workers.child_process import RunThread
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
@@ -66,6 +66,7 @@ class Session(QObject):
         self._warm: RunThread | None = None
         self._thread: RunThread | None = None
         self._leaving: set[RunThread] = set()
+        self._files = Answer(self, answered=self._take_file)
         self._timer = QTimer(self, interval=DRAIN_MS)
         self._timer.timeout.connect(self._drain)
         self._follower = QTimer(self, interval=FOLLOW_MS)
@@ -382,9 +383,7 @@ class Session(QObject):
         """Let a run that has ended go to its file, which holds all that is in memory."""
         if (path := run.path) is None or not run.steps or self._closed:
             return
-        work = Background(lambda: (run, _opened(path)))
-        work.answered.connect(self._take_file)
-        work.launch()
+        self._files.ask(thread(lambda: (run, _opened(path))))
 
     def _take_file(self, answer: tuple[LiveRun, SavedRun | None]) -> None:
         run, saved = answer

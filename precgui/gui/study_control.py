@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.open_runs import Problem
-from precgui.gui.workers.background import Background
 from precgui.gui.workers.engine_task import EngineTask
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class StudyControl(QObject):
         self.why_it_waits = ""  # of what this window runs; empty while a run trains
         self._reading: StudyReading | None = None
         self._task: EngineTask | None = None
-        self._busy = False
+        self._answer = Answer(self, answered=self._take)
         self._groups_requested = False
         self._grid_requested = False
         self._changes: list[Callable[[SweepFolder], None]] = []
@@ -165,7 +165,7 @@ class StudyControl(QObject):
 
     def _read_next(self) -> None:
         """One reading at a time: the caches of the folder belong to one thread."""
-        if self._busy or self._reading is None:
+        if self._answer.busy or self._reading is None:
             return
         if self._changes:
             act = self._changes.pop(0)
@@ -179,40 +179,32 @@ class StudyControl(QObject):
 
     def _begin(self, read: Callable[[], Any], take: Callable[[Any], None]) -> None:
         assert self._reading is not None
-        self._busy = True
-        work = Background(partial(_attempt, self._reading, read))
-        work.answered.connect(take)
-        work.launch()
+        self._answer.ask(thread(_attempt, self._reading, read, take))
 
-    def _take_change(self, answer: tuple[StudyReading, Any]) -> None:
-        reading, fault = answer
-        if self._is_current(reading) and isinstance(fault, str):
+    def _take(self, answer: tuple[StudyReading, Any, Callable[[Any], None]]) -> None:
+        reading, result, take = answer
+        if reading is self._reading:
+            take(result)
+        self._read_next()
+
+    def _take_change(self, fault: str | None) -> None:
+        if fault is not None:
             self._tell(f"The plan was not changed: {fault}.", severity="error")
         self.read_grid()
 
-    def _take_grid(self, answer: tuple[StudyReading, Any]) -> None:
-        reading, grid = answer
-        if self._is_current(reading):
-            if isinstance(grid, str):
-                self._timer.stop()
-                self._tell(f"The study cannot be read: {grid}.", severity="error")
-            else:
-                self.grid = grid
-                self._timer.setInterval(FOLLOW_MS if self.is_running or grid.is_run_somewhere else IDLE_MS)
-                self.grid_read.emit()
-        self._read_next()
+    def _take_grid(self, grid: StudyGrid | str) -> None:
+        if isinstance(grid, str):
+            self._timer.stop()
+            self._tell(f"The study cannot be read: {grid}.", severity="error")
+        else:
+            self.grid = grid
+            self._timer.setInterval(FOLLOW_MS if self.is_running or grid.is_run_somewhere else IDLE_MS)
+            self.grid_read.emit()
 
-    def _take_groups(self, answer: tuple[StudyReading, Any]) -> None:
-        reading, groups = answer
-        if self._is_current(reading):
-            self.why_no_groups = groups if isinstance(groups, str) else ""
-            self.groups = None if isinstance(groups, str) else groups
-            self.groups_read.emit()
-        self._read_next()
-
-    def _is_current(self, reading: StudyReading) -> bool:
-        self._busy = False
-        return reading is self._reading
+    def _take_groups(self, groups: Any) -> None:
+        self.why_no_groups = groups if isinstance(groups, str) else ""
+        self.groups = None if isinstance(groups, str) else groups
+        self.groups_read.emit()
 
     # The child process -------------------------------------------------------------------------------------
 
@@ -247,11 +239,13 @@ class StudyControl(QObject):
         self.notice.emit(Problem(text, details, severity))
 
 
-def _attempt(reading: StudyReading, read: Callable[[], Any]) -> tuple[StudyReading, Any]:
-    """The result of the reading, or the sentence that says why not."""
+def _attempt(
+    reading: StudyReading, read: Callable[[], Any], take: Callable[[Any], None]
+) -> tuple[StudyReading, Any, Callable[[Any], None]]:
+    """The reading, its result or the sentence that says why not, and who takes it."""
     from precgui.sweeps.errors import reason
 
     try:
-        return reading, read()
+        return reading, read(), take
     except Exception as error:  # noqa: BLE001 - the folder may be of anybody, and another one must be readable after it
-        return reading, reason(error)
+        return reading, reason(error), take

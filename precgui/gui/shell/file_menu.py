@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,11 @@ from PySide6.QtCore import QMimeData, QObject, Qt, QUrl
 from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.notices import Notice, Notices
 from precgui.gui.settings import Settings
 from precgui.gui.theme import themes
-from precgui.gui.workers.background import Background
 from precgui.paths import runs_dir
 from precgui.runs.tensorboard.event_file import holds_events
 
@@ -35,6 +34,8 @@ class Files(QObject):
 
     def __init__(self, window: QWidget, settings: Settings, notices: Notices) -> None:
         super().__init__(window)
+        self._reading = Answer(self, answered=self._on_read)
+        self._reading_again = Answer(self, answered=self._on_read_again)
         self._window, self._settings, self._notices = window, settings, notices
         self._session: Session | None = None
         self._restored: set[Path] = set()  # event files of the last session that are still read
@@ -58,13 +59,13 @@ class Files(QObject):
         ordinary = [path for path in paths if path not in foreign]
         session.opener.open(ordinary, lambda _: session.panel_requested.emit("live") if show else None)
         for path in foreign:
-            self._read_events(path, self._on_read)
+            self._reading.ask(thread(_read, path))
         self._restored |= set() if show else set(foreign)
 
     def choose_scalars(self) -> None:
         """Ask which scalar is which of an event file that is open: of the last one that came."""
         if self._session is not None and (run := self._imported()) is not None:
-            self._read_events(run.path, self._on_read_again)
+            self._reading_again.ask(thread(_read, run.path))
 
     def has_scalars(self) -> bool:
         return self._imported() is not None
@@ -76,11 +77,6 @@ class Files(QObject):
 
         runs = [opened.run for opened in self._session.runs.values()]
         return next((run for run in reversed(runs) if isinstance(run, ImportedRun)), None)
-
-    def _read_events(self, path: Path, then: Callable[[EventScalars | str], None]) -> None:
-        reading = Background(partial(_read, path))
-        reading.answered.connect(then)
-        reading.launch()
 
     def _on_read(self, events: EventScalars | str) -> None:
         """Show the signals that names identify; ask for the others."""

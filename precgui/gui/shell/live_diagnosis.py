@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.notices import Notice, Notices
 
 if TYPE_CHECKING:
+    from precgui.gui.diagnosing import JudgedRun
     from precgui.gui.session import Session
-    from precgui.runs.diagnosis import Diagnosis, Finding
+    from precgui.runs.diagnosis import Finding
 
 INTERVAL_MS = 3000
 _FEWEST_STEPS = 24  # before them a search for the loss scale resembles a collapse
@@ -30,10 +32,7 @@ class LiveDiagnosis(QObject):
         self._before: set[tuple[str, str]] = set()
         self.timer = QTimer(self, singleShot=True, interval=INTERVAL_MS)
         self.timer.timeout.connect(self.judge)
-        from precgui.gui.workers.diagnoser import Diagnoser  # numpy and h5py, not before the first paint
-
-        self.diagnoser = Diagnoser(self)
-        self.diagnoser.judged.connect(self._take)
+        self.judging = Answer(self, answered=self._take)
         session.data_arrived.connect(self._on_data)
 
     def _on_data(self, key: str) -> None:
@@ -43,23 +42,26 @@ class LiveDiagnosis(QObject):
     def judge(self) -> None:
         """Judge the active run, if it has steps enough, in a thread."""
         key = self._session.active_key
-        if key is None or self.diagnoser.busy:
+        if key is None or self.judging.busy:
             return
         run = self._session.runs[key].run
         if len(run.series("loss")[0]) >= _FEWEST_STEPS:
-            self.diagnoser.judge(key, run)
+            from precgui.gui.diagnosing import judgement  # numpy and h5py, not before the first paint
 
-    def _take(self, key: str, diagnosis: Diagnosis, taken_s: float) -> None:
+            self.judging.ask(thread(judgement(key, run)))
+
+    def _take(self, judged: JudgedRun) -> None:
+        key = judged.key
         if key not in self._session.runs:
             return
-        errors = [outcome for outcome in diagnosis.problems if outcome.severity == "error"]
+        errors = [outcome for outcome in judged.diagnosis.problems if outcome.severity == "error"]
         for result in errors:
             place = key, result.rule
             if place in self._before and place not in self._reported:
                 self._reported.add(place)
                 self._tell(key, result)
         self._before = {(key, answer.rule) for answer in errors}
-        self.timer.setInterval(max(INTERVAL_MS, round(_SHARE * 1000 * taken_s)))
+        self.timer.setInterval(max(INTERVAL_MS, round(_SHARE * 1000 * judged.taken_s)))
 
     def _tell(self, key: str, finding: Finding) -> None:
         name = self._session.runs[key].name

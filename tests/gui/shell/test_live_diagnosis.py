@@ -25,7 +25,7 @@ def steps(first: int, losses: list[float]) -> list[Event]:
 def judge(qtbot: QtBot, watch: LiveDiagnosis) -> None:
     """Judge, and wait for the answer of the thread."""
     watch.judge()
-    qtbot.waitUntil(lambda: not watch.diagnoser.busy)
+    qtbot.waitUntil(lambda: not watch.judging.busy)
 
 
 def test_that_an_error_is_told_once_and_only_when_it_stays(qtbot: QtBot) -> None:
@@ -76,5 +76,5 @@ def test_that_a_run_that_is_closed_while_it_is_judged_is_not_reported(qtbot: QtB
     watch.judge()
     del session.runs["r"]
     session.active_key = None
-    qtbot.waitUntil(lambda: not watch.diagnoser.busy)
+    qtbot.waitUntil(lambda: not watch.judging.busy)
     assert notices.entries() == []

@@ -12,11 +12,10 @@ STUCK = """
 import os, sys, threading
 from PySide6.QtCore import QCoreApplication, QTimer
 from precgui.gui.workers.kept_thread import wait_for_all
-from precgui.gui.workers.background import Background
+from precgui.gui.answer import Answer, thread
 
 app = QCoreApplication([])
-stuck = Background(threading.Event().wait)
-stuck.launch()
+Answer(app).ask(thread(threading.Event().wait))
 QTimer.singleShot(50, app.quit)
 app.exec()
 print("left the loop", wait_for_all(0.1))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.session import Session
-from precgui.gui.workers.latest_only import LatestOnly
 from precgui.runs.errors import RunFileError
 from precgui.runs.report.content import ReportContent
 from precgui.runs.report.loose import loose_report
@@ -27,9 +27,7 @@ class LooseGroups(QObject):
         self.targets: Targets = DEFAULT_TARGETS
         self.content: ReportContent | None = None
         self.why = ""
-        self._work = LatestOnly(self)
-        self._work.answered.connect(self._take)
-        self._work.failed.connect(self._refuse)
+        self._work = Answer(self, answered=self._take, failed=self._refuse)
 
     def paths(self) -> list[Path]:
         """The files of open runs that have ended; runs of other programs have no settings to group by."""
@@ -45,7 +43,7 @@ class LooseGroups(QObject):
         if asked == self._asked:
             return
         self._asked = asked
-        self._work.ask(lambda _: _report(paths, targets))
+        self._work.ask(thread(_report, paths, targets), latest_only=True)
 
     def _take(self, content: ReportContent) -> None:
         self.content, self.why = content, ""

@@ -9,9 +9,9 @@ from pathlib import Path
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QMenu, QPushButton, QWidget
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.open_runs import Problem
 from precgui.gui.session import Session
-from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
 from precgui.runs.report.content import ReportContent
 from precgui.runs.report.writing import ReportKind, write_report
@@ -28,6 +28,7 @@ class ReportExport(QPushButton):
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__("Report", parent)
+        self._writing = Answer(self, answered=self._report)
         self._session = session
         self.content: ReportContent | None = None
         self.setToolTip("Write the answer, all figures, verdicts and claims as one file")
@@ -60,9 +61,7 @@ class ReportExport(QPushButton):
     def write(self, kind: ReportKind, path: Path) -> None:
         """Write in a thread; a notice says what became of it."""
         if self.content is not None:
-            work = Background(partial(_written, self.content, kind, path))
-            work.answered.connect(self._report)
-            work.launch()
+            self._writing.ask(thread(_written, self.content, kind, path))
 
     def _report(self, problem: Problem) -> None:
         self._session.notice.emit(problem)

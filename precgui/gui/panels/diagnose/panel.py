@@ -7,6 +7,8 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
 from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
+from precgui.gui.answer import Answer, thread
+from precgui.gui.diagnosing import JudgedRun, judgement
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.open_runs import Problem
@@ -16,7 +18,6 @@ from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.verdicts import VerdictTable
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.workers.diagnoser import Diagnoser
 from precgui.runs.diagnosis import Diagnosis, Finding
 
 REFRESH_MS = 2000
@@ -39,7 +40,7 @@ class DiagnosePanel(Pages):
         self._heading = PlainLabel(self)
         self._column = QVBoxLayout()
         self._measurement = StepMeasurement(session, self)
-        self._diagnoser = Diagnoser(self)
+        self._judging = Answer(self, answered=self._take)
         self._next = QTimer(self, singleShot=True, interval=0)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._later.setObjectName("later")
@@ -84,7 +85,6 @@ class DiagnosePanel(Pages):
             signal.connect(self._on_changed)
         session.data_arrived.connect(self._on_data)
         self._next.timeout.connect(self._judge_one)
-        self._diagnoser.judged.connect(self._take)
         self._later.timeout.connect(self._next.start)
         self.verdicts.itemSelectionChanged.connect(self._show_cards)
         themes().changed.connect(self._recolour)
@@ -135,17 +135,17 @@ class DiagnosePanel(Pages):
     def _judge_one(self) -> None:
         """Judge one run in a thread."""
         requested = self._requested()
-        if not requested or not self.isVisible() or self._diagnoser.busy:
+        if not requested or not self.isVisible() or self._judging.busy:
             return
         self._stale.discard(requested[0])
-        self._diagnoser.judge(requested[0], self._session.runs[requested[0]].run)
+        self._judging.ask(thread(judgement(requested[0], self._session.runs[requested[0]].run)))
 
-    def _take(self, key: str, diagnosis: Diagnosis, taken_s: float) -> None:
-        runs = self._session.runs
+    def _take(self, judged: JudgedRun) -> None:
+        runs, key = self._session.runs, judged.key
         if key in runs:
             before = self.diagnoses.get(key)
-            self.diagnoses[key] = diagnosis
-            self._later.setInterval(max(REFRESH_MS, round(_SHARE * 1000 * taken_s)))
+            diagnosis = self.diagnoses[key] = judged.diagnosis
+            self._later.setInterval(max(REFRESH_MS, round(_SHARE * 1000 * judged.taken_s)))
             self.verdicts.show_runs(list(runs.values()), self.diagnoses)
             if key in self.verdicts.chosen() and (before is None or _rules(before) != _rules(diagnosis)):
                 self._show_cards()

@@ -28,6 +28,8 @@ from precgui.formats.lists import parse_list
 from precgui.formats.parse import parse
 from precgui.formats.real import ExtendedReal
 from precgui.formats.registry import get
+from precgui.gui.answer import Answer, ProgressCallback, computation
+from precgui.gui.kit.busy import Busy
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.formats.bit_grid import BitGrid
 from precgui.gui.panels.formats.choose import FormatChoice, FormatMenu, copy_text
@@ -35,7 +37,6 @@ from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.fact_list import FactList, facts_of
 from precgui.gui.panels.formats.reading import scrolled_down, set_kind
 from precgui.gui.panels.formats.result_table import NAMES, OperandRow, ResultTable
-from precgui.gui.workers.latest_only import Busy, LatestOnly, ProgressCallback
 
 NARROW = 1000
 RESULT = "result"
@@ -65,9 +66,7 @@ class ArithmeticTab(QWidget):
 
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.work = LatestOnly(self)
-        self.work.answered.connect(self._show)
-        self.work.failed.connect(self._fail)
+        self.work = Answer(self, answered=self._show, failed=self._fail)
         self._codes: dict[str, int] = {}
         self._make_controls()
         self._make_sum_row()
@@ -207,7 +206,8 @@ class ArithmeticTab(QWidget):
     def refresh(self) -> None:
         """Compute what is chosen now; the table follows as soon as it is there."""
         chosen, texts, names, settings = self.chosen, self.operands.texts(), self.menu.chosen(), self.settings()
-        self.work.ask(lambda reported: compute(chosen, texts, names, settings, reported))
+        work = computation(lambda progress: compute(chosen, texts, names, settings, progress))
+        self.work.ask(work, latest_only=True)
 
     def _set_bit(self, name: str, bit: int, on: bool, joined: bool) -> None:
         """Several bits of a drag may come before the first has been computed: the code is kept here."""

@@ -9,13 +9,14 @@ from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QSlider, QSplitter, QVBoxLayout, QWidget
 
+from precgui.gui.answer import Answer, Computation, computation
+from precgui.gui.kit.busy import Busy
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.formats.choose import FormatChoice
 from precgui.gui.panels.formats.control_grid import ControlGrid
 from precgui.gui.panels.formats.plotting import Plot, brush
 from precgui.gui.panels.formats.reading import scrolled, set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import Busy, LatestOnly, Work
 
 WAIT_MS = 40
 NARROW = 720
@@ -33,9 +34,7 @@ class Experiment(QWidget):
         super().__init__(parent)
         self._later = QTimer(self, singleShot=True, interval=WAIT_MS)
         self._later.timeout.connect(self.refresh)
-        self.computing = LatestOnly(self)
-        self.computing.answered.connect(self._show)
-        self.computing.failed.connect(lambda words: self._say(words, fault=True))
+        self.computing = Answer(self, answered=self._show, failed=lambda words: self._say(words, fault=True))
         self.controls = ControlGrid()
         self.result = wrapped_label()
         lesson = wrapped_label("muted")
@@ -113,7 +112,7 @@ class Experiment(QWidget):
     def refresh(self) -> None:
         """Compute now; the picture follows as soon as it is done."""
         self._later.stop()
-        self.computing.ask(self.work())
+        self.computing.ask(computation(self.work()), latest_only=True)
 
     def _show(self, result: Any) -> None:
         self.plot.getPlotItem().clear()
@@ -127,7 +126,7 @@ class Experiment(QWidget):
         self.result.setText(words)
         set_kind(self.result, "error" if fault else "")
 
-    def work(self) -> Work:
+    def work(self) -> Computation:
         """Read the controls, and give back what is to be computed in a thread."""
         raise NotImplementedError
 

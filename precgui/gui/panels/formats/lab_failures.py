@@ -11,11 +11,11 @@ from precgui.formats.arrays import Floats, quantize_array
 from precgui.formats.lab import ScaleCurve, gradients, kahan_sums, running_sums, scale_curve, stagnation
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import get
+from precgui.gui.answer import Computation, ProgressCallback
 from precgui.gui.format_colours import format_colour
 from precgui.gui.panels.formats.experiment import Experiment, percent
 from precgui.gui.panels.formats.plotting import brush, pen
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import ProgressCallback, Work
 
 FORMATS = ("fp16", "bf16", "fp32", "e5m2", "e4m3fn")
 SAMPLES = 20_000
@@ -36,7 +36,7 @@ class Underflow(Experiment):
         self.spread = self.slider("Spread", 1, 40, 12, lambda n: f"{n / 10:.1f} decades")
         self.scale = self.slider("Loss scale", 0, 32, 0, lambda n: f"2^{n} = {2**n}")
 
-    def work(self) -> Work:
+    def work(self) -> Computation:
         typical, spread, fmt = 10.0 ** self.typical.value(), self.spread.value() / 10, self.format.known()
         return lambda _: (fmt.name, scale_curve(gradients(SAMPLES, typical, spread), fmt))
 
@@ -70,7 +70,7 @@ class Overflowing(Experiment):
         self.activation = self.slider("Activation a", -4, 20, 6, lambda n: f"2^{n} = {2.0**n:g}")
         self.terms = self.slider("Terms K", 0, 16, 10, lambda n: str(2**n))
 
-    def work(self) -> Work:
+    def work(self) -> Computation:
         terms, at, more = 2 ** self.terms.value(), self.activation.value(), self.format.known()
         chosen = [get(name) for name in FORMATS if name != more.name] + [more]
         exact = terms * 4.0 ** np.arange(-4, 21)
@@ -119,7 +119,7 @@ class LongSum(Experiment):
         self.count = self.slider("Additions", 5, 12, 10, lambda n: str(2**n))
         self.trials = self.slider("Trials of stochastic rounding", 1, 40, 16, str)
 
-    def work(self) -> Work:
+    def work(self) -> Computation:
         fmt, step = self.format.known(), self.increment.value() / 10
         count, trials = 2 ** self.count.value(), self.trials.value()
 

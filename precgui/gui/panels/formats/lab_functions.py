@@ -11,10 +11,10 @@ from precgui.formats.arrays import Floats
 from precgui.formats.lab import FUNCTIONS, dot_product, exact_softmax, function_values, softmax
 from precgui.formats.model import Format
 from precgui.formats.rounding import CastPolicy, Overflow
+from precgui.gui.answer import Computation, ProgressCallback
 from precgui.gui.panels.formats.experiment import Experiment
 from precgui.gui.panels.formats.plotting import brush, pen
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import ProgressCallback, Work
 
 
 class Softmax(Experiment):
@@ -30,7 +30,7 @@ class Softmax(Experiment):
         self.largest = self.slider("Largest logit", 0, 120, 12, str)
         self.count = self.slider("Logits", 2, 24, 8, str)
 
-    def work(self) -> Work:
+    def work(self) -> Computation:
         fmt, logits = self.format.known(), np.linspace(0, self.largest.value(), self.count.value())
         return lambda _: (fmt.name, logits, exact_softmax(logits), softmax(logits, fmt, shifted=True),
                           softmax(logits, fmt, shifted=False))  # fmt: skip
@@ -74,7 +74,7 @@ class Dot(Experiment):
         self.sign = self.choice("Numbers", ("positive, uniform", "normal"), "positive, uniform")
         self.seed = self.slider("Seed", 0, 20, 0, str)
 
-    def work(self) -> Work:
+    def work(self) -> Computation:
         fmt, rng = self.format.known(), np.random.default_rng(self.seed.value())
         accumulators = [choice.known() for choice in self.accumulators]
         lengths = 2 ** np.arange(1, 12)
@@ -119,7 +119,7 @@ class Functions(Experiment):
         self.saturate = self.choice("Overflow", ("ieee", "saturate"), "ieee")
         self.reach = self.slider("Range of x", -6, 8, 2, lambda n: f"±{2.0**n:g}")
 
-    def work(self) -> Work:
+    def work(self) -> Computation:
         fmt, function, reach = self.format.known(), self.function.currentText(), 2.0 ** self.reach.value()
         overflow: Overflow = "saturate" if self.saturate.currentText() == "saturate" else "ieee"
         x = np.linspace(-reach, reach, 2401)

@@ -15,6 +15,8 @@ from precgui.formats.parse import InputError, parse
 from precgui.formats.registry import get
 from precgui.formats.sorted_values import SortedValues
 from precgui.formats.text import grouped
+from precgui.gui.answer import Answer, ProgressCallback, computation
+from precgui.gui.kit.busy import Busy
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.formats.choose import FormatMenu
 from precgui.gui.panels.formats.line_view import BINADES, LINEAR, LineView
@@ -23,7 +25,6 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import Busy, LatestOnly, ProgressCallback
 
 FORMATS = ("fp32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1")
 BARS = 160
@@ -60,11 +61,8 @@ class LineTab(QWidget):
         self._later = QTimer(self, singleShot=True, interval=0)
         self._later.setObjectName("later")
         self._later.timeout.connect(self._draw)
-        self.sorting, self.counting = LatestOnly(self), LatestOnly(self)
-        self.sorting.answered.connect(self._show_sorted)
-        self.counting.answered.connect(self._show_losses)
-        for work in (self.sorting, self.counting):
-            work.failed.connect(self._say)
+        self.sorting = Answer(self, answered=self._show_sorted, failed=self._say)
+        self.counting = Answer(self, answered=self._show_losses, failed=self._say)
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 12, 4, 4)
         column.addLayout(self._make_controls())
@@ -169,7 +167,7 @@ class LineTab(QWidget):
         self._title = f"{name}: {grouped(values.size)} values"
         self._say(f"{self._title}, sorting …")
         names = list(self._names)
-        self.sorting.ask(lambda reported: _sorted(values, names, reported))
+        self.sorting.ask(computation(lambda progress: _sorted(values, names, progress)), latest_only=True)
 
     def _show_sorted(self, answer: tuple[SortedValues, dict[str, Losses]]) -> None:
         self._tensor, self._recorded = answer[0], None
@@ -202,7 +200,7 @@ class LineTab(QWidget):
         if self._recorded is not None:
             self._losses |= {name: _recorded_losses(self._recorded, name) for name in missing}
         elif (values := self._tensor) is not None and missing:
-            self.counting.ask(lambda reported: _losses(values, missing, reported))
+            self.counting.ask(computation(lambda progress: _losses(values, missing, progress)), latest_only=True)
 
     def _show_losses(self, losses: dict[str, Losses]) -> None:
         if self._tensor is not None:

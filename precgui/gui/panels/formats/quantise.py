@@ -26,6 +26,8 @@ from precgui.formats.registry import blocks, scale_rules
 from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, convention
 from precgui.formats.text import grouped
+from precgui.gui.answer import Answer, computation
+from precgui.gui.kit.busy import Busy
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.formats.control_grid import ControlGrid
 from precgui.gui.panels.formats.convention_row import ROUNDING_WORDS
@@ -33,7 +35,6 @@ from precgui.gui.panels.formats.quantise_plots import QuantisePlots
 from precgui.gui.panels.formats.quantise_sources import QuantiseSource
 from precgui.gui.panels.formats.reading import set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import Busy, LatestOnly
 
 NARROW = 820
 MOST_CODES = 16  # that fit into the text below the options
@@ -52,10 +53,7 @@ class QuantiseTab(QWidget):
         super().__init__(parent)
         self.comparison: FormatComparison | None = None
         self._convention = ""
-        self.work = LatestOnly(self)
-        self.work.answered.connect(self._show)
-        self.work.partly.connect(self._show)
-        self.work.failed.connect(self._fail)
+        self.work = Answer(self, answered=self._show, progress=self._show, failed=self._fail)
         self._later = QTimer(self, singleShot=True, interval=40)
         self._later.setObjectName("later")
         self._later.timeout.connect(self.refresh)
@@ -179,7 +177,8 @@ class QuantiseTab(QWidget):
         self.scale.setEnabled(whole)
         self.zero_point.setEnabled(whole)
         self._convention = convention(scheme, options)
-        self.work.ask(lambda reported: compare(values(), scheme, options, reported, reported.partly))
+        work = computation(lambda progress: compare(values(), scheme, options, progress, progress.partly))
+        self.work.ask(work, latest_only=True)
 
     # Showing
 

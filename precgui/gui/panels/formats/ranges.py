@@ -16,7 +16,9 @@ from precgui.formats.arrays import Floats
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.registry import MAIN, get
 from precgui.formats.sorted_values import SortedValues
+from precgui.gui.answer import Answer, thread
 from precgui.gui.format_colours import format_colour
+from precgui.gui.kit.busy import Busy
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.formats.choose import FormatMenu
 from precgui.gui.panels.formats.dot_labels import LabelledDot, place_labels
@@ -25,7 +27,6 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import Busy, LatestOnly
 
 START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")
 HALF = 0.28
@@ -48,12 +49,11 @@ class RangesTab(QWidget):
         hint.setObjectName("hint")
         hint.setWordWrap(True)
         self._tensor: tuple[str, NDArray[np.int_], Floats] | None = None
-        self.sorting = LatestOnly(self)
-        self.sorting.answered.connect(self._show_tensor)
+        self.sorting = Answer(self, answered=self._show_tensor, failed=hint.setText)
         self.source, self.runs = TensorSource(), RunSource(session)
         self.source.loaded.connect(self._take_file)
         self.runs.loaded.connect(self._take_recorded)
-        for fault in (self.source.failed, self.runs.failed, self.sorting.failed):
+        for fault in (self.source.failed, self.runs.failed):
             fault.connect(hint.setText)
         row = QHBoxLayout()
         row.addWidget(self.source)
@@ -88,7 +88,7 @@ class RangesTab(QWidget):
 
     def _take_file(self, values: Floats, name: str) -> None:
         self.runs.show_steps(False)
-        self.sorting.ask(lambda _: (name, *_shares(SortedValues(values))))
+        self.sorting.ask(thread(lambda: (name, *_shares(SortedValues(values)))), latest_only=True)
 
     def _take_recorded(self, recorded: Recorded) -> None:
         self.sorting.cancel()

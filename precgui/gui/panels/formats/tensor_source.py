@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWidget
 
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
-from precgui.gui.workers.latest_only import LatestOnly, ProgressCallback
+from precgui.gui.answer import Answer, ProgressCallback, computation
 
 Load = Callable[[Path, str], Any]
 Loaded = tuple[list[str], str, Any]
@@ -36,9 +36,7 @@ class TensorSource(QWidget):
         super().__init__(parent)
         self._load_one = load
         self._path: Path | None = None
-        self.work = LatestOnly(self)
-        self.work.answered.connect(self._show)
-        self.work.failed.connect(self.failed)
+        self.work = Answer(self, answered=self._show, failed=self.failed.emit)
         self.button = QPushButton("Open tensor…")
         self.button.setToolTip("A tensor from a .npy, .safetensors or .pt file; nothing in the file is run")
         self.button.clicked.connect(self._ask)
@@ -62,11 +60,15 @@ class TensorSource(QWidget):
 
     def open_file(self, path: Path) -> None:
         """Show the first tensor of a file and offer the others."""
-        self.work.ask(lambda reported: (path, _read(path, None, self._load_one, reported)))
+        self._ask_for(path, None)
 
     def _load(self, name: str) -> None:
         if (path := self._path) is not None:
-            self.work.ask(lambda reported: (path, _read(path, name, self._load_one, reported)))
+            self._ask_for(path, name)
+
+    def _ask_for(self, path: Path, name: str | None) -> None:
+        reading = computation(lambda progress: (path, _read(path, name, self._load_one, progress)))
+        self.work.ask(reading, latest_only=True)
 
     def _show(self, answer: tuple[Path, Loaded]) -> None:
         path, (names, chosen, values) = answer

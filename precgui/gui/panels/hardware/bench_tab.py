@@ -21,12 +21,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.icons import icon
 from precgui.gui.panels.hardware.bench_result import PARTS, ResultView
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.theme import themes
-from precgui.gui.workers.background import Background
 from precgui.gui.workers.engine_task import EngineTask
 from precgui.hardware import measured
 from precgui.hardware.figures import csv_text
@@ -95,6 +95,7 @@ class MeasuredTab(QWidget):
         super().__init__()
         self._model = model
         self._task: EngineTask | None = None
+        self._keeping = Answer(self, answered=self._saved)
         self._waits = False
         self._growing: dict[str, Any] | None = None
         self.device, self.results, self.view = QComboBox(), QComboBox(), ResultView()
@@ -233,9 +234,7 @@ class MeasuredTab(QWidget):
             self._keep(event["result"])
 
     def _keep(self, result: dict[str, Any]) -> None:
-        work = Background(lambda: _kept(result))
-        work.answered.connect(self._saved)
-        work.launch()
+        self._keeping.ask(thread(_kept, result))
 
     def _saved(self, problem: str) -> None:
         if problem:

@@ -7,7 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from precgui.gui.workers.background import Background
+from precgui.gui.answer import Answer, thread
 from precgui.gui.workers.engine_task import EngineTask
 from precgui.hardware import measured
 from precgui.hardware.datasheet import datasheet_devices
@@ -39,14 +39,13 @@ class HardwareModel(QObject):
         self.torch_problem = ""
         self._facts: Mapping[str, Any] | None = None
         self._asked_torch = False
+        self._detection = Answer(self, answered=self._take_machine)
+        self._reading = Answer(self, answered=self._take_results)
         self._ask_machine()
         self.read_results()
 
     def _ask_machine(self) -> None:
-        facts = self._facts
-        work = Background(lambda: detect(facts))
-        work.answered.connect(self._take_machine)
-        work.launch()
+        self._detection.ask(thread(detect, self._facts))
 
     def _take_machine(self, machine: Machine) -> None:
         if self.machine is not None and self.machine.torch is not None and machine.torch is None:
@@ -61,9 +60,7 @@ class HardwareModel(QObject):
 
     def read_results(self) -> None:
         """Read the kept measurements again."""
-        work = Background(measured.kept)
-        work.answered.connect(self._take_results)
-        work.launch()
+        self._reading.ask(thread(measured.kept))
 
     def _take_results(self, results: list[dict[str, Any]]) -> None:
         self.results = results

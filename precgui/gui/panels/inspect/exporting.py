@@ -11,9 +11,9 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.open_runs import OpenRun, Problem
 from precgui.gui.session import Session
-from precgui.gui.workers.background import Background
 from precgui.gui.workers.engine_task import EngineTask
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
@@ -44,6 +44,7 @@ class Exports(QObject):
 
     def __init__(self, session: Session, panel: QWidget) -> None:
         super().__init__(panel)
+        self._writing = Answer(self, answered=self._report)
         self._session, self._panel = session, panel
         self.menu = QMenu(panel)
 
@@ -83,9 +84,7 @@ class Exports(QObject):
             return
         path = opened.run.path
         assert path is not None
-        work = Background(partial(_written, kind.id, path, place))
-        work.answered.connect(self._report)
-        work.launch()
+        self._writing.ask(thread(_written, kind.id, path, place))
 
     def _write_script(self, opened: OpenRun, place: Path) -> None:
         arguments = {

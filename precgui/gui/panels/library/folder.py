@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, QTimer, Signal
 
-from precgui.gui.workers.background import Background
+from precgui.gui.answer import Answer, thread
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import Library
 from precgui.runs.library_index import LibraryEntry
@@ -28,7 +27,7 @@ class RunsFolder(QObject):
     def __init__(self, folder: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._library = Library(folder)
-        self._scan: Background | None = None
+        self._scan = Answer(self, answered=self._on_read)
         self._scan_again = False
         self._part: tuple[list[LibraryEntry], int] | None = None  # the newest; older ones need not be shown
         self._part_read.connect(self._on_part_read)
@@ -39,7 +38,7 @@ class RunsFolder(QObject):
 
     @property
     def is_reading(self) -> bool:
-        return self._scan is not None
+        return self._scan.busy
 
     def use(self, folder: Path) -> None:
         """Another folder, or the same one; it is not read yet."""
@@ -54,14 +53,12 @@ class RunsFolder(QObject):
 
     def refresh(self) -> None:
         """Read the folder in a thread; calls during the reading cause one more."""
-        if self._scan is not None:
+        if self._scan.busy:
             self._scan_again = True
             return
         if self._library.folder.is_dir() and not self._watcher.directories():
             self._watcher.addPath(str(self._library.folder))
-        self._scan = Background(partial(_read, self._library, self._keep_part))
-        self._scan.answered.connect(self._on_read)
-        self._scan.launch()
+        self._scan.ask(thread(_read, self._library, self._keep_part))
 
     def _keep_part(self, entries: list[LibraryEntry], total: int) -> None:
         """Called in the thread that reads."""
@@ -70,11 +67,10 @@ class RunsFolder(QObject):
 
     def _on_part_read(self) -> None:
         part, self._part = self._part, None
-        if part is not None and self._scan is not None:
+        if part is not None and self._scan.busy:
             self.read_so_far.emit(*part)
 
     def _on_read(self, answer: list[LibraryEntry] | RunFileError) -> None:
-        self._scan = None
         if isinstance(answer, RunFileError):
             self.failed.emit(str(answer))
         self.read.emit([] if isinstance(answer, RunFileError) else answer)

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import PlainInputDialog, PlainLabel, plain_tip
@@ -24,7 +25,6 @@ from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunT
 from precgui.gui.panels.library.view import AskBar, RunsView, tool
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.workers.background import Background
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import add_tag, annotate, delete, rename
 from precgui.runs.library_index import LibraryEntry
@@ -44,6 +44,7 @@ class LibraryPanel(QWidget):
         self._session = session
         self._folder = RunsFolder(session.folder, self)
         self._doomed: list[LibraryEntry] = []
+        self._deleting = Answer(self, answered=self._on_deleted)
         self._integers = IntegerModels(self)
         self.actions_ = self._make_actions()
         self.table = RunTable(self._edit, self)
@@ -325,9 +326,7 @@ class LibraryPanel(QWidget):
         doomed, self._doomed = self._doomed, []
         for key in self._keys_of(doomed):
             self._session.close_run(key)
-        task = Background(partial(_delete, [entry.path for entry in doomed]))
-        task.answered.connect(self._on_deleted)
-        task.launch()
+        self._deleting.ask(thread(_delete, [entry.path for entry in doomed]))
 
     def _on_deleted(self, faults: list[str]) -> None:
         for fault in faults:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,9 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.events import Metric
+from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
-from precgui.gui.workers.background import Background
 from precgui.gui.workers.engine_task import TaskSlot
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
@@ -61,11 +60,10 @@ class IntegerModels(QObject):
         super().__init__(panel)
         self._panel = panel
         self.dialog: IntegerDialog | None = None
+        self._reading = Answer(self, answered=self._show)
 
     def show_model(self, path: Path) -> None:
-        reading = Background(partial(_read, path))
-        reading.answered.connect(self._show)
-        reading.launch()
+        self._reading.ask(thread(_read, path))
 
     def _show(self, metrics: tuple[str, IntegerModel, Metric] | str) -> None:
         if isinstance(metrics, str):

@@ -9,10 +9,10 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.workers.latest_only import LatestOnly
 from precgui.runs.metric import in_text, value_text
 from precgui.sweeps.listing import StudyEntry, StudyList
 from precgui.sweeps.report import MemberRow
@@ -33,7 +33,7 @@ class StudiesView(QTreeWidget):
         self._session = session
         self._list = StudyList(session.folder)
         self._entries: list[StudyEntry] = []
-        self._work = LatestOnly(self)
+        self._work = Answer(self, answered=self._show)
         self._follow = QTimer(self, singleShot=True, interval=FOLLOW_MS)
         self.setHeaderLabels(list(COLUMNS))
         self.setAccessibleName("Studies")
@@ -44,7 +44,6 @@ class StudiesView(QTreeWidget):
         self.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.header().setStretchLastSection(True)
         self.setExpandsOnDoubleClick(False)
-        self._work.answered.connect(self._show)
         self._follow.timeout.connect(self.refresh)
         self.itemActivated.connect(self._open)
         self.itemExpanded.connect(lambda _: self._fit())
@@ -57,9 +56,8 @@ class StudiesView(QTreeWidget):
         """Read the folder again, in a thread; `filled` follows."""
         if self._list.folder != self._session.folder:
             self._list = StudyList(self._session.folder)
-        studies = self._list
         if not self._work.busy:
-            self._work.ask(lambda _: studies.entries())
+            self._work.ask(thread(self._list.entries))
         else:
             self._follow.start()
 

@@ -9,10 +9,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QGridLayout, QWidget
 
 from precgui.config import PRECISIONS, RunConfig
+from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.icons import pixmap
 from precgui.gui.kit.plain_text import PlainLabel, RichLabel
 from precgui.gui.theme import themes
-from precgui.gui.workers.background import Background
 from precgui.hardware import measured
 from precgui.hardware.detect import Machine, detect
 from precgui.hardware.device import Device
@@ -21,7 +21,7 @@ from precgui.runs.precision_advice import PrecisionAdvice, precision_advice
 from precgui.runs.study.claims import claims_of
 
 _ASKING = "Asking the machine..."
-Answer = tuple[Machine, list[dict[str, Any]]]
+Known = tuple[Machine, list[dict[str, Any]]]
 
 
 class OutlookText(QFrame):
@@ -39,7 +39,7 @@ class OutlookText(QFrame):
         self.setProperty("kind", "banner")
         self._machine: Machine | None = None
         self._results: list[dict[str, Any]] = []
-        self._asking = False
+        self._question = Answer(self, answered=self._take)
         self._level = self._precision = ""
         self._mark = PlainLabel(self)
         self.machine_text, self.time_text, self.advice_text = PlainLabel(self), PlainLabel(self), PlainLabel(self)
@@ -67,14 +67,10 @@ class OutlookText(QFrame):
 
     def ask(self) -> None:
         """Ask driver, system and kept measurements, in a thread; `known` follows."""
-        if not self._asking:
-            self._asking = True
-            work = Background(_ask)
-            work.answered.connect(self._take)
-            work.launch()
+        if not self._question.busy:
+            self._question.ask(thread(_ask))
 
-    def _take(self, answer: Answer) -> None:
-        self._asking = False
+    def _take(self, answer: Known) -> None:
         self._machine, self._results = answer
         self.known.emit()
 
@@ -159,5 +155,5 @@ def word_of(outlook: PrecisionOutlook) -> str:
     return "" if outlook.level == "native" else WORDS[outlook.level]
 
 
-def _ask() -> Answer:
+def _ask() -> Known:
     return detect(), measured.kept()

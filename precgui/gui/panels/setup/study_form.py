@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import PRECISION_GROUPS, PRECISIONS, RunConfig
+from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
@@ -29,7 +30,6 @@ from precgui.gui.kit.targets_dialog import TargetsDialog
 from precgui.gui.panels.setup.precision_cards import ChoiceRow
 from precgui.gui.panels.setup.vary_fields import VaryFields
 from precgui.gui.plots.signals import duration
-from precgui.gui.workers.latest_only import LatestOnly
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 from precgui.sweeps.earlier import EarlierRuns
 from precgui.sweeps.errors import SweepError
@@ -75,7 +75,7 @@ class StudySettings(QWidget):
         self.choose_button = QPushButton("Choose...", self)
         self.estimate = PlainLabel(self)
         self.statistics_note = PlainLabel(_STATISTICS, self)
-        self._estimates = LatestOnly(self)
+        self._estimates = Answer(self, answered=self._show, failed=lambda why: self.estimate.setText(why))
         self._earlier = EarlierRuns(folder)
         self._wait = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
         self._next: tuple[SweepSpec, Path] | None = None
@@ -163,8 +163,6 @@ class StudySettings(QWidget):
         self.path.textChanged.connect(lambda _: self.changed.emit())
         self.choose_button.clicked.connect(self.ask_for_folder)
         self._wait.timeout.connect(self._estimate)
-        self._estimates.answered.connect(self._show)
-        self._estimates.failed.connect(self.estimate.setText)
 
     def _on_precisions(self) -> None:
         """Offer the chosen precisions as baseline; the choice stays while its precision does."""
@@ -247,7 +245,7 @@ class StudySettings(QWidget):
         if self._next is not None:
             spec, folder = self._next
             earlier = self._earlier if self._earlier.folder == folder else EarlierRuns(folder)
-            self._estimates.ask(lambda _: estimate_sweep(spec, folder, earlier))
+            self._estimates.ask(thread(estimate_sweep, spec, folder, earlier), latest_only=True)
 
     def _show(self, result: SweepEstimate) -> None:
         self.estimate.setText(estimate_text(result))

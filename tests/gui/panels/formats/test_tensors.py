@@ -18,6 +18,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.events import TENSOR_STATS
 from precgui.formats.comparison import FormatComparison
+from precgui.gui.answer import ProgressCallback, computation
 from precgui.gui.panels.formats import FormatsPanel
 from precgui.gui.panels.formats.line import LineTab
 from precgui.gui.panels.formats.line_view import BINADES, LINEAR
@@ -25,7 +26,6 @@ from precgui.gui.panels.formats.panel import TABS
 from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.run_source import RunSource
-from precgui.gui.workers.latest_only import ProgressCallback
 from precgui.runs.tensors.record import TensorHistory
 from tests.gui.conftest import PATIENCE_MS
 
@@ -246,9 +246,8 @@ def test_that_what_is_known_so_far_is_shown_until_the_work_is_done(quantise: Qua
         go_on.wait(PATIENCE_MS / 1000)
         return found
 
-    with qtbot.waitSignal(quantise.work.partly):
-        quantise.work.ask(work)
-    assert quantise.result.text().startswith("So far, from 25 % of the values")
+    quantise.work.ask(computation(work))
+    qtbot.waitUntil(lambda: quantise.result.text().startswith("So far, from 25 % of the values"))
     go_on.set()
     _computed(qtbot, quantise)
     assert quantise.result.text().startswith("Signal to noise")

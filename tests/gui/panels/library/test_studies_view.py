@@ -6,13 +6,13 @@ from pathlib import Path
 
 from pytestqt.qtbot import QtBot
 
+from precgui.gui.answer import Answer
 from precgui.gui.notices import Notices
 from precgui.gui.panels.library.studies_view import StudiesView
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.startup import Start
 from precgui.gui.shell.window import Window
-from precgui.gui.workers.latest_only import LatestOnly
 from precgui.sweeps.folder import SPEC
 from tests.gui.conftest import close_window
 from tests.sweeps.sample_sweep import small_sweep, write_member
@@ -65,7 +65,7 @@ def test_that_a_double_click_opens_the_study_and_inspects_a_run(qtbot: QtBot, tm
     view.itemActivated.emit(study, 0)
     assert session.study.folder == folder.path
     assert places[-1] == "compare/groups"
-    qtbot.waitUntil(lambda: session.study.grid is not None and not view.findChild(LatestOnly).busy)
+    qtbot.waitUntil(lambda: session.study.grid is not None and not view.findChild(Answer).busy)
 
 
 def test_that_a_broken_study_is_a_row_that_says_so_and_no_study_is_no_row(qtbot: QtBot, tmp_path: Path) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import RunEnded, StepDone
-from precgui.gui.workers.diagnoser import Diagnoser, reader_of
+from precgui.gui.answer import Answer, thread
+from precgui.gui.diagnosing import JudgedRun, judgement, reader_of
 from precgui.runs import diagnosis
 from precgui.runs.diagnosis import Diagnosis
 from precgui.runs.file.reader import open_run
@@ -19,13 +22,15 @@ from precgui.runs.run import Run
 from tests.runs.synthetic import live_run, open_writer, synthetic_events
 
 
-def judged(qtbot: QtBot, run: Run) -> Diagnosis:
-    worker = Diagnoser()
-    with qtbot.waitSignal(worker.judged) as answer:
-        worker.judge("key", run)
-    key, result, taken_s = answer.args
-    assert (key, taken_s >= 0) == ("key", True)
-    return result
+def judged(qtbot: QtBot, run: Run, meanwhile: Callable[[], object] = lambda: None) -> Diagnosis:
+    """The diagnosis of a run; `meanwhile` is done when it has been asked for."""
+    answers: list[JudgedRun] = []
+    owner = QObject()
+    Answer(owner, answered=answers.append).ask(thread(judgement("key", run)))
+    meanwhile()
+    qtbot.waitUntil(lambda: answers != [])
+    assert answers[0].key == "key" and answers[0].taken_s >= 0
+    return answers[0].diagnosis
 
 
 def saved(path: Path) -> None:
@@ -46,11 +51,7 @@ def test_that_the_window_does_not_judge_by_itself(qtbot: QtBot, monkeypatch: pyt
 def test_that_a_saved_run_is_judged_from_its_file_although_it_is_closed_meanwhile(qtbot: QtBot, tmp_path: Path) -> None:
     saved(tmp_path / "run.h5")
     run = open_run(tmp_path / "run.h5")
-    worker = Diagnoser()
-    with qtbot.waitSignal(worker.judged) as answer:
-        worker.judge("key", run)
-        run.close()
-    assert answer.args[1].steps == 300
+    assert judged(qtbot, run, meanwhile=run.close).steps == 300
 
 
 def test_that_a_saved_run_whose_file_has_been_deleted_is_still_judged(qtbot: QtBot, tmp_path: Path) -> None:
@@ -69,25 +70,3 @@ def test_that_the_copy_of_a_live_run_does_not_grow_and_says_the_same() -> None:
         after = copied.series("loss")[1].tolist(), len(copied.events()), copied.steps
     assert str(before) == str(after)
     assert run.steps == before[2] + 500
-
-
-def test_that_a_second_run_is_refused_while_one_is_judged(qtbot: QtBot) -> None:
-    worker = Diagnoser()
-    worker.judge("one", live_run(synthetic_events()))
-    with pytest.raises(RuntimeError, match="one is still being judged"):
-        worker.judge("two", live_run(synthetic_events()))
-    qtbot.waitUntil(lambda: not worker.busy)
-
-
-def test_that_a_run_whose_judging_begins_with_the_answer_on_another_one_is_judged_too(qtbot: QtBot) -> None:
-    worker, answered = Diagnoser(), list[str]()
-
-    def then(key: str, result: Diagnosis, taken_s: float) -> None:
-        answered.append(key)
-        if key == "first":
-            worker.judge("second", live_run(synthetic_events()))
-
-    worker.judged.connect(then)
-    worker.judge("first", live_run(synthetic_events()))
-    qtbot.waitUntil(lambda: answered == ["first", "second"])
-    assert not worker.busy
