@@ -1,14 +1,18 @@
-"""Answers from elsewhere: work in a thread for a part of the window, answered in the thread of the window."""
+"""Answers from elsewhere: work in a thread or in a child process, answered in the thread of the window."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from PySide6.QtCore import QObject, QTimer, Signal
 from shiboken6 import isValid
 
 from precgui.gui.workers.kept_thread import KeptThread
+
+if TYPE_CHECKING:
+    from precgui.gui.workers.child_work import ChildWork
 
 PARTLY_MS = 200
 NO_MEMORY = "There is not enough memory for this; choose a smaller tensor."
@@ -38,6 +42,7 @@ class ProgressCallback:
 
 
 Computation = Callable[[ProgressCallback], Any]
+Work: TypeAlias = "ThreadWork | ChildWork"
 
 
 class _Thread(KeptThread):
@@ -64,7 +69,7 @@ class ThreadWork(QObject):
     """One computation in a thread. `said` carries intermediate results, `ended` comes when the thread has ended."""
 
     said = Signal(object)
-    ended = Signal()
+    ended = Signal(str)  # always empty: `fault` says what went wrong
 
     def __init__(self, compute: Computation) -> None:
         super().__init__()
@@ -104,7 +109,7 @@ class ThreadWork(QObject):
 
     def _finish(self) -> None:
         self._poll.stop()
-        self.ended.emit()
+        self.ended.emit("")
 
 
 def thread(act: Callable[..., Any], *arguments: Any) -> ThreadWork:
@@ -117,12 +122,22 @@ def computation(compute: Computation) -> ThreadWork:
     return ThreadWork(compute)
 
 
+def child(task: str, arguments: Mapping[str, Any] | None = None) -> ChildWork:
+    """A task "module:function" of precgui in a child process, the only way to torch."""
+    from precgui.gui.workers.child_work import ChildWork  # not before the first paint
+
+    return ChildWork(task, arguments)
+
+
 class Answer(QObject):
     """Work that a part of the window asks for. All is called in the thread of the window, nothing once `owner` is gone.
 
-    `answered` takes the result; `failed` the sentence of a ValueError; `progress` each intermediate result. Work
-    asked for while other work runs runs beside it, or in its place with `latest_only`: what was replaced or cancelled
-    has no answer. When `answered` or `failed` is called, that work is over, so that the next can be asked for.
+    Of a thread `answered` takes the result, `failed` the sentence of a ValueError and `progress` each intermediate
+    result. Of a child process `progress` takes each event and `failed` the message of one of the kind "fault". `ended`
+    comes last: with "", or with how the process died.
+    Work asked for while other work runs runs beside it, or in its place with `latest_only`: a thread that was replaced
+    or cancelled has no answer, a process that was cancelled may still send what it has. When `answered`, `ended` or the
+    `failed` of a thread is called, that work is over, so that the next can be asked for.
     """
 
     changed = Signal()  # busy or idle
@@ -134,11 +149,13 @@ class Answer(QObject):
         answered: Callable[[Any], object] | None = None,
         failed: Callable[[str], object] | None = None,
         progress: Callable[[Any], object] | None = None,
+        ended: Callable[[str], object] | None = None,
     ) -> None:
         super().__init__(owner)
-        self._answered, self._failed, self._progress = answered, failed, progress
-        self._running: list[ThreadWork] = []
-        self._waiting: ThreadWork | None = None
+        self._answered, self._failed, self._progress, self._ended = answered, failed, progress, ended
+        self._running: list[Work] = []
+        self._waiting: Work | None = None
+        self.destroyed.connect(partial(_stop, self._running))
 
     @property
     def busy(self) -> bool:
@@ -149,35 +166,39 @@ class Answer(QObject):
         """How far the running work is, 0 to 1."""
         return max((work.share for work in self._running), default=0.0)
 
-    def ask(self, work: ThreadWork, *, latest_only: bool = False) -> None:
-        """Begin a work made by `thread` or `computation`."""
+    def ask(self, work: Work, *, latest_only: bool = False) -> None:
+        """Begin a work made by `thread`, `computation` or `child`."""
         if latest_only and self._running:
             self._waiting = work
-            self._stop()
+            _stop(self._running)
         else:
             self._begin(work)
 
     def cancel(self) -> None:
-        """Cancel all work; no answer follows."""
+        """Cancel all work; `ended` follows within a second where it is a process."""
         self._waiting = None
-        self._stop()
+        _stop(self._running)
 
-    def _stop(self) -> None:
-        for work in self._running:
-            work.stop()
+    def forget(self) -> None:
+        """Wait no longer for what runs, and leave it alone."""
+        self._running.clear()
 
-    def _begin(self, work: ThreadWork) -> None:
+    def _begin(self, work: Work) -> None:
         self._running.append(work)
         work.said.connect(self._on_progress)
-        work.ended.connect(lambda: self._end(work) if isValid(self) else None)
+        work.ended.connect(lambda death: self._end(work, death) if isValid(self) else None)
         work.start()
         self.changed.emit()
 
-    def _on_progress(self, result: object) -> None:
-        if self._progress is not None:
-            self._progress(result)
+    def _on_progress(self, event: Any) -> None:
+        if self._failed is not None and isinstance(event, dict) and event.get("kind") == "fault":
+            self._failed(str(event["message"]))
+        elif self._progress is not None:
+            self._progress(event)
 
-    def _end(self, work: ThreadWork) -> None:
+    def _end(self, work: Work, death: str) -> None:
+        if work not in self._running:
+            return
         self._running.remove(work)
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
@@ -190,3 +211,11 @@ class Answer(QObject):
             self._failed(work.fault)
         elif work.outcome is not None and self._answered is not None:
             self._answered(*work.outcome)
+        if self._ended is not None:
+            self._ended(death)
+
+
+def _stop(works: list[Work]) -> None:
+    for work in list(works):
+        if isValid(work):  # the application may be at its end
+            work.stop()

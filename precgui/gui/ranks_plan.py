@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QHBoxLayout, QVBoxLayout, QWidget
 
-from precgui.config import RunConfig
-from precgui.gui.engine_answer import EngineAnswer
+from precgui.config import RunConfig, is_own_task
+from precgui.gui.answer import Answer, child
 from precgui.gui.kit.choice import ignore_wheel
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.parts import label, named
 from precgui.gui.kit.table import TextTable
 from precgui.planner.communication import (
     COLUMNS,
@@ -28,15 +28,17 @@ from precgui.planner.plan import sharded_bytes
 
 LINKS = ("100Mb/s", "1Gb/s", "10Gb/s", "25Gb/s", "100Gb/s", "400Gb/s", "450GB/s")
 STAGES = range(4)
+_OWN_CODE = "The run trains code of its own; plan it with precgui plan CONFIG.toml --link 10Gb/s."
 
 
-class RanksPlan(EngineAnswer):
+class RanksPlan(QWidget):
     """Asks a child process once what a step sends; all else is computed here."""
 
-    own_code = "The run trains code of its own; plan it with precgui plan CONFIG.toml --link 10Gb/s."
-
     def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
-        super().__init__(config, parent)
+        super().__init__(parent)
+        self._config = config
+        self.answer = label()
+        self._count = Answer(self, progress=self.take, failed=self.answer.setText, ended=self._end)
         self._traffic: Traffic | None = None
         self._parts: dict[str, int] = {}
         self.link = QComboBox(self)
@@ -57,10 +59,8 @@ class RanksPlan(EngineAnswer):
     def _lay_out(self) -> None:
         line = QHBoxLayout()
         for title, widget in (("&Link", self.link), ("L&atency, µs", self.latency_us), ("&Step, ms", self.step_ms)):
-            label: QLabel = PlainLabel(title, self)
-            label.setBuddy(widget)
             ignore_wheel(widget)
-            line.addWidget(label)
+            line.addWidget(named(title, widget))
             line.addWidget(widget)
         line.addStretch(1)
         column = QVBoxLayout(self)
@@ -71,10 +71,23 @@ class RanksPlan(EngineAnswer):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        if self._traffic is None and not self._slot.is_busy and self.is_allowed:
-            self.start_task("precgui.engine.parallel.forecast:serve", "Counting what a step sends ...")
+        if self._traffic is not None or self._count.busy:
+            return
+        if is_own_task(self._config.task):
+            self.answer.setText(_OWN_CODE)
+            return
+        self.answer.setText("Counting what a step sends ...")
+        self._count.ask(child("precgui.engine.parallel.forecast:serve", {"config": self._config.model_dump()}))
 
-    def receive(self, event: dict[str, Any]) -> None:
+    def stop(self) -> None:
+        """End the count, if one is going on."""
+        self._count.cancel()
+
+    def _end(self, fault: str) -> None:
+        if fault:
+            self.answer.setText(fault)
+
+    def take(self, event: dict[str, Any]) -> None:
         """Show the traffic."""
         self._traffic = Traffic(**event["traffic"])
         self.refresh()

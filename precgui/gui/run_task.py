@@ -9,8 +9,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QWidget
 
 from precgui.config import OWN_LOOP, is_own_task
+from precgui.gui.answer import Answer, child
 from precgui.gui.kit.plain_text import PlainLabel
-from precgui.gui.workers.engine_task import TaskSlot
 from precgui.runs.run import Run
 
 STOP = "Stop"
@@ -51,9 +51,7 @@ class RunTaskBar(QWidget):
         super().__init__(parent)
         self._run: Run | None = None
         self._fault = ""  # of the last task, as a sentence
-        self._slot = TaskSlot(self)
-        self._slot.said.connect(self._take)
-        self._slot.ended.connect(self._end)
+        self._work = Answer(self, progress=self._take, failed=self._refuse, ended=self._end)
         self.text = PlainLabel(self)
         self.text.setWordWrap(True)
         self.button = QPushButton(self)
@@ -79,16 +77,16 @@ class RunTaskBar(QWidget):
 
     def toggle(self) -> None:
         """Start the task, or stop it."""
-        if self._slot.is_busy:
-            self._slot.stop()
+        if self._work.busy:
+            self._work.cancel()
         elif self._run is not None and not self.why_not():
             self._fault = ""
-            self._slot.start(self.task, self.arguments(self._run))
+            self._work.ask(child(self.task, self.arguments(self._run)))
             self.say(self.first_text)
 
     def say(self, text: str = "") -> None:
         """Show a sentence, or that of the present state, and what the button does now."""
-        why_not, busy = self.why_not(), self._slot.is_busy
+        why_not, busy = self.why_not(), self._work.busy
         self.button.setText(STOP if busy else self.start_label())
         self.button.setEnabled(busy or not why_not)
         self.text.setText(text or self._fault or self.idle_text() or why_not)
@@ -97,10 +95,11 @@ class RunTaskBar(QWidget):
         if event["kind"] == "progress":
             text = str(event["text"])
             self.say(f"{text[:1].upper()}{text[1:]} ...")
-        elif event["kind"] == "fault":
-            self._fault = str(event["message"])
         elif event["kind"] == "kept":
             self.kept.emit()
+
+    def _refuse(self, why: str) -> None:
+        self._fault = why
 
     def _end(self, fault: str) -> None:
         self._fault = fault or self._fault

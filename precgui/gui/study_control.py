@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from precgui.gui.answer import Answer, thread
+from precgui.gui.answer import Answer, child, thread
 from precgui.gui.open_runs import Problem
-from precgui.gui.workers.engine_task import EngineTask
 
 if TYPE_CHECKING:
     from precgui.gui.study_reading import StudyGrid, StudyReading
@@ -45,7 +44,7 @@ class StudyControl(QObject):
         self.why_no_groups = ""
         self.why_it_waits = ""  # of what this window runs; empty while a run trains
         self._reading: StudyReading | None = None
-        self._task: EngineTask | None = None
+        self._runner = Answer(self, progress=self._hear, ended=self._on_ended)
         self._answer = Answer(self, answered=self._take)
         self._groups_requested = False
         self._grid_requested = False
@@ -56,7 +55,7 @@ class StudyControl(QObject):
     @property
     def is_running(self) -> bool:
         """Whether this window runs it."""
-        return self._task is not None
+        return self._runner.busy
 
     # What a user does --------------------------------------------------------------------------------------
 
@@ -98,11 +97,8 @@ class StudyControl(QObject):
         """
         if self.folder is None or not self._set_paused(False):
             return
-        if self._task is None:
-            self._task = EngineTask(TASK, {"folder": str(self.folder), "take_over": take_over})
-            self._task.said.connect(self._hear)
-            self._task.ended.connect(self._on_ended)
-            self._task.start()
+        if not self._runner.busy:
+            self._runner.ask(child(TASK, {"folder": str(self.folder), "take_over": take_over}))
             self._timer.start()
         self.changed.emit()
         self.read_grid()
@@ -114,12 +110,11 @@ class StudyControl(QObject):
 
     def stop(self) -> None:
         """End the present run, too; it runs again from its start when the study goes on."""
-        if self._task is not None:
-            self._task.stop()
+        self._runner.cancel()
 
     def give_up(self) -> None:
         """Wait no longer for the process that runs it."""
-        self._task = None
+        self._runner.forget()
 
     def change(self, act: Callable[[SweepFolder], None]) -> None:
         """Change the plan (skip, order, more seeds) in a thread, whichever process runs the study."""
@@ -217,7 +212,7 @@ class StudyControl(QObject):
         self.read_grid()
 
     def _on_ended(self, fault: str) -> None:
-        self._task, self.why_it_waits = None, ""
+        self.why_it_waits = ""
         if fault:
             self._tell("The process that ran the study ended; Go on in Live continues it.", fault, "error")
         self.changed.emit()

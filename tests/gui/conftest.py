@@ -23,7 +23,9 @@ from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
+from precgui.gui.workers import child_work
 from precgui.runs.file.writer import RunWriter
+from tests.fakes import FakeChild
 from tests.gui.plotted import Opened, Show
 from tests.written_once import written_once
 
@@ -140,6 +142,14 @@ def show(qtbot: QtBot) -> Show:
         return plots
 
     return make
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[FakeChild]:
+    """No child process is started for a task; those that would have been, in their order."""
+    monkeypatch.setattr(child_work, "ChildWork", FakeChild)
+    FakeChild.begun.clear()
+    return FakeChild.begun
 
 
 @pytest.fixture

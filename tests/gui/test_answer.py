@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QObject
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.answer import Answer, ProgressCallback, computation, thread
+from precgui.gui.answer import Answer, ProgressCallback, child, computation, thread
+from tests.fakes import FakeChild
 from tests.gui.conftest import PATIENCE_MS
 
 
@@ -101,3 +103,40 @@ def test_that_nothing_is_called_when_the_part_of_the_window_is_gone(qtbot: QtBot
     with qtbot.waitSignal(work.ended):
         gate.open.set()
     assert answers == []
+
+
+def test_that_events_faults_and_the_end_of_a_child_process_are_told_apart(children: list[FakeChild]) -> None:
+    owner, told = QObject(), list[tuple[str, object]]()
+
+    def note(kind: str) -> Callable[[object], None]:
+        return lambda said: told.append((kind, said))
+
+    answer = Answer(owner, progress=note("progress"), failed=note("failed"), ended=note("ended"))
+    answer.ask(child("precgui.job:serve_replay", {"step": 1}))
+    assert answer.busy and children[0].arguments == {"step": 1}
+    children[0].said.emit({"kind": "progress", "text": "half"})
+    children[0].said.emit({"kind": "fault", "message": "there is no such step"})
+    children[0].ended.emit("the engine process was killed")
+    assert told == [
+        ("progress", {"kind": "progress", "text": "half"}),
+        ("failed", "there is no such step"),
+        ("ended", "the engine process was killed"),
+    ]
+    assert not answer.busy
+
+
+def test_that_a_child_process_goes_with_its_part_of_the_window_unless_it_is_left_alone(
+    children: list[FakeChild],
+) -> None:
+    ends = list[str]()
+    for leave in (False, True):
+        owner = QObject()
+        answer = Answer(owner, ended=ends.append)
+        answer.ask(child("precgui.sweeps.runner:serve"))
+        if leave:
+            answer.forget()
+            assert not answer.busy
+        owner.deleteLater()
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    assert [each.is_stopped for each in children] == [True, False]
+    assert ends == []

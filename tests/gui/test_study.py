@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from PySide6.QtCore import QObject, Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QDialogButtonBox
 from pytestqt.qtbot import QtBot
 
-from precgui.gui import study_control
 from precgui.gui.notices import Notices
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.compare.groups import GroupsView
@@ -23,41 +21,25 @@ from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.gui.shell.window import Window
 from precgui.gui.study_reading import StudyReading
+from precgui.gui.workers import child_work
 from precgui.sweeps.events import MemberEnded, SweepWaits
 from precgui.sweeps.folder import SweepFolder, read_targets
+from tests.fakes import FakeChild
 from tests.sweeps.sample_sweep import small_sweep, write_member
 
 ACCURACY = {"fp32": 0.90, "bf16-amp": 0.89, "int8-qat": 0.5}
 
 
-class WrittenTask(QObject):
-    """In the place of the child process: writes the files of all runs at once, and trains nothing."""
-
-    said = Signal(object)
-    ended = Signal(str)
-    last: tuple[str, Any] = ("", None)
-
-    def __init__(self, task: str, arguments: dict[str, str]) -> None:
-        super().__init__()
-        WrittenTask.last = (task, arguments)
-        self.folder = SweepFolder(Path(arguments["folder"]))
+class WrittenChild(FakeChild):
+    """Writes all runs of the study at once and ends."""
 
     def start(self) -> None:
-        for member in self.folder.plan.members:
-            write_all(self.folder, member.name)
+        super().start()
+        folder = SweepFolder(Path(self.arguments["folder"]))
+        for member in folder.plan.members:
+            write_all(folder, member.name)
             self.said.emit(MemberEnded(member.name, "completed", "", 1.0))
-        QTimer.singleShot(0, lambda: self.ended.emit(""))
-
-    def stop(self) -> None: ...
-
-
-class WaitingTask(WrittenTask):
-    """Runs nothing and does not end before it is stopped."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None:
-        QTimer.singleShot(0, lambda: self.ended.emit(""))
+        QTimer.singleShot(0, self, lambda: self.ended.emit(""))
 
 
 def write_all(folder: SweepFolder, name: str) -> None:
@@ -69,27 +51,22 @@ def write_all(folder: SweepFolder, name: str) -> None:
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_control, "EngineTask", WrittenTask)
-
-
-@pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_control, "EngineTask", WaitingTask)
+def written(children: list[FakeChild], monkeypatch: pytest.MonkeyPatch) -> list[FakeChild]:
+    monkeypatch.setattr(child_work, "ChildWork", WrittenChild)
+    return children
 
 
 # From Run to a verdict -------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("written")
-def test_that_three_clicks_lead_from_run_to_a_verdict(qtbot: QtBot, window: Window) -> None:
+def test_that_three_clicks_lead_from_run_to_a_verdict(qtbot: QtBot, window: Window, written: list[FakeChild]) -> None:
     window.attach(Session())
     window.show_panel("setup")
     setup = window.host.load("setup")
     assert isinstance(setup, SetupPanel)
     qtbot.mouseClick(setup.kind.buttons["Study"], Qt.MouseButton.LeftButton)
     qtbot.mouseClick(setup.start_button, Qt.MouseButton.LeftButton)
-    assert WrittenTask.last[0] == "precgui.sweeps.runner:serve"
+    assert written[-1].task == "precgui.sweeps.runner:serve"
     assert window.host.current == "live"
     qtbot.waitUntil(lambda: window.session is not None and not window.session.study.is_running)
     qtbot.mouseClick(window.navigation.buttons["compare"], Qt.MouseButton.LeftButton)
@@ -131,7 +108,7 @@ def test_that_the_estimate_stands_in_run_before_start(qtbot: QtBot) -> None:
     assert "Smallest difference that can be told apart: about" in panel.study.estimate.text()
 
 
-@pytest.mark.usefixtures("waiting")
+@pytest.mark.usefixtures("children")
 def test_that_a_study_varies_fields_and_keeps_baseline_targets_and_rounds(qtbot: QtBot, tmp_path: Path) -> None:
     session = Session()
     panel = SetupPanel(session)
@@ -163,7 +140,7 @@ def test_that_a_study_varies_fields_and_keeps_baseline_targets_and_rounds(qtbot:
     qtbot.waitUntil(lambda: not session.is_busy and session.study.grid is not None)
 
 
-@pytest.mark.usefixtures("waiting")
+@pytest.mark.usefixtures("children")
 def test_that_a_row_of_varied_values_can_be_removed(qtbot: QtBot) -> None:
     panel = SetupPanel(Session())
     qtbot.addWidget(panel)
@@ -175,7 +152,7 @@ def test_that_a_row_of_varied_values_can_be_removed(qtbot: QtBot) -> None:
     assert panel.start_button.isEnabled()
 
 
-@pytest.mark.usefixtures("waiting")
+@pytest.mark.usefixtures("children")
 def test_that_a_folder_with_something_in_it_is_not_taken(qtbot: QtBot, tmp_path: Path) -> None:
     session = Session()
     panel = SetupPanel(session)
@@ -214,7 +191,7 @@ def test_that_the_grid_tells_the_state_of_every_run(tmp_path: Path) -> None:
     assert summary(grid).startswith("3 of 7 runs done, 1 of them failed")
 
 
-@pytest.mark.usefixtures("waiting")
+@pytest.mark.usefixtures("children")
 def test_that_a_running_study_can_be_paused_and_stopped(qtbot: QtBot, tmp_path: Path) -> None:
     folder = small_sweep(tmp_path)
     session = Session()
@@ -237,7 +214,7 @@ def test_that_a_running_study_can_be_paused_and_stopped(qtbot: QtBot, tmp_path: 
     qtbot.waitUntil(lambda: panel.study.state.text() == "Nobody runs this study now.")
 
 
-@pytest.mark.usefixtures("waiting")
+@pytest.mark.usefixtures("children")
 def test_that_a_study_is_stopped_before_the_window_closes(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
     session = Session()
     window.attach(session)
@@ -253,7 +230,7 @@ def test_that_a_study_is_stopped_before_the_window_closes(qtbot: QtBot, window: 
     assert not session.study.is_running
 
 
-@pytest.mark.usefixtures("waiting")
+@pytest.mark.usefixtures("children")
 def test_that_no_run_begins_while_a_study_runs(qtbot: QtBot, tmp_path: Path) -> None:
     session = Session()
     session.study.open(small_sweep(tmp_path).path)
@@ -353,19 +330,12 @@ def test_that_the_menu_of_runs_lists_the_studies_of_the_folder(qtbot: QtBot, tmp
     qtbot.waitUntil(lambda: session.study.grid is not None)
 
 
-class PausedTask(WaitingTask):
-    """Says that it waits, and runs nothing."""
-
-    def start(self) -> None:
-        QTimer.singleShot(0, lambda: self.said.emit(SweepWaits("somebody paused the sweep")))
-
-
-def test_that_why_a_study_waits_is_told(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_control, "EngineTask", PausedTask)
+def test_that_why_a_study_waits_is_told(qtbot: QtBot, tmp_path: Path, children: list[FakeChild]) -> None:
     session = Session()
     session.study.open(small_sweep(tmp_path).path)
     with qtbot.waitSignal(session.notice) as caught:
         session.study.go_on()
+        children[0].said.emit(SweepWaits("somebody paused the sweep"))
     assert caught.args[0].message == "The study waits: somebody paused the sweep."
     session.study.stop()
     qtbot.waitUntil(lambda: not session.study.is_running)

@@ -2,8 +2,9 @@
 
     column(row(named("&Figure", figure), figure, 1), (table, 2), notes, on=self)
 
-is a widget `self` with a row above a table: an int is a stretch, a tuple a part with its own stretch. Parts need no
-parent; the layout that takes them gives them one. Hide a part only after that: one without a parent is a window.
+is a widget `self` with a row above a table: an int is a stretch, a tuple a part with its own stretch; a spacing of -1
+is that of the style. Parts need no parent; the layout that takes them gives them one. Hide a part only after that: one
+without a parent is a window.
 """
 
 from __future__ import annotations

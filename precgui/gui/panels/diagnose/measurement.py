@@ -7,11 +7,11 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QPushButton
 
+from precgui.gui.answer import Answer, child
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_runs import Problem
 from precgui.gui.run_task import Refusals
 from precgui.gui.session import Session
-from precgui.gui.workers.engine_task import TaskSlot
 from precgui.runs.replays import read_replay
 
 _BLAMED = {
@@ -35,9 +35,7 @@ class StepMeasurement(QObject):
     def __init__(self, session: Session, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session = session
-        self._slot = TaskSlot(self)
-        self._slot.said.connect(self._take)
-        self._slot.ended.connect(self._end)
+        self._replay = Answer(self, progress=self._take, failed=self._refuse, ended=self._end)
         self._place: tuple[str, int | None] = ("", None)
         self._is_kept = False
 
@@ -55,27 +53,28 @@ class StepMeasurement(QObject):
         """Name a button for a finding on a step by what it does now."""
         opened = self._session.runs.get(key)
         own, why_not = self._place == (key, step), REFUSALS.reason(opened.run) if opened is not None else ""
-        button.setText(STOP if self._slot.is_busy and own else MEASURE)
-        button.setEnabled(own if self._slot.is_busy else not why_not)
+        button.setText(STOP if self._replay.busy and own else MEASURE)
+        button.setEnabled(own if self._replay.busy else not why_not)
         if why_not:
             button.setToolTip(plain_tip(why_not))
 
     def toggle(self, key: str, step: int | None) -> None:
         """Begin to replay a step, or stop."""
-        if self._slot.is_busy:
-            self._slot.stop()
+        if self._replay.busy:
+            self._replay.cancel()
             return
         opened = self._session.runs.get(key)
         if opened is None or step is None or REFUSALS.reason(opened.run):
             return
         self._place, self._is_kept = (key, step), False
-        self._slot.start("precgui.job:serve_replay", {"path": str(opened.run.path), "step": step})
+        self._replay.ask(child("precgui.job:serve_replay", {"path": str(opened.run.path), "step": step}))
         self.changed.emit()
 
     def _take(self, event: dict[str, Any]) -> None:
-        if event["kind"] == "fault":
-            self._session.notice.emit(Problem(f"The step cannot be made again: {event['message']}", severity="warning"))
         self._is_kept = event["kind"] == "kept"
+
+    def _refuse(self, why: str) -> None:
+        self._session.notice.emit(Problem(f"The step cannot be made again: {why}", severity="warning"))
 
     def _end(self, fault: str) -> None:
         if fault:

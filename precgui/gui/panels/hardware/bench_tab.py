@@ -21,13 +21,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.answer import Answer, thread
+from precgui.gui.answer import Answer, child, thread
 from precgui.gui.kit.icons import icon
 from precgui.gui.panels.hardware.bench_result import PARTS, ResultView
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.theme import themes
-from precgui.gui.workers.engine_task import EngineTask
 from precgui.hardware import measured
 from precgui.hardware.figures import csv_text
 
@@ -94,7 +93,7 @@ class MeasuredTab(QWidget):
     def __init__(self, model: HardwareModel) -> None:
         super().__init__()
         self._model = model
-        self._task: EngineTask | None = None
+        self._bench = Answer(self, progress=self._hear, ended=self._ended)
         self._keeping = Answer(self, answered=self._saved)
         self._waits = False
         self._growing: dict[str, Any] | None = None
@@ -159,7 +158,7 @@ class MeasuredTab(QWidget):
         best = self._model.best()
         requested = chosen or (best.id if best else None)
         self.device.setCurrentIndex(max(0, self.device.findData(requested)))
-        self.measure.setEnabled(self.device.count() > 0 and self._task is None)
+        self.measure.setEnabled(self.device.count() > 0 and not self._bench.busy)
 
     def _fill_results(self) -> None:
         self.results.blockSignals(True)
@@ -177,7 +176,7 @@ class MeasuredTab(QWidget):
     def start(self) -> None:
         """Measure the chosen device in a process of its own; while a run trains, wait until it has ended."""
         device = self.device.currentData()
-        if device is None or self._task is not None:
+        if device is None or self._bench.busy:
             return
         self._set_waiting(self._model.is_busy)
         if self._waits:
@@ -185,11 +184,7 @@ class MeasuredTab(QWidget):
         self._model.measuring.emit(True)
         name = self.device.currentText()
         self._growing = {part: [] for part in _LISTS} | {"copy": None, "device": {"name": name, "id": device}}
-        self._task = EngineTask("precgui.engine.bench.run:serve", {"device": device})
-        self._task.said.connect(self._hear)
-        self._task.ended.connect(self._ended)
-        self.destroyed.connect(self._task.stop)
-        self._task.start()
+        self._bench.ask(child("precgui.engine.bench.run:serve", {"device": device}))
         self.measure.setEnabled(False)
         self.stop.setEnabled(True)
         self.progress.setRange(0, 0)
@@ -212,9 +207,9 @@ class MeasuredTab(QWidget):
         if self._waits:
             self._set_waiting(False)
             self.message.setText("The measurement was taken back.")
-        if self._task is not None:
+        if self._bench.busy:
             self.message.setText("Stopping…")
-            self._task.stop()
+            self._bench.cancel()
 
     def _hear(self, event: Mapping[str, Any]) -> None:
         assert self._growing is not None
@@ -245,7 +240,7 @@ class MeasuredTab(QWidget):
         self._redraw.stop()
         self._show(self._growing)
         complete = self.progress.maximum() > 0 and self.progress.value() >= self.progress.maximum() - 1
-        self._task, self._growing = None, None
+        self._growing = None
         self._model.measuring.emit(False)
         self.progress.hide()
         self.measure.setEnabled(True)

@@ -7,8 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from precgui.gui.answer import Answer, thread
-from precgui.gui.workers.engine_task import EngineTask
+from precgui.gui.answer import Answer, child, thread
 from precgui.hardware import measured
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.detect import Machine, best_device, detect
@@ -40,6 +39,7 @@ class HardwareModel(QObject):
         self._facts: Mapping[str, Any] | None = None
         self._asked_torch = False
         self._detection = Answer(self, answered=self._take_machine)
+        self._torch = Answer(self, progress=self._take_facts, ended=self._torch_ended)
         self._reading = Answer(self, answered=self._take_results)
         self._ask_machine()
         self.read_results()
@@ -76,11 +76,7 @@ class HardwareModel(QObject):
         if self._busy():
             QTimer.singleShot(ASK_TORCH_AFTER_MS, self, self._start_torch)
             return
-        task = EngineTask("precgui.engine.torch_facts:serve")
-        task.said.connect(self._take_facts)
-        task.ended.connect(self._torch_ended)
-        self.destroyed.connect(task.stop)
-        task.start()
+        self._torch.ask(child("precgui.engine.torch_facts:serve"))
 
     def _take_facts(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts

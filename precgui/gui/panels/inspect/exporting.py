@@ -11,10 +11,9 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
-from precgui.gui.answer import Answer, thread
+from precgui.gui.answer import Answer, child, thread
 from precgui.gui.open_runs import OpenRun, Problem
 from precgui.gui.session import Session
-from precgui.gui.workers.engine_task import EngineTask
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 
@@ -45,6 +44,7 @@ class Exports(QObject):
     def __init__(self, session: Session, panel: QWidget) -> None:
         super().__init__(panel)
         self._writing = Answer(self, answered=self._report)
+        self._scripts = Answer(self, progress=self._report, ended=self._on_ended)
         self._session, self._panel = session, panel
         self.menu = QMenu(panel)
 
@@ -92,10 +92,7 @@ class Exports(QObject):
             "environment": dict(opened.run.environment),
             "path": str(place),
         }
-        task = EngineTask(_SCRIPT, arguments)
-        task.said.connect(self._report)
-        task.ended.connect(self._on_ended)
-        task.start()
+        self._scripts.ask(child(_SCRIPT, arguments))
 
     def _on_ended(self, fault: str) -> None:
         if fault:

@@ -23,10 +23,9 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.events import Metric
-from precgui.gui.answer import Answer, thread
+from precgui.gui.answer import Answer, child, thread
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
-from precgui.gui.workers.engine_task import TaskSlot
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.metric import metric_of, value_text
@@ -94,9 +93,7 @@ class IntegerDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(f"Integer model of {title}")
         self._model, self._metric = model, metric
-        self._slot = TaskSlot(self)
-        self._slot.said.connect(self._show)
-        self._slot.ended.connect(self._on_ended)
+        self._evaluation = Answer(self, progress=self._show, ended=self._on_ended)
         self.models = _table([*_HEADS, metric.title, "Loss", *map(_samples, model.batches)], len(model.models))
         self.layers = _table(["Layer", "Bits", "Error of weights", "Error of result"], len(model.layers))
         self.message = PlainLabel(self)
@@ -163,7 +160,7 @@ class IntegerDialog(QDialog):
         """Read the saved model and evaluate it, in a child process."""
         self.again.setEnabled(False)
         self.message.setText("Evaluating the saved model...")
-        self._slot.start(_EVALUATE, {"path": str(self._model.file)})
+        self._evaluation.ask(child(_EVALUATE, {"path": str(self._model.file)}))
 
     def _show(self, reported: dict[str, Any]) -> None:
         self.message.setText(reported["error"] if "error" in reported else self._sentence(reported))

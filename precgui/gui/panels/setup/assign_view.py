@@ -19,12 +19,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.config import ConfigError, RunConfig, build
+from precgui.config import ConfigError, RunConfig, build, is_own_task
+from precgui.gui.answer import Answer, child
 from precgui.gui.assigned_formats import AssignedFormats
-from precgui.gui.engine_answer import EngineAnswer
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.editors import ChoiceEditor
-from precgui.gui.kit.parts import named
+from precgui.gui.kit.parts import label, named
 
 ABOUT = (
     "Trains this run in FP32 and finds a format for each linear and convolutional layer within the budget. A study "
@@ -32,20 +32,22 @@ ABOUT = (
 )
 _TASK = "precgui.engine.assignment.serving:serve"
 _OTHER_SETTINGS = "They were found for other settings than those of the form now; using them puts those back, too."
+_OWN_CODE = "The run trains code of its own; use precgui assign CONFIG.toml in a terminal."
 _FIND, _STOP = "Find formats", "Stop"
 _VERIFY, _VERIFY_ANYWAY = "Verify by a study", "Verify anyway"
 _BUDGETS = {"bits": (6.0, 0.5, 32.0, 1), "loss": (0.05, 0.0, 100.0, 3)}  # value, least, most, decimals
 
 
-class AssignView(EngineAnswer):
+class AssignView(QWidget):
     """`config_requested` carries the verified config. What was found stays in `kept` when the view is gone."""
-
-    own_code = "The run trains code of its own; use precgui assign CONFIG.toml in a terminal."
 
     config_requested = Signal(object)
 
     def __init__(self, config: RunConfig, kept: AssignedFormats, parent: QWidget | None = None) -> None:
-        super().__init__(config, parent)
+        super().__init__(parent)
+        self._config = config
+        self.answer = label(ABOUT)
+        self._search = Answer(self, progress=self.take, failed=self.answer.setText, ended=self._end)
         self._kept = kept
         self.formats = QLineEdit("e4m3fn, e2m1, bf16", self)
         self.kind = ChoiceEditor(list(_BUDGETS), self)
@@ -54,7 +56,6 @@ class AssignView(EngineAnswer):
         self.find_button, self.verify_button, self.use_button = (
             QPushButton(text, self) for text in (_FIND, _VERIFY, "Use in the form")
         )
-        self.answer.setText(ABOUT)
         self.table = QTreeWidget(self)
         self._lay_out()
         self.kind.currentIndexChanged.connect(self._choose_budget)
@@ -70,7 +71,7 @@ class AssignView(EngineAnswer):
 
     def stop(self) -> None:
         """End a search; a study goes on."""
-        super().stop()
+        self._search.cancel()
         self._kept.is_displayed = False
 
     def _lay_out(self) -> None:
@@ -124,19 +125,21 @@ class AssignView(EngineAnswer):
 
     def toggle(self) -> None:
         """Begin to search, or stop."""
-        if self._slot.is_busy:
+        if self._search.busy:
             self.stop()
             return
-        if not self.is_allowed:
+        if is_own_task(self._config.task):
+            self.answer.setText(_OWN_CODE)
             return
         names = [name.strip() for name in self.formats.text().split(",") if name.strip()]
         arguments = {"formats": names, "kind": self.kind.get(), "budget": self.budget.value()}
         self._kept.begin(arguments)
         self._fill()
-        self.start_task(_TASK, "Training in FP32, then scoring the layers ...", arguments)
+        self.answer.setText("Training in FP32, then scoring the layers ...")
+        self._search.ask(child(_TASK, {"config": self._config.model_dump(), **arguments}))
         self._mark()
 
-    def receive(self, event: dict[str, Any]) -> None:
+    def take(self, event: dict[str, Any]) -> None:
         """Show the formats of the layers."""
         try:
             planned = build(event["config"])
@@ -187,17 +190,18 @@ class AssignView(EngineAnswer):
     def _use(self) -> None:
         self.config_requested.emit(self._kept.planned)
 
-    def task_ended(self, fault: str) -> None:
-        super().task_ended(fault)
+    def _end(self, fault: str) -> None:
+        if fault:
+            self.answer.setText(fault)
         self._mark()
 
     def _mark(self) -> None:
         """Which buttons can be pressed."""
         kept = self._kept
-        self.find_button.setText(_STOP if self._slot.is_busy else _FIND)
+        self.find_button.setText(_STOP if self._search.busy else _FIND)
         is_over = bool(kept.assignment and kept.assignment.get("over_budget"))
         self.verify_button.setText(_VERIFY_ANYWAY if is_over else _VERIFY)
-        self.verify_button.setEnabled(kept.planned is not None and not self._slot.is_busy and not kept.is_verifying)
+        self.verify_button.setEnabled(kept.planned is not None and not self._search.busy and not kept.is_verifying)
         self.use_button.setEnabled(kept.is_verified)
 
 

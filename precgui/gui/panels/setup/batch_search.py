@@ -8,8 +8,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QPushButton, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
 from precgui.config import RunConfig, is_own_task
+from precgui.gui.answer import Answer, child
 from precgui.gui.kit.plain_text import PlainLabel
-from precgui.gui.workers.engine_task import TaskSlot
 from precgui.planner.ledger import mib
 
 _COLUMNS = ("Batch", "Peak memory", "Samples per second", "Result")
@@ -32,9 +32,7 @@ class BatchSearch(QWidget):
         self._config = config
         self._limit_bytes = 0
         self._largest = 0
-        self._slot = TaskSlot(self)
-        self._slot.said.connect(self.take)
-        self._slot.ended.connect(self._end)
+        self._steps = Answer(self, progress=self.take, failed=lambda why: self.state.setText(why), ended=self._end)
         self.search_button = QPushButton(_SEARCH, self)
         self.search_button.setEnabled(False)
         self.use_button = QPushButton(self)
@@ -71,7 +69,7 @@ class BatchSearch(QWidget):
 
     def toggle(self) -> None:
         """Begin the search, or cancel it."""
-        if self._slot.is_busy:
+        if self._steps.busy:
             self.stop()
             return
         self._largest = 0
@@ -79,19 +77,17 @@ class BatchSearch(QWidget):
         self.table.show()
         self.use_button.hide()
         arguments = {"config": self._config.model_dump(), "limit_bytes": self._limit_bytes}
-        self._slot.start("precgui.engine.profile.search:serve", arguments)
+        self._steps.ask(child("precgui.engine.profile.search:serve", arguments))
         self.search_button.setText(_CANCEL)
         self.state.setText(_TRYING.format(batch=self._config.data.batch_size))
 
     def stop(self) -> None:
         """End the search and the step that it tries."""
-        self._slot.stop()
+        self._steps.cancel()
 
     def take(self, event: dict[str, Any]) -> None:
-        """Show a size that was tried, the result, or the sentence of what is wrong."""
-        if event["kind"] == "fault":
-            self.state.setText(str(event["message"]))
-        elif event["kind"] == "attempt":
+        """Show a size that was tried, or the result."""
+        if event["kind"] == "attempt":
             self._add(event)
         else:
             self._show_result(event)

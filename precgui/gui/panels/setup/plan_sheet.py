@@ -18,12 +18,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.config import ConfigError, RunConfig, change
+from precgui.config import ConfigError, RunConfig, change, is_own_task
+from precgui.gui.answer import Answer, child
 from precgui.gui.assigned_formats import AssignedFormats
-from precgui.gui.engine_answer import EngineAnswer
 from precgui.gui.kit.bars import BarChart, BarRow, Segment
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.pages import PageTabs
+from precgui.gui.kit.parts import label
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.batch_search import BatchSearch
@@ -150,16 +151,20 @@ class FormulaPlan(QWidget):
         self.answer.setText("\n".join(reported))
 
 
-class RunPlan(EngineAnswer):
-    """The run that is set up, gone through on shapes in a child process."""
+_OWN_CODE = "The run trains code of its own; plan it with precgui plan CONFIG.toml."
 
-    own_code = "The run trains code of its own; plan it with precgui plan CONFIG.toml."
+
+class RunPlan(QWidget):
+    """The run that is set up, gone through on shapes in a child process."""
 
     config_requested = Signal(object)  # a RunConfig to try
     planned = Signal(dict)  # with the keys of `precgui plan --json`
 
     def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
-        super().__init__(config, parent)
+        super().__init__(parent)
+        self._config = config
+        self.answer = label()
+        self._plan = Answer(self, progress=self.take, failed=self.answer.setText, ended=self._end)
         self.chart = BarChart(parent=self)
         self.chart.setAccessibleName("Memory by part")
         self.tries = QVBoxLayout()
@@ -174,14 +179,22 @@ class RunPlan(EngineAnswer):
 
     def ask(self) -> None:
         """Plan in a child process; code of the user's own is not run for it."""
-        if self.is_allowed:
-            self.start_task("precgui.engine.profile.planning:serve", "Going through a step on shapes ...")
+        if is_own_task(self._config.task):
+            self.answer.setText(_OWN_CODE)
+            return
+        self.answer.setText("Going through a step on shapes ...")
+        self._plan.ask(child("precgui.engine.profile.planning:serve", {"config": self._config.model_dump()}))
 
     def stop(self) -> None:
+        """End the plan and the search, as far as they are going on."""
         self.search.stop()
-        super().stop()
+        self._plan.cancel()
 
-    def receive(self, event: dict[str, Any]) -> None:
+    def _end(self, fault: str) -> None:
+        if fault:
+            self.answer.setText(fault)
+
+    def take(self, event: dict[str, Any]) -> None:
         """Show a plan."""
         created = event["plan"]
         self.planned.emit(created)

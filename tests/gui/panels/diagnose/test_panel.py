@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from precgui.config import OWN_LOOP, RunConfig
@@ -18,8 +18,8 @@ from precgui.gui.panels.diagnose.panel import DiagnosePanel, changed
 from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.sparkline import Sparkline, broken, place, summary
 from precgui.gui.session import Session
-from precgui.gui.workers import engine_task
 from precgui.runs.diagnosis import RULES, Evidence, Finding
+from tests.fakes import FakeChild
 from tests.runs.synthetic import live_run
 
 FALLING = [2.0 * 0.95**i for i in range(60)]
@@ -142,7 +142,7 @@ def test_that_a_tried_fix_trains_and_compare_opens_with_both(qtbot: QtBot, monke
     assert compared.baseline.currentData() == "fp16"
 
 
-def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, children: list[FakeChild]) -> None:
     session = Session()
     panel = opened(qtbot, session)
     add(session, "fp16 own", BROKEN, precision="fp16-pure", task=OWN_LOOP)
@@ -155,30 +155,15 @@ def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, monkeypatc
     card = panel.cards[0]
     assert card.finding.replay_step == 21
     assert not card.measure_button.isEnabled()  # no file
-    tasks: list[FakeTask] = []
-    monkeypatch.setattr(engine_task, "EngineTask", lambda *given: tasks.append(FakeTask(*given)) or tasks[-1])
     session.runs["bad"].run.path = Path("run.h5")  # type: ignore[misc]
     panel.verdicts.itemSelectionChanged.emit()
     panel.cards[0].measure_button.click()
-    assert tasks[0].given == ("precgui.job:serve_replay", {"path": "run.h5", "step": 21})
+    assert (children[0].task, children[0].arguments) == ("precgui.job:serve_replay", {"path": "run.h5", "step": 21})
     assert panel.cards[0].measure_button.text() == measurement.STOP
-    tasks[0].said.emit({"kind": "kept", "verdict": "problems"})
-    tasks[0].ended.emit("")
+    children[0].said.emit({"kind": "kept", "verdict": "problems"})
+    children[0].ended.emit("")
     assert session.inspected == ("bad", "error")
     assert panel.cards[0].measure_button.text() == measurement.MEASURE
-
-
-class FakeTask(QObject):
-    said = Signal(object)
-    ended = Signal(str)
-
-    def __init__(self, *given: object) -> None:
-        super().__init__()
-        self.given = given
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 def test_that_show_me_leads_to_the_tab_of_the_rule(qtbot: QtBot) -> None:

@@ -9,7 +9,6 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFileDialog, QLabel
 
-from precgui.gui.panels.hardware import bench_tab
 from precgui.gui.panels.hardware import model as hardware_model
 from precgui.gui.panels.hardware.bench_result import ResultView, intensity, roofline_data
 from precgui.gui.panels.hardware.bench_tab import ExportButton
@@ -19,6 +18,7 @@ from precgui.hardware import measured, rapl
 from precgui.hardware.figures import COLUMNS, csv_text
 from precgui.hardware.support import FORMATS
 from tests.cli.test_detect_cli import RESULT
+from tests.fakes import FakeChild
 from tests.hardware import cards
 from tests.hardware.fake_nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, Fails, install
 
@@ -32,24 +32,9 @@ FACTS = {
 }  # fmt: skip
 
 
-class FakeTask(bench_tab.EngineTask):
-    """A task whose child process is never started: the test says what it would say."""
-
-    started: list[FakeTask] = []  # noqa: RUF012  # one list for all tests, emptied by the fixture
-
-    def start(self) -> None:
-        self.started.append(self)
-
-    def stop(self) -> None:
-        self.ended.emit("")
-
-
 @pytest.fixture(autouse=True)
-def no_children(monkeypatch, tmp_path):
-    FakeTask.started = []
+def no_children(children, monkeypatch, tmp_path):
     monkeypatch.setattr(hardware_model, "ASK_TORCH_AFTER_MS", 0)
-    monkeypatch.setattr(hardware_model, "EngineTask", FakeTask)
-    monkeypatch.setattr(bench_tab, "EngineTask", FakeTask)
     monkeypatch.setattr(rapl, "POWERCAP", tmp_path / "none")
 
 
@@ -96,12 +81,12 @@ def test_that_a_lost_gpu_is_a_card_with_its_problem(panel):
 
 def test_that_torch_is_asked_once_and_its_switches_are_shown(panel, qtbot):
     made = panel(cards.a100())
-    qtbot.waitUntil(lambda: len(FakeTask.started) == 1)
+    qtbot.waitUntil(lambda: len(FakeChild.begun) == 1)
     made.hide()
     made.show()
-    FakeTask.started[0].said.emit(FACTS)
+    FakeChild.begun[0].said.emit(FACTS)
     qtbot.waitUntil(lambda: made.model.machine.torch is not None)
-    assert len(FakeTask.started) == 1
+    assert len(FakeChild.begun) == 1
     assert "CUDA 13.0, capabilities 80, 90" in texts(made)
     assert "TF32 where the hardware has it" in texts(made)
 
@@ -112,16 +97,16 @@ def test_that_torch_is_not_asked_while_a_run_trains(qtbot, monkeypatch):
     model = hardware_model.HardwareModel(lambda: training[0])
     model.ask_torch()
     qtbot.wait(50)
-    assert FakeTask.started == []
+    assert FakeChild.begun == []
     training[0] = False
-    qtbot.waitUntil(lambda: len(FakeTask.started) == 1)
+    qtbot.waitUntil(lambda: len(FakeChild.begun) == 1)
     qtbot.waitUntil(lambda: model.machine is not None)
 
 
 def test_that_a_torch_that_cannot_be_imported_is_told(panel, qtbot):
     made = panel(cards.a100())
-    qtbot.waitUntil(lambda: bool(FakeTask.started))
-    FakeTask.started[0].ended.emit("The engine process ended too early: ImportError: no torch")
+    qtbot.waitUntil(lambda: bool(FakeChild.begun))
+    FakeChild.begun[0].ended.emit("The engine process ended too early: ImportError: no torch")
     assert "no torch" in texts(made)
 
 
@@ -179,7 +164,7 @@ def test_that_a_bench_is_shown_while_it_grows_and_kept_at_its_end(panel, qtbot):
     made = panel(init=LIBRARY_NOT_FOUND)
     bench = tab(made, "Measured")
     qtbot.mouseClick(bench.measure, Qt.MouseButton.LeftButton)
-    task = FakeTask.started[-1]
+    task = FakeChild.begun[-1]
     assert not bench.measure.isEnabled()
     task.said.emit({"kind": "progress", "done": 3, "total": 10, "text": "bf16: 512 x 512 matrix product"})
     assert (bench.progress.value(), bench.progress.maximum()) == (3, 10)
@@ -246,7 +231,7 @@ def test_that_rates_of_a_gpu_are_written_out_and_a_wrong_peak_is_named(panel, qt
 def test_that_a_stopped_bench_is_not_kept(panel):
     bench = tab(panel(init=LIBRARY_NOT_FOUND), "Measured")
     bench.start()
-    FakeTask.started[-1].said.emit({"kind": "progress", "done": 1, "total": 10, "text": "x"})
+    FakeChild.begun[-1].said.emit({"kind": "progress", "done": 1, "total": 10, "text": "x"})
     bench.stop.click()
     assert "not kept" in bench.message.text()
     assert measured.kept() == []

@@ -17,9 +17,9 @@ from precgui.gui.panels.inspect.payoff.time_tab import TimeTab
 from precgui.gui.panels.inspect.payoff.time_views import TimeViews
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.workers import engine_task
 from precgui.runs.payoff.profile_file import profile_path, write_profile
 from tests.cli.test_profile_cli import document
+from tests.fakes import FakeChild
 from tests.gui.conftest import write_run
 
 
@@ -125,21 +125,8 @@ def test_that_ledgers_that_cannot_be_read_are_left_out(panel: InspectPanel, run:
 
 
 def test_that_what_the_child_says_is_shown(
-    panel: InspectPanel, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
+    panel: InspectPanel, session: Session, tmp_path: Path, children: list[FakeChild]
 ) -> None:
-    asked: list[tuple[str, dict[str, Any]]] = []
-    started: list[engine_task.EngineTask] = []
-
-    class Task(engine_task.EngineTask):
-        def __init__(self, task: str, arguments: dict[str, Any]) -> None:
-            super().__init__(task, arguments)
-            asked.append((task, arguments))
-            started.append(self)
-
-        def start(self) -> None:
-            self.said.emit({"kind": "progress", "text": "round 1"})
-
-    monkeypatch.setattr(engine_task, "EngineTask", Task)
     path = write_run(tmp_path / "bare.h5", "bare")
     session.open_file(path)
     tab = time_tab(panel)
@@ -147,17 +134,18 @@ def test_that_what_the_child_says_is_shown(
     tab.bar.seconds.setValue(600)
     assert "up to about 10" in tab.bar.text.text() and tab.bar.text.text() != short
     tab.bar.button.click()
-    assert asked[0][1]["seconds"] == 600.0
-    assert asked[0][0] == "precgui.job:serve_profile"
-    assert asked[0][1]["path"] == str(path)
+    children[0].said.emit({"kind": "progress", "text": "round 1"})
+    assert tab.bar.text.text() == "Round 1 ..."
+    assert children[0].task == "precgui.job:serve_profile"
+    assert (children[0].arguments["seconds"], children[0].arguments["path"]) == (600.0, str(path))
     assert tab.bar.button.text() == "Stop"
     write_profile(profile_path(path), _document())
-    started[0].ended.emit("")
+    children[0].ended.emit("")
     assert tab.bar.button.text() == "Profile again"
     assert "most is lost" in tab.verdict.text()
     tab.bar.button.click()
-    started[1].said.emit({"kind": "fault", "message": "the data set of this run is not there any more"})
-    started[1].ended.emit("")
+    children[1].said.emit({"kind": "fault", "message": "the data set of this run is not there any more"})
+    children[1].ended.emit("")
     assert tab.bar.text.text() == "the data set of this run is not there any more"
     assert tab.bar.button.text() == "Profile again"
 

@@ -11,9 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from precgui.gui.panels.inspect.payoff.time_views import TimeViews
 from precgui.gui.session import Session
-from precgui.gui.workers import engine_task
+from tests.fakes import FakeChild
 from tests.gui.conftest import write_run
-from tests.gui.panels.setup.test_plan_sheet import SilentTask
 from tests.runs.test_ranks import run_of_two
 
 
@@ -23,8 +22,7 @@ def session(qapp: QApplication) -> Session:
 
 
 @pytest.fixture
-def views(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, session: Session) -> TimeViews:
-    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
+def views(qtbot: QtBot, children: list[FakeChild], session: Session) -> TimeViews:
     made = TimeViews(session)
     qtbot.addWidget(made)
     made.resize(900, 700)
@@ -49,13 +47,14 @@ def test_that_a_run_of_two_ranks_is_shown_with_who_waited(views: TimeViews, sess
 
 
 def test_that_the_plan_takes_the_time_that_this_run_computed(
-    views: TimeViews, session: Session, tmp_path: Path
+    qtbot: QtBot, views: TimeViews, session: Session, tmp_path: Path, children: list[FakeChild]
 ) -> None:
     show(views, session, run_of_two(tmp_path / "run.h5"))
     plan = views.ranks.plan
     assert plan is not None
     assert plan.step_ms.value() == 130.0  # 100 ms less the median of 10 and 60 ms of waiting, on two ranks
-    assert SilentTask.asked[0][0] == "precgui.engine.parallel.forecast:serve"
+    qtbot.waitUntil(lambda: len(children) == 1)  # asked when it is shown
+    assert children[-1].task == "precgui.engine.parallel.forecast:serve"
     plan.take({"kind": "traffic", "traffic": {"gradient_bytes": 1e6, "pieces": 2, "coded": False}})
     assert len(plan.table.texts()) == 7  # up to the 64 samples of the batch
 

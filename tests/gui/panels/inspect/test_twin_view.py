@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pytestqt.qtbot import QtBot
@@ -13,8 +12,8 @@ from precgui.gui.panels.inspect.shadow.error_views import ErrorViews
 from precgui.gui.panels.inspect.shadow.twin_view import TwinView
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.workers import engine_task
 from precgui.runs.twins import read_twins, twin_path, write_twin
+from tests.fakes import FakeChild
 from tests.gui.conftest import write_run
 from tests.runs.test_twins import result
 
@@ -51,32 +50,24 @@ def test_that_broken_branches_have_no_dots_and_no_mean(view: TwinView, tmp_path:
 
 
 def test_that_the_button_asks_a_child_process_and_shows_what_it_keeps(
-    view: TwinView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    view: TwinView, tmp_path: Path, children: list[FakeChild]
 ) -> None:
-    tasks: list[Any] = []
-
-    class Task(engine_task.EngineTask):
-        def __init__(self, task: str, arguments: dict[str, Any]) -> None:
-            super().__init__(task, arguments)
-            self.asked = task, arguments
-            tasks.append(self)
-
-        def start(self) -> None:
-            self.said.emit({"kind": "progress", "text": "3 of 16 branches"})
-
-    monkeypatch.setattr(engine_task, "EngineTask", Task)
     view.bar.precision.set("bf16-pure")
     view.bar.button.click()
     path = tmp_path / "one.h5"
     arguments = {"path": str(path), "precision": "bf16-pure", "branches": 16, "steps": 12}
-    assert tasks[0].asked == ("precgui.job:serve_twin", arguments) and view.bar.button.text() == "Stop"
+    assert (children[0].task, children[0].arguments) == (
+        "precgui.job:serve_twin",
+        arguments,
+    )
+    assert view.bar.button.text() == "Stop"
     write_twin(twin_path(path, "bf16-pure"), result())
-    tasks[0].said.emit({"kind": "kept", "verdict": "bias"})
-    tasks[0].ended.emit("")
+    children[0].said.emit({"kind": "kept", "verdict": "bias"})
+    children[0].ended.emit("")
     assert "bf16-pure is biased" in view.verdict.text() and view.bar.button.text() == "Branch this run"
     view.bar.button.click()
-    tasks[1].said.emit({"kind": "fault", "message": "the run has 4 steps, too few"})
-    tasks[1].ended.emit("")
+    children[1].said.emit({"kind": "fault", "message": "the run has 4 steps, too few"})
+    children[1].ended.emit("")
     assert "too few" in view.bar.text.text()
 
 

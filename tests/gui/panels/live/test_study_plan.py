@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
-from PySide6.QtCore import QObject, QTimer, Signal
 from pytestqt.qtbot import QtBot
 
-from precgui.gui import study_control
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.study_cells import grid_table, waiting_names
 from precgui.gui.session import Session
 from precgui.gui.study_control import IDLE_MS
 from precgui.sweeps.events import SweepWaits
 from precgui.sweeps.folder import SweepFolder
+from tests.fakes import FakeChild
 from tests.sweeps.sample_sweep import small_sweep
 
 
@@ -111,35 +108,17 @@ def test_that_a_window_notices_by_itself_that_another_one_begins_to_run(
 
 
 def test_that_a_window_takes_over_from_another_one_and_says_that_it_waits(
-    session: Session, qtbot: QtBot, live: LivePanel, monkeypatch: pytest.MonkeyPatch
+    session: Session, qtbot: QtBot, live: LivePanel, children: list[FakeChild]
 ) -> None:
-    monkeypatch.setattr(study_control, "EngineTask", WaitingSuccessor)
     folder = SweepFolder(session.study.folder or Path())
     assert folder.runner.acquire()
     session.study.read_grid()
     qtbot.waitUntil(lambda: live.study.take_button.isVisible())
     live.study.take_button.click()
-    assert WaitingSuccessor.arguments == {"folder": str(folder.path), "take_over": True}
+    assert children[0].arguments == {"folder": str(folder.path), "take_over": True}
+    children[0].said.emit(SweepWaits("process 7 ends its present run first"))
     qtbot.waitUntil(lambda: "This window waits: process 7 ends its present run first." in live.study.state.text())
     assert live.study.stop_button.isVisible()
     folder.runner.release()
     session.study.stop()
     qtbot.waitUntil(lambda: live.study.state.text() == "Nobody runs this study now.")
-
-
-class WaitingSuccessor(QObject):
-    """In the place of the child process that waits for the runs of another process."""
-
-    said = Signal(object)
-    ended = Signal(str)
-    arguments: ClassVar[Mapping[str, Any]] = {}
-
-    def __init__(self, task: str, arguments: Mapping[str, Any]) -> None:
-        super().__init__()
-        WaitingSuccessor.arguments = arguments
-
-    def start(self) -> None:
-        QTimer.singleShot(0, lambda: self.said.emit(SweepWaits("process 7 ends its present run first")))
-
-    def stop(self) -> None:
-        QTimer.singleShot(0, lambda: self.ended.emit(""))

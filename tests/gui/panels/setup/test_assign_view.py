@@ -14,10 +14,10 @@ from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
-from precgui.gui.workers import engine_task
 from precgui.runs.verdict.judge import Verdict
 from precgui.sweeps.folder import create_sweep
 from precgui.sweeps.spec import make_spec
+from tests.fakes import FakeChild
 
 LONG_MS = 480_000  # on a machine that may be busy
 SMALL = ["model.name=mlp", "train.max_steps=10", "device=cpu", "threads=1"]
@@ -51,34 +51,20 @@ def view(qtbot: QtBot, session: Session) -> AssignView:
     return made
 
 
-class SilentTask(engine_task.EngineTask):
-    """Says nothing; what it was asked is kept."""
-
-    asked: list[tuple[str, Any]]
-    newest: SilentTask
-
-    def __init__(self, task: str, arguments: Any = None) -> None:
-        super().__init__(task, arguments)
-        SilentTask.asked, SilentTask.newest = [(task, arguments)], self
-
-    def start(self) -> None: ...
-
-
 def test_that_the_search_is_asked_with_formats_and_budget_and_its_plan_is_a_table(
-    view: AssignView, monkeypatch: pytest.MonkeyPatch
+    view: AssignView, children: list[FakeChild]
 ) -> None:
-    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     view.formats.setText("bf16, e2m1,")
     view.kind.set("loss")
     assert view.budget.value() == 0.05
     view.budget.setValue(0.1)
     assert not view.verify_button.isEnabled()
     view.find_button.click()
-    task, arguments = SilentTask.asked[0]
+    task, arguments = children[-1].task, children[-1].arguments
     assert task == "precgui.engine.assignment.serving:serve" and view.find_button.text() == "Stop"
     assert arguments["formats"] == ["bf16", "e2m1"] and (arguments["kind"], arguments["budget"]) == ("loss", 0.1)
-    SilentTask.newest.said.emit(found(load("digits-quick", SMALL)))
-    SilentTask.newest.ended.emit("")
+    children[-1].said.emit(found(load("digits-quick", SMALL)))
+    children[-1].ended.emit("")
     rows = [view.table.topLevelItem(row) for row in range(view.table.topLevelItemCount())]
     assert [[row.text(column) for column in range(3)] for row in rows] == [
         ["1", "4 096", "bf16"],
@@ -98,11 +84,10 @@ def test_that_formats_that_keep_no_loss_are_not_offered_as_if_they_were_good(vie
     assert view.verify_button.text() == "Verify anyway"
 
 
-def test_that_a_fault_of_the_search_is_its_sentence(view: AssignView, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
+def test_that_a_fault_of_the_search_is_its_sentence(view: AssignView, children: list[FakeChild]) -> None:
     view.find_button.click()
-    SilentTask.newest.said.emit({"kind": "fault", "message": "3 bits a weight are too few"})
-    SilentTask.newest.ended.emit("")
+    children[-1].said.emit({"kind": "fault", "message": "3 bits a weight are too few"})
+    children[-1].ended.emit("")
     assert view.answer.text() == "3 bits a weight are too few" and not view.verify_button.isEnabled()
 
 
@@ -183,7 +168,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, session: Session, word: Any) -> None
 
 
 def test_that_formats_that_are_verified_after_the_sheet_was_closed_are_told_and_can_still_be_used(
-    qtbot: QtBot, session: Session, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, session: Session, monkeypatch: pytest.MonkeyPatch, children: list[FakeChild]
 ) -> None:
     panel = SetupPanel(session)
     qtbot.addWidget(panel)
@@ -191,7 +176,6 @@ def test_that_formats_that_are_verified_after_the_sheet_was_closed_are_told_and_
     judged(monkeypatch, session, "met")
     notices: list[str] = []
     session.notice.connect(lambda problem: notices.append(problem.message))
-    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     panel.form.set_value(load("digits-quick", SMALL))
     sheet = panel.plan()
     assert sheet is not None
@@ -199,7 +183,7 @@ def test_that_formats_that_are_verified_after_the_sheet_was_closed_are_told_and_
     sheet.assignment.kind.set("loss")
     sheet.assignment.budget.setValue(0.125)
     sheet.assignment.toggle()
-    SilentTask.newest.ended.emit("")
+    children[-1].ended.emit("")
     sheet.assignment.take(found(load("digits-quick", SMALL)))
     sheet.assignment.verify_button.click()
     sheet.close()

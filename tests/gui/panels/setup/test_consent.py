@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
-from precgui.gui import study_control
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.sweeps.folder import create_sweep
 from precgui.sweeps.spec import make_spec
+from tests.fakes import FakeChild
 
 
 class Orders(Session):
@@ -91,22 +90,10 @@ def test_that_the_tasks_of_precgui_need_no_consent(panel: SetupPanel, session: O
     assert session.ordered == ["text"]
 
 
-class RecordingTask(QObject):
-    """In the place of the child process that runs a study."""
-
-    said, ended = Signal(object), Signal(str)
-
-    def __init__(self, *_: object) -> None:
-        super().__init__()
-
-    def start(self) -> None: ...
-
-
 @pytest.mark.parametrize("vary", [{}, {"task": ["digits", "/elsewhere/mine.py:make_task"]}])
 def test_that_an_opened_study_goes_on_only_with_consent_to_its_code(
-    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vary: dict[str, list[str]]
+    qtbot: QtBot, tmp_path: Path, children: list[FakeChild], vary: dict[str, list[str]]
 ) -> None:
-    monkeypatch.setattr(study_control, "EngineTask", RecordingTask)
     base = RunConfig(task="digits" if vary else "/elsewhere/mine.py:make_task")
     folder = create_sweep(tmp_path / "of somebody", make_spec(base, ["fp32"], 2, vary=vary))
     session = Session()
@@ -122,5 +109,6 @@ def test_that_an_opened_study_goes_on_only_with_consent_to_its_code(
         assert isinstance(box, QMessageBox)
         assert "/elsewhere/mine.py" in box.text().replace("\u200b", "")
         next(choice for choice in box.buttons() if choice.text() == button).click()
-    assert session.study.is_running
+    assert session.study.is_running and len(children) == 1
     session.study.give_up()
+    assert not session.study.is_running

@@ -13,8 +13,8 @@ from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.plan_sheet import FormulaPlan, PlanSheet
 from precgui.gui.session import Session
-from precgui.gui.workers import engine_task
 from precgui.planner.ledger import PARTS
+from tests.fakes import FakeChild
 
 PLAN: dict[str, Any] = {
     "parts": {f"{part}_bytes": 0 for part in PARTS} | {"weights_bytes": 1 << 20, "activations_bytes": 3 << 20},
@@ -26,22 +26,6 @@ PLAN: dict[str, Any] = {
 }  # fmt: skip
 
 
-class SilentTask(engine_task.EngineTask):
-    """Says nothing; what it was asked is kept."""
-
-    asked: list[tuple[str, Any]]
-    newest: SilentTask
-
-    def __init__(self, task: str, arguments: Any = None) -> None:
-        super().__init__(task, arguments)
-        SilentTask.asked = [(task, arguments)]
-        SilentTask.newest = self
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 def first_change(sheet: PlanSheet) -> QPushButton:
     button = sheet.run_plan.tries.itemAt(0).widget()
     assert isinstance(button, QPushButton)
@@ -49,16 +33,17 @@ def first_change(sheet: PlanSheet) -> QPushButton:
 
 
 @pytest.fixture
-def sheet(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> PlanSheet:
-    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
+def sheet(qtbot: QtBot, children: list[FakeChild]) -> PlanSheet:
     made = PlanSheet(load("digits-quick"), AssignedFormats(Session()))
     qtbot.addWidget(made)
     return made
 
 
-def test_that_the_plan_of_the_run_is_shown_with_what_to_change(sheet: PlanSheet, qtbot: QtBot) -> None:
+def test_that_the_plan_of_the_run_is_shown_with_what_to_change(
+    sheet: PlanSheet, qtbot: QtBot, children: list[FakeChild]
+) -> None:
     sheet.run_plan.ask()
-    assert SilentTask.asked[0][0] == "precgui.engine.profile.planning:serve"
+    assert children[-1].task == "precgui.engine.profile.planning:serve"
     sheet.run_plan.take({"kind": "plan", "plan": PLAN})
     assert "It does not fit into 2 MiB (as given)" in sheet.run_plan.answer.text()
     assert sheet.run_plan.chart.accessibleDescription().endswith("Peak 4 MiB")
@@ -69,14 +54,13 @@ def test_that_the_plan_of_the_run_is_shown_with_what_to_change(sheet: PlanSheet,
 
 
 def test_that_the_largest_batch_is_searched_by_real_steps_and_goes_into_the_form(
-    sheet: PlanSheet, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    sheet: PlanSheet, qtbot: QtBot, children: list[FakeChild]
 ) -> None:
-    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     search = sheet.run_plan.search
     assert not search.search_button.isEnabled()  # the plan says how much memory a step may take
     sheet.run_plan.take({"kind": "plan", "plan": PLAN})
     search.search_button.click()
-    task, arguments = SilentTask.asked[0]
+    task, arguments = children[-1].task, children[-1].arguments
     assert task == "precgui.engine.profile.search:serve"
     assert arguments["limit_bytes"] == 1 << 20
     assert search.search_button.text() == "Cancel the search"
@@ -95,30 +79,29 @@ def test_that_the_largest_batch_is_searched_by_real_steps_and_goes_into_the_form
     assert caught.args[0].data.batch_size == 64
 
 
-def test_that_a_cancelled_search_keeps_what_it_has_found(sheet: PlanSheet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
+def test_that_a_cancelled_search_keeps_what_it_has_found(sheet: PlanSheet, children: list[FakeChild]) -> None:
     search = sheet.run_plan.search
     sheet.run_plan.take({"kind": "plan", "plan": PLAN})
     search.search_button.click()
     search.take({"kind": "attempt", "batch": 32, "fits": True, "peak_bytes": 5, "samples_per_s": 1.0, "reason": ""})
-    SilentTask.newest.ended.emit("")
+    children[-1].ended.emit("")
     assert search.state.text() == "Cancelled. The largest batch that was tried and fits so far: 32."
     assert search.use_button.text() == "Use a batch of 32"
     assert search.search_button.text() == "Find the largest batch by real steps"
 
 
-def test_that_what_is_wrong_is_one_sentence(sheet: PlanSheet) -> None:
-    sheet.run_plan.take({"kind": "fault", "message": "there is no such device"})
+def test_that_what_is_wrong_is_one_sentence(sheet: PlanSheet, children: list[FakeChild]) -> None:
+    sheet.run_plan.ask()
+    children[-1].said.emit({"kind": "fault", "message": "there is no such device"})
     assert sheet.run_plan.answer.text() == "there is no such device"
 
 
-def test_that_code_of_the_users_own_is_not_run_for_a_plan(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
-    SilentTask.asked = []
+def test_that_code_of_the_users_own_is_not_run_for_a_plan(qtbot: QtBot, children: list[FakeChild]) -> None:
+    children.clear()
     made = PlanSheet(load("digits-quick", ["task=mine.py:make"]), AssignedFormats(Session()))
     qtbot.addWidget(made)
     made.run_plan.ask()
-    assert SilentTask.asked == []
+    assert children == []
     assert "precgui plan" in made.run_plan.answer.text()
 
 
@@ -135,10 +118,7 @@ def test_that_the_formula_answers_each_change_at_once(qtbot: QtBot) -> None:
     assert plan.request().network.parameters == 124_439_808
 
 
-def test_that_the_plan_opens_from_run_and_a_change_goes_into_the_form(
-    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
+def test_that_the_plan_opens_from_run_and_a_change_goes_into_the_form(qtbot: QtBot) -> None:
     panel = SetupPanel(Session())
     qtbot.addWidget(panel)
     sheet = panel.plan()
@@ -151,15 +131,14 @@ def test_that_the_plan_opens_from_run_and_a_change_goes_into_the_form(
 
 
 def test_that_several_ranks_follow_each_change_of_the_link(
-    sheet: PlanSheet, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    sheet: PlanSheet, qtbot: QtBot, children: list[FakeChild]
 ) -> None:
-    monkeypatch.setattr(engine_task, "EngineTask", SilentTask)
     ranks = sheet.ranks
     sheet.show()
     tabs = sheet.findChild(QTabWidget)
     assert tabs is not None
     tabs.setCurrentWidget(ranks)
-    assert SilentTask.asked[0][0] == "precgui.engine.parallel.forecast:serve"
+    assert children[-1].task == "precgui.engine.parallel.forecast:serve"
     ranks.take({"kind": "traffic", "traffic": {"gradient_bytes": 1e6, "pieces": 2, "coded": False}})
     assert len(ranks.table.texts()) == 7  # up to the 64 samples of the batch
     assert ranks.table.texts()[1] == ("2", "977 KiB", "0.88 ms", "1.68 ms")
@@ -172,5 +151,5 @@ def test_that_several_ranks_follow_each_change_of_the_link(
     assert len(ranks.table.texts()) == 11
     ranks.link.setCurrentText("quick")
     assert "is not the rate of a link" in ranks.answer.text()
-    ranks.take({"kind": "fault", "message": "the bytes of powersgd:4 are not foretold"})
+    children[-1].said.emit({"kind": "fault", "message": "the bytes of powersgd:4 are not foretold"})
     assert ranks.answer.text() == "the bytes of powersgd:4 are not foretold"

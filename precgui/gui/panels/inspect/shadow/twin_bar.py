@@ -55,7 +55,7 @@ class TwinBar(RunTaskBar):
                 own = run.config.precision
                 self.precision.set(_USUAL if own == _REFERENCE or traits(own).weight_bits is not None else own)
         self._run = run
-        if not self._slot.is_busy:
+        if not self._work.busy:
             self.say()
 
     def arguments(self, run: Run) -> dict[str, Any]:

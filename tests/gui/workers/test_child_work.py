@@ -10,7 +10,7 @@ import pytest
 from precgui.gui.panels.hardware import model
 from precgui.gui.panels.hardware.panel import HardwarePanel
 from precgui.gui.workers.child_process import ChildThread
-from precgui.gui.workers.engine_task import EngineTask
+from precgui.gui.workers.child_work import ChildWork
 from precgui.gui.workers.kept_thread import running
 
 
@@ -26,7 +26,7 @@ def nothing_left(monkeypatch, tmp_path):
 
 def run(qtbot, task, arguments=None, stop=False):
     said = []
-    work = EngineTask(task, arguments)
+    work = ChildWork(task, arguments)
     work.said.connect(said.append)
     with qtbot.waitSignal(work.ended) as ended:
         work.start()
@@ -50,7 +50,7 @@ def test_that_a_task_that_dies_tells_its_last_words(qtbot):
 
 
 def test_that_a_task_that_was_never_started_leaves_nothing():
-    EngineTask("precgui.engine.torch_facts:serve")
+    ChildWork("precgui.engine.torch_facts:serve")
 
 
 def test_that_a_stopped_task_ends_without_a_complaint(qtbot):
@@ -78,7 +78,7 @@ def processes(before):
 
 def test_that_a_task_nobody_holds_says_its_end(qtbot):
     ends, before = [], running()
-    EngineTask("precgui.engine.no_such_module:serve").start()
+    ChildWork("precgui.engine.no_such_module:serve").start()
     (thread,) = processes(before)
     thread.parent().ended.connect(ends.append)
     del thread

@@ -24,7 +24,7 @@ class _Child(ChildThread):
         self.fault = "" if clean else "\n".join([death, *self.last_words().splitlines()[-1:]])
 
 
-class EngineTask(QObject):
+class ChildWork(QObject):
     """One task "module:function" of precgui in a child process; needs no reference until the process has ended.
 
     `said` carries each event in order; `ended` comes last, with "" or with the fault.
@@ -32,6 +32,9 @@ class EngineTask(QObject):
 
     said = Signal(object)
     ended = Signal(str)
+    share = 0.0  # it says by its events how far it is
+    outcome: tuple[Any] | None = None  # it answers by its events, too
+    fault = ""
 
     def __init__(self, task: str, arguments: Mapping[str, Any] | None = None) -> None:
         super().__init__()
@@ -59,40 +62,3 @@ class EngineTask(QObject):
         self._timer.stop()
         self._drain()
         self.ended.emit("" if self._child.stopping else self._child.fault)
-
-
-class TaskSlot(QObject):
-    """At most one task at a time, for a widget that starts it, stops it and starts it again.
-
-    `said` carries each event of the present task. `ended` comes last, with "" or with the fault, when the slot is
-    free already.
-    """
-
-    said = Signal(object)
-    ended = Signal(str)
-
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._running: EngineTask | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a task is going on."""
-        return self._running is not None
-
-    def start(self, task: str, arguments: Mapping[str, Any] | None = None) -> None:
-        """Start "module:function" of precgui in a child process; the slot must be free."""
-        assert self._running is None, "a task is going on"
-        self._running = EngineTask(task, arguments)
-        self._running.said.connect(self.said)
-        self._running.ended.connect(self._finish)
-        self._running.start()
-
-    def stop(self) -> None:
-        """Ask the present task, if there is one, to end; `ended` follows within a second."""
-        if self._running is not None:
-            self._running.stop()
-
-    def _finish(self, fault: str) -> None:
-        self._running = None
-        self.ended.emit(fault)

@@ -1,0 +1,30 @@
+"""Stand-ins that several tests share: the work of a child process, without the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from precgui.gui.workers.child_work import ChildWork
+
+
+class FakeChild(ChildWork):
+    """A task whose process is never started: the test emits what it would say, and its end.
+
+    `begun` holds those that were started since the fixture `children` was made, the newest last.
+    """
+
+    begun: ClassVar[list[FakeChild]] = []
+
+    def __init__(self, task: str, arguments: Mapping[str, Any] | None = None) -> None:
+        super().__init__(task, arguments)
+        self.task, self.arguments = task, dict(arguments or {})
+        self.is_stopped = False
+
+    def start(self) -> None:
+        self.begun.append(self)
+
+    def stop(self) -> None:
+        """It ends at once."""
+        self.is_stopped = True
+        self.ended.emit("")
