@@ -62,7 +62,7 @@ def _figures(step: RankStep) -> list[float]:
 
 def rank_main(runs: Path, results: Path) -> None:
     """A rank of `formats`: one run after another."""
-    from precgui.engine.parallel.start import train_rank
+    from precgui.engine.parallel.rank_run import train_rank
 
     port, rows = int(os.environ["MASTER_PORT"]), []
     for place, tree in enumerate(json.loads(runs.read_text())):

@@ -341,7 +341,7 @@ def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: floa
 def follow(config: RunConfig, stopped: Callable[[], bool]) -> str:
     """Train as a rank that keeps no record, of several that torchrun has started. Returns why it failed, or ''."""
     from precgui.engine.errors import EngineError
-    from precgui.engine.parallel.start import train_rank
+    from precgui.engine.parallel.rank_run import train_rank
 
     try:
         train_rank(config, lambda event: None, stopped)

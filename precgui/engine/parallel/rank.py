@@ -16,7 +16,7 @@ from typing import Any
 
 from precgui.config import build
 from precgui.engine.errors import EngineError
-from precgui.engine.parallel.start import LostRank, train_rank
+from precgui.engine.parallel.rank_run import LostRank, train_rank
 from precgui.events import Event
 from precgui.spawn import forget_safe_path
 

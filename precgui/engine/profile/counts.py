@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 
 from precgui.engine.census import Census
-from precgui.engine.profile.layer_rates import RecordedCall, recorded_call
+from precgui.engine.profile.recorded_call import RecordedCall, RecordedUse, recorded_call
 from precgui.engine.torch_private import graph_task, tree_leaves
 
 
@@ -22,15 +22,6 @@ class Count:
     flops: int = 0
     bytes: int = 0
     formats: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class RecordedUse:
-    """How many times a step makes one call, in which modules (in order) and in which phase first."""
-
-    phase: str
-    calls: int = 0
-    modules: dict[str, None] = field(default_factory=dict)
 
 
 class OperationCounts(Census):

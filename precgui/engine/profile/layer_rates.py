@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,10 +22,8 @@ from precgui.engine.profile.narrow_products import (
     narrow_product,
     operand_bytes,
 )
+from precgui.engine.profile.recorded_call import RecordedCall, RecordedUse, TensorSpec
 from precgui.engine.torch_private import tree_leaves, tree_map_only
-
-if TYPE_CHECKING:
-    from precgui.engine.profile.counts import RecordedUse
 
 FLOPS_SHARE = 0.95  # of a step's FLOPs that the measured products make
 MOST_PRODUCTS = 16
@@ -36,46 +33,6 @@ _COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # far larger than the caches
 _SQUARE = {"cpu": 1024, "cuda": 4096}
 _REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError)
 _SEED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """The geometry of an operand: its size and strides in elements, and whether it holds floating-point numbers."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedCall:
-    """One call of an operation with the geometry of its operands. `key` tells calls apart; `elements` are those of
-    operands and results, each counted once."""
-
-    key: str
-    flops: int
-    elements: int
-    func: Any
-    args: Any
-    kwargs: Any
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordedCall) and self.key == other.key
-
-
-def recorded_call(func: Any, args: Any, kwargs: Any, out: Any, flops: int) -> RecordedCall:
-    """A call as it was made, without its numbers."""
-    specs = tree_map_only(Tensor, _spec, (args, kwargs))
-    tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)]
-    elements = sum(t.numel() for t in tensors)
-    return RecordedCall(f"{func} {specs}", flops, elements, func, *specs)
-
-
-def _spec(tensor: Tensor) -> TensorSpec:
-    return TensorSpec(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
 
 def formats_of(device: torch.device) -> tuple[str, ...]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from precgui.engine.shadow.measures import LOSS_ROUNDINGS, SMOOTH, StepMeasures
 from precgui.engine.shadow.tape import NO_LINE, SourceLine
 from precgui.engine.shadow.yardstick import by_line, is_product
-
-if TYPE_CHECKING:
-    from precgui.engine.shadow.step import Shadow
 
 _EXCESS = 1.42  # times the error that any step in these formats has: below it no line is named
 _UNEXPLAINED = 3.0  # times the same: above it no step is healthy
@@ -20,12 +18,10 @@ _SHARE = 0.3  # of the error, that a line could have avoided
 _LEFT = 0.7  # of the error, when it runs in FP64
 _TOGETHER = 0.1  # a line that is named with others
 _CANDIDATES = 3
-LOSS_ROUNDINGS = 3 * 2**-9  # three roundings to BF16: what a loss may be off without a word
 _GROWTH = 4  # how many times a region takes in the lines that follow it
 _NEGLIGIBLE = 1e-5  # a gradient with five right digits is no problem, whoever made the rest
 _ROUNDOFF_FP32 = 2.0**-24
 LEAST_FLIPS = 1e-3  # of the gradient: smaller ones are not worth a sentence
-SMOOTH = (0.7, 1.3)  # explained, where first order can be trusted
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Judgement:
     lines: list[SourceLine] = field(default_factory=list)
 
 
-def judge(shadow: Shadow) -> Judgement:
+def judge(shadow: StepMeasures) -> Judgement:
     """The verdict on a step."""
     if not shadow.is_finite:
         return _nonfinite(shadow)
@@ -51,7 +47,7 @@ def judge(shadow: Shadow) -> Judgement:
     return _healthy_if_explained(shadow)
 
 
-def _healthy_if_explained(shadow: Shadow) -> Judgement:
+def _healthy_if_explained(shadow: StepMeasures) -> Judgement:
     """No line is named: the step is healthy where its error is known and no larger than these formats cost."""
     reason = _not_followed(shadow)
     if reason:
@@ -59,7 +55,7 @@ def _healthy_if_explained(shadow: Shadow) -> Judgement:
     return Judgement("healthy", f"{_size_of(shadow)}; no line adds an error of its own.", False)
 
 
-def _not_followed(shadow: Shadow) -> str:
+def _not_followed(shadow: StepMeasures) -> str:
     """Why the error is not known, or not explained by what was followed; '' where it is."""
     if shadow.step.tape.unrecorded:
         return (
@@ -85,12 +81,12 @@ def _not_followed(shadow: Shadow) -> str:
     return ""
 
 
-def excess(shadow: Shadow) -> float:
+def excess(shadow: StepMeasures) -> float:
     """How many times the error is that the products and casts of this precision cost alone; inf where that is 0."""
     return shadow.gradient_error / shadow.ideal_error if shadow.ideal_error else math.inf
 
 
-def _size_of(shadow: Shadow) -> str:
+def _size_of(shadow: StepMeasures) -> str:
     if shadow.ideal_error < _ROUNDOFF_FP32:  # a ratio to it says nothing on the step
         cost = f"{shadow.ideal_error:.2e}, less than one rounding to FP32" if shadow.ideal_error else "nothing"
         size = f"The gradient is off by {shadow.gradient_error:.2e}"
@@ -105,7 +101,7 @@ def _percent(share: float) -> str:
     return f"{min(share, 1.0):.0%}"
 
 
-def _nonfinite(shadow: Shadow) -> Judgement:
+def _nonfinite(shadow: StepMeasures) -> Judgement:
     origin = shadow.origin
     if origin is None:
         return Judgement("problems", "The step is not finite, and so are its inputs or its weights.", False)
@@ -131,7 +127,7 @@ def _nonfinite(shadow: Shadow) -> Judgement:
     )
 
 
-def _hidden_overflow(shadow: Shadow) -> Judgement | None:
+def _hidden_overflow(shadow: StepMeasures) -> Judgement | None:
     """Inf that never reaches the loss: x / inf is 0."""
     for line in dict.fromkeys(o.origin.line for o in shadow.hidden_producers):
         left = shadow.measured([line])
@@ -146,7 +142,7 @@ def _hidden_overflow(shadow: Shadow) -> Judgement | None:
     return None
 
 
-def _out_of_range(shadow: Shadow) -> Judgement | None:
+def _out_of_range(shadow: StepMeasures) -> Judgement | None:
     """Numbers below the normal ones of their format or above its largest: a matter of scale, not of digits."""
     for shares, fault, scale in (
         (shadow.shares.flush, "too small", "raise the loss scale"),
@@ -177,7 +173,7 @@ def _out_of_range(shadow: Shadow) -> Judgement | None:
     return None
 
 
-def _one_line(shadow: Shadow) -> Judgement | None:
+def _one_line(shadow: StepMeasures) -> Judgement | None:
     """A line that could have avoided a good part of the error, or a few that stand together."""
     if excess(shadow) < _EXCESS:
         return None
@@ -195,7 +191,7 @@ def _one_line(shadow: Shadow) -> Judgement | None:
     return None
 
 
-def _grown(shadow: Shadow, line: SourceLine) -> list[SourceLine]:
+def _grown(shadow: StepMeasures, line: SourceLine) -> list[SourceLine]:
     """A line, with those of its function that take its results as long as it does not help alone.
 
     An exact result that the next line takes in the low format is rounded there all the same.
@@ -211,7 +207,7 @@ def _grown(shadow: Shadow, line: SourceLine) -> list[SourceLine]:
     return region
 
 
-def _avoidable(shadow: Shadow) -> dict[SourceLine, float]:
+def _avoidable(shadow: StepMeasures) -> dict[SourceLine, float]:
     """For each line the part of the error that is its own; of the sum of all sizes where first order fails."""
     own = {i: share - shadow.unavoidable.get(i, 0.0) for i, share in shadow.shares.by_operation.items()}
     lines = by_line(shadow.step.tape, own)
@@ -221,7 +217,7 @@ def _avoidable(shadow: Shadow) -> dict[SourceLine, float]:
     return {line: abs(value) / size for line, value in lines.items()}
 
 
-def _named(shadow: Shadow, lines: Sequence[SourceLine], share: float) -> Judgement:
+def _named(shadow: StepMeasures, lines: Sequence[SourceLine], share: float) -> Judgement:
     names = " and ".join(line.label for line in lines[:_CANDIDATES])
     left = shadow.left_without_products(lines)
     make = "make" if len(lines) > 1 else "makes"
@@ -234,7 +230,7 @@ def _named(shadow: Shadow, lines: Sequence[SourceLine], share: float) -> Judgeme
     )
 
 
-def _loss(shadow: Shadow) -> Judgement | None:
+def _loss(shadow: StepMeasures) -> Judgement | None:
     """A line that spoils the value of the loss, whose gradient may be right."""
     error = shadow.loss - shadow.loss_fp64
     if not error or not shadow.loss_shares.by_operation:

@@ -19,7 +19,7 @@ def main(runs: Path, results: Path, environment: Mapping[str, str]) -> None:
     """A rank, which `environment` describes."""
     os.environ.update(environment)
     from precgui.config import build
-    from precgui.engine.parallel.start import train_rank
+    from precgui.engine.parallel.rank_run import train_rank
 
     told: list[dict[str, Any]] = []
     port = int(os.environ["MASTER_PORT"])

@@ -1,0 +1,56 @@
+"""The run of one rank, and a sentence where another rank has ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from precgui.config import RunConfig
+from precgui.engine import backend_flags
+from precgui.engine import device as devices
+from precgui.engine.errors import EngineError, Stopped
+from precgui.engine.parallel.group import joined
+from precgui.engine.parallel.training import RankTraining
+from precgui.events import Emit
+
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "Socket closed")
+_LATE = ("Timed out waiting", "timed out", "Timeout")
+
+
+class LostRank(EngineError):
+    """Another rank is gone or does not answer; who, is known to those who started it."""
+
+
+def train_rank(config: RunConfig, emit: Emit, stopped: Callable[[], bool], start_s: float | None = None) -> None:
+    """Train as the rank that the environment names; the first one emits the events of the run.
+
+    `start_s` of `time.perf_counter` is the time zero of events. Raises LostRank where another rank is gone.
+    """
+    with backend_flags.restored(), joined(config) as group:
+        try:
+            _training_class(config)(config, group, emit, stopped, start_s).run()
+        except Stopped:
+            return
+        except RuntimeError as error:
+            if devices.is_out_of_memory(error):
+                raise MemoryError(devices.out_of_memory_text(error)) from error
+            if sentence := _lost(str(error), config.parallel.time_limit_s):
+                raise LostRank(f"rank {group.rank}: {sentence}") from error
+            raise
+
+
+def _training_class(config: RunConfig) -> type[RankTraining]:
+    if config.parallel.strategy == "ddp":
+        return RankTraining
+    from precgui.engine.parallel.sharded import ShardedTraining
+
+    return ShardedTraining
+
+
+def _lost(words: str, limit_s: float) -> str:
+    """One sentence for an error of a collective that another rank caused, or ''."""
+    if any(word in words for word in _LATE):
+        return (
+            f"a rank did not answer within {limit_s:g} s (parallel.time_limit_s); it may be stopped, or its machine or "
+            "network is overloaded"
+        )
+    return "the connection to another rank was lost; its own output says why" if any(w in words for w in _LOST) else ""
