@@ -8,7 +8,7 @@ import graphlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -269,22 +269,44 @@ def test_that_a_class_name_means_one_thing() -> None:
 
 
 def test_that_imports_of_modules_have_no_circle() -> None:
-    names = {dotted(path) for path in modules()}
-    graph = {dotted(path): _loaded_with(path, names) for path in modules()}
-    order = graphlib.TopologicalSorter(graph)
-    order.prepare()  # raises CycleError, which names the circle
+    assert circle({dotted(path): parsed(path) for path in modules()}) == []
 
 
-def _loaded_with(path: Path, names: set[str]) -> set[str]:
-    """The modules of precgui that are imported when the one at `path` is, itself left out."""
-    loaded = set()
-    for item in imports(parsed(path)):
-        name = item.name.removeprefix("precgui").lstrip(".")
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from precgui.engine.low import f",
+        "def g():\n    from precgui.engine.low import f",
+        "if TYPE_CHECKING:\n    from precgui.engine import low",
+        "import importlib\nimportlib.import_module('precgui.engine.low')",
+    ],
+)
+def test_that_a_circle_is_seen_wherever_an_import_stands(back: str) -> None:
+    sources = {"engine.low": "from precgui.engine.middle import g", "engine.middle": "import precgui.engine.high"}
+    assert circle({name: ast.parse(source) for name, source in {**sources, "engine.high": ""}.items()}) == []
+    names = circle({name: ast.parse(source) for name, source in {**sources, "engine.high": back}.items()})
+    assert set(names) == {"engine.low", "engine.middle", "engine.high"}
+
+
+def circle(trees: Mapping[str, ast.Module]) -> list[str]:
+    """The modules of a circle of imports, if there is one; imports in functions and under TYPE_CHECKING count."""
+    graph = {name: _imported_modules(name, tree, trees.keys()) for name, tree in trees.items()}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def _imported_modules(module: str, tree: ast.Module, names: Collection[str]) -> set[str]:
+    """The modules among `names` that a module of precgui imports, itself left out."""
+    result = set()
+    for item in imports(tree):
+        name = item.name.removeprefix("precgui.") if item.name.startswith("precgui.") else ""
         while name and name not in names:
             name = name.rpartition(".")[0]
-        if name and not item.in_function and item.name.startswith("precgui"):
-            loaded.add(name)
-    return loaded - {dotted(path)}
+        result.add(name)
+    return result - {"", module}
 
 
 def test_that_a_function_fits_on_a_screen() -> None:

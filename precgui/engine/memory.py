@@ -1,8 +1,7 @@
-"""The peak of a training step's tensors on the CPU, from torch's own memory events.
+"""The bytes of tensors on the CPU, from torch's own memory events.
 
-The allocator of the CPU keeps no count, so one step is run under the profiler, which is told of every block that is
-taken and given back. What the step begins with is added: weights, optimizer state, batch. It is measured in the first
-step after an update that was taken, since the first update makes the optimizer's state.
+The allocator of the CPU keeps no count, so a step is run under the profiler, which is told of every block that is taken
+and given back.
 """
 
 from __future__ import annotations
@@ -10,18 +9,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from precgui.engine.callback import Callback
-from precgui.engine.journal import Journal
-from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import is_traceable_wrapper_subclass, memory_profiler
-
-MEASURED_BY = "allocated by tensors (profiler)"
 
 
 class MemoryEvents:
@@ -80,41 +74,6 @@ def stderr_closed() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-class MemoryPeak(Callback):
-    """Measures one step and returns the peak; a step is measured until the moment that its weights are updated."""
-
-    def __init__(self, journal: Journal, held: Mapping[str, Callable[[], Any]]) -> None:
-        """`held` gives, by name, the tensors that outlive a step; one that two names share counts for the first."""
-        self._journal, self._held = journal, held
-        self._events = MemoryEvents()
-        self._state = "waiting"  # for an update that was taken; then "ready" for a step, "measuring" it, "done"
-        self._step = 0
-        self._before: dict[str, int] = {}
-
-    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
-        if self._state == "ready":
-            held = {name: tensors() for name, tensors in self._held.items()}
-            self._before, self._step = sizes_bytes(held | {"batch": batches}), step
-            self._state = "measuring"
-            self._events.start()
-
-    def after_update(self, *, skipped: bool) -> None:
-        if self._state == "measuring":
-            self._state = "done"
-            self._tell(self._events.stop())
-        elif self._state == "waiting" and not skipped:
-            self._state = "ready"
-
-    def close(self) -> None:
-        self._events.stop()
-
-    def _tell(self, within: int | None) -> None:
-        if within is not None:
-            parts = {f"{name}_bytes": size for name, size in self._before.items()} | {"step_bytes": within}
-            reported = {"peak_bytes": sum(parts.values()), "measured_by": MEASURED_BY, "step": self._step}
-            self._journal.facts({"memory": reported | parts})
 
 
 def sizes_bytes(parts: Mapping[str, Any]) -> dict[str, int]:

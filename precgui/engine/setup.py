@@ -4,50 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
 
 from precgui.config import RunConfig
 from precgui.engine import backend_flags, execution, precisions, tasks
 from precgui.engine import device as devices
-from precgui.engine.adapters import base_training
 from precgui.engine.adapters.adapt import add_adapters, check_adapters
+from precgui.engine.adapters.base import prepare_base
 from precgui.engine.certificate import certificate
-from precgui.engine.ema import WeightAverage
-from precgui.engine.errors import EngineError
 from precgui.engine.precisions import Precision
 from precgui.engine.precisions.conversion import Conversion
+from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Task, Tell
-from precgui.engine.telemetry.module_hooks import plain_name
 from precgui.engine.update import make_average, make_optimizer
-
-
-@dataclass(frozen=True)
-class RunParts:
-    """All that the loop needs. `weights` are what the optimizer updates, in the order of the model's parameters."""
-
-    device: torch.device
-    task: Task
-    precision: Precision
-    model: nn.Module
-    weights: list[nn.Parameter]
-    optimizer: Optimizer
-    average: WeightAverage | None
-    facts: dict[str, Any]  # what only the engine knows of this run, as built-in types
-    conversion: Conversion | None = None  # of runs with a precision schedule
-
-    def trained(self) -> list[tuple[str, nn.Parameter]]:
-        """The model's own parameters with their names, beside `weights`."""
-        return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
-
-    def copies(self) -> list[tuple[str, Tensor]]:
-        """The average of the weights, where one is kept, as `ema.` and the name of the weight."""
-        kept = self.average.values if self.average is not None else []
-        return [(f"ema.{plain_name(name)}", value) for (name, _), value in zip(self.trained(), kept, strict=False)]
 
 
 def build_run(
@@ -88,26 +60,6 @@ def build_run(
     )
 
 
-def change_precision(parts: RunParts, config: RunConfig, name: str) -> RunParts:
-    """The same parts in another precision with FP32 weights; model, weights and optimizer are the same objects.
-
-    Raises EngineError for a precision that replaces the weights of this model.
-    """
-    assert parts.conversion is not None
-    parts.conversion.undo()
-    conversion = Conversion(parts.model)
-    later = config.model_copy(update={"precision": name, "precision_schedule": {}})
-    precision = precisions.make(later, parts.device)
-    precision.prepare()
-    precision.convert(parts.model)
-    conversion.converted()
-    precision.continue_from(parts.precision.batch_count)
-    same = [id(weight) for weight in precision.weights(parts.model)] == [id(weight) for weight in parts.weights]
-    if not same:
-        raise EngineError(f"precision_schedule: {name} does not keep the weights of this model; choose another")
-    return replace(parts, precision=precision, conversion=conversion)
-
-
 def start_model(
     config: RunConfig, task: Task, device: torch.device, precision: Precision, tell: Tell, stopped: Callable[[], bool]
 ) -> nn.Module:
@@ -116,7 +68,7 @@ def start_model(
     with_adapters = config.adapter.kind != "none"
     if with_adapters:
         check_adapters(config)
-        base_training.prepare_base(model, config, tell, stopped)
+        prepare_base(model, config, tell, stopped, build_run)
     if config.train.rounding_twin:
         move_by_one_ulp(model, config.seed)
     if with_adapters:

@@ -100,7 +100,7 @@ def test_that_attention_is_counted_in_the_format_of_its_operands() -> None:
 
 
 def test_that_the_census_changes_no_bit(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    from precgui.engine.callbacks import FirstStepCensus
+    from precgui.engine.hooks.first_census import FirstStepCensus
 
     counted = [e.loss for e in record("train.max_steps=3", "precision=fp16-amp") if isinstance(e, StepDone)]
     monkeypatch.setattr(FirstStepCensus, "begin_step", lambda *_: None)

@@ -11,7 +11,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from precgui import config, job, open_run
-from precgui.engine.memory import MEASURED_BY, MemoryEvents, MemoryPeak, sizes_bytes
+from precgui.engine.hooks.memory_peak import MEASURED_BY, MemoryPeak
+from precgui.engine.memory import MemoryEvents, sizes_bytes
 from precgui.engine.tasks import text
 from precgui.events import Event, Facts, StepDone
 from tests.engine.conftest import Record

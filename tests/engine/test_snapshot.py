@@ -15,8 +15,8 @@ from precgui.engine.errors import EngineError
 from precgui.engine.journal import Journal
 from precgui.engine.setup import build_run
 from precgui.engine.shadow.of_run import shadow_of_run, shadow_of_snapshot
-from precgui.engine.snapshot.callback import SnapshotCallback, snapshot_path
 from precgui.engine.snapshot.file import read_tensors, write_tensors
+from precgui.engine.snapshot.hook import Snapshots, snapshot_path
 from precgui.engine.snapshot.step import StepSnapshot, read_snapshot
 from precgui.engine.train import train
 from precgui.events import Event, StepDone
@@ -65,9 +65,7 @@ def test_that_the_first_step_that_is_not_finite_is_kept_with_the_weights_before_
 
 def test_that_after_skipped_steps_the_first_loss_that_is_not_finite_is_kept_as_well(tmp_path: Path) -> None:
     place = tmp_path / "run.h5"
-    callback = SnapshotCallback(
-        place, 0, Journal(lambda event: None), build_run(config.load("digits-quick", BASE), print)
-    )
+    callback = Snapshots(place, 0, Journal(lambda event: None), build_run(config.load("digits-quick", BASE), print))
     one, bad = torch.tensor(1.0), torch.tensor(math.inf)
     for step, (loss, norm) in enumerate([(one, one), (one, bad), (one, bad), (bad, bad), (bad, bad)], 1):
         callback.begin_step(step, 1.0, [(torch.zeros(2), torch.zeros(2))])

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from precgui import config
-from precgui.engine import setup, tasks, train
+from precgui.engine import loop, setup, tasks
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Batch, Digits
 from precgui.events import Evaluated, Event, Incident, RunEnded, RunStarted, StepDone
@@ -110,14 +110,15 @@ def test_that_the_gradient_norm_does_not_depend_on_the_loss_scale(record: Record
 def test_that_clipping_limits_the_unscaled_gradient(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     before: dict[str, torch.Tensor] = {}
     after: dict[str, torch.Tensor] = {}
-    original = train.Training._step
+    original = loop.Loop.make_step
 
-    def spy(self: train.Training, batch: Batch, data_s: float) -> None:
+    def spy(self: loop.Loop, batch: list[Batch], data_s: float) -> StepDone:
         before.update({n: p.detach().clone() for n, p in self.model.named_parameters()})
-        original(self, batch, data_s)
+        done = original(self, batch, data_s)
         after.update({n: p.detach().clone() for n, p in self.model.named_parameters()})
+        return done
 
-    monkeypatch.setattr(train.Training, "_step", spy)
+    monkeypatch.setattr(loop.Loop, "make_step", spy)
     events = record("train.max_steps=1", "precision=fp16-amp", "train.clip_norm=0.25", "optimizer.momentum=0")
     moved = math.sqrt(sum(float((after[n] - before[n]).square().sum()) for n in before))
     assert steps(events)[0].grad_norm > 0.25, "the norm is reported as it was before clipping"

@@ -128,8 +128,8 @@ print(read == [here.data_ptr()])
 def test_that_the_norm_of_gradients_in_main_memory_joins_a_loss_on_the_gpu(on_pretended_gpu: Script) -> None:
     printed = on_pretended_gpu(
         """
-from precgui.engine.train import Training
-print(len(Training._numbers(None, torch.empty((), device="cuda"), torch.ones(()), 0.0)))
+from precgui.engine.loop import numbers
+print(len(numbers(torch.empty((), device="cuda"), torch.ones(()))))
 """
     )
     assert printed.split() == ["2"]

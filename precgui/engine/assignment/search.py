@@ -21,7 +21,7 @@ from precgui.engine.casting import cast_floats
 from precgui.engine.emulation.layers import layers
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.precisions.low import AnyFormat
-from precgui.engine.setup import RunParts
+from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import tree_leaves, tree_map
 from precgui.engine.train import train_quietly

@@ -10,8 +10,8 @@ from typing import Any
 from precgui.config import RunConfig
 from precgui.config.parallel import ALLREDUCED, POWERSGD, ParallelConfig
 from precgui.engine.errors import EngineError
+from precgui.engine.parallel.replicated import DEFAULT_BUCKET_MB
 from precgui.engine.parallel.sharded import blocks
-from precgui.engine.parallel.training import DEFAULT_BUCKET_MB
 from precgui.engine.profile.one_step import StepParts, build_step
 from precgui.formats.registry import get
 from precgui.planner.communication import Traffic, coded_bytes

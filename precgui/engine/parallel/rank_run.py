@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from precgui.config import RunConfig
 from precgui.engine import backend_flags
 from precgui.engine import device as devices
 from precgui.engine.errors import EngineError, Stopped
-from precgui.engine.parallel.group import joined
-from precgui.engine.parallel.training import RankTraining
+from precgui.engine.parallel.group import RankGroup, joined
+from precgui.engine.parallel.replicated import Replicated
+from precgui.engine.train import make_loop
 from precgui.events import Emit
 
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "Socket closed")
@@ -27,7 +29,9 @@ def train_rank(config: RunConfig, emit: Emit, stopped: Callable[[], bool], start
     """
     with backend_flags.restored(), joined(config) as group:
         try:
-            _training_class(config)(config, group, emit, stopped, start_s).run()
+            strategy = _strategy(config, group, stopped)
+            make_loop(strategy.config, strategy.journal(emit, start_s), strategy.stopped, strategy).train()
+            sys.stdout.flush()
         except Stopped:
             return
         except RuntimeError as error:
@@ -38,12 +42,12 @@ def train_rank(config: RunConfig, emit: Emit, stopped: Callable[[], bool], start
             raise
 
 
-def _training_class(config: RunConfig) -> type[RankTraining]:
+def _strategy(config: RunConfig, group: RankGroup, stopped: Callable[[], bool]) -> Replicated:
     if config.parallel.strategy == "ddp":
-        return RankTraining
-    from precgui.engine.parallel.sharded import ShardedTraining
+        return Replicated(config, group, stopped)
+    from precgui.engine.parallel.sharded import Sharded
 
-    return ShardedTraining
+    return Sharded(config, group, stopped)
 
 
 def _lost(words: str, limit_s: float) -> str:

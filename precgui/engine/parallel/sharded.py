@@ -1,4 +1,4 @@
-"""The training loop of one rank that keeps a part of the model (FSDP2)."""
+"""The strategy of ranks that keep a part of the model each (FSDP2)."""
 
 from __future__ import annotations
 
@@ -19,63 +19,60 @@ from precgui.config.parallel import ParallelConfig
 from precgui.engine import device as devices
 from precgui.engine.parallel.group import RankGroup
 from precgui.engine.parallel.hooks import GradientTraffic
-from precgui.engine.parallel.training import RankTraining
-from precgui.engine.setup import RunParts, build_run
-from precgui.engine.tasks import Batch
+from precgui.engine.parallel.replicated import Replicated
 from precgui.engine.update import single_norms
-from precgui.events import Emit
 
 _DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class ShardedTraining(RankTraining):
+class Sharded(Replicated):
     """Each rank keeps a part of every parameter, its gradient and its optimizer state, and gathers a block to use it.
 
     No rank records tensors or keeps snapshots, since each has a part of them.
     """
 
-    def __init__(
-        self, config: RunConfig, group: RankGroup, emit: Emit, asked_to_stop: Callable[[], bool], start_s: float | None
-    ) -> None:
+    shares = "each with a part of the model"
+
+    def __init__(self, config: RunConfig, group: RankGroup, asked_to_stop: Callable[[], bool]) -> None:
         record = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
-        super().__init__(config.model_copy(update={"record": record}), group, emit, asked_to_stop, start_s)
+        super().__init__(config.model_copy(update={"record": record}), group, asked_to_stop)
 
-    def _build_parts(self) -> RunParts:
-        mesh = init_device_mesh(devices.choose(self.config.device).type, (self.group.world,))
-        return build_run(self.config, self._tell, self.stopped, lambda model: self._shard(model, mesh))
+    @contextlib.contextmanager
+    def building(self, config: RunConfig) -> Iterator[None]:
+        with super().building(config):
+            self._mesh = init_device_mesh(devices.choose(config.device).type, (self.group.world,))
+            yield
 
-    def _shard(self, model: nn.Module, mesh: DeviceMesh) -> None:
-        shard(model, mesh, self.config.parallel)
-        timed = mesh.device_type == "cpu"  # on CUDA a call returns before its work is done
+    def shard(self, model: nn.Module) -> None:
+        shard(model, self._mesh, self.config.parallel)
+        timed = self._mesh.device_type == "cpu"  # on CUDA a call returns before its work is done
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.set_custom_all_gather(CountedAllGather(self.traffic, timed=timed))  # type: ignore[arg-type]
                 module.set_custom_reduce_scatter(CountedReduceScatter(self.traffic, timed=timed))  # type: ignore[arg-type]
 
     def _trained_network(self) -> Callable[[Any], Any]:
-        self.precision.notes.append("tensors are not recorded and no snapshot is kept: each rank has a part of them")
+        note = "tensors are not recorded and no snapshot is kept: each rank has a part of them"
+        self.run.parts.precision.notes.append(note)
         return self.model
 
-    def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
-        self.traffic.measured = False  # no hook compares the reduced gradient with its FP32 sum
-        return super()._accumulate(batches, samples)
+    def _is_measured(self, step: int) -> bool:
+        return False  # no hook compares the reduced gradient with its FP32 sum
 
     @contextlib.contextmanager
     def _reducing(self, *, last: bool) -> Iterator[None]:
-        assert isinstance(self.model, nn.Module)
         self.model.set_requires_gradient_sync(last)  # type: ignore[operator]
         yield
 
-    def _norms(self, weights: list[nn.Parameter]) -> Sequence[Tensor]:
+    def norms(self, weights: Sequence[nn.Parameter]) -> Sequence[Tensor]:
         """The L2 norm of each gradient, from those of its parts on all ranks: one collective for all of them."""
         parts = [w.grad.to_local() for w in weights if isinstance(w.grad, DTensor)]
         squares = torch.stack([norm.double().square() for norm in single_norms(parts)])
         dist.all_reduce(squares)
         return squares.sqrt().float().unbind()
 
-    def _evaluate(self, epoch: int) -> None:
-        with torch.no_grad():  # parameters gathered in inference mode could not be trained afterwards
-            self._validate(epoch)
+    def evaluation(self) -> contextlib.AbstractContextManager[None]:
+        return torch.no_grad()  # parameters gathered in inference mode could not be trained afterwards
 
 
 class _CountedCollective:

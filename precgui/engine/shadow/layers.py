@@ -18,10 +18,10 @@ from precgui.config import RunConfig, build
 from precgui.engine import backend_flags, execution, precisions, tasks
 from precgui.engine import device as devices
 from precgui.engine.errors import EngineError, Stopped
+from precgui.engine.snapshot.replay import train_to_snapshot
 from precgui.engine.snapshot.step import StepSnapshot, read_snapshot, set_random_state
 from precgui.engine.tasks import Task
 from precgui.engine.torch_private import tree_leaves
-from precgui.engine.train import train_to_snapshot
 
 EXACT = "fp64"
 MOST_PRECISIONS = 5

@@ -10,8 +10,8 @@ from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.record import record_step
 from precgui.engine.shadow.step import Shadow
+from precgui.engine.snapshot.replay import repeat_from_snapshot, train_up_to
 from precgui.engine.snapshot.step import read_snapshot
-from precgui.engine.train import repeat_from_snapshot, train_up_to
 
 
 @dataclass(frozen=True)

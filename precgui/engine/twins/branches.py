@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from precgui.config import RunConfig
 from precgui.engine import backend_flags, precisions
-from precgui.engine.callback import CallbackList
 from precgui.engine.errors import Stopped
 from precgui.engine.extended_arithmetic import exact_sum
 from precgui.engine.journal import Journal
+from precgui.engine.loop import Loop
 from precgui.engine.precisions import Precision
-from precgui.engine.setup import RunParts
+from precgui.engine.run_parts import RunParts
 from precgui.engine.snapshot.step import StepSnapshot, random_state, set_random_state
 from precgui.engine.tasks import Batch
-from precgui.engine.train import Training
+from precgui.engine.train import make_loop
 from precgui.engine.twins.arms import (
     REFERENCE,
     ArmRecord,
@@ -51,75 +51,28 @@ def run_branches(
         check_branches(config, arm.precision)
     with backend_flags.restored():
         reference = _Reference(config, arms, plan, stopped, progress)
-        reference.run()
+        reference.train()
     if not reference.complete:
         raise Stopped
     return reference.record
 
 
-class _Quiet(Training):
-    """Training without callbacks that keeps the loss of each step, and whether it was skipped."""
-
-    def __init__(self, config: RunConfig, stopped: Callable[[], bool]) -> None:
-        self.done: list[StepDone] = []
-        super().__init__(config, Journal(self._keep), stopped)
-        self.callbacks = CallbackList([])
-
-    def _keep(self, event: Event) -> None:
-        if isinstance(event, StepDone):
-            self.done.append(event)
-
-    def make(self, start: int, groups: Groups, after_step: Callable[[int], None]) -> list[StepDone]:
-        """The steps after `start`, on these batches; `after_step(place)` follows each."""
-        self.done.clear()
-        self.model.train()
-        for place, batches in enumerate(groups):
-            if self.stopped():
-                raise Stopped
-            self.step = start + place + 1
-            Training._step(self, batches, 0.0)
-            after_step(place)
-        return list(self.done)
-
-
-class _Branch(_Quiet):
-    """An arm at one branch point: a copy of the reference, converted to the arm's precision."""
-
-    def __init__(self, arm: TwinArm, branch: int, precision: Precision, reference: _Reference) -> None:
-        self._arm, self._number, self._precision, self._reference = arm, branch, precision, reference
-        super().__init__(precision.config, reference.stopped)
-
-    def _build(self) -> RunParts:
-        """Weights, buffers and optimizer state of the reference; the same task."""
-        base, precision = self._reference.parts, self._precision
-        precision.prepare()
-        model = deepcopy(base.model)
-        if self._arm.disturb is not None:
-            self._arm.disturb(model, self._number)
-        model = precision.convert(model)
-        weights = precision.weights(model)
-        optimizer = make_optimizer(self.config, weights)
-        optimizer.load_state_dict(deepcopy(base.optimizer.state_dict()))
-        return RunParts(base.device, base.task, precision, model, weights, optimizer, None, base.facts)
-
-
-class _Reference(_Quiet):
+class _Reference:
     """The FP32 run. The batches of a branch are gathered first, then used by the arms, then by itself."""
 
     def __init__(
         self, config: RunConfig, arms: Sequence[TwinArm], plan: BranchPlan, stopped: Callable[[], bool],
         progress: Progress,
     ) -> None:  # fmt: skip
-        self._plan, self._progress = plan, progress
+        self._plan, self._progress, self._asked_to_stop = plan, progress, stopped
         self.record = BranchRecord(arms={arm.name: ArmRecord() for arm in arms})
-        super().__init__(arm_config(config, REFERENCE), lambda: self.complete or stopped())
-        self.record.tensors = [name for name, _ in self.parts.trained()]
-        self._points = set(branch_points(self.total_steps, plan))
-        self._pending: Groups = []
-        self._held_out = _first(self.task.validation_batches(), MOST_HELD_OUT)
+        self._loop = make_loop(arm_config(config, REFERENCE), Journal(_forget), self.stopped, hooks=())
+        self.record.tensors = [name for name, _ in self._loop.run.parts.trained()]
+        self._points = set(branch_points(self._loop.run.total_steps, plan))
+        self._held_out = _first(self._loop.task.validation_batches(), MOST_HELD_OUT)
         self.record.samples = sum(len(targets) for _, targets in self._held_out)
-        self._probe = deepcopy(self.model).eval()
-        self._arms = [(arm, precisions.make(arm_config(config, arm.precision), self.device)) for arm in arms]
+        self._probe = deepcopy(self._loop.model).eval()
+        self._arms = [(arm, precisions.make(arm_config(config, arm.precision), self._loop.device)) for arm in arms]
         self._rehearsed = all(precision.scaling_mode != "dynamic" for _, precision in self._arms)
         if config.train.compile:
             self.record.notes.append("the branches are made without torch.compile")
@@ -129,57 +82,61 @@ class _Reference(_Quiet):
         """Whether all branches have been made."""
         return len(self.record.after) >= self._plan.count
 
-    def _evaluate(self, epoch: int) -> None:
-        """Branches are evaluated where they end, not at the ends of epochs."""
+    def stopped(self) -> bool:
+        return self.complete or self._asked_to_stop()
 
-    def _finish(self) -> None:
-        """Do nothing: a branch is neither converted nor saved."""
-
-    def _step(self, batches: list[Batch], data_s: float) -> None:
-        if not self._pending and self.step - 1 not in self._points:
-            super()._step(batches, data_s)
-            return
-        self._pending.append(batches)
-        if len(self._pending) == self._plan.steps:
-            groups, self._pending = self._pending, []
-            self._branch(self.step - len(groups), groups)
+    def train(self) -> None:
+        """Make the run and its branches, which are evaluated where they end, until all have been made."""
+        pending: Groups = []
+        for batches, data_s in self._loop.batches(evaluate=False):
+            step = self._loop.run.step
+            if not pending and step - 1 not in self._points:
+                self._loop.make_step(batches, data_s)
+                continue
+            pending.append(batches)
+            if len(pending) == self._plan.steps:
+                groups, pending = pending, []
+                self._branch(step - len(groups), groups)
 
     def _branch(self, start: int, groups: Groups) -> None:
         """All arms from the present state, then the reference itself, and the distances between them."""
-        random = StepSnapshot(start, 1.0, 0, [], {}, *random_state(self.device))
+        random = StepSnapshot(start, 1.0, 0, [], {}, *random_state(self._loop.device))
         if not self._rehearsed:
             self._rehearse(start, groups, random)
-        before = self._held_out_loss(self)
-        state = deepcopy(self.model.state_dict()), deepcopy(self.optimizer.state_dict())
+        before = self._held_out_loss(self._loop.model)
+        state = self._state()
         trail: list[list[Tensor]] = []
-        exact = self.make(start, groups, lambda _: trail.append(_weights(self)))
-        after = self._held_out_loss(self)
-        ahead = deepcopy(self.model.state_dict()), deepcopy(self.optimizer.state_dict()), random_state(self.device)
+        exact = _make_steps(self._loop, start, groups, lambda _: trail.append(_weights(self._loop)))
+        after = self._held_out_loss(self._loop.model)
+        ahead, ahead_random = self._state(), random_state(self._loop.device)
         self._put_back(*state)
         norms = [[float(torch.linalg.vector_norm(w)) for w in weights] for weights in trail]
         for arm, precision in self._arms:
-            set_random_state(random, self.device)
+            set_random_state(random, self._loop.device)
             self._one(arm, precision, start, groups, exact, trail, norms)
-        self._put_back(*ahead[:2])
-        set_random_state(StepSnapshot(start, 1.0, 0, [], {}, *ahead[2]), self.device)
-        self.precision.prepare()
-        self.step = start + len(groups)
+        self._put_back(*ahead)
+        set_random_state(StepSnapshot(start, 1.0, 0, [], {}, *ahead_random), self._loop.device)
+        self._loop.run.parts.precision.prepare()
         self.record.steps.append(start)
         self.record.before.append(before)
         self.record.after.append(after)
         self._progress(len(self.record.after), self._plan.count)
 
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Copies of the state of model and optimizer."""
+        return deepcopy(self._loop.model.state_dict()), deepcopy(self._loop.optimizer.state_dict())
+
     def _put_back(self, weights: dict[str, Any], optimizer: dict[str, Any]) -> None:
-        self.model.load_state_dict(weights)
-        self.optimizer.load_state_dict(optimizer)
+        self._loop.model.load_state_dict(weights)
+        self._loop.optimizer.load_state_dict(optimizer)
 
     def _rehearse(self, start: int, groups: Groups, random: StepSnapshot) -> None:
         """Make the first branch once without counting it, so that dynamic loss scales are no part of the result."""
         for arm, precision in self._arms:
             if precision.scaling_mode == "dynamic":
-                _Branch(arm, 0, precision, self).make(start, groups, lambda _: None)
-        set_random_state(random, self.device)
-        self.precision.prepare()
+                _make_steps(self._branch_loop(arm, 0, precision), start, groups, lambda _: None)
+        set_random_state(random, self._loop.device)
+        self._loop.run.parts.precision.prepare()
         self._rehearsed = True
         self.record.notes.append("the first branch with loss scaling was made once before, to find the scale")
 
@@ -188,44 +145,76 @@ class _Reference(_Quiet):
         trail: list[list[Tensor]], norms: list[list[float]],
     ) -> None:  # fmt: skip
         """One arm at one branch point."""
-        branch = _Branch(arm, len(self.record.after), precision, self)
+        branch = self._branch_loop(arm, len(self.record.after), precision)
         record, distances = self.record.arms[arm.name], []
 
         def measure(place: int) -> None:
             pairs = zip(_weights(branch, copied=False), trail[place], norms[place], strict=True)
             distances.append([float(torch.linalg.vector_norm(a - b)) / (n or 1.0) for a, b, n in pairs])
 
-        done = branch.make(start, groups, measure)
+        done = _make_steps(branch, start, groups, measure)
         record.loss_distances.append([abs(a.loss - b.loss) for a, b in zip(done, exact, strict=True)])
         record.tensor_distances.append(distances)
         record.skipped += sum(step.skipped for step in done)
-        self.precision.prepare()
-        record.held_out.append(self._held_out_loss(branch))
+        self._loop.run.parts.precision.prepare()
+        record.held_out.append(self._held_out_loss(branch.model))
+
+    def _branch_loop(self, arm: TwinArm, branch: int, precision: Precision) -> Loop:
+        """An arm at one branch point: weights, buffers and optimizer state of the reference, in its precision."""
+        base = self._loop.run.parts
+        precision.prepare()
+        model = deepcopy(base.model)
+        if arm.disturb is not None:
+            arm.disturb(model, branch)
+        model = precision.convert(model)
+        weights = precision.weights(model)
+        optimizer = make_optimizer(precision.config, weights)
+        optimizer.load_state_dict(deepcopy(base.optimizer.state_dict()))
+        parts = RunParts(base.device, base.task, precision, model, weights, optimizer, None, base.facts)
+        return Loop(precision.config, parts, Journal(_forget), self.stopped)
 
     @torch.no_grad()
-    def _held_out_loss(self, training: Training) -> float:
+    def _held_out_loss(self, model: nn.Module) -> float:
         """The mean loss of the weights of an arm in FP32, so that only the training differs, not the evaluation."""
-        for own, other in zip(_trained(self._probe), _trained(training.model), strict=True):
+        for own, other in zip(_trained(self._probe), _trained(model), strict=True):
             own.copy_(other)
-        others = dict(training.model.named_buffers())
+        others = dict(model.named_buffers())
         for name, buffer in self._probe.named_buffers():
             if name in others and others[name].shape == buffer.shape:
                 buffer.copy_(others[name])
+        precision, task = self._loop.run.parts.precision, self._loop.task
         losses, counts = [], []
-        for inputs, targets in (self.precision.convert_input(*batch) for batch in self._held_out):
-            outputs = self.precision.convert_output(self._probe(inputs))
-            losses.append(float(self.task.loss(outputs, targets)) * len(targets))
+        for inputs, targets in (precision.convert_input(*batch) for batch in self._held_out):
+            outputs = precision.convert_output(self._probe(inputs))
+            losses.append(float(task.loss(outputs, targets)) * len(targets))
             counts.append(len(targets))
         return exact_sum(losses) / sum(counts)
+
+
+def _make_steps(loop: Loop, start: int, groups: Groups, after_step: Callable[[int], None]) -> list[StepDone]:
+    """The steps after `start`, on these batches; `after_step(place)` follows each. Raises Stopped."""
+    steps = []
+    loop.model.train()
+    for place, batches in enumerate(groups):
+        if loop.stopped():
+            raise Stopped
+        loop.run.step = start + place + 1
+        steps.append(loop.make_step(batches))
+        after_step(place)
+    return steps
+
+
+def _forget(event: Event) -> None:
+    """No event of a branch is kept."""
 
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def _weights(training: Training, *, copied: bool = True) -> list[Tensor]:
+def _weights(loop: Loop, *, copied: bool = True) -> list[Tensor]:
     """The weights of the model in FP32."""
-    return [weight.detach().to(torch.float32, copy=copied) for weight in _trained(training.model)]
+    return [weight.detach().to(torch.float32, copy=copied) for weight in _trained(loop.model)]
 
 
 def _first(batches: Any, most: int) -> list[Batch]:

@@ -15,16 +15,17 @@ from torch import nn
 from precgui import config, paths
 from precgui.config import ConfigError
 from precgui.config.adapters import AdapterConfig, BaseConfig
-from precgui.engine.adapters import base_training
 from precgui.engine.adapters.adapt import add_adapters, merged_model
+from precgui.engine.adapters.base import kept_base
 from precgui.engine.adapters.codes import code_table
 from precgui.engine.adapters.frozen_linear import PackedLinear, choose_backend, freeze
 from precgui.engine.adapters.packed_weight import PackedWeight
 from precgui.engine.adapters.weights_file import load_weights, tensors_of, write_weights
 from precgui.engine.errors import EngineError
 from precgui.engine.journal import Journal
+from precgui.engine.loop import Loop
 from precgui.engine.profile.predict import predicted_ledger
-from precgui.engine.train import Training
+from precgui.engine.train import make_loop
 from precgui.events import Evaluated, Event, Facts, Incident, StepDone
 from precgui.formats.arrays import decode_table
 from precgui.formats.blocks import code_book_blocks, quantize_blocks_array
@@ -37,9 +38,9 @@ TINY = (
 )  # fmt: skip
 
 
-def training(*settings: str) -> tuple[Training, list[Event]]:
+def training(*settings: str) -> tuple[Loop, list[Event]]:
     events: list[Event] = []
-    run = Training(config.load("gpt-qlora", [*TINY, *settings]), Journal(events.append), lambda: False)
+    run = make_loop(config.load("gpt-qlora", [*TINY, *settings]), Journal(events.append), lambda: False)
     return run, events
 
 
@@ -143,7 +144,7 @@ def test_that_the_gradient_of_the_input_is_that_of_the_dequantised_matrix(name: 
 def test_that_the_base_stays_frozen_and_only_adapters_train(precision: str) -> None:
     run, _ = training(f"precision={precision}")
     before = {name: value.clone() for name, value in run.model.state_dict().items()}
-    run.run()
+    run.train()
     after = run.model.state_dict()
     changed = {name for name, value in before.items() if not torch.equal(value, after[name])}
     assert changed and all(name.endswith(("lora_a", "lora_b")) for name in changed)
@@ -155,14 +156,14 @@ def test_that_adapters_go_with_checkpoints(settings: tuple[str, ...]) -> None:
     losses = []
     for setting in ("false", "true"):
         run, events = training(*settings, f"train.checkpointing={setting}")
-        run.run()
+        run.train()
         losses.append([event.loss for event in events if isinstance(event, StepDone)])
     assert losses[0] == losses[1]
 
 
 def test_that_the_merged_model_says_what_the_adapted_one_does() -> None:
     run, events = training()
-    run.run()
+    run.train()
     facts = {key: value for event in events if isinstance(event, Facts) for key, value in event.values.items()}
     assert facts["adapters"]["merged"]["largest_difference"] < 1e-5
     assert facts["adapters"]["bits_per_weight"] == pytest.approx(4.127, abs=0.02)
@@ -239,8 +240,8 @@ def test_that_a_base_is_trained_once_and_adapters_are_saved(tmp_path: Path, monk
     assert any("training the base first" in e.message for e in events if isinstance(e, Incident))
     second, again = training("base.train_steps=3", "base.format=e4m3fn", "seed=5")
     assert not any("training the base first" in e.message for e in again if isinstance(e, Incident))
-    assert base_training.kept_base(first.config) == base_training.kept_base(second.config)
-    first.run()
+    assert kept_base(first.config) == kept_base(second.config)
+    first.train()
     merged = nn.Module.state_dict(merged_model(first.model))
     from precgui.formats.tensorfile import tensor_names
 
@@ -319,7 +320,7 @@ def test_that_a_merged_model_with_batch_norm_validates_alike_when_it_comes_back(
 
     def validation(*settings: str) -> Evaluated:
         events: list[Event] = []
-        Training(config.load("digits-quick", [*DIGITS, *settings]), Journal(events.append), lambda: False).run()
+        make_loop(config.load("digits-quick", [*DIGITS, *settings]), Journal(events.append), lambda: False).train()
         return next(event for event in events if isinstance(event, Evaluated))
 
     before = validation("base.train_steps=8", "adapter.merge_at_end=true", f"adapter.save_to={path}")
@@ -333,9 +334,9 @@ def test_that_adapters_alone_are_saved_with_the_statistics_that_their_training_m
     monkeypatch.setattr(paths, "state_dir", lambda: tmp_path)
     path = tmp_path / "adapters.safetensors"
     settings = [*DIGITS, "base.train_steps=2", "train.max_steps=2", f"adapter.save_to={path}", "base.format=int8"]
-    run = Training(config.load("digits-quick", settings), Journal(lambda event: None), lambda: False)
+    run = make_loop(config.load("digits-quick", settings), Journal(lambda event: None), lambda: False)
     before = {name: value.clone() for name, value in run.model.state_dict().items()}
-    run.run()
+    run.train()
     changed = {name for name, value in run.model.state_dict().items() if not torch.equal(value, before[name])}
     assert set(plain_tensors(path)) == changed
     assert any(name.endswith("running_mean") for name in changed)
@@ -358,7 +359,7 @@ def test_that_activations_off_loaded_change_no_number() -> None:
     losses = []
     for setting in ("false", "true"):
         run, events = training(f"train.offload_activations={setting}")
-        run.run()
+        run.train()
         losses.append([event.loss for event in events if hasattr(event, "grad_norm")])
     assert losses[0] == losses[1]
 

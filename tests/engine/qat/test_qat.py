@@ -163,18 +163,18 @@ def test_that_training_is_plain_fp32_before_its_first_quantised_epoch(record: Re
 
 
 def test_that_batch_norm_can_be_frozen(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    from precgui.engine import train
+    from precgui.engine.loop import Loop
 
     counted: list[int] = []
-    original = train.Training._evaluate
+    original = Loop._evaluate
 
-    def spy(self: train.Training, epoch: int) -> None:
+    def spy(self: Loop, epoch: int) -> None:
         norms = [m for m in self.model.modules() if isinstance(m, nn.BatchNorm2d)]
         assert norms[0].num_batches_tracked is not None
         counted.append(int(norms[0].num_batches_tracked))
         original(self, epoch)
 
-    monkeypatch.setattr(train.Training, "_evaluate", spy)
+    monkeypatch.setattr(Loop, "_evaluate", spy)
     record(*QUIET, "precision=int8-qat", "train.epochs=3", "qat.freeze_bn_after_epoch=1", "qat.measure=false")
     assert counted == [23, 23, 23]
 

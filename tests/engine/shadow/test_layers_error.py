@@ -10,7 +10,7 @@ import torch
 from precgui import config
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.shadow.layers import Distance, LayerErrors, layer_errors
-from precgui.engine.train import train_to_snapshot
+from precgui.engine.snapshot.replay import train_to_snapshot
 
 BASE = ["device=cpu", "threads=1", "data.batch_size=16", "model.name=mlp"]
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import pytest
 
-from precgui.config import TrainConfig, build
-from precgui.engine.early_end import EarlyEnd
+from precgui.config import RunConfig, TrainConfig, build
+from precgui.engine.hook import TrainingRun
+from precgui.engine.hooks.early_stopping import EarlyStopping
+from precgui.engine.journal import Journal
+from precgui.engine.run_parts import RunParts
 from precgui.engine.train import train
 from precgui.events import Event, RunEnded, StepDone
 
 
 def done(step: int, loss: float = 1.0, norm: float = 1.0, *, skipped: bool = False) -> StepDone:
     return StepDone(step, 0.0, loss, 1.0, skipped, 0.1, norm, 0.1, 0.0, 8, math.nan)
+
+
+def run_of(settings: TrainConfig) -> TrainingRun:
+    """A run that has no model, and of all hooks at most this one."""
+    run = TrainingRun(RunConfig(train=settings), cast(RunParts, None), Journal(lambda event: None), 40)
+    run.make_hooks([EarlyStopping])
+    return run
 
 
 @pytest.mark.parametrize(("loss", "norm", "skipped", "ends"), [
@@ -23,21 +34,20 @@ def done(step: int, loss: float = 1.0, norm: float = 1.0, *, skipped: bool = Fal
 def test_that_only_steps_that_were_taken_count_as_not_finite(
     loss: float, norm: float, skipped: bool, ends: bool
 ) -> None:
-    end = EarlyEnd(TrainConfig(stop_at_nonfinite=True))
-    end.after(done(7, loss, norm, skipped=skipped))
-    assert bool(end.reason) is ends
-    quiet = EarlyEnd(TrainConfig())
-    quiet.after(done(7, loss, norm, skipped=skipped))
-    assert not quiet.reason
+    run = run_of(TrainConfig(stop_at_nonfinite=True))
+    run.hooks.end_step(done(7, loss, norm, skipped=skipped))
+    assert bool(run.stop_reason) is ends
+    quiet = run_of(TrainConfig())
+    assert not quiet.hooks.hooks
 
 
 def test_that_skipped_steps_count_in_a_row() -> None:
-    end = EarlyEnd(TrainConfig(stop_after_skipped=3))
+    run = run_of(TrainConfig(stop_after_skipped=3))
     for step, skipped in enumerate((True, True, False, True, True), 1):
-        end.after(done(step, skipped=skipped))
-    assert not end.reason
-    end.after(done(6, skipped=True))
-    assert "3 steps in a row" in end.reason
+        run.hooks.end_step(done(step, skipped=skipped))
+    assert not run.stop_reason
+    run.hooks.end_step(done(6, skipped=True))
+    assert "3 steps in a row" in run.stop_reason
 
 
 def test_that_a_run_ends_and_says_why() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from precgui.engine import fp32_loss, tasks
-from precgui.engine.callback import Callback
+from precgui.engine import tasks, train
+from precgui.engine.hooks.fp32_loss import Fp32Loss
 from precgui.engine.tasks import Batch, Digits
 from precgui.events import Event, Facts, StepDone
 from tests.engine.conftest import Record
@@ -72,9 +72,10 @@ def test_that_runs_in_fp32_and_finite_runs_say_nothing(record: Record, monkeypat
 def test_that_the_loss_in_fp32_changes_no_bit_of_the_run(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks.TASKS, "digits", Large)
     runs = []
-    for callback in (fp32_loss.Fp32LossCallback, lambda *_: Callback()):
-        monkeypatch.setattr("precgui.engine.callbacks.Fp32LossCallback", callback)
+    without = tuple(hook for hook in train.HOOKS if hook is not Fp32Loss)
+    for hooks in (train.HOOKS, without):
+        monkeypatch.setattr(train, "HOOKS", hooks)
         events = record("train.max_steps=12", "precision=fp16-amp", "model.name=cnn")
         runs.append([(e.loss, e.grad_norm) for e in events if isinstance(e, StepDone)] + [float(torch.rand(()))])
-        assert bool(told(events)) == (callback is fp32_loss.Fp32LossCallback)
+        assert bool(told(events)) == (hooks is not without)
     assert repr(runs[0]) == repr(runs[1])

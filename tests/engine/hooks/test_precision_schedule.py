@@ -13,9 +13,10 @@ from torch import nn
 from precgui import config
 from precgui.engine.errors import EngineError
 from precgui.engine.export.script import script
-from precgui.engine.precision_schedule import ScheduleWatch, small_share
+from precgui.engine.hooks.precision_schedule import ScheduleWatch, small_share
 from precgui.engine.precisions.conversion import Conversion
-from precgui.engine.train import train_quietly, train_up_to
+from precgui.engine.snapshot.replay import train_up_to
+from precgui.engine.train import train_quietly
 from precgui.events import Event, Facts, Incident, StepDone
 
 Record = Callable[..., list[Event]]
@@ -127,7 +128,7 @@ def test_that_underflow_counts_small_gradients_at_the_loss_scale() -> None:
     assert small_share([torch.zeros(3)], 1.0) == 0.0
     for scale, expected in ((1.0, True), (2.0**7, False)):
         watched = watch("underflow:0.4=fp32", precision="fp16-amp", gradients=lambda: [tiny])
-        watched.begin_step(10, scale, [])
+        watched.begin_step(10, scale)
         watched.gradients()
         assert (watched.due(11) is not None) is expected
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 from precgui.config import RunConfig
 from precgui.config.precision_traits import traits
 from precgui.engine import execution, precisions
-from precgui.engine.callback import Callback
+from precgui.engine.hook import LoopHook, TrainingRun
+from precgui.engine.hooks.telemetry import TelemetryHook
 from precgui.engine.journal import Journal
-from precgui.engine.setup import RunParts
+from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Batch
 from precgui.engine.tasks.own import OwnTask
 from precgui.engine.telemetry.fp32_repetition import Repetition, Repetitions
@@ -25,7 +27,7 @@ _TIMES = 2  # with other random numbers, which dropout draws
 _PAUSE_STEPS = 16  # a run that stays broken is not slowed down in each step
 
 
-class Fp32LossCallback(Callback):
+class Fp32Loss(LoopHook):
     """Computes forward pass and loss of a step in FP32, with the weights of the step, where its loss is not finite.
 
     The model is built anew in FP32, so that nothing of the run is called again. On the CPU only.
@@ -37,6 +39,11 @@ class Fp32LossCallback(Callback):
         self._repetitions = Repetitions()
         self._batches: Sequence[Batch] = ()
         self._pause = 0
+
+    @classmethod
+    def make(cls, run: TrainingRun) -> Self | None:
+        telemetry = run.hook(TelemetryHook)
+        return cls(run.config, run.parts, run.journal, telemetry.telemetry if telemetry is not None else None)
 
     def precision_changed(self, precision: precisions.Precision) -> None:
         self._precision = precision.config.precision

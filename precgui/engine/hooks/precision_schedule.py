@@ -1,24 +1,26 @@
-"""Follows `precision_schedule`: watches the triggers, and says when the next precision is due."""
+"""Follows `precision_schedule`: watches the triggers, and changes the precision when the next one is due."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from precgui.config import RunConfig
 from precgui.config.schedule import changes_of, gradient_floor
-from precgui.engine import census
-from precgui.engine.callback import Callback
+from precgui.engine import census, precisions
 from precgui.engine.certificate import certificate
+from precgui.engine.errors import EngineError
 from precgui.engine.extended_arithmetic import exact_sum, inverse
-from precgui.engine.journal import Journal
+from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.precisions import Precision
-from precgui.engine.setup import RunParts
+from precgui.engine.precisions.conversion import Conversion
+from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Batch
 from precgui.events import StepDone
 
@@ -26,8 +28,8 @@ LEAST_FALL = 0.01  # of the mean loss from one window to the next; less is a pla
 UNDERFLOW_EVERY = 10  # steps between two counts of small gradients
 
 
-class ScheduleWatch(Callback):
-    """A callback that measures the trigger of the next change; each waits for the one before."""
+class ScheduleWatch:
+    """Measures the trigger of the next change; each waits for the one before."""
 
     def __init__(self, config: RunConfig, total_steps: int, gradients: Callable[[], Sequence[Tensor]]) -> None:
         self._waiting = changes_of(config.precision_schedule)
@@ -44,16 +46,19 @@ class ScheduleWatch(Callback):
         self._losses, self._small = [], None
         return self._precision, why
 
-    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+    def begin_step(self, step: int, scale: float) -> None:
+        """A step begins, with this loss scale."""
         self._step, self._scale = step, scale
 
     def gradients(self) -> None:
+        """Measure the gradients of the step, which are unscaled, where a trigger asks for it."""
         trigger = self._waiting[0].trigger if self._waiting else ""
         if trigger == "underflow" and self._step % UNDERFLOW_EVERY == 0:
             smallest = gradient_floor(self._precision) or 0.0
             self._small = small_share(self._gradients(), smallest * inverse(self._scale))
 
     def end_step(self, done: StepDone) -> None:
+        """Take in the loss of a step where a trigger asks for it."""
         if self._waiting and self._waiting[0].trigger == "plateau" and math.isfinite(done.loss):
             self._losses.append(done.loss)
             del self._losses[: -2 * int(self._waiting[0].number)]
@@ -76,40 +81,88 @@ class ScheduleWatch(Callback):
         return f"{change.text}: mean loss {before:.4g}, then {now:.4g}" if flat else ""
 
 
-class ChangeCensus(Callback):
-    """Counts which formats really ran in the first step after each change, as the census of a run does in its first.
+class PrecisionSchedule(LoopHook):
+    """Changes the precision where the schedule says so; weights and optimizer stay as they are.
 
-    `changes` is what the run records of them, one entry for each; the count becomes a part of the newest, and so does a
-    certificate of FP32 products with the switches as the change left them.
+    In the first step after each change it counts which formats really ran, as the census of a run does in its first.
+    What the run records of a change has that count, and a certificate of FP32 products with the switches as the change
+    left them.
     """
 
-    def __init__(self, journal: Journal, parts: RunParts, changes: list[dict[str, Any]]) -> None:
-        self._journal, self._parts, self._changes = journal, parts, changes
+    def __init__(self, run: TrainingRun) -> None:
+        self._run = run
+        self._watch = ScheduleWatch(run.config, run.total_steps, self._gradients)
+        self._changes: list[dict[str, Any]] = []
         self._census: census.Census | None = None
-        self._precision = ""
         self._entered = contextlib.ExitStack()
 
+    @classmethod
+    def make(cls, run: TrainingRun) -> Self | None:
+        return cls(run) if run.config.precision_schedule else None
+
+    def _gradients(self) -> list[Tensor]:
+        return [weight.grad for weight in self._run.parts.weights if weight.grad is not None]
+
+    def prepare_step(self, step: int) -> None:
+        """Go on in the next precision when it is due. Raises EngineError where it does not keep the weights."""
+        run = self._run
+        if (change := self._watch.due(step)) is None:
+            return
+        before, (name, why) = run.parts.precision.config.precision, change
+        self._changes.append({"step": step, "precision": name, "trigger": why})
+        run.use(changed_precision(run.parts, run.config, name))
+        run.journal.incident(step, "precision_change", "info", f"precision changed from {before} to {name} ({why})")
+        run.note_precision()
+
     def precision_changed(self, precision: Precision) -> None:
-        self._precision = precision.config.precision
-        tried = certificate(self._parts.device, fp32_only=True)
+        self._tell_changes()
+        tried = certificate(self._run.parts.device, fp32_only=True)
         self._changes[-1]["certificate"] = tried
-        self._census = census.Census(self._parts.model, precision.labels, tried["fp32_products"])
+        self._census = census.Census(self._run.parts.model, precision.labels, tried["fp32_products"])
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        self._watch.begin_step(step, scale)
         if self._census is not None:
             self._entered.enter_context(self._census)
 
+    def gradients(self) -> None:
+        self._watch.gradients()
+
     def end_step(self, done: StepDone) -> None:
+        self._watch.end_step(done)
         if self._census is None:
             return
         self._entered.close()
         facts, self._census = self._census.facts(), None
         self._changes[-1]["census"] = facts
-        self._journal.facts({"precision_changes": [dict(change) for change in self._changes]})
-        self._journal.note(done.step, f"in {self._precision}, {census.sentence(facts)}")
+        self._tell_changes()
+        self._run.journal.note(done.step, f"in {self._changes[-1]['precision']}, {census.sentence(facts)}")
 
     def close(self) -> None:
         self._entered.close()
+
+    def _tell_changes(self) -> None:
+        self._run.journal.facts({"precision_changes": [dict(change) for change in self._changes]})
+
+
+def changed_precision(parts: RunParts, config: RunConfig, name: str) -> RunParts:
+    """The same parts in another precision with FP32 weights; model, weights and optimizer are the same objects.
+
+    Raises EngineError for a precision that replaces the weights of this model.
+    """
+    assert parts.conversion is not None
+    parts.conversion.undo()
+    conversion = Conversion(parts.model)
+    later = config.model_copy(update={"precision": name, "precision_schedule": {}})
+    precision = precisions.make(later, parts.device)
+    precision.prepare()
+    precision.convert(parts.model)
+    conversion.converted()
+    precision.continue_from(parts.precision.batch_count)
+    same = [id(weight) for weight in precision.weights(parts.model)] == [id(weight) for weight in parts.weights]
+    if not same:
+        raise EngineError(f"precision_schedule: {name} does not keep the weights of this model; choose another")
+    return replace(parts, precision=precision, conversion=conversion)
 
 
 def small_share(gradients: Sequence[Tensor], floor: float) -> float:

@@ -1,12 +1,11 @@
-"""The training loop of one rank: the same steps as alone, each on a slice of the batch."""
+"""The strategy of ranks that keep the whole model each: the same steps as alone, each on a slice of the batch."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +20,14 @@ from precgui.config.parallel import POWERSGD
 from precgui.engine import device as devices
 from precgui.engine.errors import EngineError
 from precgui.engine.extended_arithmetic import exact_sum
+from precgui.engine.hook import TrainingRun
 from precgui.engine.journal import Journal
 from precgui.engine.parallel.group import RankGroup, slice_of
 from precgui.engine.parallel.hooks import GradientTraffic, make_hook
 from precgui.engine.parallel.interface import bytes_sent, interface_name
-from precgui.engine.setup import RunParts
+from precgui.engine.strategy import Slice, Strategy
 from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import BatchNormNd
-from precgui.engine.train import Training
 from precgui.events import Emit, Event, Incident, RankStep, StepDone
 
 DEFAULT_BUCKET_MB = 25.0  # of DDP
@@ -37,7 +36,7 @@ _MOST_TEXTS = 20  # of a rank in a step
 _UNUSED = "Expected to have finished reduction in the prior iteration"
 
 
-class RankTraining(Training):
+class Replicated(Strategy):
     """Replicas (DDP): each rank has the whole model and reduces its gradients with all others.
 
     Rank r takes its slice of each batch; its loss counts by its share of the samples, so that the mean of the reduced
@@ -45,30 +44,38 @@ class RankTraining(Training):
     who wants to stop. So all of them take the same decisions, and the first rank emits the events of the run.
     """
 
-    def __init__(
-        self, config: RunConfig, group: RankGroup, emit: Emit, asked_to_stop: Callable[[], bool], start_s: float | None
-    ) -> None:
-        self.group, self._asked = group, asked_to_stop
+    shares = "each with the whole model"
+
+    def __init__(self, config: RunConfig, group: RankGroup, asked_to_stop: Callable[[], bool]) -> None:
+        self.config, self.group, self._asked = of_rank(config, group), group, asked_to_stop
+        self.is_first = group.rank == 0
         self._agreed_to_stop = False
         self._pending: list[Incident] = []  # of this rank, for the first one
         self._own_loss = math.nan
         self.traffic = GradientTraffic()
-        journal = Journal(emit if group.rank == 0 else self._keep, start_s)
-        super().__init__(_of_rank(config, group), journal, lambda: self._agreed_to_stop)
-        torch.manual_seed(config.seed + group.rank)  # dropout differs between slices
+
+    def stopped(self) -> bool:
+        """Whether the ranks have agreed to stop."""
+        return self._agreed_to_stop
+
+    def journal(self, emit: Emit, start_s: float | None) -> Journal:
+        """The journal of this rank: the first one emits, the others keep what it cannot know."""
+        return Journal(emit if self.is_first else self._keep, start_s)
+
+    @contextlib.contextmanager
+    def building(self, config: RunConfig) -> Iterator[None]:
+        """Where data is downloaded, the first rank builds before the others."""
+        downloads = config.task in DOWNLOADED and config.data.download
+        with self.group.first_before_others() if downloads else contextlib.nullcontext():
+            yield
+
+    def join(self, run: TrainingRun) -> None:
+        self.run, self.model, self.device = run, run.parts.model, run.parts.device
+        torch.manual_seed(self.config.seed + self.group.rank)  # dropout differs between slices
         self.network = self._trained_network()
         self._interface = interface_name()
         self._interface_bytes = bytes_sent(self._interface)
-        self._tell_of_batch_norm()
-
-    def _build(self) -> RunParts:
-        if self.config.task in DOWNLOADED and self.config.data.download:
-            with self.group.first_before_others():
-                return self._build_parts()
-        return self._build_parts()
-
-    def _build_parts(self) -> RunParts:
-        return super()._build()
+        self._note_batch_norm()
 
     def _trained_network(self) -> Callable[[Any], Any]:
         """The function that a training step calls with its inputs."""
@@ -93,34 +100,50 @@ class RankTraining(Training):
             device_ids=None if self.device.type == "cpu" else [self.device],
             bucket_cap_mb=bucket_mb,
         )
-        hook = make_hook(parallel, self.traffic, lambda: self.precision.scale)
+        hook = make_hook(parallel, self.traffic, lambda: self.run.parts.precision.scale)
         replica.register_comm_hook(None, lambda _, bucket: hook(bucket))  # DDP takes no annotations that are texts
         return replica
 
-    def _step(self, batches: list[Batch], data_s: float) -> None:
-        every = self.config.parallel.error_every
-        self.traffic.begin(measured=bool(every) and (self.step - 1) % every == 0)
-        self._cpu_begin = time.process_time()
-        super()._step(batches, data_s)
+    def _note_batch_norm(self) -> None:
+        if any(isinstance(module, BatchNormNd) for module in self.model.modules()) and self.group.world > 1:
+            self.run.parts.precision.notes.append(
+                "batch norm sees the slice of each rank instead of the whole batch, so the losses are not those of one "
+                "process"
+            )
 
-    def _accumulate(self, batches: list[Batch], samples: int) -> Tensor:
-        """Gradients of the mean loss over all samples of all ranks; returns the part of this rank."""
-        losses = []
+    def begin_run(self) -> None:
+        shared = f"{self.group.world} processes share each batch, {self.shares}"
+        self.run.journal.note(0, f"{shared}; the other settings are those of one process")
+
+    def begin_step(self, step: int) -> None:
+        self.traffic.begin(measured=self._is_measured(step))
+        self._cpu_begin = time.process_time()
+
+    def _is_measured(self, step: int) -> bool:
+        """Whether the reduced gradient of a step is compared with its FP32 sum."""
+        every = self.config.parallel.error_every
+        return bool(every) and (step - 1) % every == 0
+
+    def slices(self, batches: Sequence[Batch]) -> Iterator[Slice]:
+        samples = sum(len(targets) for _, targets in batches)
         for place, batch in enumerate(batches):
             part, share = slice_of(batch, self.group.rank, self.group.world)
-            with self._reducing(last=place == len(batches) - 1):
-                loss = self._loss(part)[0] * (share * len(batch[1]) / samples)
-                self.precision.backward(loss * self.group.world)
-            losses.append(loss.detach())
+            yield part, share * len(batch[1]) / samples, self._reducing(last=place == len(batches) - 1)
         if self.device.type == "cpu":
             self.traffic.backward_ended()
         else:
             self.traffic.wait_s = math.nan  # not measured: a collective of a GPU returns before its work is done
-        return torch.stack(losses).sum()
 
-    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss times the number of ranks, since the gradients are reduced to their mean."""
+        return loss * self.group.world
+
+    @contextlib.contextmanager
+    def _reducing(self, *, last: bool) -> Iterator[None]:
+        """Gradients are reduced once a step, with the last of its batches."""
         try:
-            return super()._loss(batch)
+            with contextlib.nullcontext() if last else self._replica.no_sync():
+                yield
         except RuntimeError as error:
             if _UNUSED in str(error):
                 raise EngineError(
@@ -129,16 +152,9 @@ class RankTraining(Training):
                 ) from error
             raise
 
-    def _reducing(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Gradients are reduced once a step, with the last of its batches."""
-        return contextlib.nullcontext() if last else self._replica.no_sync()
-
-    def _numbers(self, loss: Tensor, norm: Tensor, step_s: float) -> tuple[float, float]:
-        self._own_loss, norm_value = super()._numbers(loss, norm, step_s)
-        return self._exchanged(self._own_loss, step_s), norm_value
-
-    def _exchanged(self, loss: float, step_s: float) -> float:
+    def reduce(self, loss: float, step_s: float) -> float:
         """Exchange the numbers of the step; returns the loss of the whole batch."""
+        self._own_loss = loss
         traffic, sent = self.traffic, bytes_sent(self._interface)
         through_interface = math.nan if traffic.measured else sent - self._interface_bytes
         self._interface_bytes = sent
@@ -147,12 +163,12 @@ class RankTraining(Training):
         texts = self._left_texts()
         rows = self.group.exchange([loss, float(self._asked()), float(texts), *mine, traffic.error])
         self._agreed_to_stop = any(row[1] for row in rows)
-        if self.group.rank == 0:
-            now = self.journal.now()
+        if self.is_first:
+            step, now = self.run.step, self.run.journal.now()
             for rank, row in enumerate(rows):
-                self.journal.emit(RankStep(self.step, now, rank, *row[3:]))
+                self.run.journal.emit(RankStep(step, now, rank, *row[3:]))
                 if row[2]:
-                    self._emit_texts_of(rank, self.step)
+                    self._emit_texts_of(rank, step)
         return exact_sum(row[0] for row in rows)
 
     def _memory_bytes(self) -> float:
@@ -161,9 +177,9 @@ class RankTraining(Training):
             return devices.peak_memory_bytes(self.device)
         return float(psutil.Process().memory_info().rss)
 
-    def _step_done(self, done: StepDone) -> None:
-        self.journal.emit(done)
-        self.callbacks.end_step(done if self.group.rank == 0 else replace(done, loss=self._own_loss))
+    def own(self, done: StepDone) -> StepDone:
+        """The loss of the whole batch is the first rank's; each other one sees that of its slice."""
+        return done if self.is_first else replace(done, loss=self._own_loss)
 
     def _keep(self, event: Event) -> None:
         """Keep what the first rank cannot know: NaN and Inf in the slice of this one."""
@@ -175,41 +191,16 @@ class RankTraining(Training):
         if not self._pending:
             return False
         texts = [(e.step, e.kind, e.severity, e.message, e.module) for e in self._pending]
-        self.group.leave_text(f"incidents/{self.step}", texts)
+        self.group.leave_text(f"incidents/{self.run.step}", texts)
         self._pending.clear()
         return True
 
     def _emit_texts_of(self, rank: int, step: int) -> None:
         for of_step, kind, severity, message, module in self.group.text_of(f"incidents/{step}", rank):
-            self.journal.incident(of_step, kind, severity, f"rank {rank}: {message}", module)
-
-    def _evaluate(self, epoch: int) -> None:
-        """Every rank evaluates the whole set, so that none waits for another; the first one's result counts."""
-        super()._evaluate(epoch)
-
-    def _finish(self) -> None:
-        if self.group.rank == 0:
-            super()._finish()
-
-    def run(self) -> None:
-        super().run()
-        sys.stdout.flush()
-
-    def _begin(self) -> None:
-        super()._begin()
-        parallel, world = self.config.parallel, self.group.world
-        how = "each with the whole model" if parallel.strategy == "ddp" else "each with a part of the model"
-        self.journal.note(0, f"{world} processes share each batch, {how}; the other settings are those of one process")
-
-    def _tell_of_batch_norm(self) -> None:
-        if any(isinstance(module, BatchNormNd) for module in self.model.modules()) and self.group.world > 1:
-            self.precision.notes.append(
-                "batch norm sees the slice of each rank instead of the whole batch, so the losses are not those of one "
-                "process"
-            )
+            self.run.journal.incident(of_step, kind, severity, f"rank {rank}: {message}", module)
 
 
-def _of_rank(config: RunConfig, group: RankGroup) -> RunConfig:
+def of_rank(config: RunConfig, group: RankGroup) -> RunConfig:
     """The config with the device and the threads of one rank; the first one records tensors and keeps snapshots."""
     changed: dict[str, object] = {}
     if config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available()):

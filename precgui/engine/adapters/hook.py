@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
 from torch import nn
 
+from precgui.config import RunConfig
 from precgui.engine.adapters.adapt import adapter_tensors, bits_per_weight, merged_model
 from precgui.engine.adapters.weights_file import tensors_of, write_weights
 from precgui.engine.casting import cast_floats
+from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.qat.measure import evaluate
-
-if TYPE_CHECKING:
-    from precgui.config import RunConfig
-    from precgui.engine.setup import RunParts
+from precgui.engine.run_parts import RunParts
 
 
-def finish_adapters(config: RunConfig, parts: RunParts) -> tuple[dict[str, Any], list[str]]:
+class Adapters(LoopHook):
+    """Merges and saves the adapters after the last step, as the config asks."""
+
+    def __init__(self, run: TrainingRun) -> None:
+        self._run = run
+
+    @classmethod
+    def make(cls, run: TrainingRun) -> Self | None:
+        return cls(run) if run.config.adapter.kind != "none" else None
+
+    def end_run(self) -> None:
+        run = self._run
+        facts, sentences = merge_and_save(run.config, run.parts)
+        run.journal.facts(facts)
+        for sentence in sentences:
+            run.journal.note(run.step, sentence)
+
+
+def merge_and_save(config: RunConfig, parts: RunParts) -> tuple[dict[str, Any], list[str]]:
     """Facts about the adapters as built-in types, and the sentences that go with them."""
     model = parts.model
     was_training = model.training

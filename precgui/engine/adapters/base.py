@@ -7,27 +7,32 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from precgui import paths
-from precgui.config import OptimizerConfig, RecordConfig, TrainConfig
+from precgui.config import OptimizerConfig, RecordConfig, RunConfig, TrainConfig
 from precgui.config.adapters import AdapterConfig
+from precgui.engine import backend_flags
 from precgui.engine.adapters.weights_file import check_new_file, load_weights, tensors_of, write_weights
-from precgui.engine.errors import EngineError
+from precgui.engine.errors import EngineError, Stopped
+from precgui.engine.journal import Journal
+from precgui.engine.loop import Loop
+from precgui.engine.pruning.hook import Pruning
+from precgui.engine.run_parts import RunParts
+from precgui.engine.tasks import Tell
 
-if TYPE_CHECKING:
-    from precgui.config import RunConfig
-    from precgui.engine.tasks import Tell
-
+Build = Callable[[RunConfig, Tell, Callable[[], bool]], RunParts]  # as `precgui.engine.setup.build_run`
 _LR = 2e-3  # of AdamW, as in the recipe gpt-quick
 _CONTENT = "parameters and buffers"  # of a kept file: files with other content are not found
 
 
-def prepare_base(model: nn.Module, config: RunConfig, tell: Tell, stopped: Callable[[], bool]) -> None:
-    """Fill the model with the weights of its base. Raises EngineError, and Stopped when `stopped()` becomes true."""
+def prepare_base(model: nn.Module, config: RunConfig, tell: Tell, stopped: Callable[[], bool], build: Build) -> None:
+    """Fill the model with the weights of its base, which is trained in a run of `build` where no file has them.
+
+    Raises EngineError, and Stopped when `stopped()` becomes true.
+    """
     if config.adapter.save_to:
         check_new_file(config.adapter.save_to, "adapter.save_to")
     if config.base.weights:
@@ -35,7 +40,7 @@ def prepare_base(model: nn.Module, config: RunConfig, tell: Tell, stopped: Calla
     elif config.base.train_steps:
         path = kept_base(config)
         if not path.is_file():
-            _train(config, path, tell, stopped)
+            _train(config, path, tell, stopped, build)
         load_weights(model, str(path))
 
 
@@ -59,14 +64,29 @@ def _training(config: RunConfig) -> RunConfig:
     )  # fmt: skip
 
 
-def _train(config: RunConfig, path: Path, tell: Tell, stopped: Callable[[], bool]) -> None:
-    from precgui.engine.train import train_quietly  # which builds runs, and so imports this module
-
+def _train(config: RunConfig, path: Path, tell: Tell, stopped: Callable[[], bool], build: Build) -> None:
     steps = config.base.train_steps
     tell(f"training the base first: {steps} steps in FP32, kept for the next run; base.weights names another one")
-    parts = train_quietly(_training(config), stopped)
+    parts = _trained(_training(config), stopped, build)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_weights(tensors_of(parts.model), path)
     except OSError as error:
         raise EngineError(f"the trained base cannot be kept in {path.parent}: {error.strerror}") from None
+
+
+def _trained(config: RunConfig, stopped: Callable[[], bool], build: Build) -> RunParts:
+    """The parts of a run that nobody watches, after its last step."""
+
+    def check(message: str) -> None:
+        if stopped():
+            raise Stopped
+
+    with backend_flags.restored():
+        parts = build(config, check, stopped)
+        Loop(
+            config, parts, Journal(lambda event: None), stopped, (Pruning,)
+        ).train()  # no other hook changes the weights
+    if stopped():
+        raise Stopped
+    return parts

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from torch import Tensor
 
-from precgui.engine.callback import Callback
+from precgui.config.sections import SNAPSHOT_IN_RUN_FOLDER
+from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.journal import Journal
-from precgui.engine.setup import RunParts
+from precgui.engine.run_parts import RunParts
 from precgui.engine.snapshot.step import StepSnapshot, random_state
 from precgui.engine.tasks import Batch
 
 _LARGEST_BYTES = 1 << 30
 
 
-class SnapshotCallback(Callback):
+class Snapshots(LoopHook):
     """Writes `PLACE.step-000042.safetensors` before the update of a step that is worth it.
 
     With loss scaling the first steps may be skipped in a healthy run, so the first step whose loss is not finite is
@@ -34,6 +36,13 @@ class SnapshotCallback(Callback):
         self._random: tuple[Tensor, Tensor | None] | None = None
         self._buffers: dict[str, Tensor] = {}  # before the step, where the precision reads them
         self._kept: set[str] = set()  # "gradient" after a step with a finite loss, both after one without
+
+    @classmethod
+    def make(cls, run: TrainingRun) -> Self | None:
+        record = run.config.record
+        if record.snapshot_to in ("", SNAPSHOT_IN_RUN_FOLDER) or run.config.precision_schedule:
+            return None
+        return cls(Path(record.snapshot_to).expanduser().absolute(), record.snapshot_step, run.journal, run.parts)
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         self._step, self._scale, self._batches = step, scale, batches

@@ -13,36 +13,43 @@ from precgui import config
 from precgui.config import ConfigError, RunConfig
 from precgui.config.sparsity import PruningConfig
 from precgui.engine.errors import EngineError
+from precgui.engine.hook import TrainingRun
 from precgui.engine.journal import Journal
 from precgui.engine.pruning import masks
+from precgui.engine.pruning.hook import Pruning
 from precgui.engine.pruning.inputs import InputNorms
 from precgui.engine.pruning.schedule import PruningSchedule, pruning_schedule
 from precgui.engine.pruning.sparse_kernels import has_sparse_kernels
-from precgui.engine.setup import RunParts
-from precgui.engine.train import Training, train
+from precgui.engine.run_parts import RunParts
+from precgui.engine.train import make_loop, train
 from precgui.events import Event, Facts, Incident, ZerosCounted
 
 MLP = ("model.name=mlp", "device=cpu", "threads=1", "record.tensors=false", "train.max_steps=12", "data.batch_size=32")
 
 
-class _Watched(Training):
-    """Training that keeps the zeros of each layer after each step."""
+class _Watched:
+    """A run with its events, and the zeros of each layer after each step."""
 
     def __init__(self, settings: RunConfig) -> None:
         self.events: list[Event] = []
         self.history: list[dict[str, Tensor]] = []
-        super().__init__(settings, Journal(self.events.append), lambda: False)
+        self.loop = make_loop(settings, Journal(self.events.append), lambda: False)
+        self.config, self.model, self.parts = settings, self.loop.model, self.loop.run.parts
+        self.pruner = self.loop.run.hook(Pruning)
 
-    def _step(self, *args: Any) -> None:
-        super()._step(*args)
-        assert self.pruner is not None
-        self.history.append({name: layer.module.weight.detach() == 0 for name, layer in self.pruner.layers.items()})
+    def train(self) -> None:
+        self.loop.begin()
+        for _ in self.loop.steps():
+            assert self.pruner is not None
+            self.history.append({name: layer.module.weight.detach() == 0 for name, layer in self.pruner.layers.items()})
+        self.loop.hooks.close()
+        self.loop.hooks.end_run()
 
 
 def run(*settings: str) -> _Watched:
     """A short run of the perceptron on the digits."""
     training = _Watched(config.load("digits-quick", [*MLP, *settings]))
-    training.run()
+    training.train()
     return training
 
 
@@ -85,7 +92,7 @@ def test_that_pruning_goes_with_every_storage_of_weights(precision: tuple[str, .
 
 def test_that_names_and_parameters_are_those_of_the_dense_run() -> None:
     pruned = run("pruning.method=wanda")
-    dense = Training(config.load("digits-quick", list(MLP)), Journal(lambda _: None), lambda: False)
+    dense = make_loop(config.load("digits-quick", list(MLP)), Journal(lambda _: None), lambda: False)
     assert list(pruned.model.state_dict()) == list(dense.model.state_dict())
 
 
@@ -225,13 +232,11 @@ def test_that_wanda_and_a_compiled_model_are_refused_together() -> None:
 
 
 def test_that_a_frozen_model_has_nothing_to_prune() -> None:
-    from precgui.engine.pruning.pruner import make_pruner
-
     training = run("pruning.method=magnitude")
     parts: RunParts = training.parts
     parts.model.requires_grad_(False)
     with pytest.raises(EngineError, match="no linear or convolutional layer that is trained"):
-        make_pruner(training.config, parts, 10)
+        Pruning(TrainingRun(training.config, parts, Journal(lambda event: None), 10))
 
 
 def test_that_one_step_can_be_said() -> None:

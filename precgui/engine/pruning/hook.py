@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
+from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.precisions.layer_formats import find_layer_formats
 from precgui.engine.pruning import masks
 from precgui.engine.pruning.inputs import InputNorms
 from precgui.engine.pruning.schedule import PruningSchedule, pruning_schedule
 from precgui.engine.pruning.sparse_kernels import has_sparse_kernels, sparse_speed
 from precgui.engine.pruning.zeros import operand
+from precgui.engine.run_parts import RunParts
+from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import ConvNd
-from precgui.events import IncidentKind, ZerosCounted
+from precgui.events import IncidentKind, StepDone, ZerosCounted
 from precgui.harmless_text import some_names
-
-if TYPE_CHECKING:
-    from precgui.config import RunConfig
-    from precgui.engine.setup import RunParts
 
 _TINY = torch.finfo(torch.float32).tiny
 _COUNTS = 50  # of zeros in a run, beside those where masks are chosen
@@ -57,11 +57,13 @@ class PrunedLayer:
                 tensor.masked_fill_(self.dropped, 0.0)
 
 
-class Pruner:
-    """Masks of the layers of one run. The loop calls `begin_step`, and `after_update` between update and callbacks."""
+class Pruning(LoopHook):
+    """Masks of the layers of one run: chosen and applied after each update, before the other hooks see its weights."""
 
-    def __init__(self, config: RunConfig, parts: RunParts, total_steps: int) -> None:
+    def __init__(self, run: TrainingRun) -> None:
         """Raises EngineError for a schedule outside of the run, a useless pattern, or a model without layers."""
+        config, parts, total_steps = run.config, run.parts, run.total_steps
+        self._journal = run.journal
         self.method, self.precision = config.pruning.method, parts.precision
         self.schedule: PruningSchedule = pruning_schedule(config.pruning, total_steps)
         self._total_steps = total_steps
@@ -74,13 +76,20 @@ class Pruner:
             )
         self._norms = InputNorms({name: layer.module for name, layer in self.layers.items()})
 
-    def begin_step(self, step: int) -> None:
-        """Called before the forward pass of a step, counted from 1."""
+    @classmethod
+    def make(cls, run: TrainingRun) -> Self | None:
+        return None if run.config.pruning.method == "none" else cls(run)
+
+    def begin_run(self) -> None:
+        for kind, note in self.notes:
+            self._journal.incident(0, kind, "info", note)
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         if self.method == "wanda" and self.schedule.is_due(step):
             self._norms.begin()
 
     @torch.no_grad()
-    def after_update(self, step: int) -> None:
+    def correct_update(self, step: int) -> None:
         """Choose masks where they are due, then set the weights that they drop to zero again."""
         if self.schedule.is_due(step):
             self._norms.end()
@@ -88,6 +97,13 @@ class Pruner:
                 layer.dropped = self._mask(name, layer, layer.share * self.schedule.progress(step))
         for layer in self.layers.values():
             layer.set_zeros()
+
+    def end_step(self, done: StepDone) -> None:
+        if self.counts_at(done.step):
+            self._journal.emit(self.zeros(done.step, self._journal.now()))
+
+    def end_run(self) -> None:
+        self._journal.facts({"pruning": self.facts()})
 
     def close(self) -> None:
         self._norms.end()
@@ -144,11 +160,6 @@ class Pruner:
             for name, ratio in sparse_speed(pruned, device).items():
                 of_layers[name]["dense_over_sparse_time"] = ratio
         return {"method": self.method, "start": plan.start, "end": plan.end, "every": plan.every, "layers": of_layers}
-
-
-def make_pruner(config: RunConfig, parts: RunParts, total_steps: int) -> Pruner | None:
-    """The pruner of the config; None for a run without pruning. Raises EngineError."""
-    return None if config.pruning.method == "none" else Pruner(config, parts, total_steps)
 
 
 def _pruned_layers(config: RunConfig, parts: RunParts) -> dict[str, PrunedLayer]:

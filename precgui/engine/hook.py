@@ -1,0 +1,174 @@
+"""Hooks of the training loop: the moments of a run at which a feature takes part."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Self, TypeVar
+
+from torch import Tensor
+
+from precgui.config import RunConfig
+from precgui.engine.journal import Journal
+from precgui.engine.precisions import Precision
+from precgui.engine.run_parts import RunParts
+from precgui.engine.tasks import Batch
+from precgui.events import StepDone
+
+_H = TypeVar("_H", bound="LoopHook")
+
+
+class LoopHook:
+    """A feature of a run. The loop calls its methods in the order below; each does nothing by default.
+
+    A hook reads what the step computes. Only `prepare_step` and `correct_update` may change it.
+    """
+
+    @classmethod
+    def make(cls, run: TrainingRun) -> Self | None:
+        """The hook of this run; None where its config has no use for it. Raises EngineError."""
+        raise NotImplementedError
+
+    def begin_run(self) -> None:
+        """The run has started; no step has been made."""
+
+    def prepare_step(self, step: int) -> None:
+        """The step, counted from 1, is about to begin; the precision may be changed here."""
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        """The step begins; the gradients of the last one are gone."""
+
+    def precision_changed(self, precision: Precision) -> None:
+        """The steps from the next one on are made in this precision."""
+
+    def gradients(self) -> None:
+        """The gradients are complete and unscaled, not yet clipped."""
+
+    def norms(self, weights: Sequence[Tensor], norms: Sequence[Tensor]) -> None:
+        """L2 norms of the unscaled gradients of these weights, on their device; they are not yet clipped."""
+
+    def totals(self, loss: Tensor, norm: Tensor) -> None:
+        """The loss and the L2 norm of all unscaled gradients, on their device; weights are those of the step."""
+
+    def before_update(self) -> None:
+        """The gradients are clipped, the optimizer is about to step."""
+
+    def correct_update(self, step: int) -> None:
+        """The optimizer has stepped; weights may be changed here."""
+
+    def after_update(self, *, skipped: bool) -> None:
+        """The weights are what the next step will see."""
+
+    def end_step(self, done: StepDone) -> None:
+        """Called after the step and its event."""
+
+    def evaluation(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which the model is evaluated, and in which the run ends."""
+        return contextlib.nullcontext()
+
+    def end_run(self) -> None:
+        """All steps have been made."""
+
+    def close(self) -> None:
+        """No step follows, whatever ended the run."""
+
+
+class HookList(LoopHook):
+    """Calls every hook of a list, in its order."""
+
+    def __init__(self) -> None:
+        self.hooks: list[LoopHook] = []
+
+    def begin_run(self) -> None:
+        for hook in self.hooks:
+            hook.begin_run()
+
+    def prepare_step(self, step: int) -> None:
+        for hook in self.hooks:
+            hook.prepare_step(step)
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        for hook in self.hooks:
+            hook.begin_step(step, scale, batches)
+
+    def precision_changed(self, precision: Precision) -> None:
+        for hook in self.hooks:
+            hook.precision_changed(precision)
+
+    def gradients(self) -> None:
+        for hook in self.hooks:
+            hook.gradients()
+
+    def norms(self, weights: Sequence[Tensor], norms: Sequence[Tensor]) -> None:
+        for hook in self.hooks:
+            hook.norms(weights, norms)
+
+    def totals(self, loss: Tensor, norm: Tensor) -> None:
+        for hook in self.hooks:
+            hook.totals(loss, norm)
+
+    def before_update(self) -> None:
+        for hook in self.hooks:
+            hook.before_update()
+
+    def correct_update(self, step: int) -> None:
+        for hook in self.hooks:
+            hook.correct_update(step)
+
+    def after_update(self, *, skipped: bool) -> None:
+        for hook in self.hooks:
+            hook.after_update(skipped=skipped)
+
+    def end_step(self, done: StepDone) -> None:
+        for hook in self.hooks:
+            hook.end_step(done)
+
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        with contextlib.ExitStack() as entered:
+            for hook in self.hooks:
+                entered.enter_context(hook.evaluation())
+            yield
+
+    def end_run(self) -> None:
+        for hook in self.hooks:
+            hook.end_run()
+
+    def close(self) -> None:
+        for hook in self.hooks:
+            hook.close()
+
+
+class TrainingRun:
+    """A run as its hooks and its strategy know it. `step` is the one that is being made, 0 before the first."""
+
+    def __init__(self, config: RunConfig, parts: RunParts, journal: Journal, total_steps: int) -> None:
+        self.config, self.parts, self.journal, self.total_steps = config, parts, journal, total_steps
+        self.step = 0
+        self.hooks = HookList()
+        self.stop_reason = ""
+
+    def make_hooks(self, kinds: Sequence[type[LoopHook]]) -> None:
+        """Make the hooks that the config asks for, in this order. Raises EngineError."""
+        for kind in kinds:
+            if (hook := kind.make(self)) is not None:
+                self.hooks.hooks.append(hook)
+
+    def hook(self, kind: type[_H]) -> _H | None:
+        """The hook of a kind, None where the run has none or has not made it yet."""
+        return next((hook for hook in self.hooks.hooks if isinstance(hook, kind)), None)
+
+    def stop(self, reason: str) -> None:
+        """End the run after the present step."""
+        self.stop_reason = reason
+
+    def use(self, parts: RunParts) -> None:
+        """Go on with these parts, which have another precision."""
+        self.parts = parts
+        self.hooks.precision_changed(parts.precision)
+
+    def note_precision(self) -> None:
+        """Emit the notes of the present precision."""
+        precision = self.parts.precision
+        for note in precision.notes:
+            self.journal.incident(self.step, "emulated" if precision.labels else "note", "info", note)

@@ -1,0 +1,1 @@
+"""Features of a training run, each a hook of its loop."""

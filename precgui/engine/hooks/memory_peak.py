@@ -1,0 +1,67 @@
+"""The peak of a training step's tensors on the CPU.
+
+What the step begins with is added to what it takes: weights, optimizer state, batch. It is measured in the first step
+after an update that was taken, since the first update makes the optimizer's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from precgui.engine.hook import LoopHook, TrainingRun
+from precgui.engine.journal import Journal
+from precgui.engine.memory import MemoryEvents, sizes_bytes
+from precgui.engine.run_parts import RunParts
+from precgui.engine.tasks import Batch
+
+MEASURED_BY = "allocated by tensors (profiler)"
+
+
+class MemoryPeak(LoopHook):
+    """Measures one step and returns the peak; a step is measured until the moment that its weights are updated."""
+
+    def __init__(self, journal: Journal, held: Mapping[str, Callable[[], Any]]) -> None:
+        """`held` gives, by name, the tensors that outlive a step; one that two names share counts for the first."""
+        self._journal, self._held = journal, held
+        self._events = MemoryEvents()
+        self._state = "waiting"  # for an update that was taken; then "ready" for a step, "measuring" it, "done"
+        self._step = 0
+        self._before: dict[str, int] = {}
+
+    @classmethod
+    def make(cls, run: TrainingRun) -> Self | None:
+        return cls(run.journal, _held(run.parts)) if run.parts.device.type == "cpu" else None
+
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        if self._state == "ready":
+            held = {name: tensors() for name, tensors in self._held.items()}
+            self._before, self._step = sizes_bytes(held | {"batch": batches}), step
+            self._state = "measuring"
+            self._events.start()
+
+    def after_update(self, *, skipped: bool) -> None:
+        if self._state == "measuring":
+            self._state = "done"
+            self._tell(self._events.stop())
+        elif self._state == "waiting" and not skipped:
+            self._state = "ready"
+
+    def close(self) -> None:
+        self._events.stop()
+
+    def _tell(self, within: int | None) -> None:
+        if within is not None:
+            parts = {f"{name}_bytes": size for name, size in self._before.items()} | {"step_bytes": within}
+            reported = {"peak_bytes": sum(parts.values()), "measured_by": MEASURED_BY, "step": self._step}
+            self._journal.facts({"memory": reported | parts})
+
+
+def _held(parts: RunParts) -> dict[str, Callable[[], Any]]:
+    """The objects that outlive a step, by name."""
+    model, optimizer, average = parts.model, parts.optimizer, parts.average
+    return {
+        "weights": lambda: [*model.parameters(), *model.buffers()],
+        "optimizer": lambda: [parts.weights, optimizer.state.values()],
+        "average": lambda: average.values if average is not None else [],
+    }

@@ -1,0 +1,226 @@
+"""The training loop: the steps of a run, with hooks and a strategy. It knows no feature by name."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from precgui.config import RunConfig
+from precgui.engine import device as devices
+from precgui.engine import execution
+from precgui.engine.errors import EngineError
+from precgui.engine.hook import LoopHook, TrainingRun
+from precgui.engine.journal import Journal
+from precgui.engine.run_parts import RunParts
+from precgui.engine.strategy import Strategy
+from precgui.engine.tasks import Batch
+from precgui.engine.telemetry.parameters import tensor_count
+from precgui.engine.update import learning_rate, total_norm
+from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
+
+
+class Loop:
+    """Makes the steps of a run."""
+
+    def __init__(
+        self, config: RunConfig, parts: RunParts, journal: Journal, stopped: Callable[[], bool],
+        hooks: Sequence[type[LoopHook]] = (), strategy: Strategy | None = None,
+    ) -> None:  # fmt: skip
+        """Raises EngineError for a config that a hook or the strategy refuses."""
+        self.config, self.journal, self._asked_to_stop = config, journal, stopped
+        self.device, self.task, self.model, self.optimizer = parts.device, parts.task, parts.model, parts.optimizer
+        self.steps_per_epoch = math.ceil(self.task.steps_per_epoch / config.train.accumulation)
+        total_steps = config.train.epochs * self.steps_per_epoch
+        if config.train.max_steps is not None:
+            total_steps = min(total_steps, config.train.max_steps)
+        self.run = TrainingRun(config, parts, journal, total_steps)
+        self.hooks = self.run.hooks
+        self.run.make_hooks(hooks)
+        self.strategy = strategy or Strategy()
+        self.strategy.join(self.run)
+
+    def stopped(self) -> bool:
+        """Whether the run should end: it was stopped, or a hook has ended it."""
+        return bool(self.run.stop_reason) or self._asked_to_stop()
+
+    def train(self) -> None:
+        """Make all steps, and end the run. The first event is RunStarted, the last one RunEnded."""
+        self.begin()
+        try:
+            for _ in self.steps():
+                pass
+        finally:
+            self.hooks.close()
+        if not self.stopped() and self.strategy.is_first:
+            self._finish()
+        run = self.run
+        complete = run.step >= run.total_steps
+        message = "" if complete else f"stopped after step {run.step} of {run.total_steps}"
+        if run.stop_reason and not complete:
+            message = f"{message}: {run.stop_reason}"
+        self.journal.emit(RunEnded(self.journal.now(), "completed" if complete else "stopped", message))
+
+    def begin(self) -> None:
+        """Emit RunStarted and the notes of the run."""
+        devices.forget_peak_memory(self.device)
+        tensors = tensor_count(self.model) if self.config.record.tensors else 0
+        self.journal.emit(
+            RunStarted(
+                self.journal.now(), self.run.total_steps, self.steps_per_epoch, str(self.device),
+                self.run.parts.facts, tensors,
+            )
+        )  # fmt: skip
+        self.run.note_precision()
+        self.hooks.begin_run()
+        self.strategy.begin_run()
+
+    def steps(self) -> Iterator[StepDone]:
+        """Make each step, and evaluate after each epoch."""
+        for batches, data_s in self.batches():
+            yield self.make_step(batches, data_s)
+
+    def batches(self, *, evaluate: bool = True) -> Iterator[tuple[list[Batch], float]]:
+        """The batches of each step, which is now `run.step`, and the seconds that were spent waiting for them.
+
+        The caller makes the step. With `evaluate` the model is evaluated after each epoch.
+        """
+        epoch = 0
+        while self.run.step < self.run.total_steps and not self.stopped():
+            epoch += 1
+            yield from self._epoch(epoch)
+            if evaluate and not self.stopped():
+                with self.hooks.evaluation(), self.strategy.evaluation():
+                    self._evaluate(epoch)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Put the model into training for an epoch, counted from 1."""
+        self.model.train()
+        self.run.parts.precision.begin_epoch(self.model, epoch)
+
+    def _epoch(self, epoch: int) -> Iterator[tuple[list[Batch], float]]:
+        self.begin_epoch(epoch)
+        for batches, data_s in _timed(self.task.train_batches(), self.config.train.accumulation):
+            if self.run.step >= self.run.total_steps or self.stopped():
+                return
+            self.run.step += 1
+            yield batches, data_s
+
+    def make_step(self, batches: list[Batch], data_s: float = 0.0) -> StepDone:
+        """Make the step `run.step` with these batches."""
+        run = self.run
+        self.strategy.begin_step(run.step)
+        begin, cpu_begin = time.perf_counter(), time.process_time()
+        lr = self.prepare_step()
+        precision = run.parts.precision
+        scale = precision.scale
+        self.hooks.begin_step(run.step, scale, batches)
+        loss = self.forward_and_backward(batches)
+        precision.unscale(self.optimizer)
+        self.hooks.gradients()
+        norm = self._clip()
+        self.hooks.totals(loss, norm)
+        self.hooks.before_update()
+        skipped = precision.step(self.optimizer)
+        self.hooks.correct_update(run.step)
+        self.hooks.after_update(skipped=skipped)
+        own_s = time.perf_counter() - begin
+        own_loss, norm_value = numbers(loss, norm)
+        loss_value = self.strategy.reduce(own_loss, own_s)
+        done = StepDone(
+            step=run.step, time_s=self.journal.now(), loss=loss_value, scale=scale, skipped=skipped, lr=lr,
+            grad_norm=norm_value, step_s=time.perf_counter() - begin, data_s=data_s,
+            samples=sum(len(targets) for _, targets in batches),
+            memory_bytes=devices.peak_memory_bytes(self.device), cpu_s=time.process_time() - cpu_begin,
+            backward_passes=len(batches), optimizer_steps=int(not skipped),
+        )  # fmt: skip
+        self.journal.emit(done)
+        self.hooks.end_step(self.strategy.own(done))
+        return done
+
+    def prepare_step(self) -> float:
+        """Set the step up to its forward pass; returns its learning rate."""
+        self.hooks.prepare_step(self.run.step)
+        lr = learning_rate(self.config, self.run.step, self.run.total_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.zero_grad(set_to_none=True)
+        return lr
+
+    def forward_and_backward(self, batches: Sequence[Batch]) -> Tensor:
+        """Gradients of the mean loss over all samples of the step; returns the loss, of a rank its part of it."""
+        losses, weight = [], None
+        for batch, weight, context in self.strategy.slices(batches):
+            with context:
+                loss = self._loss(batch)
+                if weight is not None:
+                    loss = loss * weight
+                self.run.parts.precision.backward(self.strategy.scaled(loss))
+            losses.append(loss.detach())
+        return losses[0] if weight is None else torch.stack(losses).sum()
+
+    def _loss(self, batch: Batch) -> Tensor:
+        outputs, targets = self._forward(batch)
+        loss = self.task.loss(outputs, targets)
+        if loss.dim():
+            raise EngineError(
+                f"the loss of task {self.config.task} has the shape {list(loss.shape)}, but must be a single number; "
+                "take its mean"
+            )
+        return loss
+
+    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        network = self.strategy.network if self.model.training else self.model
+        return execution.forward(network, self.run.parts.precision, self.config.train, batch)
+
+    def _clip(self) -> Tensor:
+        """The L2 norm of the unscaled gradients, before they are clipped to the configured norm."""
+        weights = [w for group in self.optimizer.param_groups for w in group["params"] if w.grad is not None]
+        norms = self.strategy.norms(weights)
+        norm = total_norm(norms)
+        self.hooks.norms(weights, norms)
+        if self.config.train.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(weights, self.config.train.clip_norm, norm)
+        return norm
+
+    def _evaluate(self, epoch: int) -> None:
+        self.model.eval()
+        loss, count, scores = 0.0, 0, []
+        for batch in self.task.validation_batches():
+            if self.stopped():
+                return
+            outputs, targets = self._forward(batch)
+            loss += float(self.task.loss(outputs, targets)) * len(targets)
+            scores.append(self.task.score(outputs, targets))
+            count += len(targets)
+        result = self.task.result(scores)
+        self.journal.emit(Evaluated(self.run.step, epoch, self.journal.now(), loss / count, result))
+
+    def _finish(self) -> None:
+        with self.hooks.evaluation():
+            self.hooks.end_run()
+            for facts, sentences in self.run.parts.precision.finish(self.model, self.task, self.stopped):
+                self.journal.facts(facts)
+                for sentence in sentences:
+                    self.journal.note(self.run.step, sentence)
+
+
+def numbers(loss: Tensor, norm: Tensor) -> tuple[float, float]:
+    """Loss and norm of the gradients, which may be off-loaded, as numbers: the one synchronisation of the step."""
+    loss_value, norm_value = torch.stack((loss, norm.to(loss.device, loss.dtype))).tolist()
+    return loss_value, norm_value
+
+
+def _timed(batches: Iterable[Batch], count: int) -> Iterator[tuple[list[Batch], float]]:
+    """Up to `count` batches at a time, with the seconds that were spent waiting for them."""
+    iterator = iter(batches)
+    while True:
+        begin = time.perf_counter()
+        group = list(itertools.islice(iterator, count))
+        if not group:
+            return
+        yield group, time.perf_counter() - begin
