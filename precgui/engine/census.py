@@ -99,6 +99,11 @@ class Census(TorchDispatchMode):
         if next(module.children(), None) is None and graph_task() == -1:
             self.autocast[autocast_now()] += 1
 
+    @property
+    def innermost(self) -> str | None:
+        """The module whose forward pass is running; None outside of the model."""
+        return self._modules.innermost
+
     def stop(self) -> None:
         """Count nothing any more, though it may still be entered."""
         self._stopped = True

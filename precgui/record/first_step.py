@@ -82,6 +82,10 @@ class FirstStep:
         if self._census is not None:
             self._census.in_optimizer = inside
 
+    def module(self) -> str | None:
+        """The module whose forward pass is running; None outside of the model."""
+        return self._census.innermost if self._census is not None else None
+
     def end(self) -> None:
         """End the census: the step is over, or no further one follows. Idempotent."""
         self._is_over = True

@@ -29,6 +29,7 @@ from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.engine.torch_private import disable_dynamo, is_compiled, tracing_state, transform_level
 from precgui.events import Emit
 from precgui.record.first_step import FirstStep
+from precgui.record.later_steps import LaterSteps
 from precgui.record.loop_order import LoopOrder
 from precgui.record.manual import ManualUpdates
 from precgui.record.passes import BackwardCount
@@ -91,10 +92,13 @@ class LoopWatch:
                 modules=not compiled, copies=self._copies, total_steps=total_steps, guard=guard,
             )  # fmt: skip
         self._order_of_loop = LoopOrder(scaler, _device(model), guard, active=active and not compiled)
+        self._later_steps = LaterSteps(model, guard, active=active and not compiled)
         self._first_step = None
         if active:
-            observers = self._order_of_loop.observers
+            cancellations = self._later_steps.cancellations
+            observers = [*self._order_of_loop.observers, cancellations.observe]
             self._first_step = FirstStep(model, _device(model), guard, compiled=compiled, observers=observers)
+            cancellations.where = self._first_step.module
         self._passes, self._manual = BackwardCount(guard), ManualUpdates()
         self._order: dict[str, int] = {}  # of the parameters in the backward pass of the first step
         if not isinstance(model, torch.jit.ScriptModule):  # takes no hooks
@@ -140,6 +144,7 @@ class LoopWatch:
         self._manual.begin(self._weights)
         if self._first_step is not None and self._first_step.is_over:
             self._first_step.leave()
+        self._later_steps.begin(step)
         if self._telemetry is not None:
             self._telemetry.begin(step, scale)
             if self._manual.is_in_use:
@@ -150,6 +155,7 @@ class LoopWatch:
 
         Gradients that no optimizer has used for this reason are measured here, if they still exist.
         """
+        self.leave_step()
         left_out = [each for each in self._optimizers if id(each) not in self._stepped]
         if lowered or not self._stepped:
             for optimizer in left_out:
@@ -198,9 +204,9 @@ class LoopWatch:
         return facts
 
     def news_of_loop(self) -> dict[str, Any]:
-        """The fact `loop` (see `LoopOrder.news`) where it has changed, else {}."""
+        """The facts `loop` (see `LoopOrder.news`) and `cancellation` where they have changed, else {}."""
         news = self._order_of_loop.news()
-        return {"loop": news} if news else {}
+        return ({"loop": news} if news else {}) | self._later_steps.news()
 
     def end(self, time_s: float, step_s: float, *, alarm: bool) -> None:
         if self._telemetry is not None:
@@ -215,6 +221,10 @@ class LoopWatch:
         name = self._telemetry.first_nonfinite_gradient(self._order) if self._telemetry is not None else ""
         return name or first_nonfinite_gradient(self._bad, self._order)
 
+    def leave_step(self) -> None:
+        """Tell of no more operations of this step; harmless at any moment, also in a garbage collection."""
+        self._later_steps.leave()
+
     def close(self) -> None:
         """Remove all hooks, also where the removal of some fails."""
         with contextlib.ExitStack() as parts:
@@ -222,7 +232,12 @@ class LoopWatch:
                 parts.callback(self._telemetry.close)
             if self._first_step is not None:
                 parts.callback(self._first_step.end)
-            for close in (self._order_of_loop.close, self._passes.close, *(each.remove for each in self._handles)):
+            for close in (
+                self._later_steps.leave,
+                self._order_of_loop.close,
+                self._passes.close,
+                *(each.remove for each in self._handles),
+            ):
                 parts.callback(close)
             self._handles = []
 
@@ -255,8 +270,14 @@ class LoopWatch:
             self._measure_before_step(optimizer)
         if self._telemetry is not None:
             self._telemetry.before_update(optimizer)
-        if self._first_step is not None and not closure:
-            self._first_step.optimizer_steps(inside=True)
+        if not closure:
+            self._optimizer_runs(inside=True)
+
+    def _optimizer_runs(self, *, inside: bool) -> None:
+        """An optimizer begins to step, or has stepped: operations in between are its own."""
+        self._later_steps.cancellations.in_optimizer = inside
+        if self._first_step is not None:
+            self._first_step.optimizer_steps(inside=inside)
 
     def _measure_before_step(self, optimizer: Optimizer) -> None:
         scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales by itself
@@ -265,8 +286,7 @@ class LoopWatch:
     @disable_dynamo
     @guarded
     def _after_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
-        if self._first_step is not None:
-            self._first_step.optimizer_steps(inside=False)
+        self._optimizer_runs(inside=False)
         if _has_closure(args, kwargs):  # which has made the gradients inside the step
             self._measure_gradients(optimizer, 1.0)
         self._order_of_loop.stepped()

@@ -247,6 +247,9 @@ class Recorder:
         if recording is not None and recording.is_open:
             text = f"the recorder was deleted after step {self._step} without close(); no exception is known"
             ended = self._status_without_close, text
+            if (watch := self.__dict__.get("_watch")) is not None:
+                with contextlib.suppress(Exception):
+                    watch.leave_step()  # in the thread whose operations it sees
             # Not here: garbage is collected at any moment, also while this thread is at work on the file.
             threading.Thread(target=recording.end, args=ended, name="run-file-end").start()
 

@@ -18,6 +18,7 @@ _REASONS = {
     "census": "the operations of the first step were not counted",
     "certificate": "the products of this device were not tried",
     "fp32_repetition": "no step in 16 bits was repeated in FP32, since none was found whose outputs were not finite",
+    "cancellation": "no difference of nearly equal numbers was used, or nobody looked for them",
     "record": "the run recorded no tensors, or has not ended",
 }
 FACTS = tuple(_REASONS)
@@ -32,7 +33,7 @@ def fact(run: Run, name: str) -> Maybe[Mapping[str, Any]]:
         return result if unavailable is None else Absent(str(unavailable))
     if run.status == "imported":
         return Absent("event files hold scalars only")
-    if run.config.task != OWN_LOOP and name in ("precision", "autocast", "loop", "scaler"):
+    if run.config.task != OWN_LOOP and name in ("precision", "autocast", "loop", "scaler", "cancellation"):
         return Absent("the run was trained by precgui, as its config says")
     return Absent(f"{reason}, or the file is of an early version")
 

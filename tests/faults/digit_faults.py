@@ -181,6 +181,115 @@ def values_of_thousands_in_bf16(opened: Open, broken: bool) -> float:
     return float(loss.detach())
 
 
+class _OwnNorm(nn.Module):
+    """Layer norm with the variance as a difference of two means, or as the mean of squared differences."""
+
+    def __init__(self, as_difference: bool) -> None:
+        super().__init__()
+        self.as_difference = as_difference
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean(-1, keepdim=True)
+        variance = (x * x).mean(-1, keepdim=True) - mean * mean if self.as_difference else x.var(-1, keepdim=True)
+        return (x - mean) * torch.rsqrt(variance.clamp(min=0) + 1e-3)
+
+
+def _with_an_own_norm(opened: Open, as_difference: bool, offset: float) -> float:
+    first = nn.Linear(24, 48)
+    with torch.no_grad():
+        first.bias.add_(offset)
+    model = nn.Sequential(first, _OwnNorm(as_difference), nn.ReLU(), nn.Linear(48, 6))
+    return _train(opened, model, torch.optim.Adam(model.parameters(), 2e-3), torch.bfloat16)
+
+
+@_mistake("cancelled-digits")
+def variance_as_a_difference_in_bf16(opened: Open, broken: bool) -> float:
+    return _with_an_own_norm(opened, broken, 30.0)
+
+
+@_enough
+def variance_as_a_difference_of_small_means(opened: Open) -> None:
+    _with_an_own_norm(opened, True, 0.0)
+
+
+def _slopes(opened: Open, distance: float) -> float:
+    """A network whose slope by differences, at points of this distance, is to be that of a sine."""
+    model = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    loss = torch.zeros(())
+    for _ in range(150):
+        x = 3 * torch.rand(64, 1)
+        optimizer.zero_grad()
+        slope = (model(x + distance) - model(x)) / distance
+        loss = F.mse_loss(slope, torch.cos(x))
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    return float(loss.detach())
+
+
+@_mistake("cancelled-digits")
+def slopes_at_too_small_a_distance(opened: Open, broken: bool) -> float:
+    return _slopes(opened, 1e-7 if broken else 1e-2)
+
+
+@_mistake("cancelled-digits")
+def days_cast_before_their_offset_is_subtracted(opened: Open, broken: bool) -> float:
+    model = nn.Sequential(nn.Linear(1, 48), nn.Tanh(), nn.Linear(48, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    loss = torch.zeros(())
+    for _ in range(150):
+        day = 20000 + 60 * torch.rand(64, 1)
+        inputs = (day.bfloat16() - 20030) / 20 if broken else ((day - 20030) / 20).bfloat16()
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = model(inputs)
+        loss = F.mse_loss(outputs.float(), torch.sin((day - 20030) / 20))
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    return float(loss.detach())
+
+
+@_enough
+def ratios_of_nearly_equal_policies(opened: Open) -> None:
+    """The ratio of a policy to itself, computed twice in batches of other sizes, and a straight-through estimator."""
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(40):
+        with torch.no_grad():
+            old = torch.cat([F.log_softmax(model(part), 1) for part in x.split(7)])
+        for _ in range(2):
+            optimizer.zero_grad()
+            scores = model(x)
+            rounded = scores + (scores.round() - scores).detach()
+            ratio = (F.log_softmax(scores, 1) - old).exp()
+            loss = -(ratio.gather(1, y[:, None]) * 1.0).mean() + 1e-3 * (rounded - scores).square().mean()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+
+
+@_enough
+def standardised_after_a_cast_that_is_exact(opened: Open) -> None:
+    """Pixels of 0 to 255 are exact in BF16, and so is their difference from 128."""
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(40):
+        pixels = (x * 2 + 128).clamp(0, 255).round()
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = model((pixels.bfloat16() - 128) / 2)
+        loss = F.cross_entropy(outputs.float(), y)
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
 @_enough
 def residual_stream_in_bf16(opened: Open) -> None:
     """Twelve residual blocks whose branches begin small, in one module, all in BF16."""

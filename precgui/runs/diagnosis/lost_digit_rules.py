@@ -1,4 +1,5 @@
-"""Group B, digits that single operations lose in 16 bits: in sums, inside an optimizer, and in large outputs."""
+"""Group B, digits that single operations lose: in sums and differences, inside an optimizer, and in large
+outputs."""
 
 from __future__ import annotations
 
@@ -129,6 +130,56 @@ def coarse_outputs(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+_USES = {  # of a difference without digits: the clause, and the fix
+    "divisor": (
+        "is divided by, or its root or logarithm is taken",
+        "Compute it in FP32 from values in FP32 (x.float()), and a variance as the mean of (x - mean)^2.",
+    ),
+    "amplified": (
+        "is multiplied by 1000 or more, or divided by as small a number",
+        "Take a larger distance between the points (for a second difference some eps^(1/4) of x), derivatives by "
+        "autograd, or FP64.",
+    ),
+    "rounded data": (
+        "is what the training reads of data that a cast had rounded",
+        "Subtract the offset first, in the format of the data, and cast the result.",
+    ),
+}
+
+
+def cancelled_digits(m: Measurements) -> Answer:
+    """Differences of nearly equal numbers, with one digit or two, that are used where digits matter."""
+    rows = [
+        row for row in m.fact("cancellation").get("all", []) if isinstance(row, Mapping) and row.get("use") in _USES
+    ]
+    if not m.own_loop or not m.n:
+        return None
+    if not rows:
+        return RuledOut(
+            "cancelled-digits", "because no difference of a few ulps is a divisor, amplified, or data in the steps seen"
+        ) if m.fact("census") else None  # fmt: skip
+    return [_cancelled(m, rows[0])]
+
+
+def _cancelled(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    share, step, stored, use = _number(row, "share"), int(_number(row, "step")), str(row.get("format")), str(row["use"])
+    module = row.get("module")
+    where = "The loop" if module is None else str(module) or "The model"
+    clause, fix = _USES[use]
+    proof = Evidence(
+        "|a - b| <= 2 eps max(|a|, |b|) in > 50 % of the elements",
+        {"share": share, "step": step, "elements": _number(row, "elements"), "use": use},
+        f"In step {step} {percent(share)} of the elements of a difference in {stored.upper()} are at most two eps of "
+        f"their operands, so that rounding the operands has left them a digit or two; the difference {clause}.",
+    )  # fmt: skip
+    return Finding(
+        "cancelled-digits", "warning",
+        f"{where} uses differences of nearly equal numbers, whose digits {stored.upper()} has rounded away",
+        step, int(m.steps[-1]), (proof,), fix, True, 0.85,
+        "Higham 2002, Accuracy and Stability, section 1.7", str(module or ""), certainty="estimate",
+    )  # fmt: skip
+
+
 def _number(row: Mapping[str, Any], name: str) -> float:
     value = row.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
@@ -137,5 +188,6 @@ def _number(row: Mapping[str, Any], name: str) -> float:
 RULES = (
     Rule("swallowed-additions", "B", "Do small terms arrive in sums?", swallowed_additions),
     Rule("optimizer-in-fp16", "B", "Do the optimizer's numbers fit into their format?", optimizer_in_fp16),
+    Rule("cancelled-digits", "B", "Have differences the digits that their use needs?", cancelled_digits),
     Rule("coarse-outputs", "B", "Have the outputs enough digits for their differences?", coarse_outputs),
 )

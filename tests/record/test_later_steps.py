@@ -1,0 +1,115 @@
+"""The look at the differences of a few later steps changes nothing, ends with the step, and may fail."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import precgui
+from precgui.engine.cancellation import Cancellations
+from precgui.engine.torch_private import TorchDispatchMode, dispatch_modes
+
+
+class _NoRecorder:
+    def step(self, loss: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _losses(path: Path | None, steps: int = 40) -> Iterator[float]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    recorder: Any = precgui.Recorder(path, model, optimizer) if path is not None else _NoRecorder()
+    for _ in range(steps):
+        x = (torch.randn(32, 4).bfloat16() - 0.5).float()
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = model(x)
+        loss = F.mse_loss(outputs.float(), x[:, :1])
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+        yield float(loss.detach())
+    recorder.close()
+
+
+def test_that_watched_steps_compute_what_others_do(tmp_path: Path) -> None:
+    assert list(_losses(tmp_path / "run.h5")) == list(_losses(None))
+
+
+def test_that_the_mode_is_left_at_the_end(tmp_path: Path) -> None:
+    depths = [dispatch_modes() for _ in _losses(tmp_path / "run.h5")]
+    entered = (1, 31)  # after these steps it waits for the next one
+    assert {depth for step, depth in enumerate(depths, 1) if step not in entered} == {0}
+    assert dispatch_modes() == 0
+
+
+def test_that_the_mode_is_left_with_a_recorder_that_is_deleted(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    recorder = precgui.Recorder(tmp_path / "run.h5", model, optimizer)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    recorder.step(1.0)
+    assert dispatch_modes() == 1
+    del recorder
+    gc.collect()
+    assert dispatch_modes() == 0
+
+
+def test_that_a_fault_of_the_look_ends_neither_loop_nor_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Cancellations, "observe", fail)
+    assert len(list(_losses(tmp_path / "run.h5"))) == 40
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert len(run.series("loss")[1]) == 40
+
+
+def _found(use: Any) -> list[tuple[str, str]]:
+    """The cancellations of what `use` does with the module outputs, as in a step."""
+    found = Cancellations()
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            found.observe(func, args, kwargs or {}, out)
+            return out
+
+    torch.manual_seed(0)
+    with Mode():  # type: ignore[no-untyped-call]
+        use()
+    return [(each.use, each.format) for each in found.found]
+
+
+@pytest.mark.parametrize("dtype, name", [(torch.bfloat16, "bf16"), (torch.float16, "fp16"), (torch.float32, "fp32")])
+def test_that_a_small_difference_is_reported_where_it_is_amplified_only(dtype: torch.dtype, name: str) -> None:
+    x = 1 + torch.rand(100)
+    eps = torch.finfo(dtype).eps
+    a, b = x.to(dtype), (x * (1 + eps * torch.rand(100))).to(dtype)
+    assert _found(lambda: (a - b) / 1e-4) == [("amplified", name)]
+    assert _found(lambda: (a - b).clamp(min=0).add(1e-5).sqrt()) == [("divisor", name)]
+    assert _found(lambda: 1 / (a - b).abs()) == [("divisor", name)]
+    assert _found(lambda: (a - b).square().mean().mul(1e6)) == []
+    assert _found(lambda: (a - a) / 1e-4) == []
+    assert _found(lambda: (a - 3 * b) / 1e-4) == []
+
+
+def test_that_only_rounded_values_are_rounded_data() -> None:
+    large = 20000 + 50 * torch.rand(100)
+    whole = torch.randint(0, 255, (100,)).float()
+    assert _found(lambda: (large.bfloat16() - 20020) / 10) == [("rounded data", "bf16")]
+    assert _found(lambda: (large - 20020).bfloat16()) == []
+    assert _found(lambda: whole.bfloat16() - 128) == []
+    assert _found(lambda: torch.randn(100).bfloat16() - 0.1) == []
