@@ -13,8 +13,9 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 
 _FEWEST_LAYERS = 5
 _VANISHED = 1e-4
-_FALL = 8.0  # of the gradient in each layer towards the input
-_FEWEST_FALLS = 3
+SHARP_FALL = 8.0  # of the gradient in each layer towards the input
+_FEWEST_FALLS = 3  # where there are as many layers
+_FEWEST_IN_SHORT = 3  # layers
 
 
 def vanishing_gradients(m: Measurements) -> Answer:
@@ -62,23 +63,26 @@ def vanishing_gradients(m: Measurements) -> Answer:
 def fall_per_layer(m: Measurements) -> float | None:
     """The factor by which gradients fall from layer to layer towards the first ones, which have none left.
 
-    None unless each of the last layers with a gradient, four at least, has one smaller by _FALL than the layer after it
-    in a typical row (the very last one may differ: no activation follows it), and no layer before them has any. So few
-    numbers of FP32 would reach the first layers, too.
+    None unless each of the last layers with a gradient has one smaller by SHARP_FALL than the layer after it in a
+    typical row, and no layer before them has any. So few numbers of FP32 would reach the first layers, too. In a model
+    of five layers or more these are four at least, and the very last one may differ (no activation follows it); in one
+    of three or four layers two at least, the last among them.
     """
     table = m.table("gradient")
     if table is None:
         return None
     own = [name for name in forward_order(m) if f"{name}.weight" in table.names]
-    if len(own) < _FEWEST_LAYERS:
+    if len(own) < _FEWEST_IN_SHORT:
         return None
     sizes = middle(table.stat("rms")[:, [table.names.index(f"{name}.weight") for name in own]], 0)
     zero = int((~(sizes > 0)).sum())
-    arriving = sizes[zero:-1]  # without the last layer
-    if not zero or (sizes[:zero] > 0).any() or len(arriving) < _FEWEST_FALLS + 1:
+    is_short = len(own) < _FEWEST_LAYERS
+    arriving = sizes[zero:] if is_short else sizes[zero:-1]
+    fewest = 1 if is_short else _FEWEST_FALLS
+    if not zero or (sizes[:zero] > 0).any() or len(arriving) < fewest + 1:
         return None
     falls = arriving[1:] / arriving[:-1]
-    return float(np.median(falls)) if (falls > _FALL).all() else None
+    return float(np.median(falls)) if (falls > SHARP_FALL).all() else None
 
 
 RULES = (Rule("vanishing-gradients", "C", "Do gradients reach the first layers?", vanishing_gradients),)

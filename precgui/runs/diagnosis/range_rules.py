@@ -17,12 +17,15 @@ from precgui.runs.diagnosis.analysis import (
     percent,
     power,
 )
-from precgui.runs.diagnosis.depth_rules import fall_per_layer
+from precgui.runs.diagnosis.depth_rules import SHARP_FALL, fall_per_layer
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
 from precgui.runs.diagnosis.nan_aware import largest, middle, nonzero
+from precgui.runs.diagnosis.origin import forward_order
 from precgui.runs.diagnosis.rule import Answer, Rule
 
+_EMPTY = 0.5  # of the recorded steps in which a layer gets next to no gradient
+_FEW = 4.0  # times the smallest number of FP16: a gradient below has one digit or two at most
 _UNDERFLOW_ERROR = 0.15  # of a gradient's L2 norm, lost to zeros and subnormals
 
 
@@ -76,6 +79,8 @@ def gradient_underflow(m: Measurements) -> Answer:
     if worst is None:
         return Undecided("gradient-underflow", "gradients (record.gradients_every)")
     score, table, errors = worst
+    if score < 0.2 and (emptied := _emptied_layers(m)) is not None:
+        return [_vanishing(m, emptied)]
     if score < 0.2:
         typical = median(middle(errors, 0)) if errors.size else float("nan")
         return RuledOut(
@@ -85,6 +90,55 @@ def gradient_underflow(m: Measurements) -> Answer:
             f"more than {percent(_UNDERFLOW_ERROR)} in only {percent(score)} of the elements",
         )
     return [_vanishing(m, _underflow(m, score, table, errors))]
+
+
+@np.errstate(all="ignore")
+def _emptied_layers(m: Measurements) -> Finding | None:
+    """Layers with next to no gradient, in a run without loss scaling, where FP32 would hold what FP16 does not.
+
+    The gradient that reaches a layer is that of the layer after it times the weights of that one: of a root mean square
+    of about rms(g) rms(w) sqrt(outputs). Below half of the smallest number of FP16 nearly all of it is zero there.
+    """
+    flowing, gradients, weights = m.table("activation_gradient"), m.table("gradient"), m.table("weight")
+    if m.loops_scale or flowing is None or gradients is None or weights is None:
+        return None
+    learning = (flowing.steps <= learning_ends(m)) & np.isfinite(m.at_loss(flowing.steps))
+    order = [name for name in forward_order(m) if name in flowing.names and f"{name}.weight" in gradients.names]
+    for before, after in itertools.pairwise(order):
+        here, there = flowing.names.index(before), flowing.names.index(after)
+        held = f"{after}.weight"
+        if held not in weights.names or not {flowing.formats[here], flowing.formats[there]} <= {"fp16", ""}:
+            continue
+        arrived, sent = flowing.stat("amax")[learning, here], flowing.stat("rms")[learning, there]
+        size, place = m.model.by_name.get(held), weights.names.index(held)
+        outputs = size.shape[0] if size is not None and len(size.shape) > 1 else 0
+        expected = sent * median(weights.stat("rms")[:, place]) * np.sqrt(outputs)
+        empty = (arrived < _FEW * FP16_SMALLEST) & (expected > 0) & (expected < FP16_SMALLEST / 2)
+        if outputs and len(empty) and empty.mean() > _EMPTY:
+            return _emptied(m, flowing, before, after, float(empty.mean()), median(sent), median(expected))
+    return None
+
+
+def _emptied(
+    m: Measurements, flowing: RecordedRows, before: str, after: str, share: float, sent: float, expected: float
+) -> Finding:
+    zeros = flowing.share_zero()[:, flowing.names.index(before)]
+    proof = Evidence(
+        "max|g| < 2^-22 in a layer where rms(g) rms(w) sqrt(n) of the next one is below 2^-25, at a scale of 1",
+        {"share_of_steps": share, "rms_of_next": sent, "expected": expected, "half_smallest": FP16_SMALLEST / 2},
+        f"In {percent(share)} of the recorded steps next to no gradient reaches {before}: that of {after}, {sent:.2g}, "
+        f"times its weights is about {expected:.1g}, which FP32 holds and FP16, without a loss scale, rounds to zero "
+        f"below {FP16_SMALLEST / 2:.1g}.",
+        f"share of zeros in the gradient of {before}", _points(flowing, zeros),
+    )  # fmt: skip
+    return Finding(
+        "gradient-underflow", "warning",
+        f"Next to no gradient reaches {before}: it is below the range of FP16, and no loss scaling is used",
+        int(flowing.steps[0]), int(flowing.steps[-1]), (proof,),
+        "Use a scaler (torch.amp.GradScaler), or BF16." if m.own_loop else "Use dynamic loss scaling, or BF16.",
+        True if expected > sent / SHARP_FALL else None, 0.85, "Micikevicius et al. 2018, section 3.2", before,
+        (f"{before}.weight",), {"scaling.mode": "dynamic"}, "estimate", "the same run with a scaler, or in fp32",
+    )  # fmt: skip
 
 
 @np.errstate(all="ignore")
