@@ -17,6 +17,7 @@ from precgui.cli.parser import UserError
 from precgui.cli.terminal import say, say_notes
 from precgui.events import Metric
 from precgui.runs.caveats import marked
+from precgui.runs.figures import FIGURES
 
 if TYPE_CHECKING:
     from precgui.runs.compared import Compared, RunComparison
@@ -152,21 +153,22 @@ _ROWS: _Rows = (
     ("precision", lambda run: run.precision),
     ("status", lambda run: run.outcome or run.status),
     ("steps", lambda run: f"{run.steps}"),
-    ("train loss, last epoch", lambda run: _train_loss(run.train_loss, run.steps)),
-    ("validation loss", lambda run: _number(run.val_loss)),
-    ("time", lambda run: _number(run.time_s, ".1f", " s")),
-    ("median step", lambda run: _number(run.step_s_median, ".3f", " ms" + marked(run.arithmetic), 1e3)),
-    ("CPU time of a step", lambda run: _number(run.cpu_s_median, ".3f", " ms", 1e3)),
+    (FIGURES["train_loss"].in_words, lambda run: _train_loss(run.train_loss, run.steps)),
+    (FIGURES["val_loss"].in_words, lambda run: _number(run.val_loss)),
+    (FIGURES["time_s"].in_words, lambda run: _figure("time_s", run.time_s, ".1f")),
+    (FIGURES["step_s"].in_words, lambda run: _figure("step_s", run.step_s_median, ".3f", marked(run.arithmetic))),
+    (FIGURES["cpu_s"].in_words, lambda run: _figure("cpu_s", run.cpu_s_median, ".3f")),
     ("samples per second", lambda run: _number(run.samples_per_s, ".0f")),
     ("speed-up", lambda run: _ratio(run, run.speedup, run.speedup_interval, marked(run.arithmetic))),
-    ("memory peak", lambda run: _number(run.memory_peak_bytes, ".1f", " MiB" + " (emulated)" * run.emulated, 2**-20)),
+    (FIGURES["memory_bytes"].in_words,
+     lambda run: _figure("memory_bytes", run.memory_peak_bytes, ".1f", " (emulated)" * run.emulated)),
     ("memory against baseline", lambda run: _ratio_alone(run, run.memory_ratio)),
     ("energy", lambda run: _number(run.energy_j, ".1f", " J")),
-    ("tensor cores busy", lambda run: _number(run.tensor_use, ".1f", " %", 1e2)),
+    (FIGURES["tensor_use"].in_words, lambda run: _figure("tensor_use", run.tensor_use, ".1f")),
     ("energy against baseline", lambda run: _ratio(run, run.energy_ratio, run.energy_ratio_interval)),
     ("skipped steps", lambda run: _number(run.skipped_steps, "d")),
     ("non-finite events", lambda run: f"{run.nonfinite_events}"),
-)
+)  # fmt: skip
 
 
 def _table(comparison: RunComparison) -> Table:
@@ -213,6 +215,12 @@ def _train_loss(loss: float | None, steps: int) -> str:
 
 def _number(value: float | None, form: str = ".4g", unit: str = "", factor: float = 1) -> str:
     return _NOT_MEASURABLE if value is None else f"{value * factor:{form}}{unit}"
+
+
+def _figure(key: str, value: float | None, form: str, mark: str = "") -> str:
+    """A value in the unit of its figure."""
+    figure = FIGURES[key]
+    return _number(value, form, figure.suffix + mark, figure.scale)
 
 
 def _ratio(run: Compared, ratio: float | None, interval: tuple[float, float] | None, mark: str = "") -> str:

@@ -24,6 +24,7 @@ from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 from precgui.events import NO_METRIC, Evaluated, Event, Incident, RunEnded, RunStarted, StepDone
+from precgui.runs.figures import FIGURES
 from precgui.runs.metric import ACCURACY, in_text, metric_of, value_text
 
 _STYLE = {"info": "dim", "warning": "yellow", "error": "red"}
@@ -219,13 +220,13 @@ class _Terminal:
             "run": report["run"],
             "status": report["status"],
             "steps": report["steps"],
-            "train loss, last epoch": _number(final["train_loss"]),
+            FIGURES["train_loss"].in_words: _number(final["train_loss"]),
             "validation": self._validation(final["val_loss"], final["val_accuracy"]),
-            "time": _time(report),
+            FIGURES["time_s"].in_words: _time(report),
             "speed": f"{_number(report['samples_per_s'], '.0f')} samples/s",
             "skipped steps": report["skipped_steps"],
             "non-finite events": report["nonfinite_events"],
-            "memory peak": _unit(report["memory_peak_bytes"], 2**20, "MiB"),
+            FIGURES["memory_bytes"].in_words: _unit(report["memory_peak_bytes"], 2**20, "MiB"),
             "energy": _unit(report["energy_j"], 1, "J"),
         }
         for name, value in rows.items():

@@ -14,6 +14,7 @@ from precgui.config import RunConfig
 from precgui.events import Metric
 from precgui.harmless_text import one_line
 from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, cost_above_budget, marked, run_notes
+from precgui.runs.figures import FIGURES
 from precgui.runs.known_settings import NOT_KNOWN, flat, is_given, observed_settings
 from precgui.runs.metric import value_text
 from precgui.runs.run import Run
@@ -103,11 +104,11 @@ def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
     speed = how.caveat
     memory = "" if how.memory_counts else MEMORY_CAVEAT
     label = marked(how.arithmetic)
-    yield RunFact("Time", _with_unit(summary["time_s"], "s") + label, speed)
-    yield RunFact("Median step", seconds_text(summary["step_s_median"]) + label, speed)
+    yield RunFact(FIGURES["time_s"].title, _with_unit(summary["time_s"], "s") + label, speed)
+    yield RunFact(FIGURES["step_s"].title, seconds_text(summary["step_s_median"]) + label, speed)
     yield RunFact("Throughput", _with_unit(summary["samples_per_s"], "samples/s") + label, speed)
     memory_label = "" if how.memory_counts else " (emulated)"
-    yield RunFact("Peak memory", bytes_text(summary["memory_peak_bytes"]) + memory_label, memory)
+    yield RunFact(FIGURES["memory_bytes"].title, bytes_text(summary["memory_peak_bytes"]) + memory_label, memory)
     yield from _record_cost(run)
     reason = _why_no_energy(run.environment.get("power_sensors"))
     yield RunFact("Energy", _with_unit(summary["energy_j"], "J") if summary["energy_j"] else reason)

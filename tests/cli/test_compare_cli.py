@@ -40,7 +40,7 @@ def test_that_a_person_sees_a_table(files: list[str], capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "0.50x" in shown
     assert "baseline" in shown
-    assert "train loss, last epoch" in shown
+    assert "training loss, last epoch" in shown
 
 
 def test_that_csv_holds_the_table(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

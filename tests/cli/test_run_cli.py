@@ -64,7 +64,7 @@ def test_that_a_person_sees_the_end_of_the_run(tmp_path: Path, capsys: pytest.Ca
     assert main(["run", "-o", str(tmp_path / "a.h5"), *SHORT, "--set", "precision=fp16-amp"]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "train loss, last epoch" in " ".join(shown.err.split())
+    assert "training loss, last epoch" in " ".join(shown.err.split())
     assert "validation" in shown.err
     assert "FP16 is emulated" in " ".join(shown.err.split())
 

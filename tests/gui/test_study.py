@@ -280,7 +280,7 @@ def test_that_groups_stand_beside_their_baseline_with_verdicts(groups: GroupsVie
 
 def test_that_another_figure_can_be_chosen_and_why_a_ratio_is_withheld_stands_in_its_row(groups: GroupsView) -> None:
     names = [groups.figures.figure.itemText(place) for place in range(groups.figures.figure.count())]
-    place = names.index("Step in CPU time")
+    place = names.index("CPU time")
     groups.figures.figure.setCurrentIndex(place)
     groups.figures.figure.activated.emit(place)
     int8 = groups.figures.table.texts()[2]

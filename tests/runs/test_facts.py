@@ -78,7 +78,7 @@ def test_that_a_caveat_stands_beside_each_figure_of_slow_arithmetic() -> None:
     run = a_run({"notes": [SLOW], "power_sensors": [{"name": "NVML", "found": False, "reason": "no driver."}]})
     found = values(run)
     assert found["Training loss, mean of the last 4 steps"] == "0.1586"
-    assert found["Median step"] == "90 ms (slow here)"
+    assert found["Step time"] == "90 ms (slow here)"
     assert found["Peak memory"] == "not measured"
     assert found["Energy"] == "not measured: no driver"
     assert found["Note 1"].startswith("This CPU has no fast BF16")

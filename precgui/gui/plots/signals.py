@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from precgui.events import NO_METRIC
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
+from precgui.runs.figures import FIGURES, Figure
 from precgui.runs.metric import in_text, metric_of, shared
 from precgui.runs.run import SignalSource
 from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS, Axis
 
 Scale = Literal["linear", "log2", "log10"]
 _BASES: dict[Scale, float] = {"log2": 2.0, "log10": 10.0}
+_NOT_YET = "No run has recorded this signal yet."
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -37,9 +39,15 @@ class Signal:
     factor: float = 1.0
     scale: Scale = "linear"
     log: Scale | None = "log10"
-    absent: str = "No run has recorded this signal yet."
+    absent: str = _NOT_YET
     ended: bool = False
     noisy: bool = True
+
+
+def _signal(key: str, figure: Figure, axis: str, absent: str = _NOT_YET) -> Signal:
+    """The series behind a figure, which bears its name and unit."""
+    unit, series = figure.unit, (figure.key,)
+    return Signal(key, figure.title, f"{axis} ({unit})", series, unit=unit, factor=figure.scale, absent=absent)
 
 
 EVENTS = "events"
@@ -56,11 +64,11 @@ SIGNALS: dict[str, Signal] = {
         Signal("grad_norm", "Gradient norm", "Gradient norm", ("grad_norm",), scale="log10",
                absent="The gradient norm was not recorded in these runs."),
         Signal("throughput", "Throughput", "Samples/s", ("samples_per_s",), unit="samples/s"),
-        Signal("memory", "Peak memory", "Memory (MiB)", ("memory_bytes",), unit="MiB", factor=2.0**-20,
+        _signal("memory", FIGURES["memory_bytes"], "Memory",
                absent="Memory was not measured step by step: a CPU keeps no count. "
                       "One step was; its peak is in Compare."),
-        Signal("step_time", "Step time", "Step (ms)", ("step_s",), unit="ms", factor=1e3),
-        Signal("cpu_time", "CPU time of a step", "CPU (ms)", ("cpu_s",), unit="ms", factor=1e3,
+        _signal("step_time", FIGURES["step_s"], "Step"),
+        _signal("cpu_time", FIGURES["cpu_s"], "CPU",
                absent="The CPU time of steps is not in these files: they were written by an older version or a loop of "
                       "one's own."),
         Signal("load", "Load of the machine", "Load", ("load",),
@@ -70,7 +78,7 @@ SIGNALS: dict[str, Signal] = {
         Signal("zeros", "Zero weights", "Weights (%)", ("zeros_by_mask", "zeros_by_rounding"),
                ("zeros by mask", "zeros by rounding"), unit="%", factor=100.0, noisy=False,
                absent="Zero weights are counted in pruned runs only; choose a method under Pruning in Run."),
-        Signal("tensor_use", "Tensor cores busy", "Busy (%)", ("tensor_use",), unit="%", factor=100.0),
+        _signal("tensor_use", FIGURES["tensor_use"], "Busy"),
         Signal("sm_use", "SMs busy", "Busy (%)", ("sm_use",), unit="%", factor=100.0),
         Signal("dram_use", "Memory bandwidth used", "Used (%)", ("dram_use",), unit="%", factor=100.0),
         Signal("utilisation", "Utilisation of devices", "Utilisation (%)", ("utilisation",), unit="%", factor=100.0),

@@ -34,10 +34,10 @@ TITLES = {
     "step_s": "Step time (s)",
     "data_s": "Time for data (s)",
     "samples": "Samples in a step",
-    "memory_bytes": "Memory (bytes)",
+    "memory_bytes": "Peak memory (bytes)",
     "backward_passes": "Backward passes in a step",
     "optimizer_steps": "Optimizer steps in a step",
-    "cpu_s": "CPU time of a step (s)",
+    "cpu_s": "CPU time (s)",
 }
 NOTHING = "not in the file"
 _NEVER = "No event file tells of tensors, power, or how the run ended."

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from precgui import __version__
 from precgui.events import Metric
 from precgui.runs.differences import DifferenceRow, machine_sentence
+from precgui.runs.figures import FIGURES, Figure, metric_figure
 from precgui.runs.metric import decimals, signed
 from precgui.runs.study.answer import answer, level_text
 from precgui.runs.study.claims import ClaimResult, judge_claims
@@ -129,30 +130,27 @@ def _setting_notes(groups: Sequence[Group], runs: Sequence[RunFigures]) -> list[
     ]
 
 
-def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
-    factor, unit = (100, " %") if metric.unit == "%" else (1, f" {metric.unit}".rstrip())
-    points = " pp" if metric.unit == "%" else unit
+_ROWS = ("val_loss", "step_s", "cpu_s", "data_share", "memory_bytes", "joules_per_sample")
 
+
+def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
     def row(label: str, cell: Callable[[Group], str]) -> Row:
         return label, tuple(cell(group) for group in groups)
 
+    def rows_of(figure: Figure) -> Iterator[Row]:
+        title = figure.title if figure.key == "metric" else figure.in_words
+        yield row(title, lambda g: _mean(g.metrics[figure.key], figure))
+        if figure.compared_by:
+            label = f"speed-up in {title}" if figure.target == "speedup" else f"{title} against it"
+            cell = _ratio if figure.compared_by == "ratio" else _difference
+            yield row(f"{label} {_LEVEL_WORD}", lambda g: cell(g, figure))
+
+    ordered = [metric_figure(metric), *(FIGURES[key] for key in _ROWS)]
     results = [
         row("runs that came through", lambda g: f"{g.n} of {g.n + g.failed}"),
-        row(metric.title, lambda g: _mean(g.metrics["metric"], factor, unit, 2)),
-        row(f"{metric.title} against it {_LEVEL_WORD}", lambda g: _difference(g, "metric", factor, points, 2)),
-        row("validation loss", lambda g: _mean(g.metrics["val_loss"], 1, "", 4)),
-        row(f"validation loss against it {_LEVEL_WORD}", lambda g: _difference(g, "val_loss", 1, "", 4)),
-        row("step by the clock", lambda g: _mean(g.metrics["step_s"], 1e3, " ms", 2)),
-        row(f"speed-up by the clock {_LEVEL_WORD}", lambda g: _ratio(g, "step_s")),
-        row("step in CPU time", lambda g: _mean(g.metrics["cpu_s"], 1e3, " ms", 2)),
-        row(f"speed-up in CPU time {_LEVEL_WORD}", lambda g: _ratio(g, "cpu_s")),
-        row("wait for data", lambda g: _mean(g.metrics["data_share"], 100, " %", 1)),
-        row("memory peak", lambda g: _mean(g.metrics["memory_bytes"], 2**-20, " MiB", 2)),
-        row(f"memory against it {_LEVEL_WORD}", lambda g: _ratio(g, "memory_bytes")),
-        row("energy of a sample", lambda g: _mean(g.metrics["joules_per_sample"], 1e3, " mJ", 3)),
-        row(f"energy against it {_LEVEL_WORD}", lambda g: _ratio(g, "joules_per_sample")),
+        *(each for figure in ordered for each in rows_of(figure)),
         *_to_loss_rows(groups),
-        row("whole run", lambda g: _mean(g.metrics["time_s"], 1, " s", 1)),
+        *rows_of(FIGURES["time_s"]),
     ]
     targets = dict.fromkeys(target for group in groups for target in group.verdicts)
     return results + [
@@ -183,37 +181,37 @@ def _to_loss(group: Group) -> str:
     return f"{', '.join(costs)} (median of {reached.n})"
 
 
-def _mean(figure: GroupMetric, factor: float, unit: str, digits: int) -> str:
-    if figure.mean is None:
+def _mean(own: GroupMetric, figure: Figure) -> str:
+    if own.mean is None:
         return "not measured"
-    value, sd = factor * figure.mean, factor * (figure.sd or 0.0)
-    digits = max(decimals(digits, value), decimals(digits, sd))
-    spread = f" ± {sd:.{digits}f}" if figure.sd is not None else ""
-    return f"{value:.{digits}f}{spread}{unit} ({figure.once or f'n = {figure.n}'})"
+    value, sd = figure.scale * own.mean, figure.scale * (own.sd or 0.0)
+    digits = max(decimals(figure.digits, value), decimals(figure.digits, sd))
+    spread = f" ± {sd:.{digits}f}" if own.sd is not None else ""
+    return f"{value:.{digits}f}{spread}{figure.suffix} ({own.once or f'n = {own.n}'})"
 
 
-def _difference(group: Group, name: str, factor: float, unit: str, digits: int) -> str:
-    figure = group.metrics[name]
+def _difference(group: Group, figure: Figure) -> str:
+    own = group.metrics[figure.key]
     if group.baseline == group.group:
         return "baseline"
-    if figure.difference is None:
-        return "not measured" if figure.withheld in ("", NOT_MEASURED) else f"withheld: {figure.withheld}"
-    value, ci = factor * figure.difference, [factor * end for end in figure.difference_ci95 or ()]
-    digits = decimals(digits, value, ci)
+    if own.difference is None:
+        return "not measured" if own.withheld in ("", NOT_MEASURED) else f"withheld: {own.withheld}"
+    value, ci = figure.scale * own.difference, [figure.scale * end for end in own.difference_ci95 or ()]
+    digits = decimals(figure.digits, value, ci)
     interval = f" [{signed(ci[0], digits)}, {signed(ci[1], digits)}]" if ci else ", no interval"
-    floor = ", not more than rounding" if figure.within_rounding else ""
-    return f"{signed(value, digits)}{unit}{interval}{floor}"
+    floor = ", not more than rounding" if own.within_rounding else ""
+    return f"{signed(value, digits)}{figure.difference_suffix}{interval}{floor}"
 
 
-def _ratio(group: Group, name: str) -> str:
-    figure = group.metrics[name]
+def _ratio(group: Group, figure: Figure) -> str:
+    own = group.metrics[figure.key]
     if group.baseline == group.group:
         return "baseline"
-    if figure.ratio is None:
-        return "not measured" if figure.withheld in ("", NOT_MEASURED) else f"withheld: {figure.withheld}"
-    ratio, ci = speed_or_share(figure, name)
+    if own.ratio is None:
+        return "not measured" if own.withheld in ("", NOT_MEASURED) else f"withheld: {own.withheld}"
+    ratio, ci = speed_or_share(own, figure.key)
     digits = decimals(2, ratio - 1, ci or ())
-    interval = f" [{ci[0]:.{digits}f}, {ci[1]:.{digits}f}]" if ci else f" ({figure.once})" if figure.once else ""
+    interval = f" [{ci[0]:.{digits}f}, {ci[1]:.{digits}f}]" if ci else f" ({own.once})" if own.once else ""
     return f"{ratio:.{digits}f}x{interval}"
 
 

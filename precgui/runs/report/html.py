@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from precgui.runs.figures import FIGURES
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
 from precgui.runs.report.pictures import interval_picture, loss_picture, pareto_picture
 
@@ -53,12 +54,12 @@ def html_report(content: ReportContent) -> str:
     share = content.study.metric.get("unit") == "%"
     factor, unit = (100, "points") if share else (1, str(content.study.metric.get("unit") or ""))
     metric_title = str(content.study.metric.get("title") or "Metric")
+    loss = FIGURES["val_loss"]
     pictures = [
         interval_picture(content.study, "metric", factor, unit, f"{metric_title} less the baseline's, 95 % intervals; "
                          "the grey band is the rounding twin's"),
-        interval_picture(content.study, "val_loss", 1, "", "Validation loss less the baseline's, 95 % intervals"),
-        pareto_picture(content.study, "cpu_s", "CPU time of a step", 1e3, "ms"),
-        pareto_picture(content.study, "memory_bytes", "memory peak", 2**-20, "MiB"),
+        interval_picture(content.study, loss.key, 1, "", f"{loss.title} less the baseline's, 95 % intervals"),
+        *(pareto_picture(content.study, FIGURES[key]) for key in ("cpu_s", "memory_bytes")),
         loss_picture(content.study, content.runs),
     ]  # fmt: skip
     body = [
@@ -134,12 +135,13 @@ def _claims(content: ReportContent) -> str:
 
 
 def _runs(content: ReportContent) -> str:
+    loss, cpu = FIGURES["val_loss"], FIGURES["cpu_s"]
     rows = [
         (run.name, run.group, run.kind, str(run.seed), run.status, _number(run.metric_value), _number(run.val_loss),
-         _number(run.cpu_s, 1e3))
+         _number(run.cpu_s, cpu.scale))
         for run in content.runs
     ]  # fmt: skip
-    return _table(("run", "group", "kind", "seed", "status", "metric", "validation loss", "CPU ms a step"), rows)
+    return _table(("run", "group", "kind", "seed", "status", "metric", loss.in_words, cpu.axis), rows)
 
 
 def _number(value: float | None, factor: float = 1.0) -> str:

@@ -9,6 +9,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.runs.figures import Figure
 from precgui.runs.study.bands import loss_bands
 from precgui.runs.study.colour_places import colour_places
 from precgui.runs.study.figures import RunFigures
@@ -49,23 +50,24 @@ def _interval_row(place: int, group: str, figure: GroupMetric, factor: float, sc
     )
 
 
-def pareto_picture(study: Study, cost: str, cost_title: str, factor: float, unit: str) -> str:
+def pareto_picture(study: Study, cost: Figure) -> str:
     """The metric against a cost: a cross of intervals for each group; emulated arms are left out of the costs."""
-    points = [(g, g.metrics["metric"], g.metrics[cost]) for g in study.groups if not g.emulated]
+    points = [(g, g.metrics["metric"], g.metrics[cost.key]) for g in study.groups if not g.emulated]
     points = [(g, m, c) for g, m, c in points if m.mean is not None and c.mean is not None]
     if len(points) < 2:
         return ""
-    worse, share = dominated(study, cost), 100 if study.metric.get("unit") == "%" else 1
-    x = PictureScale(*_bounds([c for _, _, c in points], factor), LEFT - 100, WIDTH - 150)
+    worse, share = dominated(study, cost.key), 100 if study.metric.get("unit") == "%" else 1
+    x = PictureScale(*_bounds([c for _, _, c in points], cost.scale), LEFT - 100, WIDTH - 150)
     y = PictureScale(*_bounds([m for _, m, _ in points], share), _PLOT_HEIGHT - _BOTTOM, _TOP)
     parts, labels = [], _LabelPlaces()
     places = colour_places((group.group for group in study.groups), COLOURS)
     for group, metric, figure in points:
         beaten = {"no": "", "perhaps": ", perhaps dominated", "surely": ", surely dominated"}[worse[group.group]]
-        name, ends = _short(group.group) + beaten, (_ends(x, figure, factor), _ends(y, metric, share))
+        name, ends = _short(group.group) + beaten, (_ends(x, figure, cost.scale), _ends(y, metric, share))
         parts.append(_cross(places[group.group], name, *ends, labels.free(name, ends[0][0] + 8, ends[1][0] - 6)))
-    parts += [*_ticks(x, _PLOT_HEIGHT - _BOTTOM, unit), *_side_ticks(y, LEFT - 100), _base_line(_PLOT_HEIGHT - _BOTTOM)]
-    return _svg(_PLOT_HEIGHT, f"{study.metric.get('title')} against {cost_title}", parts)
+    below = _PLOT_HEIGHT - _BOTTOM
+    parts += [*_ticks(x, below, cost.unit), *_side_ticks(y, LEFT - 100), _base_line(below)]
+    return _svg(_PLOT_HEIGHT, f"{study.metric.get('title')} against {cost.in_words}", parts)
 
 
 Ends = tuple[float, float, float]

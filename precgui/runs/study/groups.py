@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from precgui.harmless_text import some_names
+from precgui.runs.figures import COSTS, FIGURES, Figure, study_figures
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.members import StudyMember, chosen_members
 from precgui.runs.study.pairs import (
     ONE_STEP,
     PairedArm,
-    Value,
     curve_distances,
     differences,
     log_ratios,
@@ -23,7 +23,7 @@ from precgui.runs.study.pairs import (
     own_values,
 )
 from precgui.runs.study.reach import LossReached, common_loss, loss_reached
-from precgui.runs.study.twin_floor import METRICS, TwinFloor, twin_floor, twins_of
+from precgui.runs.study.twin_floor import TwinFloor, twin_floor, twins_of
 from precgui.runs.timing import clock_note
 from precgui.runs.verdict.judge import Sample, Verdict, judge
 from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks
@@ -96,19 +96,9 @@ class Study:
     members: Sequence[StudyMember] = ()
 
 
-_COSTS: tuple[tuple[str, Value], ...] = (
-    ("step_s", lambda run: run.step_s),
-    ("cpu_s", lambda run: run.cpu_s),
-    ("memory_bytes", lambda run: run.memory_bytes),
-    ("joules_per_sample", lambda run: run.joules_per_sample),
-)
-_TIMES, _SHARES = ("step_s", "cpu_s"), ("data_share", "tensor_use")
-_OWN: tuple[tuple[str, Value], ...] = (
-    ("data_share", lambda run: run.data_share),
-    ("tensor_use", lambda run: run.tensor_use),
-    ("time_s", lambda run: run.time_s),
-    ("model_bytes", lambda run: run.model_bytes),
-)
+def _is_time(key: str) -> bool:
+    """Whether a figure is a time of a step: its speed-up is the reciprocal of the ratio."""
+    return key in FIGURES and FIGURES[key].target == "speedup"
 
 
 def speed_or_share(figure: GroupMetric, name: str) -> tuple[float, tuple[float, float] | None]:
@@ -116,7 +106,7 @@ def speed_or_share(figure: GroupMetric, name: str) -> tuple[float, tuple[float, 
     share of the baseline's, below 1 is less. NaN where there is none."""
     if figure.ratio is None:
         return math.nan, None
-    if name not in _TIMES:
+    if not _is_time(name):
         return figure.ratio, figure.ratio_ci95
     ci = figure.ratio_ci95
     return 1 / figure.ratio, (1 / ci[1], 1 / ci[0]) if ci else None
@@ -150,15 +140,16 @@ def make_study(
     floor = twin_floor([PairedArm("", twins_of(each), each) for each in baselines.values()])
     judged = [arm for arm in arms if own[arm.name] != arm.name]
     verdicts = _verdicts(judged, targets, looks, floor)
-    metrics = _metrics(arms, {arm.name for arm in judged}, floor)
+    figures = study_figures(vars(runs[0].metric))
+    metrics = _metrics(arms, {arm.name for arm in judged}, floor, figures)
     first = {run.group: run for run in reversed(runs)}
     groups = [
         _group(arm, own[arm.name], first[arm.name], metrics[arm.name], verdicts.get(arm.name, {}), used) for arm in arms
     ]
     grain = max((run.grain for run in used), default=0.0)
     return Study(
-        groups, floor, looks.seeds, vars(runs[0].metric), _time_notes(judged), paired=_paired(arms), grain=grain,
-        members=members,
+        groups, floor, looks.seeds, vars(runs[0].metric), _time_notes(judged), paired=_paired(arms, figures),
+        grain=grain, members=members,
     )  # fmt: skip
 
 
@@ -241,68 +232,70 @@ def _speedups(arm: PairedArm) -> Sample:
     return replace(sample, values=tuple(-value for value in sample.values))
 
 
-def _paired(arms: Sequence[PairedArm]) -> dict[str, dict[str, dict[int, float]]]:
+def _paired(arms: Sequence[PairedArm], figures: Sequence[Figure]) -> dict[str, dict[str, dict[int, float]]]:
     """The value of each seed by group and figure; of times, that of each round of timing where there are some."""
-    figures = (("metric", METRICS[0][1]), *_COSTS, ("model_bytes", lambda run: run.model_bytes))
+    kept = [figure for figure in figures if figure.key == "metric" or figure in COSTS]
     with_rounds = all(any(run.kind == "timing" for run in arm.runs) for arm in arms)
     results: dict[str, dict[str, dict[int, float]]] = {}
     for arm in arms:
         of_seeds = {run.seed: run for run in arm.of_seeds if run.came_through}
         rounds = {run.order: run for run in arm.runs if run.kind == "timing"}
         results[arm.name] = {
-            name: {
+            figure.key: {
                 key: result
-                for key, run in (rounds if with_rounds and name in _TIMES else of_seeds).items()
-                if (result := value(run)) is not None
+                for key, run in (rounds if with_rounds and _is_time(figure.key) else of_seeds).items()
+                if (result := figure.value(run)) is not None
             }
-            for name, value in figures
+            for figure in kept
         }
     return results
 
 
-def _metrics(arms: Sequence[PairedArm], judged: set[str], floor: TwinFloor) -> dict[str, dict[str, GroupMetric]]:
-    metrics: dict[str, dict[str, GroupMetric]] = {arm.name: {} for arm in arms}
-    for name, value in (*METRICS, *_COSTS, *_OWN):
-        for arm in arms:
-            metrics[arm.name][name] = _own(arm, value, name)
-    for name, value in (*METRICS, *_COSTS):
-        is_cost = (name, value) in _COSTS
-        compared = [arm for arm in arms if arm.name in judged]
-        samples = {arm.name: _sample(arm, name, value, is_cost=is_cost) for arm in compared}
-        grains = {arm.name: max((r.grain for r in arm.baseline), default=0.0) * (name == "metric") for arm in compared}
-        for arm_name, change in _compared(samples, grains, floor.largest.get(name), is_cost=is_cost).items():
-            metrics[arm_name][name] = replace(metrics[arm_name][name], **change)
+def _metrics(
+    arms: Sequence[PairedArm], judged: set[str], floor: TwinFloor, figures: Sequence[Figure]
+) -> dict[str, dict[str, GroupMetric]]:
+    metrics = {arm.name: {figure.key: _own(arm, figure) for figure in figures} for arm in arms}
+    compared = [arm for arm in arms if arm.name in judged]
+    for figure in figures:
+        if not figure.compared_by:
+            continue
+        key, is_cost = figure.key, figure.compared_by == "ratio"
+        samples = {arm.name: _sample(arm, figure) for arm in compared}
+        grains = {arm.name: max((r.grain for r in arm.baseline), default=0.0) * (key == "metric") for arm in compared}
+        for arm_name, change in _compared(samples, grains, floor.largest.get(key), is_cost=is_cost).items():
+            metrics[arm_name][key] = replace(metrics[arm_name][key], **change)
     return metrics
 
 
-def _sample(arm: PairedArm, name: str, value: Value, *, is_cost: bool) -> Sample:
+def _sample(arm: PairedArm, figure: Figure) -> Sample:
     """The values of one figure of an arm beside those of its baseline."""
-    if name == "memory_bytes":
+    if figure.key == "memory_bytes":
         return memory_ratios(arm)
-    return log_ratios(arm, value, times=name in _TIMES) if is_cost else differences(arm, value)
+    if figure.compared_by == "ratio":
+        return log_ratios(arm, figure.value, times=_is_time(figure.key))
+    return differences(arm, figure.value)
 
 
-def _own(arm: PairedArm, value: Value, name: str) -> GroupMetric:
+def _own(arm: PairedArm, figure: Figure) -> GroupMetric:
     runs = [run for run in arm.of_seeds if run.came_through]
-    values = [result for run in runs if (result := value(run)) is not None]
-    is_memory = name == "memory_bytes" and all(run.memory_of_one_step for run in runs)
+    values = [result for run in runs if (result := figure.value(run)) is not None]
+    is_memory = figure.key == "memory_bytes" and all(run.memory_of_one_step for run in runs)
     if is_memory and len(set(values)) == 1:
         return GroupMetric(1, values[0], once=ONE_STEP)
     if len(values) < 2:
         return GroupMetric(len(values), values[0] if values else None)
     spread = paired_difference(values)
     low, high = spread.interval(LEVEL)
-    least, most = _range_of(name, runs[0])
+    least, most = _range_of(figure)
     ci95 = max(low, least), min(high, most)
     return GroupMetric(len(values), spread.mean, spread.sd, ci95, cut=ci95 != (low, high))
 
 
-def _range_of(name: str, run: RunFigures) -> tuple[float, float]:
+def _range_of(figure: Figure) -> tuple[float, float]:
     """The least and the largest value that a figure can have."""
-    if name in _SHARES or (name == "metric" and run.metric.unit == "%"):
+    if figure.unit == "%":
         return 0.0, 1.0
-    is_loss = name in dict(METRICS)
-    return -math.inf if is_loss else 0.0, math.inf
+    return -math.inf if figure.compared_by == "difference" else 0.0, math.inf
 
 
 def _compared(

@@ -9,7 +9,6 @@ from precgui.runs.study.groups import LEVEL, Group, GroupMetric, Study
 from precgui.runs.verdict.paired import paired_difference
 
 Domination = Literal["no", "perhaps", "surely"]
-COSTS = ("cpu_s", "step_s", "memory_bytes", "joules_per_sample", "model_bytes")
 _FEWEST_PAIRS = 3
 SIZE = "model_bytes"  # the only cost that emulated arithmetic has, too
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from precgui.runs.figures import FIGURES, metric_figure
+from precgui.runs.metric import ACCURACY
 from precgui.runs.study.figures import RunFigures
-from precgui.runs.study.pairs import PairedArm, Value, curve_distance
+from precgui.runs.study.pairs import PairedArm, curve_distance
 
-METRICS: tuple[tuple[str, Value], ...] = (
-    ("metric", lambda run: run.metric_value),
-    ("val_loss", lambda run: run.val_loss),
-    ("train_loss", lambda run: run.train_loss),
-)
+_COMPARED = [each for each in (metric_figure(ACCURACY), *FIGURES.values()) if each.compared_by == "difference"]
 _IN_WORDS = {
     "metric": "the metric", "val_loss": "the validation loss", "train_loss": "the training loss",
     "curve_distance": "the distance of the curves",
@@ -48,7 +46,7 @@ def twin_floor(arms: Sequence[PairedArm]) -> TwinFloor:
 
 
 def _distances(twin: RunFigures, base: RunFigures) -> dict[str, float]:
-    pairs = {name: (value(twin), value(base)) for name, value in METRICS}
+    pairs = {figure.key: (figure.value(twin), figure.value(base)) for figure in _COMPARED}
     results = {name: abs(a - b) for name, (a, b) in pairs.items() if a is not None and b is not None}
     curve = curve_distance(twin, base)
     return results | ({"curve_distance": curve} if curve is not None else {})

@@ -67,7 +67,7 @@ def test_that_the_memory_of_one_step_is_one_measurement() -> None:
     assert (verdict.verdict, verdict.n, verdict.ci) == ("met", 1, None)
     assert (figure.n, figure.sd, figure.ci95, figure.ratio_ci95) == (1, None, None, None)
     rows = dict(report_content(study, runs, title="", command="").rows)
-    assert rows["memory peak"][1].endswith("(of one measured step)")
+    assert rows["peak memory"][1].endswith("(of one measured step)")
     assert "58 % of the baseline's, of one measured step" in _line(answer(study), "Memory")
 
 

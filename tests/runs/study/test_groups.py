@@ -7,8 +7,8 @@ import pytest
 
 from precgui.config import ModelConfig, RunConfig
 from precgui.events import Metric
-from precgui.gui.panels.compare.group_rows import figures as figures_of_study
 from precgui.gui.panels.compare.group_rows import group_row
+from precgui.runs.figures import study_figures
 from precgui.runs.report.content import report_content
 from precgui.runs.study.answer import answer
 from precgui.runs.study.groups import Study, make_study, speed_or_share
@@ -131,7 +131,7 @@ def test_that_a_shorter_step_is_a_speed_up_above_one_wherever_it_stands() -> Non
     assert speed_or_share(figure["memory_bytes"], "memory_bytes")[0] == pytest.approx(0.5)
     assert study.groups[1].verdicts["speedup"].value == pytest.approx(2.0)
     rows = dict(report_content(study, runs, title="", command="").rows)
-    assert rows["speed-up by the clock (95 % interval)"][1].startswith("2.00x")
+    assert rows["speed-up in step time (95 % interval)"][1].startswith("2.00x")
 
 
 def test_that_each_variation_has_its_own_baseline() -> None:
@@ -212,5 +212,5 @@ def test_that_the_interval_of_a_share_is_cut_to_the_possible_range_and_says_so()
     assert usual.ci95 is not None and usual.ci95[1] < 1.0 and not usual.cut
     loss = [replace(run, val_loss=run.seed - 3.0) for run in arm("fp32", SEEDS)]  # a loss may be below 0
     assert not _study(loss, arm("bf16-amp", SEEDS)).groups[0].metrics["val_loss"].cut
-    metric = figures_of_study({"name": "a", "title": "Accuracy", "about": "a", "unit": "%"})[0]
+    metric = study_figures({"name": "a", "title": "Accuracy", "about": "a", "unit": "%"})[0]
     assert group_row(study.groups[0], metric, study)[3].endswith("to 100.00 (cut to the possible range)")

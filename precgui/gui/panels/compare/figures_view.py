@@ -9,7 +9,8 @@ from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.parts import named, row
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.table import TextTable
-from precgui.gui.panels.compare.group_rows import COLUMNS, GroupFigure, figures, group_row
+from precgui.gui.panels.compare.group_rows import COLUMNS, group_row
+from precgui.runs.figures import Figure, study_figures
 from precgui.runs.report.content import ReportContent, VerdictLine
 
 _VERDICT_COLUMNS = ("Group", "Target", "Verdict", "Figures and reason")
@@ -51,10 +52,10 @@ class FiguresView(QWidget):
         self.notes.setText("\n".join(content.notes) if content is not None else "")
         self.notes.setVisible(bool(self.notes.text()))
         if content is not None:
-            self._offer(figures(content.study.metric))
+            self._offer(study_figures(content.study.metric))
             self._fill_table()
 
-    def _offer(self, known: tuple[GroupFigure, ...]) -> None:
+    def _offer(self, known: tuple[Figure, ...]) -> None:
         if [self.figure.itemData(place) for place in range(self.figure.count())] == list(known):
             return
         chosen = self.figure.currentText()
@@ -65,7 +66,7 @@ class FiguresView(QWidget):
 
     def _fill_table(self) -> None:
         figure = self.figure.currentData()
-        if self._content is None or not isinstance(figure, GroupFigure):
+        if self._content is None or not isinstance(figure, Figure):
             return
         study = self._content.study
         words = [v.verdict if (v := group.verdicts.get(figure.target)) else "" for group in study.groups]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from precgui.events import Metric
+from precgui.runs.figures import Figure
 from precgui.runs.metric import decimals, signed
 from precgui.runs.study.groups import Group, GroupMetric, Study, speed_or_share
 from precgui.runs.study.pairs import NOT_MEASURED
@@ -18,44 +14,12 @@ UNKNOWN = "–"
 _NO_RULE = "no target"
 
 
-@dataclass(frozen=True)
-class GroupFigure:
-    """A figure that can be chosen: its key in `Group.metrics`, unit, and the target that judges it ("" for none)."""
-
-    key: str
-    title: str
-    factor: float
-    unit: str
-    digits: int
-    target: str
-    change_unit: str = ""
-
-
-def figures(metric: Mapping[str, Any]) -> tuple[GroupFigure, ...]:
-    """The figures of a study with this metric, the metric first."""
-    own = Metric(**metric)
-    share = own.unit == "%"
-    factor, unit = (100.0, " %") if share else (1.0, f" {own.unit}".rstrip())
-    return (
-        GroupFigure("metric", own.title, factor, unit, 2 if share else 4, "accuracy_lost", " pp" if share else unit),
-        GroupFigure("val_loss", "Validation loss", 1, "", 4, ""),
-        GroupFigure("train_loss", "Training loss", 1, "", 4, ""),
-        GroupFigure("step_s", "Step by the clock", 1e3, " ms", 2, "speedup"),
-        GroupFigure("cpu_s", "Step in CPU time", 1e3, " ms", 2, "speedup"),
-        GroupFigure("memory_bytes", "Memory peak", 2**-20, " MiB", 2, "memory_saved"),
-        GroupFigure("joules_per_sample", "Energy of a sample", 1e3, " mJ", 3, "energy_saved"),
-        GroupFigure("data_share", "Wait for data", 100, " %", 1, ""),
-        GroupFigure("time_s", "Whole run", 1, " s", 1, ""),
-        GroupFigure("model_bytes", "Size of the model", 2**-10, " KiB", 1, ""),
-    )
-
-
-def group_row(group: Group, figure: GroupFigure, study: Study) -> tuple[str, ...]:
+def group_row(group: Group, figure: Figure, study: Study) -> tuple[str, ...]:
     """The cells of one group, as in `COLUMNS`."""
     own = group.metrics[figure.key]
     is_base = group.baseline == group.group
     runs = f"{own.n} of {group.n + group.failed}"
-    mean = UNKNOWN if own.mean is None else f"{_plain(own.mean, figure)}{figure.unit}"
+    mean = UNKNOWN if own.mean is None else f"{_plain(own.mean, figure)}{figure.suffix}"
     head = (f"{group.group} (baseline)" if is_base else group.group, own.once or runs, mean, _ends(own, figure))
     if is_base:
         return (*head, UNKNOWN, UNKNOWN, UNKNOWN, _why_no_mean(own))
@@ -63,21 +27,21 @@ def group_row(group: Group, figure: GroupFigure, study: Study) -> tuple[str, ...
     return (*head, change, interval, *_verdict(group, figure, study))
 
 
-def _change(own: GroupMetric, figure: GroupFigure) -> tuple[str, str]:
+def _change(own: GroupMetric, figure: Figure) -> tuple[str, str]:
     if own.ratio is not None:
         ratio, ci = speed_or_share(own, figure.key)
         digits = decimals(2, ratio - 1, ci or ())
         text = f"speed-up {ratio:.{digits}f}x" if figure.target == "speedup" else f"{ratio:.{digits}f}x"
         return text, UNKNOWN if ci is None else " to ".join(f"{end:.{digits}f}x" for end in ci)
     if own.difference is not None:
-        value, ends = figure.factor * own.difference, [figure.factor * end for end in own.difference_ci95 or ()]
+        value, ends = figure.scale * own.difference, [figure.scale * end for end in own.difference_ci95 or ()]
         digits = decimals(figure.digits, value, ends)
         interval = " to ".join(signed(end, digits) for end in ends) or UNKNOWN
-        return f"{signed(value, digits)}{figure.change_unit}", interval
+        return f"{signed(value, digits)}{figure.difference_suffix}", interval
     return UNKNOWN, UNKNOWN
 
 
-def _verdict(group: Group, figure: GroupFigure, study: Study) -> tuple[str, str]:
+def _verdict(group: Group, figure: Figure, study: Study) -> tuple[str, str]:
     """The verdict in words and its reason, or why there is no difference."""
     own, verdict = group.metrics[figure.key], group.verdicts.get(figure.target)
     withheld = "" if own.withheld in ("", NOT_MEASURED) else f"withheld: {own.withheld}"
@@ -93,16 +57,16 @@ def _why_no_mean(own: GroupMetric) -> str:
     return "not measured" if own.mean is None else ""
 
 
-def _plain(value: float, figure: GroupFigure) -> str:
-    scaled = figure.factor * value
+def _plain(value: float, figure: Figure) -> str:
+    scaled = figure.scale * value
     return f"{scaled:.{decimals(figure.digits, scaled)}f}"
 
 
-def _ends(own: GroupMetric, figure: GroupFigure) -> str:
+def _ends(own: GroupMetric, figure: Figure) -> str:
     """The interval of a mean, with a word where it ends at the last possible value."""
     if own.ci95 is None:
         return UNKNOWN
-    scaled = [figure.factor * end for end in own.ci95]
+    scaled = [figure.scale * end for end in own.ci95]
     digits = decimals(figure.digits, scaled[1] - scaled[0], scaled)
     text = " to ".join(f"{end:.{digits}f}" for end in scaled)
     return f"{text} (cut to the possible range)" if own.cut else text

@@ -15,6 +15,7 @@ from precgui.gui.plots.export import SWATCH, swatch_icon
 from precgui.runs.caveats import marked
 from precgui.runs.compared import Compared, RunComparison
 from precgui.runs.facts import seconds_text
+from precgui.runs.figures import FIGURES
 from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
 from precgui.runs.ratio_interval import ratio_text
 
@@ -22,7 +23,7 @@ UNKNOWN = "–"
 FROM_ONE_SEED = "To the baseline, from one run each: one seed is no measurement, another one moves it, too"
 NAME_WIDTH = 180
 METRIC, DIFFERENCE = 2, 3  # columns
-FIRST = ("Precision", "Metric", "Difference", "Speed-up", "Peak memory")  # what fits into a window of 800 pixels
+FIRST = ("Precision", "Metric", "Difference", "Speed-up", FIGURES["memory_bytes"].title)  # fit into 800 pixels
 TEXTS = 2  # the first columns hold words, the others numbers
 MOST_ROWS, LEAST_ROWS = 8, 2  # visible without scrolling
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
@@ -32,10 +33,6 @@ RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 def figure(value: float | None, form: str) -> str:
     """A number in a format such as `{:.3g} s`; a dash when it was not measured."""
     return UNKNOWN if value is None else form.format(value)
-
-
-def _mib(value: int | None) -> float | None:
-    return None if value is None else value / 2**20
 
 
 def _step_time(run: Compared) -> str:
@@ -57,7 +54,7 @@ def _difference(run: Compared) -> str:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Column:
     """A column: its heading, its text for a run, what it means."""
 
     title: str
@@ -65,34 +62,44 @@ class Figure:
     tooltip: str
 
 
-FIGURES = (
-    Figure("Precision", lambda r: r.precision, "How the run uses number formats"),
-    Figure("Status", lambda r: r.outcome or r.status, "How the run ended, or that it goes on; event files do not tell"),
-    Figure("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
-    Figure("Difference", _difference, FROM_ONE_SEED),
-    Figure("Loss, last epoch", lambda r: figure(r.train_loss, "{:.4g}"), "Mean of the last epoch, or of a shorter run"),
-    Figure("Step time", _step_time, "Median of a step, by the clock"),
-    Figure("CPU time", lambda r: UNKNOWN if r.cpu_s_median is None else seconds_text(r.cpu_s_median),
-           "Median CPU time of the process in a step: it stands for the step where other programs are busy"),
-    Figure("Speed-up", _speedup, "Samples per second over the baseline's, above 1 is faster, with 95 % of what varied "
+def _column(key: str, text: Callable[[Compared], str]) -> Column:
+    """The column of a figure that other tables show, too."""
+    return Column(FIGURES[key].title, text, FIGURES[key].about)
+
+
+def _memory(run: Compared) -> str:
+    peak = FIGURES["memory_bytes"]
+    value = None if run.memory_peak_bytes is None else peak.scale * run.memory_peak_bytes
+    return figure(value, "{:,.1f}" + peak.suffix + " (emulated)" * run.emulated)
+
+
+COLUMNS = (
+    Column("Precision", lambda r: r.precision, "How the run uses number formats"),
+    Column("Status", lambda r: r.outcome or r.status, "How the run ended, or that it goes on; event files do not tell"),
+    Column("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
+    Column("Difference", _difference, FROM_ONE_SEED),
+    _column("train_loss", lambda r: figure(r.train_loss, "{:.4g}")),
+    _column("step_s", _step_time),
+    _column("cpu_s", lambda r: UNKNOWN if r.cpu_s_median is None else seconds_text(r.cpu_s_median)),
+    Column("Speed-up", _speedup, "Samples per second over the baseline's, above 1 is faster, with 95 % of what varied "
            "within the two runs; of slow arithmetic it says nothing about the format"),
-    Figure("Time", lambda r: figure(r.time_s, "{:.1f} s"), "From the start to the last step"),
-    Figure("Peak memory", lambda r: figure(_mib(r.memory_peak_bytes), "{:,.1f} MiB" + " (emulated)" * r.emulated),
-           "Of the device's allocator; on a CPU of all tensors in one step"),
-    Figure("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
-    Figure("Energy ratio", _energy_ratio,
+    _column("time_s", lambda r: figure(r.time_s, "{:.1f} s")),
+    _column("memory_bytes", _memory),
+    Column("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
+    Column("Energy ratio", _energy_ratio,
            "Energy of a step over the baseline's, with 95 % of what varied within the runs and the sensors' error"),
-    Figure("Tensor cores", lambda r: figure(r.tensor_use, "{:.0%}"), "Share of the time in which they worked, by GPM"),
-    Figure("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),
-    Figure("Not finite", lambda r: str(r.nonfinite_events), "Events of a loss or gradient that is not finite"),
+    _column("tensor_use", lambda r: figure(r.tensor_use, "{:.0%}")),
+    Column("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),
+    Column("Not finite", lambda r: str(r.nonfinite_events), "Events of a loss or gradient that is not finite"),
 )  # fmt: skip
+_WITH_CAVEAT = ("Speed-up", *(FIGURES[key].title for key in ("step_s", "time_s", "memory_bytes")))
 
 
 class CompareTable(QTableWidget):
     """The table of runs, as high as its rows need, up to eight of them."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(0, len(FIGURES), parent)
+        super().__init__(0, len(COLUMNS), parent)
         self._mixed = False  # whether the runs have different metrics
         self.setAccessibleName("Comparison of the open runs")
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -101,7 +108,7 @@ class CompareTable(QTableWidget):
         self.setTabKeyNavigation(False)
         self.setCornerButtonEnabled(False)
         self.verticalHeader().setToolTip("Select runs to see only their curves, beside the baseline's")
-        for column, each in enumerate(FIGURES):
+        for column, each in enumerate(COLUMNS):
             heading = QTableWidgetItem(each.title)
             heading.setToolTip(plain_tip(each.tooltip))
             heading.setTextAlignment(LEFT if column < TEXTS else RIGHT)
@@ -110,7 +117,7 @@ class CompareTable(QTableWidget):
         across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         across.setHighlightSections(False)
         for place, title in enumerate(FIRST):
-            across.moveSection(across.visualIndex([each.title for each in FIGURES].index(title)), place)
+            across.moveSection(across.visualIndex([each.title for each in COLUMNS].index(title)), place)
         down.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         down.setDefaultSectionSize(self.fontMetrics().height() + 16)
         down.setDefaultAlignment(LEFT)
@@ -171,7 +178,7 @@ class CompareTable(QTableWidget):
         head = QTableWidgetItem(swatch_icon(opened, 5.0 if is_base else 2.0), f"{name} (baseline)" if is_base else name)
         head.setToolTip(plain_tip(f"{opened.name}\n{compared.path or 'not saved'}"))
         self.setVerticalHeaderItem(row, head)
-        for column, each in enumerate(FIGURES):
+        for column, each in enumerate(COLUMNS):
             text = each.text(compared)
             if column == DIFFERENCE and not is_base and compared.accuracy_delta is not None:
                 text += compared.difference_remark
@@ -183,9 +190,9 @@ class CompareTable(QTableWidget):
             self.setItem(row, column, item)
 
 
-def _why(column: Figure, compared: Compared) -> str:
+def _why(column: Column, compared: Compared) -> str:
     """Why a cell holds what it holds, where that is not plain."""
     why = compared.withheld or (compared.accuracy_withheld if column.title == "Difference" else "")
     if column.title in ("Difference", "Speed-up") and why:
         return f"Not comparable with the baseline: {why}."
-    return compared.caveat if column.title in ("Step time", "Speed-up", "Time", "Peak memory") else ""
+    return compared.caveat if column.title in _WITH_CAVEAT else ""

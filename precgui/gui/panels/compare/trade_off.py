@@ -11,19 +11,12 @@ from precgui.gui.kit.parts import named, row
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
 from precgui.gui.theme import themes
+from precgui.runs.figures import COSTS, Figure
 from precgui.runs.study.colour_places import colour_places
 from precgui.runs.study.groups import Group, GroupMetric, Study
 from precgui.runs.study.pareto import Domination, dominated, has_point
 
-# key of the cost, its name, factor to the unit shown
 _LEFT_OUT = "Left out, because this cost is not measurable there: {groups}."
-COSTS: tuple[tuple[str, str, float], ...] = (
-    ("cpu_s", "CPU time of a step (ms)", 1e3),
-    ("step_s", "Time of a step by the clock (ms)", 1e3),
-    ("memory_bytes", "Memory peak (MiB)", 2**-20),
-    ("joules_per_sample", "Energy of a sample (mJ)", 1e3),
-    ("model_bytes", "Size of the model (KiB)", 2**-10),
-)
 _CUT = "Intervals that would leave the possible range, such as an accuracy above 100 %, are cut to it."
 _GAP_PX = 8
 _WORDS = {
@@ -50,28 +43,28 @@ class TradeOffPlot(StudyPlot):
         self.cost = COSTS[0]
         self.points: dict[str, Domination] = {}
 
-    def show_study(self, study: Study | None, cost: tuple[str, str, float]) -> None:
+    def show_study(self, study: Study | None, cost: Figure) -> None:
         self.study, self.cost = study, cost
         self.redraw()
         self.show_all()
 
     def draw(self) -> str:
-        study, (key, title, factor) = self.study, self.cost
+        study, cost = self.study, self.cost
         self._names_of_points = []
-        self.points = dominated(study, key) if study is not None else {}
+        self.points = dominated(study, cost.key) if study is not None else {}
         if study is None or not self.points:
-            return f"No group has been measured in both: {title.partition(' (')[0].lower()} and the metric."
+            return f"No group has been measured in both: {cost.in_words} and the metric."
         share = 100.0 if study.metric.get("unit") == "%" else 1.0
         unit = study.metric.get("unit")
-        self.name_axes(title, f"{study.metric.get('title')}{f' ({unit})' if unit else ''}")
+        self.name_axes(cost.axis, f"{study.metric.get('title')}{f' ({unit})' if unit else ''}")
         places = colour_places((group.group for group in study.groups), len(themes().theme.runs))
         for group in study.groups:
-            if has_point(group, key):
-                self._add(group, places[group.group], (factor, share))
+            if has_point(group, cost.key):
+                self._add(group, places[group.group], (cost.scale, share))
         return ""
 
     def _add(self, group: Group, place: int, factors: tuple[float, float]) -> None:
-        cost, metric = group.metrics[self.cost[0]], group.metrics["metric"]
+        cost, metric = group.metrics[self.cost.key], group.metrics["metric"]
         x, left, right = _ends(cost, factors[0])
         y, low, high = _ends(metric, factors[1])
         colour, word = run_colour(place), self.points[group.group]
@@ -123,7 +116,7 @@ class TradeOffView(QWidget):
         self._study: Study | None = None
         self.cost = QComboBox(self)
         for cost in COSTS:
-            self.cost.addItem(cost[1], cost)
+            self.cost.addItem(cost.axis, cost)
         self.cost.setAccessibleName("Cost")
         ignore_wheel(self.cost)
         self.plot = TradeOffPlot(self)
@@ -142,17 +135,17 @@ class TradeOffView(QWidget):
         is_other = study is not None and (self._study is None or study.metric != self._study.metric)
         self._study = study
         if study is not None and is_other:
-            usable = [place for place, cost in enumerate(COSTS) if len(dominated(study, cost[0])) > 1]
+            usable = [place for place, cost in enumerate(COSTS) if len(dominated(study, cost.key)) > 1]
             if self.cost.currentIndex() not in usable and usable:
                 self.cost.setCurrentIndex(usable[0])
         self._show()
 
     def _show(self) -> None:
-        cost = self.cost.currentData()
+        cost: Figure = self.cost.currentData()
         self.plot.show_study(self._study, cost)
-        missing = [g.group for g in self._study.groups if not has_point(g, cost[0])] if self._study else []
+        missing = [g.group for g in self._study.groups if not has_point(g, cost.key)] if self._study else []
         is_cut = self._study is not None and any(
-            group.metrics[name].cut for group in self._study.groups for name in ("metric", cost[0])
+            group.metrics[name].cut for group in self._study.groups for name in ("metric", cost.key)
         )
         sentences = [_LEFT_OUT.format(groups=", ".join(missing)), _ABOUT] if missing else [_ABOUT]
         sentences += [_CUT] if is_cut else []

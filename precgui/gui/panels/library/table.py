@@ -15,6 +15,7 @@ from PySide6.QtGui import QColor, QIcon
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
+from precgui.runs.figures import FIGURES
 from precgui.runs.library import tags_of
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.metric import ACCURACY, in_text, value_text
@@ -68,7 +69,7 @@ COLUMNS = (
     RunColumn("Title", lambda e: e.title, lambda e: e.title.casefold()),
     RunColumn("Precision", lambda e: e.precision or UNKNOWN, lambda e: e.precision),
     RunColumn("Status", status_text, status_text),
-    RunColumn("Loss, last epoch", lambda e: loss_text(e.final_loss), lambda e: _number(e.final_loss), RIGHT,
+    RunColumn(FIGURES["train_loss"].title, lambda e: loss_text(e.final_loss), lambda e: _number(e.final_loss), RIGHT,
            "Mean training loss of the last epoch; of the whole run where it is shorter"),
     RunColumn("Metric", metric_text, lambda e: _number(e.val_accuracy), RIGHT,
            "On the validation set at the end; the accuracy where nothing else is said"),

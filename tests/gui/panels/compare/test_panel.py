@@ -15,7 +15,7 @@ from precgui.events import Evaluated, Metric, RunEnded, RunStarted
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.panels.compare.curves import BASELINE_PX, LINE_PX
 from precgui.gui.panels.compare.panel import READ_AT_ONCE, ComparePanel
-from precgui.gui.panels.compare.table import DIFFERENCE, FIGURES, METRIC
+from precgui.gui.panels.compare.table import COLUMNS, DIFFERENCE, METRIC
 from precgui.gui.session import Session
 from tests.gui.conftest import write_run
 from tests.gui.plotted import items, training_run
@@ -33,7 +33,7 @@ def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp
     assert not panel.is_empty
     heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
     assert [head.text() for head in heads if head] == ["in bf16-amp", "in fp32 (baseline)"]
-    speed_up = [each.title for each in FIGURES].index("Speed-up")
+    speed_up = [each.title for each in COLUMNS].index("Speed-up")
     cells = [panel.table.item(row, speed_up) for row in range(2)]
     assert [cell.text() for cell in cells if cell] == ["1.00x", "1.00x"]
     panel.baseline.setCurrentIndex(1)

@@ -58,11 +58,11 @@ def test_that_the_trade_off_says_who_is_dominated_and_who_is_left_out(view: Grou
     plot = view.trade_off.plot
     assert plot.points == {"fp32": "no", "bf16-amp": "no"}
     assert "not measurable there: int8-qat" in view.trade_off.note.text()
-    view.trade_off.cost.setCurrentIndex(view.trade_off.cost.findText("Size of the model (KiB)"))
+    view.trade_off.cost.setCurrentIndex(view.trade_off.cost.findText("Model size (KiB)"))
     assert plot.points["bf16-amp"] == "surely"  # a point worse with every seed
     assert plot.points.keys() == {"fp32", "bf16-amp", "int8-qat"}
-    view.trade_off.cost.setCurrentIndex(view.trade_off.cost.findText("Energy of a sample (mJ)"))
-    assert plot.empty.text() == "No group has been measured in both: energy of a sample and the metric."
+    view.trade_off.cost.setCurrentIndex(view.trade_off.cost.findText("Energy per sample (mJ)"))
+    assert plot.empty.text() == "No group has been measured in both: energy per sample and the metric."
 
 
 def test_that_curves_are_bands_over_steps_or_time(view: GroupsView) -> None:

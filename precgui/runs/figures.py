@@ -1,0 +1,100 @@
+"""The figures of a run: one title, unit and scale for each, wherever it is shown, and how groups compare it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from precgui.events import Metric
+from precgui.runs.metric import in_text
+
+if TYPE_CHECKING:
+    from precgui.runs.study.figures import RunFigures
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure and how it is shown: its value times `scale`, in `unit`, with at least so many `digits`.
+
+    `key` is its name in JSON and in `Group.metrics`. Groups compare it by the difference from the baseline's or by the
+    ratio to it, or do not. `target` names the verdict that judges it, "" for none.
+    """
+
+    key: str
+    title: str
+    unit: str
+    scale: float
+    better: Literal["lower", "higher"]
+    value: Callable[[RunFigures], float | None]
+    about: str
+    digits: int = 2
+    compared_by: Literal["difference", "ratio", ""] = ""
+    target: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """The title inside a sentence."""
+        return in_text(self.title)
+
+    @property
+    def axis(self) -> str:
+        """The title with the unit, as an axis or a choice has it."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    @property
+    def suffix(self) -> str:
+        """The unit as it follows a number."""
+        return f" {self.unit}".rstrip()
+
+    @property
+    def difference_suffix(self) -> str:
+        """The unit as it follows a difference: percentage points for shares."""
+        return " pp" if self.unit == "%" else self.suffix
+
+
+def _metric_value(run: RunFigures) -> float | None:
+    return run.metric_value
+
+
+def metric_figure(metric: Metric) -> Figure:
+    """The metric of a task as a figure."""
+    share = metric.unit == "%"
+    better: Literal["lower", "higher"] = "higher" if metric.higher_is_better else "lower"
+    return Figure(
+        "metric", metric.title, metric.unit, 100.0 if share else 1.0, better, _metric_value,
+        metric.about, 2 if share else 4, "difference", "accuracy_lost",
+    )  # fmt: skip
+
+
+def study_figures(metric: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """The figures of a study with this metric, the metric first."""
+    return metric_figure(Metric(**metric)), *FIGURES.values()
+
+
+FIGURES = {
+    figure.key: figure
+    for figure in (
+        Figure("val_loss", "Validation loss", "", 1.0, "lower", lambda run: run.val_loss, "On the validation set", 4,
+               "difference"),
+        Figure("train_loss", "Training loss, last epoch", "", 1.0, "lower", lambda run: run.train_loss,
+               "Mean of the last epoch, or of a shorter run", 4, "difference"),
+        Figure("step_s", "Step time", "ms", 1e3, "lower", lambda run: run.step_s, "Median of a step, by the clock", 2,
+               "ratio", "speedup"),
+        Figure("cpu_s", "CPU time", "ms", 1e3, "lower", lambda run: run.cpu_s,
+               "Median CPU time of the process in a step: it stands for the step where other programs are busy", 2,
+               "ratio", "speedup"),
+        Figure("memory_bytes", "Peak memory", "MiB", 2.0**-20, "lower", lambda run: run.memory_bytes,
+               "Of the device's allocator; on a CPU of all tensors in one step", 2, "ratio", "memory_saved"),
+        Figure("joules_per_sample", "Energy per sample", "mJ", 1e3, "lower", lambda run: run.joules_per_sample,
+               "Of all sensors, over the run", 3, "ratio", "energy_saved"),
+        Figure("data_share", "Wait for data", "%", 100.0, "lower", lambda run: run.data_share,
+               "Share of the time in which the step waits for its samples", 1),
+        Figure("tensor_use", "Tensor cores busy", "%", 100.0, "higher", lambda run: run.tensor_use,
+               "Share of the time in which they worked, by GPM", 1, target="tensor_use"),
+        Figure("time_s", "Run time", "s", 1.0, "lower", lambda run: run.time_s, "From the start to the last step", 1),
+        Figure("model_bytes", "Model size", "KiB", 2.0**-10, "lower", lambda run: run.model_bytes,
+               "Of the trained model", 1),
+    )
+}  # fmt: skip
+COSTS = tuple(FIGURES[key] for key in ("cpu_s", "step_s", "memory_bytes", "joules_per_sample", "model_bytes"))
