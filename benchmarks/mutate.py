@@ -54,7 +54,7 @@ from precgui.runs.page import page
 from precgui.runs.payoff.profile_file import check, read_profile
 from precgui.runs.payoff.waterfall import rows, verdict
 from precgui.runs.recorded_gradients import recorded_gradients
-from precgui.runs.replays import read_replays
+from precgui.runs.replays import REPLAYS
 from precgui.runs.report.html import html_report
 from precgui.runs.report.loose import loose_report
 from precgui.runs.report.markdown import markdown_report
@@ -104,7 +104,7 @@ def read_run(path: Path, out: Path) -> None:
         export_csv(run, out / "csv")
         export_events(run, out / "events")
     report = loose_report([path, path.parent / "seed" / path.name])
-    html_report(report), markdown_report(report), read_entry(path), read_replays(path)
+    html_report(report), markdown_report(report), read_entry(path), REPLAYS.all(path)
 
 
 def read_profile_file(path: Path, _: Path) -> None:

@@ -19,13 +19,13 @@ from precgui.events import Emit, Event, Incident, RunEnded, RunStarted, Status
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
-from precgui.runs.anatomy import StepAnatomy, write_anatomy
+from precgui.runs.anatomy import ANATOMIES, StepAnatomy
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.payoff.profile_file import profile_path, write_profile
-from precgui.runs.replays import StepReplay, snapshot_path, write_replay
-from precgui.runs.twins import TwinResult, distance_band, twin_path, twin_result, write_twin
+from precgui.runs.replays import REPLAYS, StepReplay, snapshot_path
+from precgui.runs.twins import TWINS, TwinResult, distance_band, twin_result
 
 _AS_RECORDED = (
     "the step was made from its snapshot, without training; its loss is {loss:.9g}, as recorded, to the last bit"
@@ -224,7 +224,7 @@ def replayed(
         if line.line != "(no line)":
             shadow.with_fp64(line)
     parts = anatomy(shadow.step, repeated.scale)
-    write_anatomy(run, StepAnatomy.model_validate({"step": step, "precision": config.precision, **parts}))
+    ANATOMIES.keep(run, StepAnatomy.model_validate({"step": step, "precision": config.precision, **parts}))
     document = shadow.to_json()
     if kept:
         compared = _comparison_of_step(losses, shadow.loss, step)
@@ -244,7 +244,7 @@ def serve_replay(emit: Callable[[Any], None], control: StopToken, *, path: str, 
     try:
         with open_run(Path(path)) as saved:
             replay = replayed(Path(path), saved.config, saved.series("loss")[1].tolist(), step, control.stopped)
-        write_replay(Path(path), replay)
+        REPLAYS.keep(Path(path), replay)
     except (EngineError, MemoryError, RunFileError) as error:
         emit({"kind": "fault", "message": str(error)})
     else:
@@ -305,7 +305,7 @@ def serve_twin(
         with open_run(Path(path)) as saved:
             config = saved.config
         result = branched(config, precision, (branches, steps, None), 1, control.stopped, progress)
-        write_twin(twin_path(Path(path), precision), result)
+        TWINS.write(TWINS.path(Path(path), precision), result)
     except (EngineError, ConfigError, MemoryError, RunFileError, Stopped) as error:
         emit({"kind": "fault", "message": str(error) or "stopped before its last branch"})
     else:

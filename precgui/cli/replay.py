@@ -55,14 +55,14 @@ def run(args: argparse.Namespace) -> int:
     from precgui.engine.errors import EngineError
     from precgui.runs.errors import RunFileError
     from precgui.runs.file.reader import open_run
-    from precgui.runs.replays import write_replay
+    from precgui.runs.replays import REPLAYS
 
     try:
         with open_run(args.file) as saved:
             if args.layers is not None:
                 return layers_report(args, saved.config, _step(saved, args)[0])
             replay = _replayed(saved, args)
-            path = write_replay(args.file, replay)
+            path = REPLAYS.keep(args.file, replay)
     except (RunFileError, EngineError, ConfigError) as error:
         raise UserError(str(error)) from None
     if args.json:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def anatomy_of(run: Path, step: int) -> StepAnatomy:
     """The anatomy that the replay of this step has just kept."""
-    from precgui.runs.anatomy import read_anatomies
+    from precgui.runs.anatomy import ANATOMIES
 
-    return next(anatomy for anatomy in read_anatomies(run) if anatomy.step == step)
+    return next(anatomy for anatomy in ANATOMIES.all(run) if anatomy.step == step)
 
 
 def print_anatomy(run: Path, step: int) -> None:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 def layers_report(args: argparse.Namespace, config: RunConfig, step: int) -> int:
     """Compare, keep the side file and print. Raises UserError, EngineError and RunFileError."""
     from precgui.engine.shadow.layers import layer_errors_of_run
-    from precgui.runs.layer_errors import LayersReplay, write_layers
+    from precgui.runs.layer_errors import LAYERS, LayersReplay
     from precgui.runs.replays import snapshot_path
 
     names = _precisions(args.layers)
     path = snapshot_path(args.file, step)
     result = layer_errors_of_run(config, step, path if path.exists() else None, names, lambda: False)
     replay = LayersReplay.model_validate(result.to_json())
-    written = write_layers(args.file, replay)
+    written = LAYERS.keep(args.file, replay)
     if args.json:
         print(json.dumps({"run": str(args.file), **replay.model_dump(exclude={"format_version"})}, allow_nan=False))
     else:

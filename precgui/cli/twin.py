@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from precgui.engine.errors import EngineError
     from precgui.job import branched
     from precgui.runs.errors import RunFileError
-    from precgui.runs.twins import write_twin
+    from precgui.runs.twins import TWINS
 
     _check_numbers(args)
     try:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         result = branched(requested, precision, plan, args.twins, lambda: False, _quiet if args.json else _say)
         path = _path(args, precision)
         if path is not None:
-            write_twin(path, result)
+            TWINS.write(path, result)
     except (config.ConfigError, EngineError, RunFileError) as error:
         raise UserError(str(error)) from None
     if args.json:
@@ -129,11 +129,11 @@ def _precision(args: argparse.Namespace, requested: RunConfig) -> str:
 
 
 def _path(args: argparse.Namespace, precision: str) -> Path | None:
-    from precgui.runs.twins import twin_path
+    from precgui.runs.twins import TWINS
 
     if args.output is not None:
         return Path(args.output)
-    return twin_path(Path(args.source), precision) if _is_run(args.source) else None
+    return TWINS.path(Path(args.source), precision) if _is_run(args.source) else None
 
 
 def _quiet(done: int, count: int) -> None:

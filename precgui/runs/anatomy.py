@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from precgui.regular_files import read_text, replace_file
-from precgui.runs.errors import RunFileError
-from precgui.runs.replays import side_files
+from precgui.runs.side_files import SideFilePart, SideFiles
 
 _FINITE_STEP = ("Check: All gradients are finite.", "Step: the optimizer updates the weights.")
 _BAD_STEP = ("Check: NaN or Inf was met.", "Step: the optimizer is skipped where the loss is scaled.")
-_LARGEST = 1 << 24
 _Text = Annotated[str, Field(max_length=1000)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
-
-
-class StepOperation(_Part):
+class StepOperation(SideFilePart):
     """One operation. Magnitudes None: not finite. `finite`: no NaN, and no Inf made here.
 
     Errors are relative l2 norms: made here, and of one rounding.
@@ -43,7 +34,7 @@ class StepOperation(_Part):
     asked_by: _Text
 
 
-class StepCasts(_Part):
+class StepCasts(SideFilePart):
     """Casts that the same part of the program asked for, between the same formats."""
 
     asked_by: _Text
@@ -55,7 +46,7 @@ class StepCasts(_Part):
     reused: int
 
 
-class StepMoments(_Part):
+class StepMoments(SideFilePart):
     """Numbers at the moments of a step in mixed precision."""
 
     scale: float
@@ -72,7 +63,7 @@ class StepMoments(_Part):
     gradients_are_finite: bool
 
 
-class StepAnatomy(_Part):
+class StepAnatomy(SideFilePart):
     """The operations of a step in order, its casts and its moments."""
 
     format_version: Literal[1] = 1
@@ -101,22 +92,4 @@ def _number(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4g}"
 
 
-def write_anatomy(run: Path, anatomy: StepAnatomy) -> Path:
-    """Write or replace `RUN.h5.anatomy-000042.json`. Raises RunFileError when that cannot be done."""
-    path = run.with_name(f"{run.name}.anatomy-{anatomy.step:06d}.json")
-    try:
-        replace_file(path, json.dumps(anatomy.model_dump(), ensure_ascii=False, allow_nan=False).encode())
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be written: {error.strerror or error}") from error
-    return path
-
-
-def read_anatomies(run: Path) -> list[StepAnatomy]:
-    """The anatomies beside a run, by step; files that are none are left out."""
-    results = []
-    for path in side_files(run, "anatomy"):
-        try:
-            results.append(StepAnatomy.model_validate_json(read_text(path, _LARGEST)))
-        except (OSError, ValueError):
-            continue
-    return sorted(results, key=lambda anatomy: anatomy.step)
+ANATOMIES = SideFiles("anatomy", StepAnatomy, 1 << 24)

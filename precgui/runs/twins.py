@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from precgui.regular_files import read_text, replace_file
-from precgui.runs.errors import RunFileError
+from precgui.runs.side_files import SideFilePart, SideFiles
 from precgui.runs.verdict.branches import ALPHA, LEVEL, MARGIN, Drift, DriftVerdict, judge_drift
 
 _HIGHER = "{size:.2g} higher than in FP32 after {steps} steps ({level:.0%} interval {low:+.2g} to {high:+.2g})"
@@ -26,16 +22,11 @@ _VERDICTS = {
     "undecided": "It is undecided whether {precision} is biased: its held-out loss is on average {size}.",
 }
 BAND_FACTOR = 2.0  # on the largest distance of a twin: its band
-_LARGEST = 1 << 24
 _Text = Annotated[str, Field(max_length=1000)]
 _Values = Annotated[list[float | None], Field(max_length=10_000)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
-
-
-class BranchedPoint(_Part):
+class BranchedPoint(SideFilePart):
     """One branch point: held-out losses before, and after the branch in FP32, in the precision and of the twins."""
 
     step: Annotated[int, Field(ge=0)]
@@ -45,7 +36,7 @@ class BranchedPoint(_Part):
     twins: Annotated[list[float | None], Field(max_length=100)]
 
 
-class DistanceBand(_Part):
+class DistanceBand(SideFilePart):
     """Distances from FP32 by step of a branch: the middle one of the precision, and the largest one of the twins."""
 
     name: _Text
@@ -61,7 +52,7 @@ class DistanceBand(_Part):
         return None
 
 
-class TwinResult(_Part):
+class TwinResult(SideFilePart):
     """Branches of one run in FP32 and one other precision."""
 
     format_version: Literal[1] = 1
@@ -77,7 +68,7 @@ class TwinResult(_Part):
     skipped: int = 0
     verdict: DriftVerdict
     message: _Text
-    notes: Annotated[list[_Text], Field(max_length=100)] = []
+    notes: Annotated[list[_Text], Field(max_length=100)] = Field(default_factory=list)
 
     @property
     def first_step_outside(self) -> int | None:
@@ -182,27 +173,4 @@ def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
-def twin_path(run: Path, precision: str) -> Path:
-    """The side file of a run: `RUN.h5.twin-bf16-pure.json`."""
-    return run.with_name(f"{run.name}.twin-{re.sub(r'[^a-z0-9_-]', '_', precision)}.json")
-
-
-def write_twin(path: Path, result: TwinResult) -> Path:
-    """Write or replace a result. Raises RunFileError when that cannot be done."""
-    try:
-        replace_file(path, json.dumps(result.model_dump(), ensure_ascii=False, allow_nan=False).encode())
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be written: {error.strerror or error}") from error
-    return path
-
-
-def read_twins(run: Path) -> list[TwinResult]:
-    """The results beside a run, by precision; files that are none are left out."""
-    name = re.sub(r"([*?\[])", r"[\1]", run.name)
-    results = []
-    for path in sorted(run.parent.glob(f"{name}.twin-*.json")):
-        try:
-            results.append(TwinResult.model_validate_json(read_text(path, _LARGEST)))
-        except (OSError, ValueError):
-            continue
-    return sorted(results, key=lambda result: result.precision)
+TWINS = SideFiles("twin", TwinResult, 1 << 24, mark="precision")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from precgui.cli.main import main
-from precgui.runs.anatomy import read_anatomies
-from precgui.runs.layer_errors import read_layers
-from precgui.runs.replays import StepReplay, read_replays, replay_path
+from precgui.runs.anatomy import ANATOMIES
+from precgui.runs.layer_errors import LAYERS
+from precgui.runs.replays import REPLAYS, StepReplay
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_that_a_step_is_replayed_and_kept_beside_the_run(run_file: Path, capsys:
     assert first["line"].endswith("models/images.py:47")
     assert 0 <= first["left_measured"] < 1
     assert "last bit" in told["notes"][-1]
-    assert [(replay.step, replay.verdict) for replay in read_replays(run_file)] == [(3, "healthy")]
+    assert [(replay.step, replay.verdict) for replay in REPLAYS.all(run_file)] == [(3, "healthy")]
 
 
 def test_that_the_table_names_lines_and_the_side_file(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +43,7 @@ def test_that_the_table_names_lines_and_the_side_file(run_file: Path, capsys: py
     assert "step 4: healthy" in out
     assert "images.py:47" in out
     assert "-0.0%" not in out
-    assert replay_path(run_file, 4).name in "".join(out.split())
+    assert REPLAYS.path(run_file, 4).name in "".join(out.split())
 
 
 def test_that_a_step_that_is_not_there_is_one_sentence(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,18 +60,18 @@ def test_that_side_files_of_others_are_data(tmp_path: Path) -> None:
             "mechanisms": dict.fromkeys(("flush", "rounding", "casts", "flips", "overflow"), 0.0),
         }
     )  # fmt: skip
-    replay_path(run, 7).write_text(replay.model_dump_json())
-    replay_path(run, 8).write_text("{")
-    replay_path(run, 9).write_text('{"step": "x"}')
+    REPLAYS.path(run, 7).write_text(replay.model_dump_json())
+    REPLAYS.path(run, 8).write_text("{")
+    REPLAYS.path(run, 9).write_text('{"step": "x"}')
     (tmp_path / "run1.h5.replay-000001.json").write_text(replay.model_dump_json())
-    assert read_replays(run) == [replay]
+    assert REPLAYS.all(run) == [replay]
 
 
 def test_that_layers_are_compared_and_kept_beside_the_run(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["replay", str(run_file), "--step", "2", "--layers", "fp32,bf16-amp", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    kept = read_layers(run_file)
+    kept = LAYERS.all(run_file)
     assert [(replay.step, replay.precisions) for replay in kept] == [(2, ["fp32", "bf16-amp"])]
     head = next(layer for layer in document["layers"] if layer["name"] == "head")
     assert 1e-4 < head["gradient"]["bf16-amp"]["relative_l2"] < 0.1
@@ -98,6 +98,6 @@ def test_that_the_anatomy_is_printed_and_kept(run_file: Path, capsys: pytest.Cap
     assert main(["replay", str(run_file), "--step", "2", "--anatomy"]) == 0
     out = capsys.readouterr().out
     assert "Step: the optimizer updates the weights." in out and "autograd" in out
-    assert [(kept.step, kept.precision) for kept in read_anatomies(run_file)][:1] == [(2, "bf16-amp")]
+    assert [(kept.step, kept.precision) for kept in ANATOMIES.all(run_file)][:1] == [(2, "bf16-amp")]
     assert main(["replay", str(run_file), "--step", "2", "--anatomy", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["anatomy"]["moments"]["scale"] == 1.0

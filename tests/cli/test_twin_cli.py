@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from precgui.cli.main import main
-from precgui.runs.twins import read_twins
+from precgui.runs.twins import TWINS
 
 SETTINGS = ["device=cpu", "threads=1", "model.name=mlp", "train.max_steps=60"]
 SMALL = [word for setting in SETTINGS for word in ("--set", setting)]
@@ -37,7 +37,7 @@ def test_that_a_run_is_branched_in_its_own_precision_and_keeps_the_result_beside
     assert main(["twin", str(path), "--branches", "10", "--steps", "4"]) == 0
     captured = capsys.readouterr()
     assert "bf16-amp" in captured.out and "rounding twin" in captured.out and "branch 10 of 10" in captured.err
-    assert [result.precision for result in read_twins(path)] == ["bf16-amp"]
+    assert [result.precision for result in TWINS.all(path)] == ["bf16-amp"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from precgui.runs.errors import RunFileError
-from precgui.runs.twins import TwinResult, distance_band, read_twins, twin_path, twin_result, write_twin
+from precgui.runs.twins import TWINS, TwinResult, distance_band, twin_result
 
 
 def points(low: float | None, twin: float = 0.0, noise: float = 1e-4) -> list[dict[str, Any]]:
@@ -58,9 +58,9 @@ def test_that_a_branch_far_away_at_one_point_only_stays_inside_the_band() -> Non
 
 def test_that_results_beside_a_run_are_data_and_others_are_left_out(tmp_path: Path) -> None:
     run = tmp_path / "run[1].h5"
-    write_twin(twin_path(run, "bf16-pure"), result())
-    write_twin(twin_path(run, "emulated:e4m3fn"), result(precision="emulated:e4m3fn"))
-    twin_path(run, "fp8").write_text('{"precision": "fp8"}')
-    assert [kept.precision for kept in read_twins(run)] == ["bf16-pure", "emulated:e4m3fn"]
+    TWINS.write(TWINS.path(run, "bf16-pure"), result())
+    TWINS.write(TWINS.path(run, "emulated:e4m3fn"), result(precision="emulated:e4m3fn"))
+    TWINS.path(run, "fp8").write_text('{"precision": "fp8"}')
+    assert [kept.precision for kept in TWINS.all(run)] == ["bf16-pure", "emulated:e4m3fn"]
     with pytest.raises(RunFileError, match="cannot be written"):
-        write_twin(tmp_path / "nowhere" / "x.json", result())
+        TWINS.write(tmp_path / "nowhere" / "x.json", result())

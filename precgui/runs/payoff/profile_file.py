@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from precgui.planner.ledger import Ledger
-from precgui.regular_files import read_text, replace_file
+from precgui.regular_files import read_text
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.payoff.products import products_of
 from precgui.runs.payoff.profile_schema import check_types
 from precgui.runs.payoff.waterfall import Waterfall, waterfall
+from precgui.runs.side_files import write_side_file
 
 SCHEMA = 1
 PAIRS_S, MOST_PAIRS_S = 25.0, 3600.0  # for which a profile repeats pairs of plain and profiled steps
@@ -27,10 +28,7 @@ def profile_path(run: Path) -> Path:
 
 def write_profile(path: Path, document: Mapping[str, Any]) -> None:
     """Write a profile in one piece, in the place of an earlier one. Raises RunFileError."""
-    try:
-        replace_file(path, json_text.dump(document).encode())
-    except OSError as error:
-        raise RunFileError(f"{path} cannot be written: {error.strerror}; check the folder.") from None
+    write_side_file(path, json_text.dump(document))
 
 
 def read_profile(path: Path) -> dict[str, Any]:

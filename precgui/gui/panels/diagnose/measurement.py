@@ -12,7 +12,7 @@ from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_runs import Problem
 from precgui.gui.run_task import Refusals
 from precgui.gui.session import Session
-from precgui.runs.replays import read_replay
+from precgui.runs.replays import REPLAYS
 
 _BLAMED = {
     True: "precision is to blame",
@@ -44,7 +44,7 @@ class StepMeasurement(QObject):
         opened = self._session.runs.get(key)
         if opened is None or opened.run.path is None or step is None:
             return ""
-        replay = read_replay(opened.run.path, step)
+        replay = REPLAYS.one(opened.run.path, step)
         if replay is None:
             return ""
         return f"Measured in FP64, step {step}: {_BLAMED[replay.precision_is_to_blame]}. {replay.message}"

@@ -13,7 +13,7 @@ from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.shadow.error_tab import ErrorTab, left_together
 from precgui.gui.panels.inspect.shadow.error_views import ErrorViews
 from precgui.gui.session import Session
-from precgui.runs.replays import ReplayedLine, StepReplay, write_replay
+from precgui.runs.replays import REPLAYS, ReplayedLine, StepReplay
 from tests.gui.conftest import write_run
 
 
@@ -58,8 +58,8 @@ def test_that_a_run_without_replays_says_how_to_make_one(shown: tuple[ErrorTab, 
 
 def test_that_a_replay_shows_its_verdict_its_lines_and_the_one_to_blame(shown: tuple[ErrorTab, Path]) -> None:
     tab, path = shown
-    write_replay(path, replay(3))
-    write_replay(path, replay(5, verdict="healthy", message="All is well.", blamed=[]))
+    REPLAYS.keep(path, replay(3))
+    REPLAYS.keep(path, replay(5, verdict="healthy", message="All is well.", blamed=[]))
     tab.refresh()
     assert not tab.is_empty
     assert tab.step_choice.count() == 2
@@ -75,7 +75,7 @@ def test_that_a_replay_shows_its_verdict_its_lines_and_the_one_to_blame(shown: t
 
 def test_that_ticked_lines_say_what_is_left_of_the_error(shown: tuple[ErrorTab, Path]) -> None:
     tab, path = shown
-    write_replay(path, replay(3))
+    REPLAYS.keep(path, replay(3))
     tab.refresh()
     tab.tree.topLevelItem(1).setCheckState(0, Qt.CheckState.Checked)
     assert tab.left.text().startswith("About 26%")

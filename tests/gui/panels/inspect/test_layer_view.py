@@ -10,7 +10,7 @@ from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.shadow.error_views import ErrorViews
 from precgui.gui.panels.inspect.shadow.layer_view import strength
 from precgui.gui.session import Session
-from precgui.runs.layer_errors import LayersReplay, layers_path, write_layers
+from precgui.runs.layer_errors import LAYERS, LayersReplay
 from tests.gui.conftest import write_run
 
 NEAR = {"relative_l2": 2e-3, "cosine": 0.999998, "sqnr_db": 54.0}
@@ -41,8 +41,8 @@ def test_that_the_layers_of_a_run_are_shown_with_their_distances(
     views.show_run(key)
     views.choice.choose("By layer")
     assert views.layers.is_empty and "--layers" in views.layers.empty.text.text()
-    write_layers(path, comparison(4))
-    layers_path(path, 5).write_text('{"step": 5}')
+    LAYERS.keep(path, comparison(4))
+    LAYERS.path(path, 5).write_text('{"step": 5}')
     views.layers.refresh()
     table = views.layers.table
     assert not views.layers.is_empty and views.layers.step_choice.count() == 1

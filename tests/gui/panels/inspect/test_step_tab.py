@@ -12,7 +12,7 @@ from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.step.rails import error_share, range_used
 from precgui.gui.panels.inspect.step.step_tab import StepTab
 from precgui.gui.session import Session
-from precgui.runs.anatomy import StepAnatomy, StepOperation, write_anatomy
+from precgui.runs.anatomy import ANATOMIES, StepAnatomy, StepOperation
 from tests.gui.conftest import write_run
 
 MOMENTS = {
@@ -47,7 +47,7 @@ def test_that_the_operations_of_a_step_are_shown_on_two_rails(
     assert tab.is_empty and "precgui replay" in tab.empty.text.text()
     steps = [operation("_to_copy", asked_by="autocast: linear"), operation("mm"), operation("mm", backward=True)]
     values = {"step": 7, "precision": "fp16-amp", "operations": steps, "casts": [CASTS], "moments": MOMENTS}
-    write_anatomy(path, StepAnatomy.model_validate(values))
+    ANATOMIES.keep(path, StepAnatomy.model_validate(values))
     tab.refresh()
     assert not tab.is_empty and tab.casts.item(0, 5).text() == "12 345"
     assert "fp16: 3" in tab.legend.text and "NaN or Inf was met" in tab.moments.text()

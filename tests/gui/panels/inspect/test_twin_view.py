@@ -12,7 +12,7 @@ from precgui.gui.panels.inspect.shadow.error_views import ErrorViews
 from precgui.gui.panels.inspect.shadow.twin_view import TwinView
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.runs.twins import read_twins, twin_path, write_twin
+from precgui.runs.twins import TWINS
 from tests.fakes import FakeChild
 from tests.gui.conftest import write_run
 from tests.runs.test_twins import result
@@ -31,8 +31,8 @@ def view(qtbot: QtBot, tmp_path: Path, session: Session, panel: InspectPanel) ->
 
 def test_that_branches_beside_the_run_are_shown_with_their_verdict(view: TwinView, tmp_path: Path) -> None:
     assert "No branches of this run are kept" in view.verdict.text() and not view.plot.isVisible()
-    write_twin(twin_path(tmp_path / "one.h5", "bf16-pure"), result())
-    write_twin(twin_path(tmp_path / "one.h5", "fp16-amp"), result(low=0.0, precision="fp16-amp"))
+    TWINS.write(TWINS.path(tmp_path / "one.h5", "bf16-pure"), result())
+    TWINS.write(TWINS.path(tmp_path / "one.h5", "fp16-amp"), result(low=0.0, precision="fp16-amp"))
     view.refresh()
     assert view.choice.count() == 2 and "bf16-pure is biased" in view.verdict.text()
     assert themes().theme.error in view.verdict.styleSheet()
@@ -43,7 +43,7 @@ def test_that_branches_beside_the_run_are_shown_with_their_verdict(view: TwinVie
 
 
 def test_that_broken_branches_have_no_dots_and_no_mean(view: TwinView, tmp_path: Path) -> None:
-    write_twin(twin_path(tmp_path / "one.h5", "fp16-pure"), result(low=None, precision="fp16-pure"))
+    TWINS.write(TWINS.path(tmp_path / "one.h5", "fp16-pure"), result(low=None, precision="fp16-pure"))
     view.refresh()
     assert "breaks" in view.verdict.text() and not view.plot.mean.isVisible()
     assert "16 of 16 branches are not finite" in view.numbers.text()
@@ -61,7 +61,7 @@ def test_that_the_button_asks_a_child_process_and_shows_what_it_keeps(
         arguments,
     )
     assert view.bar.button.text() == "Stop"
-    write_twin(twin_path(path, "bf16-pure"), result())
+    TWINS.write(TWINS.path(path, "bf16-pure"), result())
     children[0].said.emit({"kind": "kept", "verdict": "bias"})
     children[0].ended.emit("")
     assert "bf16-pure is biased" in view.verdict.text() and view.bar.button.text() == "Branch this run"
@@ -85,6 +85,6 @@ def test_that_a_run_is_branched_by_its_button_for_real(
     view.bar.steps.setValue(3)
     view.bar.button.click()
     qtbot.waitUntil(lambda: view.result is not None, timeout=120_000)
-    assert [kept.precision for kept in read_twins(path)] == ["bf16-pure"]
+    assert [kept.precision for kept in TWINS.all(path)] == ["bf16-pure"]
     assert len(view.plot.low.getData()[0]) == 10
     qtbot.waitUntil(lambda: view.bar.button.text() == "Branch this run", timeout=20_000)

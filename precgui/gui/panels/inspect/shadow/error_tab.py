@@ -24,7 +24,7 @@ from precgui.gui.panels.inspect.shadow.share_bar import SHARE_ROLE, ShareDelegat
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
 from precgui.gui.theme import themes
-from precgui.runs.replays import ReplayedLine, StepReplay, read_replays
+from precgui.runs.replays import REPLAYS, ReplayedLine, StepReplay
 
 _EMPTY = (
     "No step of this run was replayed in FP64 yet. In a terminal, precgui replay RUN.h5 --step N makes the step again "
@@ -77,7 +77,7 @@ class ErrorTab(StepPages[StepReplay]):
             column.addWidget(part)
 
     def read(self, path: Path) -> list[StepReplay]:
-        return read_replays(path)
+        return REPLAYS.all(path)
 
     def label(self, step: StepReplay) -> str:
         return f"{step.step} ({step.verdict})"

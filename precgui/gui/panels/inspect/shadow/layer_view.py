@@ -26,7 +26,7 @@ from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
 from precgui.gui.theme import themes
-from precgui.runs.layer_errors import LayerDistance, LayersReplay, read_layers
+from precgui.runs.layer_errors import LAYERS, LayerDistance, LayersReplay
 
 _EMPTY = (
     "No step of this run was compared layer by layer yet. In a terminal, precgui replay RUN.h5 --step N "
@@ -82,7 +82,7 @@ class LayerView(StepPages[LayersReplay]):
         column.addWidget(self.notes)
 
     def read(self, path: Path) -> list[LayersReplay]:
-        return read_layers(path)
+        return LAYERS.all(path)
 
     def show_step(self) -> None:
         replay = self.chosen

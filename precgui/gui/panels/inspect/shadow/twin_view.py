@@ -20,7 +20,7 @@ from precgui.gui.panels.inspect.shadow.twin_bar import TwinBar
 from precgui.gui.plots.branch_points import BranchPlot
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.runs.twins import DistanceBand, TwinResult, p_text, read_twins
+from precgui.runs.twins import TWINS, DistanceBand, TwinResult, p_text
 from precgui.runs.verdict.branches import Drift
 
 NONE_YET = (
@@ -88,7 +88,7 @@ class TwinView(QWidget):
         opened = self._session.runs.get(self._key or "")
         self.bar.show_run(opened.run if opened is not None else None)
         path = opened.run.path if opened is not None else None
-        results = read_twins(path) if path is not None else []
+        results = TWINS.all(path) if path is not None else []
         before = self.choice.currentText()
         self._results = results
         self.choice.blockSignals(True)

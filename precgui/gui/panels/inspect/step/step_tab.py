@@ -21,7 +21,7 @@ from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.inspect.step.rails import FormatLegend, StepRails, describe
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
-from precgui.runs.anatomy import StepAnatomy, read_anatomies
+from precgui.runs.anatomy import ANATOMIES, StepAnatomy
 
 _EMPTY = (
     "No step of this run was replayed yet. In a terminal, precgui replay RUN.h5 --step N makes the step again and "
@@ -74,7 +74,7 @@ class StepTab(StepPages[StepAnatomy]):
         column.addLayout(below, 2)
 
     def read(self, path: Path) -> list[StepAnatomy]:
-        return read_anatomies(path)
+        return ANATOMIES.all(path)
 
     def show_step(self) -> None:
         anatomy = self.chosen
