@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": GROUND | {"formats"},
     "hardware": GROUND | {"formats"},
     "lint": GROUND,
-    "planner": GROUND,
+    "planner": GROUND | {"formats", "config"},
     "engine": MACHINE,
     "runs": MACHINE,
     "record": MACHINE | {"engine", "runs"},

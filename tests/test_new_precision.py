@@ -48,6 +48,24 @@ texts = [w.text() for w in panel.findChildren(QAbstractButton)] + [w.text() for 
 assert "mxfp6-e3m2" in texts, sorted(set(texts))
 """
 
+PLACES = """
+import torch, precgui
+from precgui.config.precision_traits import TRAITS
+from precgui.gui.panels.setup.plan_sheet import _CHOICES
+from precgui.record.precision import VISIBLE
+assert "mxfp6-e3m2" in _CHOICES["precision"][1]
+assert {name for name, row in TRAITS.items() if row.is_visible_in_dtypes} == VISIBLE.keys()
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with precgui.Recorder("own.h5", model, optimizer, precision="mxfp6-e3m2") as recorder:
+    for _ in range(2):
+        loss = model(torch.ones(1, 2)).sum()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss.detach())
+assert precgui.open_run("own.h5").config.precision == "mxfp6-e3m2"
+"""
+
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -81,6 +99,7 @@ def printed(copy: Path) -> dict[str, str]:
         "facts": ["export", "a.h5", "--json"],
         "whatif": ["whatif", "a.h5", "--format", "e3m2", "--json"],
         "script": ["export", "a.h5", "--script", "a.py"],
+        "plan": ["plan", "--network", "llama-7b", "--precision", "mxfp6-e3m2", "--json"],
     }
     outputs: dict[str, str] = json.loads(run(copy, "-c", COMMANDS, json.dumps(commands)))
     return outputs
@@ -101,6 +120,14 @@ def test_that_the_census_names_its_formats(printed: dict[str, str]) -> None:
 
 def test_that_what_if_reads_its_run(printed: dict[str, str]) -> None:
     assert json.loads(printed["whatif"])["kinds"]
+
+
+def test_that_the_planner_counts_its_bytes(printed: dict[str, str]) -> None:
+    assert json.loads(printed["plan"])["parts"]["weights_bytes"] > 0
+
+
+def test_that_the_plan_in_the_window_and_the_recorder_know_it(copy: Path) -> None:
+    run(copy, "-c", PLACES)
 
 
 def test_that_its_run_becomes_a_script(copy: Path, printed: dict[str, str]) -> None:

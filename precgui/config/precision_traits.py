@@ -17,9 +17,10 @@ _FP32_RANGE = ("fp64", "fp32", "tf32", "bf16")  # formats with eight exponent bi
 class PrecisionTraits:
     """Formats by their registry names.
 
-    storage: of weights, gradients and optimizer state (FP32 in bf16-sr). operand: of the inputs of products in the
-    forward pass. gradient_operand: of the incoming gradient in the products of the backward pass. loss_scaling: the
-    mode that `scaling.mode = auto` stands for. weight_bits: of quantised weights, None where they are not quantised.
+    storage: of weights and gradients. state: of optimizer state, '' for the same as storage. operand: of the inputs of
+    products in the forward pass. gradient_operand: of the incoming gradient in the products of the backward pass.
+    loss_scaling: the mode that `scaling.mode = auto` stands for. weight_bits: of quantised weights, None where they
+    are not quantised.
     may_have_master_weights: whether FP32 copies of low weights are available. engine_class: the class that trains
     in it, as `module:Class` below `engine.precisions`. group, sentence: its heading and description in lists.
     not_replicated, not_sharded: why it cannot run on several processes that have the whole model each (DDP) or a part
@@ -36,6 +37,7 @@ class PrecisionTraits:
     autocast: bool = False
     weight_bits: int | None = None
     may_have_master_weights: bool = False
+    state: str = ""
     not_replicated: str = ""
     not_sharded: str = ""
 
@@ -43,6 +45,12 @@ class PrecisionTraits:
     def is_stored_low(self) -> bool:
         """Whether the weights themselves are kept in fewer bits than FP32."""
         return self.storage in ("bf16", "fp16")
+
+    @property
+    def is_visible_in_dtypes(self) -> bool:
+        """Whether the dtypes of a step tell it from others: all of one format, autocast, or products in TF32."""
+        own = self.storage == self.operand == self.gradient_operand and not self.state
+        return own or self.autocast or self.operand == "tf32"
 
     @property
     def has_narrow_range(self) -> bool:
@@ -93,7 +101,7 @@ TRAITS: dict[str, PrecisionTraits] = {
     ),
     "bf16-sr": PrecisionTraits(
         _16_BITS, "BF16 weights whose updates are rounded stochastically, so that small ones are not lost.",
-        "stochastic:BF16Stochastic", "bf16", "bf16", "bf16", not_sharded=_WHOLE_UPDATES,
+        "stochastic:BF16Stochastic", "bf16", "bf16", "bf16", state="fp32", not_sharded=_WHOLE_UPDATES,
     ),
     "fp8": PrecisionTraits(
         _8_BITS, "E4M3 forward, E5M2 gradients, scaled; native on Ada, Hopper and Blackwell, emulated elsewhere.",

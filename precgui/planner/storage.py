@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from precgui.config.precision_traits import TRAITS, PrecisionTraits, traits
+
 
 @dataclass(frozen=True, slots=True)
 class PrecisionBytes:
@@ -19,20 +21,29 @@ class PrecisionBytes:
     cached: int = 0
 
 
+_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+
+
+def _bytes_of(row: PrecisionTraits) -> PrecisionBytes:
+    """The bytes of a row; quantised and emulated operands are held in the format of the weights."""
+    stored = _BYTES[row.storage]
+    return PrecisionBytes(
+        weight=stored,
+        gradient=stored,
+        state=_BYTES[row.state or row.storage],
+        master=0,
+        products=_BYTES[row.operand] if row.autocast else stored,
+        stream=stored,
+        cached=_BYTES[row.operand] if row.autocast else 0,
+    )
+
+
 STORAGE: dict[str, PrecisionBytes] = {
-    "fp64": PrecisionBytes(8, 8, 8, 0, 8, 8),
-    "fp32": PrecisionBytes(4, 4, 4, 0, 4, 4),
-    "tf32": PrecisionBytes(4, 4, 4, 0, 4, 4),
-    "bf16-amp": PrecisionBytes(4, 4, 4, 0, 2, 4, cached=2),
-    "fp16-amp": PrecisionBytes(4, 4, 4, 0, 2, 4, cached=2),
-    "bf16-pure": PrecisionBytes(2, 2, 2, 0, 2, 2),
-    "fp16-pure": PrecisionBytes(2, 2, 2, 0, 2, 2),
-    "bf16-sr": PrecisionBytes(2, 2, 4, 0, 2, 2),
+    **{name: _bytes_of(row) for name, row in TRAITS.items()},
     # 16-bit weights and gradients, FP32 master weights and moments: 2 + 2 + 12 bytes with Adam
     # (Rajbhandari et al. 2020, "ZeRO", section 3.1; DeepSpeed and Megatron-LM)
     "bf16-master": PrecisionBytes(2, 2, 4, 4, 2, 2),
 }
-OTHERWISE = STORAGE["fp32"]  # quantised and emulated precisions keep FP32 weights, gradients and operands
 
 # Numbers of state for each weight, and bytes of one where it is not the one of the precision.
 OPTIMIZERS: dict[str, tuple[int, float | None]] = {
@@ -56,7 +67,8 @@ BASE_BITS: dict[str, float] = {
 
 
 def storage_of(precision: str, *, master_weights: bool = False) -> PrecisionBytes:
-    """The bytes of a precision by its name in a config."""
-    if master_weights and precision in ("bf16-pure", "fp16-pure"):
+    """The bytes of a precision by its name in a config, or one of STORAGE. Raises KeyError for another name."""
+    row = TRAITS.get(precision)
+    if master_weights and row is not None and row.may_have_master_weights:
         return STORAGE["bf16-master"]
-    return STORAGE.get(precision, OTHERWISE)
+    return STORAGE[precision] if precision in STORAGE else _bytes_of(traits(precision))

@@ -9,11 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
+from precgui.config.precision_traits import TRAITS
 from precgui.engine.census import AutocastState
 from precgui.engine.dtype_names import dtype_name
 
-_PURE = {"fp64": "fp64", "fp16": "fp16-pure", "bf16": "bf16-pure"}
-_AMP = {"fp16": "fp16-amp", "bf16": "bf16-amp"}
+VISIBLE = {name: row for name, row in TRAITS.items() if row.is_visible_in_dtypes}  # the names that are given here
+_AMP = {row.operand: name for name, row in VISIBLE.items() if row.autocast}
+_PURE = {row.storage: name for name, row in VISIBLE.items() if row.storage == row.operand}
 _LEAST_SHARE = 0.05  # of the FLOPs that run in 16 bits make it mixed
 
 

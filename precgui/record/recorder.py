@@ -35,12 +35,11 @@ from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
 from precgui.record import arguments, distributed, ending
 from precgui.record.hooks import LoopWatch, StepMeasurements, weights_of
-from precgui.record.precision import PrecisionFact
+from precgui.record.precision import VISIBLE, PrecisionFact
 from precgui.record.wrappers import Accumulation
 from precgui.runs.file.writer import RunWriter
 
 _TRAINERS = ("transformers", "accelerate", "lightning")
-_CENSUS_PRECISIONS = {"fp64", "fp32", "tf32", "bf16-amp", "fp16-amp", "bf16-pure", "fp16-pure"}
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -271,7 +270,7 @@ class Recorder:
 
     def _compare_precision(self, fact: PrecisionFact) -> None:
         """Report a first step whose precision differs from the one given to the recorder."""
-        if self._precision in _CENSUS_PRECISIONS and fact.name != self._precision:
+        if self._precision in VISIBLE and fact.name != self._precision:
             text = f"the recorder was given {self._precision}, but the first step ran as {fact.name}: {fact.reason}"
             self._incident("note", "warning", text)
 

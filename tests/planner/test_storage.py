@@ -26,5 +26,10 @@ def test_that_only_autocast_keeps_copies_of_weights(precision: str) -> None:
     assert bool(storage_of(precision).cached) == TRAITS[precision].autocast
 
 
-def test_that_every_precision_with_low_storage_has_its_row() -> None:
-    assert {name for name, row in TRAITS.items() if row.storage != "fp32" or row.autocast} <= STORAGE.keys()
+def test_that_every_precision_can_be_planned_and_an_unknown_one_is_none_of_them() -> None:
+    assert TRAITS.keys() | {"bf16-master"} == STORAGE.keys()
+    assert storage_of("emulated:bf16") == storage_of("fp32")  # its operands are held in FP32
+    assert storage_of("bf16-pure", master_weights=True) == STORAGE["bf16-master"]
+    assert storage_of("bf16-master", master_weights=True) == STORAGE["bf16-master"]
+    with pytest.raises(KeyError):
+        storage_of("bf17")

@@ -54,7 +54,7 @@ def _difference(run: Compared) -> str:
 
 
 @dataclass(frozen=True)
-class Column:
+class _Column:
     """A column: its heading, its text for a run, what it means."""
 
     title: str
@@ -62,9 +62,9 @@ class Column:
     tooltip: str
 
 
-def _column(key: str, text: Callable[[Compared], str]) -> Column:
+def _shared(key: str, text: Callable[[Compared], str]) -> _Column:
     """The column of a figure that other tables show, too."""
-    return Column(FIGURES[key].title, text, FIGURES[key].about)
+    return _Column(FIGURES[key].title, text, FIGURES[key].about)
 
 
 def _memory(run: Compared) -> str:
@@ -74,23 +74,23 @@ def _memory(run: Compared) -> str:
 
 
 COLUMNS = (
-    Column("Precision", lambda r: r.precision, "How the run uses number formats"),
-    Column("Status", lambda r: r.outcome or r.status, "How the run ended, or that it goes on; event files do not tell"),
-    Column("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
-    Column("Difference", _difference, FROM_ONE_SEED),
-    _column("train_loss", lambda r: figure(r.train_loss, "{:.4g}")),
-    _column("step_s", _step_time),
-    _column("cpu_s", lambda r: UNKNOWN if r.cpu_s_median is None else seconds_text(r.cpu_s_median)),
-    Column("Speed-up", _speedup, "Samples per second over the baseline's, above 1 is faster, with 95 % of what varied "
+    _Column("Precision", lambda r: r.precision, "How the run uses number formats"),
+    _Column("Status", lambda r: r.outcome or r.status, "How the run ended, or that it goes on; unknown of event files"),
+    _Column("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
+    _Column("Difference", _difference, FROM_ONE_SEED),
+    _shared("train_loss", lambda r: figure(r.train_loss, "{:.4g}")),
+    _shared("step_s", _step_time),
+    _shared("cpu_s", lambda r: UNKNOWN if r.cpu_s_median is None else seconds_text(r.cpu_s_median)),
+    _Column("Speed-up", _speedup, "Samples per second over the baseline's, above 1 is faster, with 95 % of what varied "
            "within the two runs; of slow arithmetic it says nothing about the format"),
-    _column("time_s", lambda r: figure(r.time_s, "{:.1f} s")),
-    _column("memory_bytes", _memory),
-    Column("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
-    Column("Energy ratio", _energy_ratio,
+    _shared("time_s", lambda r: figure(r.time_s, "{:.1f} s")),
+    _shared("memory_bytes", _memory),
+    _Column("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
+    _Column("Energy ratio", _energy_ratio,
            "Energy of a step over the baseline's, with 95 % of what varied within the runs and the sensors' error"),
-    _column("tensor_use", lambda r: figure(r.tensor_use, "{:.0%}")),
-    Column("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),
-    Column("Not finite", lambda r: str(r.nonfinite_events), "Events of a loss or gradient that is not finite"),
+    _shared("tensor_use", lambda r: figure(r.tensor_use, "{:.0%}")),
+    _Column("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),
+    _Column("Not finite", lambda r: str(r.nonfinite_events), "Events of a loss or gradient that is not finite"),
 )  # fmt: skip
 _WITH_CAVEAT = ("Speed-up", *(FIGURES[key].title for key in ("step_s", "time_s", "memory_bytes")))
 
@@ -190,7 +190,7 @@ class CompareTable(QTableWidget):
             self.setItem(row, column, item)
 
 
-def _why(column: Column, compared: Compared) -> str:
+def _why(column: _Column, compared: Compared) -> str:
     """Why a cell holds what it holds, where that is not plain."""
     why = compared.withheld or (compared.accuracy_withheld if column.title == "Difference" else "")
     if column.title in ("Difference", "Speed-up") and why:
