@@ -44,14 +44,6 @@ class Explorer:
         self._future.clear()
         self.text, self.real = text, real
 
-    @property
-    def can_undo(self) -> bool:
-        return bool(self._past)
-
-    @property
-    def can_redo(self) -> bool:
-        return bool(self._future)
-
     def undo(self) -> None:
         if self._past:
             self._future.append(self.text)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from precgui.runs.run import Run
 
@@ -37,11 +37,6 @@ class ArithmeticFact:
             return ""
         reported = any("speed" in sentence for sentence in self.sentences)
         return " ".join((*self.sentences, *(() if reported else (SPEED_CAVEAT,))))
-
-    @property
-    def speed_counts(self) -> bool:
-        """Whether the speed of the run is that of the format on this hardware."""
-        return self.arithmetic == "native"
 
     @property
     def memory_counts(self) -> bool:
@@ -79,15 +74,6 @@ def cost_above_budget(run: Run) -> str:
         f"{100 * budget:.2g} %: each kind is measured {run.config.record.least_measurements} times at least, however "
         "short the run."
     )
-
-
-def slow_factor(environment: Mapping[str, Any]) -> float | None:
-    """How many times the FP32 time a product took, measured when the run began; None when it says nothing of it."""
-    notes = environment.get("notes")
-    for note in notes if isinstance(notes, list) else ():
-        if isinstance(note, str) and (match := _SLOW.search(note)):
-            return float(match[2])
-    return None
 
 
 def as_sentence(text: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 from precgui.config.names import IMAGE_TASKS
 from precgui.events import Metric
@@ -140,8 +140,3 @@ def _seconds_of_arms(states: Sequence[MemberState]) -> Mapping[str, float]:
         ):
             arms.setdefault(state.member.arm, []).append(state.wall_s)
     return {arm: mean(values) for arm, values in arms.items()}
-
-
-def detectable_now(differences: Sequence[float], seeds: int, looks: Looks, arms: int) -> float | None:
-    """The difference that so many seeds can detect, from the paired differences so far; None below three."""
-    return detectable(stdev(differences), seeds, looks.alpha, arms) if len(differences) >= 3 else None

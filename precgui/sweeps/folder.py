@@ -229,10 +229,6 @@ class SweepFolder:
         """Run this one after all others. Raises SweepError for an unknown name."""
         self._change(lambda plan: plan.with_last(name))
 
-    def reorder(self, names: list[str]) -> None:
-        """Let the named runs have this order among themselves. Raises SweepError for an unknown name."""
-        self._change(lambda plan: plan.with_order(names))
-
     def _change(self, change: Callable[[SweepPlan], SweepPlan]) -> None:
         try:
             with self._plan_lock.held():

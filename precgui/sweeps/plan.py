@@ -74,11 +74,6 @@ class SweepPlan:
         chosen = self.member(name)
         return SweepPlan((*(member for member in self.members if member.name != name), chosen))
 
-    def with_order(self, names: list[str]) -> SweepPlan:
-        """The plan with the named runs in this order, in the places that they had together."""
-        named = iter([self.member(name) for name in names])
-        return SweepPlan(tuple(next(named) if member.name in names else member for member in self.members))
-
 
 def make_plan(spec: SweepSpec) -> SweepPlan:
     """The plan of a new sweep."""

@@ -42,11 +42,13 @@ def test_that_undo_and_redo_walk_through_the_texts() -> None:
     assert explorer.text == "2.5"
     explorer.undo()
     assert explorer.text == "1"
-    assert not explorer.can_undo
+    explorer.undo()
+    assert explorer.text == "1", "nothing is left to undo"
     explorer.redo()
     assert explorer.text == "2.5"
     explorer.type("3")
-    assert not explorer.can_redo
+    explorer.redo()
+    assert explorer.text == "3", "nothing is left to redo"
 
 
 @pytest.mark.parametrize("name", [*formats(), "e5m7", "e0m4", "e15m112"])

@@ -9,7 +9,7 @@ import pytest
 
 from precgui.config import build
 from precgui.events import Incident, RunEnded, RunStarted, StepDone
-from precgui.runs.caveats import SPEED_CAVEAT, arithmetic_of, as_sentence, slow_factor
+from precgui.runs.caveats import SPEED_CAVEAT, arithmetic_of, as_sentence
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import RunFact, bytes_text, run_facts, seconds_text, setting_text, settings
 from precgui.runs.live import LiveRun
@@ -45,7 +45,7 @@ def test_that_slow_and_emulated_arithmetic_are_told_from_the_record() -> None:
     assert arithmetic_of(a_run()).arithmetic == "native"
     assert arithmetic_of(a_run()).caveat == ""
     slow = arithmetic_of(a_run({"notes": [SLOW]}))
-    assert (slow.arithmetic, slow.speed_counts, slow.memory_counts) == ("slow", False, True)
+    assert (slow.arithmetic, slow.memory_counts) == ("slow", True)
     assert slow.caveat.startswith("This CPU has no fast BF16")
     found = arithmetic_of(a_run({"notes": [SLOW]}, (emulated, emulated)))
     assert (found.arithmetic, found.memory_counts, len(found.sentences)) == ("emulated", False, 1)
@@ -56,12 +56,6 @@ def test_that_slow_and_emulated_arithmetic_are_told_from_the_record() -> None:
 def test_that_a_sentence_leaves_the_name_of_a_format_as_it_is_written() -> None:
     assert as_sentence("e4m3fn is emulated in 1 layer") == "e4m3fn is emulated in 1 layer."
     assert as_sentence("rounded first") == "Rounded first."
-
-
-def test_that_the_measured_factor_is_read_from_the_note() -> None:
-    assert slow_factor({"notes": ["another", SLOW]}) == 50
-    assert slow_factor({"notes": "no list"}) is None
-    assert slow_factor({}) is None
 
 
 def test_that_every_setting_is_there_and_the_changed_ones_are_marked() -> None:

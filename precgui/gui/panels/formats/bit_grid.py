@@ -79,10 +79,6 @@ class BitGrid(QWidget):
         return self._cursor[0] if self._cursor else None
 
     @property
-    def cursor_bit(self) -> Bit | None:
-        return self._cursor
-
-    @property
     def row_names(self) -> list[str]:
         """The formats or operands of the rows, from the top."""
         return [row.name for row in self._layout]
