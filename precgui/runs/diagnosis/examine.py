@@ -60,6 +60,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "optimizer-in-fp16": ("divergence", "no-progress", "nonfinite-update", "undefined-operation"),
     "unscaled-twice": ("no-progress", "gradient-underflow", "epsilon-vanishes"),
     "skipped-but-changed": ("divergence", "nonfinite-update", "undefined-operation", "scale-collapse"),
+    "unbounded-loss": ("divergence", "undefined-operation", "nonfinite-update", "forward-overflow", "dead-units"),
     "divergence": ("dead-units", "forward-overflow", "repeated-skips"),
     "foreign-parameters": ("weights-unchanged", "no-progress", "no-gradients", "zero-gradients"),
     "zero-gradients": (

@@ -24,7 +24,7 @@ from precgui.runs.diagnosis.analysis import (
     storage,
     update_ratios,
 )
-from precgui.runs.diagnosis.blame import low_state
+from precgui.runs.diagnosis.blame import computes_in_16_bits, low_state
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import non_finite_cause
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
@@ -45,6 +45,9 @@ _WIDE = tuple(
     for name, row in TRAITS.items()
     if not row.is_stored_low and row.operand in ("fp64", "fp32", "tf32", "bf16", "fp16")
 )
+_UNBOUNDED = 1e4  # times the largest loss of the first steps, below zero
+_BEGINNING = 10  # steps
+_FEWEST_BELOW = 3  # steps
 _DEAD = 0.999
 _ABOVE = 10.0  # times the size of the gradients
 
@@ -153,6 +156,37 @@ def _growth_proof(m: Measurements, growth: Growth, weights: float, ratio: float)
         f"step changed the weights by up to {ratio:.2g} of their norm.",
         "loss", m.series_of(m.loss),
     )  # fmt: skip
+
+
+def unbounded_loss(m: Measurements) -> Answer:
+    """A loss that becomes negative and runs away below zero: nothing holds it there."""
+    loss, steps = m.loss[m.finite_loss], m.steps[m.finite_loss]
+    if len(loss) <= _BEGINNING or not (loss < 0).any():
+        return None
+    begin, least_loss = float(np.abs(loss[:_BEGINNING]).max()), float(loss.min())
+    below = np.flatnonzero(loss < -_UNBOUNDED * begin)
+    if not begin > 0 or len(below) < _FEWEST_BELOW or (loss[below[0] :] < 0).mean() < 0.9:
+        return RuledOut(
+            "unbounded-loss",
+            f"because the least loss, {least_loss:.3g}, is of the size of the first ones, up to {begin:.3g}, or stays "
+            "negative in a few steps only",
+        )
+    step, low = int(steps[below[0]]), computes_in_16_bits(m)
+    proof = Evidence(
+        "loss < -10^4 max(|loss| of the first 10 steps), and negative in 90 % of the steps from there on",
+        {"begin": begin, "least": least_loss, "step": step, "last": float(loss[-1])},
+        f"The losses of the first {_BEGINNING} steps are {begin:.3g} at most in size; that of step {step} is "
+        f"{loss[below[0]]:.3g}, the least is {least_loss:.3g}.",
+        "loss", m.series_of(m.loss, m.finite_loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "unbounded-loss", "error", "The loss falls without bound below zero", step, int(m.steps[-1]), (proof,),
+            "Look at the sign of each term of the loss (a divergence, an entropy, a penalty): one that has no lower "
+            "bound is minimised. Change its sign, or bound it.", None if low else False, 0.9, "docs/diagnosis.md",
+            certainty="estimate", needs="the same run in fp32" if low else "",
+        )
+    ]  # fmt: skip
 
 
 def _no_measure(m: Measurements) -> bool:
@@ -352,6 +386,7 @@ def over_fitting(m: Measurements) -> Answer:
 RULES = (
     Rule("non-finite", "C", "Is the loss finite, and if not: why?", non_finite),
     Rule("divergence", "C", "Did the training diverge?", divergence),
+    Rule("unbounded-loss", "C", "Is the loss bounded below?", unbounded_loss),
     Rule("no-progress", "C", "Are the steps too small?", no_progress),
     Rule("dead-units", "C", "Are there dead modules?", dead_units),
     Rule("over-fitting", "C", "Does the model over-fit?", over_fitting),

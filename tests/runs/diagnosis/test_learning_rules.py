@@ -164,3 +164,18 @@ def test_that_gradients_that_add_up_explain_a_divergence() -> None:
     assert [each.rule for each in examine(run_of(events)).problems] == ["divergence"]
     found = examine(run_of(events, loop={"gradients_cleared": False})).problems
     assert [each.rule for each in found] == ["gradients-not-cleared"]
+
+
+@pytest.mark.parametrize("end", [[], [math.nan] * 10])
+def test_that_a_loss_that_runs_away_below_zero_is_named_once(end: list[float]) -> None:
+    losses = [2.0 - 0.1 * step for step in range(20)] + [-(10.0**power) for power in range(20)] + end
+    problems = examine(run_of(steps(losses))).problems
+    assert [(each.rule, each.precision_is_to_blame) for each in problems] == [("unbounded-loss", False)]
+    assert examine(run_of(steps(losses), "bf16-amp")).problems[0].precision_is_to_blame is None
+
+
+def test_that_a_negative_loss_of_usual_size_is_left_alone() -> None:
+    losses = [0.2 - 0.1 * step for step in range(60)]
+    spike = [*losses[:30], -1e6, *losses[31:]]
+    for own in (losses, spike):
+        assert "unbounded-loss" not in {each.rule for each in examine(run_of(steps(own))).findings}
