@@ -113,7 +113,7 @@ class PhaseListener(Protocol):
 
 
 def step(parts: StepParts, tracker: PhaseListener | None = None) -> None:
-    """One step as `engine.train` makes it: gradients from before are dropped first."""
+    """One step as `engine.loop` makes it: gradients from before are dropped first."""
     parts.optimizer.zero_grad(set_to_none=True)
     losses = []
     samples = sum(len(targets) for _, targets in parts.batches)
