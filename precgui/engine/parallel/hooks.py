@@ -110,7 +110,7 @@ class GradientHook:
         return reduced
 
 
-class AsStored(GradientHook):
+class AllReduceHook(GradientHook):
     """All-reduce in the dtype of the gradients."""
 
     def is_fp32_sum(self, stored: torch.dtype) -> bool:
@@ -215,7 +215,7 @@ def make_hook(parallel: ParallelConfig, traffic: GradientTraffic, scale: Callabl
     """The hook of the configured format."""
     name = parallel.gradient_format
     if name == "auto":
-        return AsStored(traffic)
+        return AllReduceHook(traffic)
     if name in ALLREDUCED:
         return AllReducedAs(traffic, name)
     if match := POWERSGD.fullmatch(name):

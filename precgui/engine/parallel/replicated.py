@@ -24,7 +24,7 @@ from precgui.engine.hook import TrainingRun
 from precgui.engine.journal import Journal
 from precgui.engine.parallel.group import RankGroup, slice_of
 from precgui.engine.parallel.hooks import GradientTraffic, make_hook
-from precgui.engine.parallel.interface import bytes_sent, interface_name
+from precgui.engine.parallel.network_counters import bytes_sent, interface_name
 from precgui.engine.strategy import Slice, Strategy
 from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import BatchNormNd
