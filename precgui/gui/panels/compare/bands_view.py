@@ -8,12 +8,11 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QCheckBox, QComboBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QWidget
 
 from precgui.gui.colours import DASHES
-from precgui.gui.kit.choice import ignore_wheel
-from precgui.gui.kit.parts import named, row
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.choice import Choice
+from precgui.gui.kit.parts import column, label, named, row
 from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
 from precgui.gui.theme import themes
 from precgui.runs.report.content import ReportContent
@@ -81,25 +80,16 @@ class BandsView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._content: ReportContent | None = None
-        self.loss, self.over = QComboBox(self), QComboBox(self)
-        self.each_seed = QCheckBox("&Each seed", self)
-        self.plot = BandsPlot(self)
-        self.note = PlainLabel(self)
-        self.note.setProperty("kind", "muted")
-        self.note.setWordWrap(True)
-        for box, choices, about in ((self.loss, _LOSSES, "Loss"), (self.over, _AXES, "Drawn over")):
-            for key, title in choices.items():
-                box.addItem(title, key)
-            box.setAccessibleName(about)
-            ignore_wheel(box)
+        self.loss, self.over = Choice("Loss"), Choice("Drawn over")
+        self.each_seed = QCheckBox("&Each seed")
+        self.plot = BandsPlot()
+        self.note = label(kind="muted")
+        for box, choices in ((self.loss, _LOSSES), (self.over, _AXES)):
+            box.offer([(title, key) for key, title in choices.items()])
             box.currentIndexChanged.connect(lambda _: self._show())
         self.each_seed.toggled.connect(lambda _: self._show())
-        parts = named("&Loss", self.loss), self.loss, named("&Over", self.over), self.over, self.each_seed
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(row(*parts, 1))
-        column.addWidget(self.plot, 1)
-        column.addWidget(self.note)
+        bar = named("&Loss", self.loss), self.loss, named("&Over", self.over), self.over, self.each_seed
+        column(row(*bar, 1), (self.plot, 1), self.note, on=self, spacing=-1)
 
     def show_content(self, content: ReportContent | None) -> None:
         self._content = content

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
-from precgui.gui.kit.choice import ignore_wheel
-from precgui.gui.kit.parts import named
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.choice import Choice
+from precgui.gui.kit.parts import column, label, named, row
 from precgui.gui.kit.table import TextTable
 from precgui.runs.study.claims import ClaimResult, guide_claims, untested_claims
 
@@ -22,23 +21,12 @@ class ClaimsView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._results: Sequence[ClaimResult] = untested_claims("no study is open")
-        self.precision = QComboBox(self)
-        self.precision.addItem(ALL)
-        self.precision.addItems(list(dict.fromkeys(name for claim in guide_claims() for name in claim.precisions)))
-        self.precision.setAccessibleName("Precision that the claims are about")
-        ignore_wheel(self.precision)
-        self.count = PlainLabel(self)
-        self.count.setProperty("kind", "muted")
-        self.table = TextTable(COLUMNS, "Claims of guides and papers", self)
-        bar = QHBoxLayout()
-        bar.setSpacing(8)
-        for part in (named("&Claims about", self.precision), self.precision, self.count):
-            bar.addWidget(part, int(part is self.count))
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(bar)
-        column.addWidget(self.table, 1)
-        self.precision.currentIndexChanged.connect(lambda _: self._show())
+        names = dict.fromkeys(name for claim in guide_claims() for name in claim.precisions)
+        self.precision = Choice("Precision that the claims are about", self._show, [ALL, *names])
+        self.count = label(kind="muted", wrap=False)
+        self.table = TextTable(COLUMNS, "Claims of guides and papers")
+        bar = row(named("&Claims about", self.precision), self.precision, (self.count, 1))
+        column(bar, (self.table, 1), on=self, spacing=-1)
         self._show()
 
     def show_results(self, results: Sequence[ClaimResult]) -> None:

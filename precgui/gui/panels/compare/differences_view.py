@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.parts import column, label
 from precgui.gui.kit.table import TextTable
 from precgui.runs.differences import DifferenceRow
 
@@ -18,14 +18,9 @@ class DifferencesView(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.note = PlainLabel(self)
-        self.note.setProperty("kind", "muted")
-        self.note.setWordWrap(True)
-        self.table = TextTable(("Part", "Fact"), "Differences of machines and settings", self)
-        self.column = QVBoxLayout(self)
-        self.column.setContentsMargins(0, 0, 0, 0)
-        self.column.addWidget(self.note)
-        self.column.addWidget(self.table, 1)
+        self.note = label(kind="muted")
+        self.table = TextTable(("Part", "Fact"), "Differences of machines and settings")
+        self.column = column(self.note, (self.table, 1), on=self, spacing=-1)
 
     def show_rows(self, names: Sequence[str], rows: Sequence[DifferenceRow]) -> None:
         """`names` are the columns of the values."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
-from precgui.gui.kit.choice import ignore_wheel
-from precgui.gui.kit.parts import named, row
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.choice import Choice
+from precgui.gui.kit.parts import column, label, named, row
 from precgui.gui.kit.table import TextTable
 from precgui.gui.panels.compare.group_rows import COLUMNS, group_row
 from precgui.runs.figures import Figure, study_figures
@@ -23,24 +21,13 @@ class FiguresView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._content: ReportContent | None = None
-        self.figure = QComboBox(self)
-        self.figure.setAccessibleName("Figure that is compared")
-        self.figure.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-        ignore_wheel(self.figure)
-        self.table = TextTable(COLUMNS, "Groups of the study", self)
-        self.verdicts = TextTable(_VERDICT_COLUMNS, "Verdicts of the study", self)
-        self.notes = PlainLabel(self)
-        self.notes.setProperty("kind", "muted")
-        self.notes.setWordWrap(True)
-        self.notes.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(8)
-        column.addLayout(row(named("&Figure", self.figure), self.figure, 1))
-        column.addWidget(self.table, 2)
-        column.addWidget(self.verdicts, 3)
-        column.addWidget(self.notes)
-        self.figure.activated.connect(lambda _: self._fill_table())
+        self.figure = Choice("Figure that is compared", self._fill_table)
+        self.figure.setSizeAdjustPolicy(Choice.SizeAdjustPolicy.AdjustToContents)
+        self.table = TextTable(COLUMNS, "Groups of the study")
+        self.verdicts = TextTable(_VERDICT_COLUMNS, "Verdicts of the study")
+        self.notes = label(kind="muted", selectable=True)
+        head = row(named("&Figure", self.figure), self.figure, 1)
+        column(head, (self.table, 2), (self.verdicts, 3), self.notes, on=self)
 
     def show_content(self, content: ReportContent | None) -> None:
         """Show the groups of a study; without one the tables are empty."""
@@ -52,17 +39,8 @@ class FiguresView(QWidget):
         self.notes.setText("\n".join(content.notes) if content is not None else "")
         self.notes.setVisible(bool(self.notes.text()))
         if content is not None:
-            self._offer(study_figures(content.study.metric))
+            self.figure.offer([(each.title, each) for each in study_figures(content.study.metric)])
             self._fill_table()
-
-    def _offer(self, known: tuple[Figure, ...]) -> None:
-        if [self.figure.itemData(place) for place in range(self.figure.count())] == list(known):
-            return
-        chosen = self.figure.currentText()
-        self.figure.clear()
-        for each in known:
-            self.figure.addItem(each.title, each)
-        self.figure.setCurrentIndex(max(0, self.figure.findText(chosen)))
 
     def _fill_table(self) -> None:
         figure = self.figure.currentData()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pyqtgraph as pg
-from PySide6.QtCore import QPointF, Qt
-from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
+from PySide6.QtCore import QPointF
+from PySide6.QtWidgets import QWidget
 
-from precgui.gui.kit.choice import ignore_wheel
-from precgui.gui.kit.parts import named, row
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.choice import Choice
+from precgui.gui.kit.parts import column, label, named, row
 from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
 from precgui.gui.theme import themes
 from precgui.runs.figures import COSTS, Figure
@@ -114,20 +113,11 @@ class TradeOffView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._study: Study | None = None
-        self.cost = QComboBox(self)
-        for cost in COSTS:
-            self.cost.addItem(cost.axis, cost)
-        self.cost.setAccessibleName("Cost")
-        ignore_wheel(self.cost)
-        self.plot = TradeOffPlot(self)
-        self.note = PlainLabel(self)
-        self.note.setProperty("kind", "muted")
-        self.note.setWordWrap(True)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(row(named("&Cost", self.cost), self.cost, 1))
-        column.addWidget(self.plot, 1)
-        column.addWidget(self.note)
+        self.plot = TradeOffPlot()
+        self.note = label(kind="muted", selectable=True)
+        self.cost = Choice("Cost")
+        self.cost.offer([(cost.axis, cost) for cost in COSTS])
+        column(row(named("&Cost", self.cost), self.cost, 1), (self.plot, 1), self.note, on=self, spacing=-1)
         self.cost.currentIndexChanged.connect(lambda _: self._show())
 
     def show_study(self, study: Study | None) -> None:
@@ -150,4 +140,3 @@ class TradeOffView(QWidget):
         sentences = [_LEFT_OUT.format(groups=", ".join(missing)), _ABOUT] if missing else [_ABOUT]
         sentences += [_CUT] if is_cut else []
         self.note.setText(" ".join(sentences))
-        self.note.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
