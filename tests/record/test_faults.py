@@ -19,7 +19,7 @@ import precgui
 from precgui.config import RecordConfig
 from precgui.engine.census import Census
 from precgui.engine.telemetry import guard, hook
-from precgui.record import Recorder, arguments, ending, recorder
+from precgui.record import Recorder, arguments, ending, later_steps, recorder
 from precgui.runs.file.writer import RunWriter
 
 PACKAGE = str(Path(precgui.__file__).parent)
@@ -33,6 +33,7 @@ DOORS = {
     *(function.__code__ for function in (Recorder._incident, ending.OpenRecord.now_s, ending.Outlet.now_s)),
     ending.OpenRecord.release.__code__, ending.OpenRecord.is_open.fget.__code__,  # type: ignore[attr-defined]
     arguments.number.__code__, arguments.count.__code__, inspect.unwrap(Census.__torch_dispatch__).__code__,
+    inspect.unwrap(later_steps._Mode.__torch_dispatch__).__code__,
 }  # fmt: skip
 Loop = tuple[list[float], list[float], list[torch.Tensor]]
 
