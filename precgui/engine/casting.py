@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.device import upload
+
 
 def cast_floats(value: Any, dtype: torch.dtype, device: torch.device | None = None) -> Any:
     """`value` with its floating-point tensors in `dtype`, and all tensors on `device` when one is given.
@@ -15,9 +17,9 @@ def cast_floats(value: Any, dtype: torch.dtype, device: torch.device | None = No
     """
     if isinstance(value, Tensor):
         requested = dtype if value.is_floating_point() else value.dtype
-        place = device or value.device
-        # On its way back the CPU would read it before it has come.
-        return value.to(place, requested, non_blocking=place.type != "cpu")
+        if device is None or value.device == device:
+            return value.to(requested)
+        return upload(value.to(requested), device) if value.is_cpu else value.to(device, requested)
     if isinstance(value, dict):
         return {key: cast_floats(item, dtype, device) for key, item in value.items()}
     if isinstance(value, list | tuple):

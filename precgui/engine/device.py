@@ -8,6 +8,7 @@ import sys
 
 import psutil
 import torch
+from torch import Tensor
 
 from precgui.engine.errors import EngineError
 
@@ -70,6 +71,17 @@ def synchronize(device: torch.device) -> None:
     """Wait for the work queued on an accelerator; nothing to wait for on the CPU."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
+
+
+def upload(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device; where it comes from main memory, the host does not wait for the copy.
+
+    CUDA copies pageable memory only when the work that is queued has ended, so the way leads over pinned memory.
+    """
+    plain = type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.requires_grad
+    if plain and tensor.is_cpu and device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=device.type != "cpu")  # on its way back the CPU would read it too early
 
 
 def forget_peak_memory(device: torch.device) -> None:

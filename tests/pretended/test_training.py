@@ -20,6 +20,10 @@ from tests.pretended.training import print_run
 """
 # Relative distance of losses: the CPU emulates the products of FP16, and adds those of BF16 in another order.
 CLOSE = {"fp16-amp": 1e-2, "fp16-pure": 1e-2, "bf16-pure": 2e-2, "bf16-amp": 1e-3}
+# By precision, of a step of digits-quick with telemetry: waits of the host, and copies from main memory, which are two
+# of the batch and one for each measurement of a module or of a kind of tensor.
+WAITS = {"fp16-amp": 4, "fp16-pure": 4}
+UPLOADS = 32
 QUICK_PRECISIONS = ("fp32", "fp16-amp", "bf16-sr", "fp8", "nvfp4")
 QUICK_RECIPES = {"regression-precise": (), "digits-pruned": (), "cartpole-quick": (), "digits-scale-demo": ()}
 LONG_RECIPES = {
@@ -80,11 +84,27 @@ def test_that_a_run_on_a_gpu_goes_on_where_its_gradients_are_not_finite(quick: d
     assert len(row["losses"]["cuda:0"]) == 3
 
 
+def _check_counts(row: dict[str, Any], precision: str) -> None:
+    """A step waits for its loss and for the telemetry; a gradient scaler asks for two numbers more."""
+    for step in row["steps"][1:]:
+        assert step["waits"] == WAITS.get(precision, 2), step["waiting"]
+        assert step["unpinned"] == 0, step["uploading"]
+        assert step["uploads"] <= UPLOADS, step["uploading"]
+    assert row["steps"][-1]["allocations"] == 0
+    assert row["steps"][-1]["pins"] == 0
+
+
+@pytest.mark.parametrize("precision", QUICK_PRECISIONS)
+def test_that_a_step_waits_and_uploads_no_more_than_it_must(quick: dict[str, dict[str, Any]], precision: str) -> None:
+    _check_counts(quick[precision], precision)
+
+
 @pytest.mark.pretended_long
 def test_that_runs_in_every_precision_have_the_losses_of_the_cpu(on_pretended_gpu: Script) -> None:
     names = [name for name in PRECISIONS if name not in QUICK_PRECISIONS]
     for name, row in zip(names, _rows(on_pretended_gpu, list(map(_in, names))), strict=True):
         _check(row, CLOSE.get(name, 1e-6))
+        _check_counts(row, name)
 
 
 @pytest.mark.pretended_long

@@ -40,4 +40,4 @@ def print_run(recipe: str, *settings: str, steps: int = 3, to_the_end: bool = Fa
 def _counts() -> dict[str, Any]:
     record = host_math.record
     names = ("waits", "uploads", "unpinned", "allocations", "pins")
-    return {**{name: getattr(record, name) for name in names}, "waiting": dict(record.waiting)}
+    return {**{name: getattr(record, name) for name in names}, "waiting": record.waiting, "uploading": record.uploading}

@@ -128,7 +128,7 @@ class Classification:
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         result = (outputs.argmax(1) == targets).sum()
-        return torch.stack((result, result.new_tensor(len(targets))))
+        return torch.stack((result, result.new_full((), len(targets))))
 
 
 def split(samples: int, share: float, seed: int) -> tuple[Tensor, Tensor]:

@@ -57,4 +57,4 @@ class Gan(DatasetTask):
         real, created = targets.flatten(1), outputs.images.flatten(1)
         radius = torch.cdist(real, real).kthvalue(min(_NEIGHBOURS + 1, len(real)), dim=1).values
         covered = (torch.cdist(real, created).amin(1) < radius).sum()
-        return torch.stack((covered, covered.new_tensor(len(real))))
+        return torch.stack((covered, covered.new_full((), len(real))))

@@ -143,4 +143,4 @@ class Text(Ratio):
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         bits = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum") / math.log(2)
-        return torch.stack((bits, bits.new_tensor(targets.numel())))
+        return torch.stack((bits, bits.new_full((), targets.numel())))

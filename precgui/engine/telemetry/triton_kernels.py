@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from precgui.engine.device import upload
 from precgui.engine.errors import first_line
 
 PIECE = 4096
@@ -84,18 +85,26 @@ def measure(tensors: Sequence[Tensor], strides: Sequence[int], firsts: Sequence[
     counts = torch.zeros(len(tensors), BINS, dtype=torch.int32, device=device)
     sizes = [tensor.numel() for tensor in tensors]
     table = [list(row) for row in zip([t.data_ptr() for t in tensors], sizes, strides, firsts, strict=True)]
-    places = torch.tensor(table, dtype=torch.int64).to(device, non_blocking=True)
+    work: dict[str, Tensor] = {}
     for dtype, kind in _POINTERS.items():
         own = [row for row, tensor in enumerate(tensors) if tensor.dtype is dtype and tensor.numel()]
         if own:
-            work = _pieces(own, [sizes[row] for row in own], [strides[row] for row in own])
-            on_device = work.to(device, non_blocking=True)
-            with _current(device):
-                _piece[(len(work),)](
-                    on_device, places, whole, sums, counts, factor, kind, PIECE, BLOCK, num_warps=WARPS
-                )
+            work[kind] = _pieces(own, [sizes[row] for row in own], [strides[row] for row in own])
+    places, *pieces = _uploaded([torch.tensor(table, dtype=torch.int64), *work.values()], device)
+    for kind, own_pieces in zip(work, pieces, strict=True):
+        with _current(device):
+            _piece[(len(own_pieces),)](
+                own_pieces, places, whole, sums, counts, factor, kind, PIECE, BLOCK, num_warps=WARPS
+            )
     parts: list[Any] = [whole[:, :2].double(), sums, whole[:, 2:].double(), counts.double()]
     return torch.cat(parts, 1)
+
+
+def _uploaded(tables: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Tables of integers on the device, by one copy. Their rows of 16 or 32 bytes keep each of them aligned."""
+    together = upload(torch.cat([table.reshape(-1) for table in tables]), device)
+    parts = together.split([table.numel() for table in tables])
+    return [part.view(table.shape) for part, table in zip(parts, tables, strict=True)]
 
 
 def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
