@@ -40,17 +40,17 @@ CANNOT = {
 }  # fmt: skip
 
 
-def _rows(on_pretended_gpu: Script, calls: list[str]) -> list[dict[str, Any]]:
+def _rows(on_pretended_gpu: Script, calls: list[str], gpus: int = 1) -> list[dict[str, Any]]:
     if not hasattr(torch.library, "get_kernel"):
         pytest.skip("the pretended CUDA device computes with torch 2.15 and later: this one cannot replace its kernels")
-    printed = on_pretended_gpu(_BEGIN + "\n".join(calls))
+    printed = on_pretended_gpu(_BEGIN + "\n".join(calls), PRETENDED_GPUS=str(gpus))
     rows = [json.loads(line.removeprefix("ROW ")) for line in printed.splitlines() if line.startswith("ROW ")]
     assert len(rows) == len(calls), printed
     return rows
 
 
 def _check(row: dict[str, Any], close: float) -> None:
-    own, cpu = row["losses"].values()
+    own, cpu = row["losses"].values()  # of the GPU, of the CPU
     assert len(own) == 3
     assert own == pytest.approx(cpu, rel=close)
     assert row["lost"] == 0, "a kernel was launched that nothing has computed"
@@ -97,6 +97,13 @@ def _check_counts(row: dict[str, Any], precision: str) -> None:
 @pytest.mark.parametrize("precision", QUICK_PRECISIONS)
 def test_that_a_step_waits_and_uploads_no_more_than_it_must(quick: dict[str, dict[str, Any]], precision: str) -> None:
     _check_counts(quick[precision], precision)
+
+
+def test_that_a_run_on_the_second_gpu_launches_each_kernel_there(on_pretended_gpu: Script) -> None:
+    """A kernel whose operands are on another device than the current one raises, see `host_math`."""
+    (row,) = _rows(on_pretended_gpu, [_call("digits-quick", "precision=fp32", device="cuda:1")], gpus=2)
+    _check(row, 1e-6)
+    _check_counts(row, "fp32")
 
 
 @pytest.mark.pretended_long
