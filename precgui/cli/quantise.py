@@ -17,7 +17,7 @@ from precgui.formats.parse import InputError
 from precgui.formats.pieces import TensorReader, in_memory
 from precgui.formats.real import to_float
 from precgui.formats.rounding import ROUNDINGS
-from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, convention
+from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, check_scheme, convention
 from precgui.formats.tensorfile import TensorFileError, open_tensor, tensor_names
 from precgui.formats.text import grouped
 
@@ -66,11 +66,13 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def run_quantise(args: argparse.Namespace) -> int:
-    source, schemes = _source(args.source, args.tensor), _schemes(args.format)
-    options = _options(args, schemes)
+    source, schemes = _source(args.source, args.tensor), args.format.split(",")
     try:
+        for scheme in schemes:
+            check_scheme(scheme)
+        options = _options(args, schemes)
         documents = [_document(source, scheme, options, args.show) for scheme in schemes]
-    except (TensorFileError, ValueError) as error:
+    except ValueError as error:
         raise UserError(str(error)) from None
     if args.json:
         print_json({"input": args.source, "shape": list(source.shape), "results": documents})
@@ -99,14 +101,6 @@ def _tensor_name(path: Path, name: str) -> str:
         return name or names[0]
     few = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
     raise UserError(f"{path.name} holds {len(names)} tensors; name one with --tensor: {few}")
-
-
-def _schemes(names: str) -> list[str]:
-    schemes = names.split(",")
-    for scheme in schemes:
-        if scheme not in SCHEMES:
-            raise UserError(f"{scheme!r} is no way to quantise; there are {', '.join(SCHEMES)}")
-    return schemes
 
 
 def _options(args: argparse.Namespace, schemes: list[str]) -> Options:
@@ -146,15 +140,15 @@ def _document(source: TensorReader, scheme: str, options: Options, most: int) ->
 def _rows(comparison: FormatComparison, count: int) -> list[dict[str, Any]]:
     if not count:
         return []
-    part = comparison.part(0, count)
-    columns = part.before, comparison.codes(0, count)[1], part.after, part.clipped, part.zeroed
+    part, codes = comparison.part(0, count), comparison.codes(0, count)
+    columns = part.before, codes[1], part.after, part.clipped, part.zeroed
     return [
         {
             "value": _finite(before), "code": code, "scale": _finite(scale),
             "becomes": _finite(after), "error": _finite(after - before), "clipped": clipped, "zeroed": zeroed,
         }
         for code, before, scale, after, clipped, zeroed in zip(
-            comparison.code_words(0, count), *(each.tolist() for each in columns), strict=True
+            comparison.code_words(codes), *(each.tolist() for each in columns), strict=True
         )
     ]  # fmt: skip
 

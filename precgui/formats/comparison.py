@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,22 +88,32 @@ class FormatComparison:
 
     def part(self, start: int, stop: int) -> Part:
         """Any elements, quantised again with the scales of the whole."""
-        pieces = list(_covering(start, min(stop, self.source.size), self.prepared.line))
-        results = [_quantised(self.source, self.prepared, *piece) for piece in pieces]
-        cut = slice(start - pieces[0][0], stop - pieces[0][0])
-        return Part(*(np.concatenate([getattr(part, one.name) for part in results])[cut] for one in fields(Part)))
+
+        def columns(first: int, last: int) -> list[NDArray[Any]]:
+            part = _quantised(self.source, self.prepared, first, last)
+            return [getattr(part, one.name) for one in fields(Part)]
+
+        return Part(*self._cut_out(start, stop, columns))
 
     def codes(self, start: int, stop: int) -> Codes:
         """The same elements in the format of their codes, `prepared.element`, and the scale of each."""
-        pieces = list(_covering(start, min(stop, self.source.size), self.prepared.line))
-        coded = [_applied(self.source.read(*piece), self.prepared, piece[0]).codes() for piece in pieces]
-        cut = slice(start - pieces[0][0], stop - pieces[0][0])
-        elements, scales = (np.concatenate([each[side].reshape(-1) for each in coded])[cut] for side in (0, 1))
+
+        def columns(first: int, last: int) -> list[NDArray[Any]]:
+            coded = _applied(self.source.read(first, last), self.prepared, first).codes()
+            return [each.reshape(-1) for each in coded]
+
+        elements, scales = self._cut_out(start, stop, columns)
         return elements, scales
 
-    def code_words(self, start: int, stop: int) -> list[int | str | None]:
+    def _cut_out(self, start: int, stop: int, columns: Callable[[int, int], list[NDArray[Any]]]) -> list[NDArray[Any]]:
+        """Some elements of columns that are computed for the stretches around them."""
+        pieces = list(_covering(start, min(stop, self.source.size), self.prepared.line))
+        cut = slice(start - pieces[0][0], stop - pieces[0][0])
+        return [np.concatenate(parts)[cut] for parts in zip(*(columns(*piece) for piece in pieces), strict=True)]
+
+    def code_words(self, codes: Codes) -> list[int | str | None]:
         """Integers as they are, all other codes as the bits of their format; None where the scale is NaN."""
-        pairs = zip(*(each.tolist() for each in self.codes(start, stop)), strict=True)
+        pairs = zip(*(each.tolist() for each in codes), strict=True)
         return [None if math.isnan(scale) else _code_word(element, self.prepared.element) for element, scale in pairs]
 
 

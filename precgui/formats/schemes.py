@@ -102,13 +102,18 @@ def _integer_convention(scheme: str, options: Options) -> str:
     return f"Symmetric: scale largest magnitude / {largest}, over all values without a percentile, {codes}.{others}"
 
 
+def check_scheme(scheme: str) -> None:
+    """Raises ValueError where there is no such way to quantise."""
+    if scheme not in SCHEMES:
+        raise ValueError(f"{scheme!r} is no way to quantise; there are {', '.join(SCHEMES)}")
+
+
 def prepare(source: TensorReader, scheme: str, options: Options, on_progress: OnProgress) -> Prepared:
     """Read the tensor once for the extremes that its scales need; `on_progress` is called with the share that is done.
 
     Raises ValueError for an unknown scheme or a group that does not fit.
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"{scheme!r} is no way to quantise; there are {', '.join(SCHEMES)}")
+    check_scheme(scheme)
     if scheme in INTEGERS:
         fmt = get(scheme)
         assert isinstance(fmt, IntFormat)

@@ -198,7 +198,7 @@ class QuantiseTab(QWidget):
             f"{grouped(losses.clipped)} of {grouped(counted)} values clipped, {grouped(losses.zeroed)} became zero.",
         ]
         if size <= MOST_CODES:
-            codes = comparison.code_words(0, size)
+            codes = comparison.code_words(comparison.codes(0, size))
             lines.append(f"Codes: {', '.join('none' if code is None else str(code) for code in codes)}.")
         lines.append(self._convention)
         if comparison.rules:
