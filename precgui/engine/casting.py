@@ -1,7 +1,8 @@
-"""Floating-point tensors of a nested value into another format of torch."""
+"""The tensors of a nested value, and its floating-point ones in another format of torch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,3 +27,14 @@ def cast_floats(value: Any, dtype: torch.dtype, device: torch.device | None = No
         items = [cast_floats(item, dtype, device) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors of a nested value, in its order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from tensors_in(list(value.values()))
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        for part in value:
+            yield from tensors_in(part)

@@ -11,7 +11,7 @@ from torch import nn
 from precgui.config import RunConfig
 from precgui.engine.adapters.adapt import adapter_tensors, bits_per_weight, merged_model
 from precgui.engine.adapters.weights_file import tensors_of, write_weights
-from precgui.engine.casting import cast_floats
+from precgui.engine.casting import cast_floats, tensors_in
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.qat.measure import evaluate
 from precgui.engine.run_parts import RunParts
@@ -64,12 +64,8 @@ def _compare(parts: RunParts, merged: nn.Module) -> dict[str, float]:
     inputs = cast_floats(batches[0][0], torch.float32, parts.device)
     with torch.inference_mode():
         adapted, own = parts.model(inputs), merged(inputs)
-    pairs = zip(_tensors(adapted), _tensors(own), strict=True)
+    pairs = zip(tensors_in(adapted), tensors_in(own), strict=True)
     return {"loss": loss, "largest_difference": max(float((a - b).abs().max()) for a, b in pairs)}
-
-
-def _tensors(outputs: Any) -> list[torch.Tensor]:
-    return [outputs] if isinstance(outputs, torch.Tensor) else [t for part in outputs for t in _tensors(part)]
 
 
 def _save(tensors: dict[str, Any], path: Path) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from precgui.backward_order import first_nonfinite_gradient
 from precgui.engine import incident_text
+from precgui.engine.casting import tensors_in
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.hooks.first_census import FirstStepCensus
 from precgui.engine.hooks.telemetry import TelemetryHook
@@ -87,15 +88,7 @@ def _is_bad(weight: Tensor, norm: float) -> bool:
 def _nonfinite_part(batches: Sequence[Batch]) -> str:
     """Names the non-finite part of a batch, if there is one."""
     for number, part in enumerate(("inputs", "targets")):
-        result = (tensor for batch in batches for tensor in _tensors(batch[number]) if tensor.is_floating_point())
+        result = (tensor for batch in batches for tensor in tensors_in(batch[number]) if tensor.is_floating_point())
         if any(not bool(tensor.isfinite().all()) for tensor in result):
             return part
     return ""
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    """All tensors of a nested value."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [tensor for part in parts for tensor in _tensors(part)]

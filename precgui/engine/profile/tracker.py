@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from precgui.engine.adapters.packed_weight import is_unpacking
+from precgui.engine.casting import tensors_in
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.torch_private import (
     TorchDispatchMode,
@@ -102,7 +103,7 @@ class MemoryTracker(TorchDispatchMode):
     def hold(self, kind: str, named: Mapping[str, Any]) -> None:
         """Tensors that are there already, or that turn out to belong to another part of the ledger."""
         for name, value in named.items():
-            for tensor in tensors_of(value):
+            for tensor in tensors_in(value):
                 number = self._add(tensor, kind, name, "")
                 if number is not None:
                     block = self.trace.blocks[number]
@@ -162,14 +163,3 @@ def _storage(tensor: Tensor) -> Any:
         return tensor.untyped_storage()
     except NotImplementedError:
         return None
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """All tensors of a nested value."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from tensors_of(list(value.values()))
-    elif isinstance(value, Iterable) and not isinstance(value, str):
-        for part in value:
-            yield from tensors_of(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from precgui.engine.casting import tensors_in
 from precgui.engine.errors import EngineError
 from precgui.engine.snapshot.file import read_tensors, write_tensors
 from precgui.engine.tasks import Batch
@@ -37,7 +38,7 @@ class StepSnapshot:
     @property
     def size_bytes(self) -> int:
         """Bytes of all tensors."""
-        tensors = [*self.weights.values(), *_tensors_of(self.batches)]
+        tensors = [*self.weights.values(), *tensors_in(self.batches)]
         return sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors)
 
     def write(self, path: Path) -> None:
@@ -108,17 +109,6 @@ def _unpacked(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
     if kind == "value" and (value is None or isinstance(value, bool | int | float | str)):
         return value
     raise ValueError("its batches are of an unknown kind")
-
-
-def _tensors_of(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors_of(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors_of(item)
 
 
 def random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
