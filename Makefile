@@ -51,7 +51,7 @@ quick: $(READY) ## run the tests that need no training, in about a minute
 test-avx2: $(READY) ## run the numeric tests as on a processor without AVX-512 and VNNI
 	@$(AVX2) $(PYTEST) $(NUMERIC) $(ARGS)
 
-check: $(READY) &
+check: $(READY) ## style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
