@@ -23,6 +23,7 @@ from precgui.runs.anatomy import ANATOMIES, StepAnatomy
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
+from precgui.runs.layer_errors import LAYERS, LayersReplay
 from precgui.runs.payoff.profile_file import profile_path, write_profile
 from precgui.runs.replays import REPLAYS, StepReplay, snapshot_path
 from precgui.runs.twins import TWINS, TwinResult, distance_band, twin_result
@@ -37,6 +38,7 @@ _NOT_AS_RECORDED = (
 if TYPE_CHECKING:
     from precgui.child import StopToken
 
+_STOPPED = "stopped before the step was made again"
 _MEASURED = 3  # lines of a replayed step whose error left is measured, the largest first
 _MEMORY_CURE = "reduce data.batch_size or model.size, or choose a 16-bit precision"
 
@@ -207,18 +209,24 @@ def serve_profile(
 
 
 def replayed(
-    run: Path, config: RunConfig, losses: Sequence[float], step: int, stopped: Callable[[], bool]
+    run: Path,
+    config: RunConfig,
+    losses: Sequence[float],
+    step: int,
+    stopped: Callable[[], bool],
+    progress: Callable[[int], None] = lambda step: None,
 ) -> StepReplay:
     """A step of a run with FP64 beside it, from its snapshot where there is one, else trained again up to it.
 
-    `losses` are the recorded ones. Writes the anatomy of the step beside the run. Raises EngineError and RunFileError.
+    `losses` are the recorded ones; `progress` is called before each step trained. Writes the anatomy of the step
+    beside the run. Raises EngineError and RunFileError.
     """
     from precgui.engine.shadow.anatomy import anatomy
     from precgui.engine.shadow.of_run import shadow_of_run, shadow_of_snapshot
 
     snapshot = snapshot_path(run, step)
     kept = snapshot.exists()
-    repeated = shadow_of_snapshot(config, snapshot, step) if kept else shadow_of_run(config, step, stopped)
+    repeated = shadow_of_snapshot(config, snapshot, step) if kept else shadow_of_run(config, step, stopped, progress)
     shadow = repeated.shadow
     for line in shadow.lines()[:_MEASURED]:
         if line.line != "(no line)":
@@ -237,18 +245,56 @@ def replayed(
 def serve_replay(emit: Callable[[Any], None], control: StopToken, *, path: str, step: int) -> None:
     """Task of a child process: replays a step of the run file at `path` and keeps the result beside it.
 
-    Emits `{"kind": "kept", "verdict"}` or `{"kind": "fault", "message"}`.
+    Emits `{"kind": "progress", "text"}`, then `{"kind": "kept", "verdict"}` or `{"kind": "fault", "message"}`.
     """
-    from precgui.engine.errors import EngineError
+    from precgui.engine.errors import EngineError, Stopped
 
+    progress = _told(emit, step, "making the step with FP64 beside it")
     try:
         with open_run(Path(path)) as saved:
-            replay = replayed(Path(path), saved.config, saved.series("loss")[1].tolist(), step, control.stopped)
+            losses = saved.series("loss")[1].tolist()
+            replay = replayed(Path(path), saved.config, losses, step, control.stopped, progress)
         REPLAYS.keep(Path(path), replay)
-    except (EngineError, MemoryError, RunFileError) as error:
-        emit({"kind": "fault", "message": str(error)})
+    except (EngineError, MemoryError, RunFileError, Stopped) as error:
+        emit({"kind": "fault", "message": str(error) or _STOPPED})
     else:
         emit({"kind": "kept", "verdict": replay.verdict})
+
+
+def serve_layers(
+    emit: Callable[[Any], None], control: StopToken, *, path: str, step: int, precisions: Sequence[str]
+) -> None:
+    """Task of a child process: compares the layers of a step in `precisions` with FP64 and keeps the result.
+
+    Emits as `serve_replay`, `kept` without a verdict.
+    """
+    from precgui.engine.errors import EngineError, Stopped
+    from precgui.engine.shadow.layers import layer_errors_of_run
+
+    run, progress = Path(path), _told(emit, step, f"running its batch in FP64 and in {', '.join(precisions)}")
+    try:
+        with open_run(run) as saved:
+            config = saved.config
+        snapshot = snapshot_path(run, step)
+        kept = snapshot if snapshot.exists() else None
+        compared = layer_errors_of_run(config, step, kept, precisions, control.stopped, progress)
+        LAYERS.keep(run, LayersReplay.model_validate(compared.to_json()))
+    except (EngineError, MemoryError, RunFileError, Stopped) as error:
+        emit({"kind": "fault", "message": str(error) or _STOPPED})
+    else:
+        emit({"kind": "kept"})
+
+
+def _told(emit: Callable[[Any], None], last: int, then: str) -> Callable[[int], None]:
+    """Emits how far a training up to a step is, once for each per cent; `then` says what is done at that step."""
+
+    def progress(step: int) -> None:
+        if step == last:
+            emit({"kind": "progress", "text": then})
+        elif step == 1 or step * 100 // last > (step - 1) * 100 // last:
+            emit({"kind": "progress", "text": f"training again: step {step} of {last}"})
+
+    return progress
 
 
 def branched(

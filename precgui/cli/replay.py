@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,30 +85,22 @@ def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
 def _step(saved: SavedRun, args: argparse.Namespace) -> tuple[int, list[float]]:
     """The step to be made again, and the recorded losses. Raises UserError for a run that cannot be made again."""
     from precgui.config.names import OWN_LOOP, is_own_task, no_start
-    from precgui.runs.replays import snapshot_path
+    from precgui.runs.replays import first_bad_step, last_step, snapshot_path
 
     config = saved.config
     if config.task == OWN_LOOP:
         raise UserError(no_start(str(args.file), "call precgui.shadow in it"))
     if is_own_task(config.task) and not args.own_code:
         raise UserError(f"{args.file} was trained on a task of your own; --own-code runs the code that it names")
-    steps, losses = (values.tolist() for values in saved.series("loss"))
-    if not steps:
+    losses, last = saved.series("loss")[1].tolist(), last_step(saved)
+    if not last:
         raise UserError(f"{args.file} has no recorded step to compare with; replay a run of precgui run")
-    step = args.step if args.step is not None else _default_step(saved, steps, losses)
-    if not 1 <= step <= steps[-1]:
-        raise UserError(f"{args.file} has no step {step}; it has the steps 1 to {steps[-1]:.0f}")
+    step = args.step if args.step is not None else first_bad_step(saved) or last
+    if not 1 <= step <= last:
+        raise UserError(f"{args.file} has no step {step}; it has the steps 1 to {last}")
     if not args.json and not snapshot_path(args.file, step).exists():
         say(f"training again up to step {step} ...", flush=True)
     return step, losses
-
-
-def _default_step(saved: SavedRun, steps: Sequence[float], losses: Sequence[float]) -> int:
-    norms = saved.series("grad_norm")[1].tolist()
-    for place, step in enumerate(steps):
-        if not math.isfinite(losses[place]) or (place < len(norms) and not math.isfinite(norms[place])):
-            return int(step)
-    return int(steps[-1])
 
 
 def _print(replay: StepReplay, path: Path) -> None:

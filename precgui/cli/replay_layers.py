@@ -38,19 +38,12 @@ def layers_report(args: argparse.Namespace, config: RunConfig, step: int) -> int
 
 
 def _precisions(text: str) -> list[str]:
-    from precgui.config.names import check_precision
-    from precgui.engine.shadow.layers import EXACT, MOST_PRECISIONS
+    from precgui.runs.layer_errors import compared_precisions
 
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     try:
-        names = [check_precision(name) for name in names]
+        return compared_precisions([name.strip() for name in text.split(",") if name.strip()])
     except ValueError as error:
         raise UserError(f"--layers: {error}") from None
-    if EXACT in names:
-        raise UserError("--layers: fp64 is what the others are compared with; leave it out")
-    if not 1 <= len(names) <= MOST_PRECISIONS:
-        raise UserError(f"--layers takes 1 to {MOST_PRECISIONS} precisions, not {len(names)}")
-    return names
 
 
 def _print(replay: LayersReplay) -> None:

@@ -1,4 +1,7 @@
-"""Work on a run that a button starts in a child process: why a run cannot have it, and the line with the button."""
+"""Work on a run that a button starts in a child process: why a run cannot have it, and the line with the button.
+
+The code of a task of the user's own runs only after consent, as when such a run is started.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
-from precgui.config import OWN_LOOP, is_own_task
+from precgui.config import OWN_LOOP
 from precgui.gui.answer import Answer, child
+from precgui.gui.kit.consent import Consent
+from precgui.gui.kit.parts import column, row
 from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.session import Session
 from precgui.runs.run import Run
 
 STOP = "Stop"
@@ -22,7 +28,7 @@ class Refusals:
 
     no_file: str
     running: str
-    own_code: str
+    own_loop: str
 
     def reason(self, run: Run | None) -> str:
         """The sentence that applies to a run; empty when it can be trained again."""
@@ -30,9 +36,7 @@ class Refusals:
             return self.no_file
         if run.status == "running":
             return self.running
-        if run.config.task == OWN_LOOP or is_own_task(run.config.task):
-            return self.own_code
-        return ""
+        return self.own_loop if run.config.task == OWN_LOOP else ""
 
 
 class RunTaskBar(QWidget):
@@ -47,8 +51,9 @@ class RunTaskBar(QWidget):
     first_text = "Starting the engine ..."
     refusals: Refusals
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.consent = Consent(self, session.agreed_code)
         self._run: Run | None = None
         self._fault = ""  # of the last task, as a sentence
         self._work = Answer(self, progress=self._take, failed=self._refuse, ended=self._end)
@@ -56,8 +61,8 @@ class RunTaskBar(QWidget):
         self.text.setWordWrap(True)
         self.button = QPushButton(self)
         self.button.clicked.connect(self.toggle)
-        self.line = QHBoxLayout(self)
-        self.line.setContentsMargins(0, 8, 0, 0)
+        self.line = row()
+        self.lines = column(self.line, margins=(0, 8, 0, 0), on=self)
 
     def arguments(self, run: Run) -> dict[str, Any]:
         """The arguments of the task for a run."""
@@ -80,6 +85,10 @@ class RunTaskBar(QWidget):
         if self._work.busy:
             self._work.cancel()
         elif self._run is not None and not self.why_not():
+            self.consent.before([self._run.config.task], self._start)
+
+    def _start(self) -> None:
+        if self._run is not None and not self._work.busy:
             self._fault = ""
             self._work.ask(child(self.task, self.arguments(self._run)))
             self.say(self.first_text)

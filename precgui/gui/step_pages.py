@@ -1,4 +1,4 @@
-"""A view of the side files that replays of steps have left beside a run: one of these steps is chosen and shown."""
+"""A view of the side files that replays of steps have left beside a run: one is chosen and shown, others are made."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QComboBox, QWidget
 
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages
+from precgui.gui.replay_bar import ReplayBar
 from precgui.gui.session import Session
 
 
@@ -25,10 +26,12 @@ S = TypeVar("S", bound=_OfStep)
 class StepPages(Pages, Generic[S]):
     """Reads the side files again whenever it is shown; `step_choice` chooses one, which `show_step` then shows.
 
-    Subclasses define `read` and `show_step`.
+    `bar`, above all pages, makes another. Subclasses define `read` and `show_step`.
     """
 
-    def __init__(self, session: Session, empty: EmptyState, name: str, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, session: Session, empty: EmptyState, name: str, bar: ReplayBar, parent: QWidget | None = None
+    ) -> None:
         super().__init__(empty, parent)
         self._session = session
         self._key: str | None = None
@@ -36,6 +39,10 @@ class StepPages(Pages, Generic[S]):
         self.step_choice = QComboBox(self)
         self.step_choice.setAccessibleName(name)
         ignore_wheel(self.step_choice)
+        self.bar = bar
+        self.head.addWidget(bar)
+        bar.kept.connect(self._take_new)
+        session.run_changed.connect(self._follow_run)
         self.step_choice.currentIndexChanged.connect(lambda _: self.show_step())
 
     def read(self, path: Path) -> Sequence[S]:
@@ -68,6 +75,7 @@ class StepPages(Pages, Generic[S]):
     def refresh(self) -> None:
         """Read the side files of the run again; the chosen step stays if it is still there."""
         opened = self._session.runs.get(self._key or "")
+        self.bar.show_run(opened.run if opened is not None else None)
         path = opened.run.path if opened is not None else None
         steps = list(self.read(path)) if path is not None else []
         if steps == self._steps:
@@ -82,3 +90,13 @@ class StepPages(Pages, Generic[S]):
         self.step_choice.blockSignals(False)
         self.show_content(bool(steps))
         self.show_step()
+
+    def _take_new(self) -> None:
+        """Show the step that was made now."""
+        self.refresh()
+        self.step_choice.setCurrentIndex(self.step_choice.findData(self.bar.step.value()))
+
+    def _follow_run(self, key: str) -> None:
+        """A run that has ended can be replayed from then on."""
+        if key == self._key and self.isVisible():
+            self.refresh()

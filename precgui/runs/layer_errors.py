@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from precgui.config.names import check_precision
 from precgui.runs.side_files import SideFilePart, SideFiles
 
 _Text = Annotated[str, Field(max_length=1000)]
-_Names = Annotated[list[_Text], Field(max_length=5)]
+MOST_PRECISIONS = 5
+_EXACT = "fp64"
+_Names = Annotated[list[_Text], Field(max_length=MOST_PRECISIONS)]
 
 
 class LayerDistance(SideFilePart):
@@ -39,6 +43,19 @@ class LayersReplay(SideFilePart):
     scales: dict[_Text, float]
     layers: Annotated[list[LayerRecord], Field(max_length=20_000)]
     notes: Annotated[list[_Text], Field(max_length=100)] = Field(default_factory=list)
+
+
+def compared_precisions(names: Sequence[str]) -> list[str]:
+    """The precisions that layers are to be compared in, each once and under its own name.
+
+    Raises ValueError for an unknown name, for fp64, and for none or more than `MOST_PRECISIONS`.
+    """
+    known = list(dict.fromkeys(check_precision(name) for name in names))
+    if _EXACT in known:
+        raise ValueError(f"{_EXACT} is what the others are compared with; leave it out")
+    if not 1 <= len(known) <= MOST_PRECISIONS:
+        raise ValueError(f"name 1 to {MOST_PRECISIONS} precisions, not {len(known)}")
+    return known
 
 
 LAYERS = SideFiles("layers", LayersReplay, 1 << 23)

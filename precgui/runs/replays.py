@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
+from precgui.runs.run import Run
 from precgui.runs.side_files import SideFilePart, SideFiles
 
 _Text = Annotated[str, Field(max_length=4000)]
+_LOAD_S = 2.0  # to build the model and the data of a run
 
 
 class ReplayedLine(SideFilePart):
@@ -64,6 +67,31 @@ class StepReplay(SideFilePart):
 def snapshot_path(run: Path, step: int) -> Path:
     """The file that the engine keeps of a step: `RUN.h5.step-000042.safetensors`."""
     return run.with_name(f"{run.name}.step-{step:06d}.safetensors")
+
+
+def last_step(run: Run) -> int:
+    """The last recorded step of a run, counted from 1; 0 without one."""
+    steps = run.series("loss")[0]
+    return int(steps[-1]) if len(steps) else 0
+
+
+def first_bad_step(run: Run) -> int | None:
+    """The first step whose loss or norm of the gradient is NaN or Inf; None where all are finite."""
+    bad = [steps[~np.isfinite(values)] for steps, values in (run.series("loss"), run.series("grad_norm"))]
+    return min((int(steps[0]) for steps in bad if len(steps)), default=None)
+
+
+def repeating_s(run: Run, step: int, inspecting_steps: float) -> float:
+    """Seconds that a step of a run is estimated to take when it is made again.
+
+    Without a snapshot of the step, the steps before it are trained again, each in the median time of the run's own.
+    `inspecting_steps` is the time in which the step itself is inspected, in such steps.
+    """
+    assert run.path is not None
+    times = run.series("step_s")[1]
+    step_s = float(np.median(times)) if len(times) else 0.0
+    trained = 0 if snapshot_path(run.path, step).exists() else step - 1
+    return _LOAD_S + step_s * (trained + inspecting_steps)
 
 
 REPLAYS = SideFiles("replay", StepReplay, 1 << 22, indent=1)

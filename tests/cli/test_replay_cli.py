@@ -83,7 +83,7 @@ def test_that_layers_are_compared_and_kept_beside_the_run(run_file: Path, capsys
     ("names", "sentence"),
     [
         ("fp64", "--layers: fp64 is what the others are compared with"),
-        ("fp32,tf32,bf16-amp,fp16-amp,fp8,mxfp4", "--layers takes 1 to 5 precisions, not 6"),
+        ("fp32,tf32,bf16-amp,fp16-amp,fp8,mxfp4", "--layers: name 1 to 5 precisions, not 6"),
         ("fp33", "--layers: "),
     ],
 )

@@ -18,13 +18,12 @@ from precgui.config import RunConfig, build
 from precgui.engine import backend_flags, execution, precisions, tasks
 from precgui.engine import device as devices
 from precgui.engine.errors import EngineError, Stopped
-from precgui.engine.snapshot.replay import train_to_snapshot
+from precgui.engine.snapshot.replay import StepProgress, train_to_snapshot
 from precgui.engine.snapshot.step import StepSnapshot, read_snapshot, set_random_state
 from precgui.engine.tasks import Task
 from precgui.engine.torch_private import tree_leaves
 
 EXACT = "fp64"
-MOST_PRECISIONS = 5
 _HALVINGS = 24  # of the loss scale, until the gradients are finite
 _COMPILED = "_orig_mod."
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -94,10 +93,15 @@ class LayerErrors:
 
 
 def layer_errors_of_run(
-    config: RunConfig, step: int, snapshot: Path | None, names: Sequence[str], stopped: Callable[[], bool]
+    config: RunConfig,
+    step: int,
+    snapshot: Path | None,
+    names: Sequence[str],
+    stopped: Callable[[], bool],
+    progress: StepProgress = lambda step: None,
 ) -> LayerErrors:
     """`layer_errors` of a step of a run, from the file of its snapshot or trained again up to it."""
-    state = train_to_snapshot(config, step, stopped) if snapshot is None else read_snapshot(snapshot)
+    state = train_to_snapshot(config, step, stopped, progress) if snapshot is None else read_snapshot(snapshot)
     return layer_errors(config, state, names, stopped)
 
 

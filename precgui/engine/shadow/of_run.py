@@ -10,7 +10,7 @@ from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.record import record_step
 from precgui.engine.shadow.step import Shadow
-from precgui.engine.snapshot.replay import repeat_from_snapshot, train_up_to
+from precgui.engine.snapshot.replay import StepProgress, repeat_from_snapshot, train_up_to
 from precgui.engine.snapshot.step import read_snapshot
 
 
@@ -23,15 +23,17 @@ class RepeatedStep:
     scale: float
 
 
-def shadow_of_run(config: RunConfig, step: int, stopped: Callable[[], bool]) -> RepeatedStep:
+def shadow_of_run(
+    config: RunConfig, step: int, stopped: Callable[[], bool], progress: StepProgress = lambda step: None
+) -> RepeatedStep:
     """Train as `config` says up to a step, counted from 1, and make it with its shadow.
 
     On a CPU the repeated steps are those of the run bit for bit; elsewhere compare the losses. Raises EngineError for a
-    step that the run does not have, Stopped when `stopped()` became true.
+    step that the run does not have, Stopped when `stopped()` became true. `progress` is called before each step.
     """
     shadows: list[Shadow] = []
     losses, scale = train_up_to(
-        config, step, stopped, lambda work, parameters: shadows.append(Shadow(record_step(work, parameters)))
+        config, step, stopped, lambda work, parameters: shadows.append(Shadow(record_step(work, parameters))), progress
     )
     return RepeatedStep(shadows[0], losses, scale)
 

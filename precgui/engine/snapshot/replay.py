@@ -17,10 +17,15 @@ from precgui.engine.tasks import Batch
 from precgui.engine.train import make_loop, unrecorded
 
 Inspect = Callable[[Callable[[], Tensor], list[nn.Parameter]], None]
+StepProgress = Callable[[int], None]  # called before each step with its number
 
 
 def train_up_to(
-    config: RunConfig, step: int, stopped: Callable[[], bool], inspect: Inspect
+    config: RunConfig,
+    step: int,
+    stopped: Callable[[], bool],
+    inspect: Inspect,
+    progress: StepProgress = lambda step: None,
 ) -> tuple[list[float], float]:
     """Train to the step before `step`, then call `inspect(forward_and_backward, parameters)` in its place.
 
@@ -28,14 +33,16 @@ def train_up_to(
     the run has fewer steps or the config cannot be trained, Stopped when `stopped()` became true before.
     """
     with backend_flags.restored():
-        losses, snapshot = _trained_to(_quiet_loop(config, step, stopped), step, inspect)
+        losses, snapshot = _trained_to(_quiet_loop(config, step, stopped), step, inspect, progress)
     return losses, snapshot.scale
 
 
-def train_to_snapshot(config: RunConfig, step: int, stopped: Callable[[], bool]) -> StepSnapshot:
+def train_to_snapshot(
+    config: RunConfig, step: int, stopped: Callable[[], bool], progress: StepProgress = lambda step: None
+) -> StepSnapshot:
     """Train to the step before `step` and return the state before it. Raises as `train_up_to`."""
     with backend_flags.restored():
-        return _trained_to(_quiet_loop(config, step, stopped), step, lambda work, parameters: None)[1]
+        return _trained_to(_quiet_loop(config, step, stopped), step, lambda work, parameters: None, progress)[1]
 
 
 def repeat_from_snapshot(config: RunConfig, snapshot: StepSnapshot, inspect: Inspect) -> None:
@@ -65,12 +72,13 @@ def _quiet_loop(config: RunConfig, step: int, stopped: Callable[[], bool]) -> Lo
     return loop
 
 
-def _trained_to(loop: Loop, step: int, inspect: Inspect) -> tuple[list[float], StepSnapshot]:
+def _trained_to(loop: Loop, step: int, inspect: Inspect, progress: StepProgress) -> tuple[list[float], StepSnapshot]:
     """The losses of the steps before `step`, which `inspect` makes, and the state before it. Raises Stopped."""
     losses: list[float] = []
     loop.begin()
     try:
         for batches, data_s in loop.batches():
+            progress(loop.run.step)
             if loop.run.step == step:
                 return losses, _inspected(loop, batches, inspect)
             losses.append(loop.make_step(batches, data_s).loss)

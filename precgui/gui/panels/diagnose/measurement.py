@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from precgui.gui.answer import Answer, child
+from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_runs import Problem
 from precgui.gui.run_task import Refusals
@@ -23,7 +24,7 @@ MEASURE, STOP = "Measure it", "Stop measuring"
 REFUSALS = Refusals(
     "A step is made again from a run file; this run has none.",
     "The run is still going on; measure it when it has ended.",
-    "The run trained code of its own, which no run file starts; call precgui.shadow in its loop.",
+    "The run trained a loop of its own, which no run file starts; call precgui.shadow in its loop.",
 )
 
 
@@ -32,9 +33,10 @@ class StepMeasurement(QObject):
 
     changed = Signal()
 
-    def __init__(self, session: Session, parent: QObject | None = None) -> None:
+    def __init__(self, session: Session, parent: QWidget) -> None:
         super().__init__(parent)
         self._session = session
+        self.consent = Consent(parent, session.agreed_code)
         self._replay = Answer(self, progress=self._take, failed=self._refuse, ended=self._end)
         self._place: tuple[str, int | None] = ("", None)
         self._is_kept = False
@@ -64,7 +66,12 @@ class StepMeasurement(QObject):
             self._replay.cancel()
             return
         opened = self._session.runs.get(key)
-        if opened is None or step is None or REFUSALS.reason(opened.run):
+        if opened is not None and step is not None and not REFUSALS.reason(opened.run):
+            self.consent.before([opened.run.config.task], lambda: self._start(key, step))
+
+    def _start(self, key: str, step: int) -> None:
+        opened = self._session.runs.get(key)
+        if opened is None or self._replay.busy:
             return
         self._place, self._is_kept = (key, step), False
         self._replay.ask(child("precgui.job:serve_replay", {"path": str(opened.run.path), "step": step}))

@@ -53,7 +53,7 @@ def shown(qtbot: QtBot, tmp_path: Path) -> tuple[ErrorTab, Path]:
 def test_that_a_run_without_replays_says_how_to_make_one(shown: tuple[ErrorTab, Path]) -> None:
     tab, _ = shown
     assert tab.is_empty
-    assert "precgui replay" in tab.empty.text.text()
+    assert "Choose a step above" in tab.empty.text.text()
 
 
 def test_that_a_replay_shows_its_verdict_its_lines_and_the_one_to_blame(shown: tuple[ErrorTab, Path]) -> None:

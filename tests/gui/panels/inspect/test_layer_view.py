@@ -40,7 +40,7 @@ def test_that_the_layers_of_a_run_are_shown_with_their_distances(
     assert isinstance(views, ErrorViews)
     views.show_run(key)
     views.choice.choose("By layer")
-    assert views.layers.is_empty and "--layers" in views.layers.empty.text.text()
+    assert views.layers.is_empty and "five precisions above" in views.layers.empty.text.text()
     LAYERS.keep(path, comparison(4))
     LAYERS.path(path, 5).write_text('{"step": 5}')
     views.layers.refresh()

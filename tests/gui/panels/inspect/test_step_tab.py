@@ -44,7 +44,7 @@ def test_that_the_operations_of_a_step_are_shown_on_two_rails(
     tab = panel.tab("step")
     assert isinstance(tab, StepTab)
     tab.show_run(key)
-    assert tab.is_empty and "precgui replay" in tab.empty.text.text()
+    assert tab.is_empty and "Choose a step above" in tab.empty.text.text()
     steps = [operation("_to_copy", asked_by="autocast: linear"), operation("mm"), operation("mm", backward=True)]
     values = {"step": 7, "precision": "fp16-amp", "operations": steps, "casts": [CASTS], "moments": MOMENTS}
     ANATOMIES.keep(path, StepAnatomy.model_validate(values))

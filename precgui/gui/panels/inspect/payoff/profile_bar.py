@@ -33,11 +33,11 @@ class ProfileBar(RunTaskBar):
     refusals = Refusals(
         "A profile is kept beside a run file; this run has none.",
         "The run is still going on; profile it when it has ended.",
-        "The run trained code of its own, which no run file starts; use precgui profile CONFIG.toml.",
+        "The run trained a loop of its own, which no run file starts.",
     )
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(session, parent)
         self._session = session
         self.document: dict[str, Any] | None = None
         self.seconds = whole_number(int(PAIRS_S), 5, int(MOST_PAIRS_S), LONGEST, self)

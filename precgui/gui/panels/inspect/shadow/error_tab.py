@@ -21,14 +21,15 @@ from precgui.gui.kit.empty_state import EmptyState
 from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.inspect.shadow.share_bar import SHARE_ROLE, ShareDelegate
+from precgui.gui.replay_bar import ReplayBar
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
 from precgui.gui.theme import themes
 from precgui.runs.replays import REPLAYS, ReplayedLine, StepReplay
 
 _EMPTY = (
-    "No step of this run was replayed in FP64 yet. In a terminal, precgui replay RUN.h5 --step N makes the step again "
-    "with FP64 beside it and keeps the result beside the run."
+    "No step of this run was replayed in FP64 yet. Choose a step above and replay it: it is made again with FP64 "
+    "beside it, and the result is kept beside the run."
 )
 _COLUMNS = ("Share of the error", "Left in FP64", "Line", "Module", "Source")
 
@@ -37,7 +38,8 @@ class ErrorTab(StepPages[StepReplay]):
     """Shows the replays that are kept beside the run."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(session, EmptyState("inspect", "No replayed step", _EMPTY), "Replayed step", parent)
+        empty = EmptyState("inspect", "No replayed step", _EMPTY)
+        super().__init__(session, empty, "Replayed step", ReplayBar(session), parent)
         self.verdict = PlainLabel(self)
         self.mechanisms = PlainLabel(self)
         self.left = PlainLabel(self)

@@ -23,15 +23,15 @@ from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState
 from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.replay_bar import LayersBar
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
 from precgui.gui.theme import themes
 from precgui.runs.layer_errors import LAYERS, LayerDistance, LayersReplay
 
 _EMPTY = (
-    "No step of this run was compared layer by layer yet. In a terminal, precgui replay RUN.h5 --step N "
-    "--layers bf16-amp,fp16-amp,fp8 runs its batch in FP64 and in up to five precisions and keeps the result beside "
-    "the run."
+    "No step of this run was compared layer by layer yet. Choose a step and up to five precisions above: its batch "
+    "runs in FP64 and in each of them, and the result is kept beside the run."
 )
 _ABOUT = (
     "Distance from FP64 on the same weights and batch: relative l2, or the signal to noise ratio and the cosine of the "
@@ -49,7 +49,8 @@ class LayerView(StepPages[LayersReplay]):
     """Shows the comparisons that are kept beside the run."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(session, EmptyState("inspect", "No layers compared", _EMPTY), "Compared step", parent)
+        empty = EmptyState("inspect", "No layers compared", _EMPTY)
+        super().__init__(session, empty, "Compared step", LayersBar(session), parent)
         self.metric_choice = QComboBox(self)
         self.table = QTableWidget(self)
         self.notes = PlainLabel(self)

@@ -11,6 +11,7 @@ from precgui.config.precision_traits import traits
 from precgui.gui.kit.editors import SuggestionEditor, whole_number
 from precgui.gui.kit.parts import named
 from precgui.gui.run_task import Refusals, RunTaskBar
+from precgui.gui.session import Session
 from precgui.runs.run import Run
 
 BRANCHES, STEPS = 16, 12
@@ -27,11 +28,11 @@ class TwinBar(RunTaskBar):
     refusals = Refusals(
         "Branches are kept beside a run file; this run has none.",
         "The run is still going on; branch it when it has ended.",
-        "The run trained code of its own; use precgui twin CONFIG.toml in a terminal.",
+        "The run trained a loop of its own, which no run file starts.",
     )
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(session, parent)
         names = [name for name in PRECISIONS if name != _REFERENCE and traits(name).weight_bits is None]
         self.precision = SuggestionEditor(names, self)
         self.branches = whole_number(BRANCHES, 10, 1000, "Branches", self)

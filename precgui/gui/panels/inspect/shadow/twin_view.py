@@ -39,7 +39,7 @@ class TwinView(QWidget):
         self._session = session
         self._key: str | None = None
         self._results: list[TwinResult] = []
-        self.bar = TwinBar(self)
+        self.bar = TwinBar(session, self)
         self.choice = QComboBox(self)
         self.verdict = PlainLabel(self)
         self.numbers = PlainLabel(self)

@@ -19,13 +19,14 @@ from precgui.gui.kit.empty_state import EmptyState
 from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.inspect.step.rails import FormatLegend, StepRails, describe
+from precgui.gui.replay_bar import ReplayBar
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
 from precgui.runs.anatomy import ANATOMIES, StepAnatomy
 
 _EMPTY = (
-    "No step of this run was replayed yet. In a terminal, precgui replay RUN.h5 --step N makes the step again and "
-    "keeps its operations beside the run."
+    "No step of this run was replayed yet. Choose a step above and replay it: it is made again with FP64 beside it, "
+    "and its operations are kept beside the run."
 )
 _HINT = "Click an operation, or use the arrow keys, to read its formats, its range and its error."
 _COLUMNS = ("Casts asked for by", "From", "To", "Of", "Count", "Bytes", "Reused")
@@ -35,7 +36,8 @@ class StepTab(StepPages[StepAnatomy]):
     """Shows the anatomies that are kept beside the run."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(session, EmptyState("inspect", "No replayed step", _EMPTY), "Replayed step", parent)
+        empty = EmptyState("inspect", "No replayed step", _EMPTY)
+        super().__init__(session, empty, "Replayed step", ReplayBar(session), parent)
         self.legend = FormatLegend(self)
         self.rails = StepRails(self)
         self.details = PlainLabel(_HINT, self)
