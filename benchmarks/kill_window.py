@@ -70,8 +70,8 @@ def one_run(app: QApplication, session: Session, settings: list[str], kill_after
         wait(app, lambda: time.monotonic() > due)
         thread = session._thread
         assert thread is not None
-        assert thread._process is not None
-        thread._process.kill()
+        assert thread.pid is not None
+        psutil.Process(thread.pid).kill()
         seen, seen_s = (run.column("steps", name).copy() for name in ("loss", "time_s"))
     wait(app, lambda: not session.is_training)
     assert run.path is not None

@@ -36,7 +36,7 @@ _NOT_AS_RECORDED = (
     "hardware, kernels or random draws"
 )
 if TYPE_CHECKING:
-    from precgui.child import StopToken
+    from precgui.process.child import StopToken
 
 _STOPPED = "stopped before the step was made again"
 _MEASURED = 3  # lines of a replayed step whose error left is measured, the largest first
@@ -174,7 +174,7 @@ class Job:
 
 
 def serve(emit: Emit, control: StopToken, *, config: Mapping[str, Any], path: str, run_id: str) -> None:
-    """One run as the task of a child process (see `precgui.child`)."""
+    """One run as the task of a child process (see `precgui.process.child`)."""
     try:
         job = Job(build(config), Path(path), [emit], run_id)
     except RunFileError as error:

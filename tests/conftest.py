@@ -14,7 +14,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from precgui.spawn import forget_safe_path
+from precgui.process.spawn import forget_safe_path
 from tests.warm_children import fork_from_a_warm_process
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")

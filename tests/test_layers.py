@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "precgui"
 
-GROUND = {"backward_order", "events", "fact_sources", "harmless_text", "paths", "regular_files", "spawn"}
+GROUND = {"backward_order", "events", "fact_sources", "harmless_text", "paths", "regular_files"}
 MACHINE = GROUND | {"formats", "config", "hardware", "planner"}
 # The rooms that each room may import, also inside functions. A room not named here does not exist.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -26,7 +26,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "backward_order": set(),
     "events": set(),
     "paths": set(),
-    "spawn": set(),
     "harmless_text": set(),
     "regular_files": set(),
     "fact_sources": {"paths"},
@@ -35,18 +34,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hardware": GROUND | {"formats"},
     "lint": GROUND,
     "planner": GROUND | {"formats", "config"},
-    "engine": MACHINE,
-    "runs": MACHINE,
+    "engine": MACHINE | {"process"},
+    "runs": MACHINE | {"process"},
     "record": MACHINE | {"engine", "runs"},
     "integrations": GROUND | {"config", "engine", "record"},
-    "child": GROUND,
-    "sweeps": MACHINE | {"runs", "child"},
-    "job": MACHINE | {"engine", "runs", "child"},
+    "process": GROUND,
+    "sweeps": MACHINE | {"runs", "process"},
+    "job": MACHINE | {"engine", "runs", "process"},
     "gui": MACHINE | {"runs", "sweeps"},
     "cli": MACHINE | {"lint", "engine", "runs", "sweeps", "job", "gui"},
 }
 # Single doors: a module that may import a room which the rest of its room may not.
-DOORS: dict[str, set[str]] = {"gui.workers.child_process": {"child", "job", "engine"}}
+DOORS: dict[str, set[str]] = {"gui.workers.child_process": {"process"}, "gui.workers.child_work": {"process"}}
 # Where a library may be imported at all, and where only inside functions, so that it is not loaded at start-up.
 LIBRARY_ROOMS: dict[str, set[str]] = {
     "PySide6": {"gui"},
@@ -54,10 +53,10 @@ LIBRARY_ROOMS: dict[str, set[str]] = {
     "pyqtgraph": {"gui"},
     "h5py": {"runs"},
     "pynvml": {"hardware"},
-    "torch": {"engine", "job", "record", "integrations", "hardware", "cli", "child"},
-    "torchvision": {"engine", "job", "record", "hardware", "cli", "child"},
+    "torch": {"engine", "job", "record", "integrations", "hardware", "cli", "process"},
+    "torchvision": {"engine", "job", "record", "hardware", "cli", "process"},
 }
-TORCH_ONLY_IN_FUNCTIONS = {"hardware", "cli", "child"}
+TORCH_ONLY_IN_FUNCTIONS = {"hardware", "cli", "process"}
 ROOMS_ONLY_IN_FUNCTIONS = {("cli", "gui"), ("cli", "engine"), ("__init__", "engine"), ("__init__", "record")}
 # Inside the window: the parts on the left never import those on the right.
 INSIDE_GUI: dict[str, set[str]] = {
@@ -200,10 +199,10 @@ def test_that_a_module_imports_only_what_its_room_may(path: Path) -> None:
         ("gui.session", "import importlib\nimportlib.import_module('torch')"),
         ("gui.session", "from precgui.job import run"),
         ("config", "from precgui.hardware import gpu"),
-        ("gui.shell.window", "from precgui.child import Order"),
+        ("gui.shell.window", "from precgui.process.child import StopToken"),
         ("gui.panels.live.panel", "from precgui.gui.workers.child_process import RunThread"),
         ("gui.kit.form", "from precgui.gui.session import Session"),
-        ("child", "from precgui.job import Job"),
+        ("process.child", "from precgui.job import Job"),
         ("events", "from . import config"),
         ("__init__", "from precgui.record import Recorder"),
     ],
@@ -215,11 +214,11 @@ def test_that_the_check_finds_a_planted_fault(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("gui.workers.child_process", "from precgui import job"),
+        ("gui.workers.child_process", "from precgui.process.child import ChildTask"),
         ("cli.main", "def window():\n    from precgui.gui.shell.app import main\n    return main()"),
         ("hardware.host", "def versions():\n    import torch\n    return torch.__version__"),
         ("gui.panels.live.panel", "from precgui.gui.panels.live.chooser import Chooser"),
-        ("child", "def main():\n    importlib.import_module('torch')"),
+        ("process.child", "def main():\n    importlib.import_module('torch')"),
         ("cli.main", "from precgui import __version__"),
         ("job", "from precgui.runs.file.writer import Writer\nfrom precgui.engine.train import train"),
     ],

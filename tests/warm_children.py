@@ -24,7 +24,7 @@ from types import ModuleType
 
 import pytest
 
-from precgui import spawn
+from precgui.process import spawn
 
 # The first optimizer imports torch._dynamo. What is not there, as tests.warm_kernels in another folder, is left out.
 PRELOADED = (

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from precgui.engine.errors import EngineError
 from precgui.engine.torch_private import BatchNormNd, attention_backends, function_modes
-from precgui.spawn import keep_safe_path
+from precgui.process.spawn import keep_safe_path
 
 if TYPE_CHECKING:
     from precgui.config import TrainConfig

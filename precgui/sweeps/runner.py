@@ -20,7 +20,7 @@ from precgui.sweeps.plan import Member
 from precgui.sweeps.state import MemberState
 
 if TYPE_CHECKING:
-    from precgui.child import StopToken
+    from precgui.process.child import StopToken
 
 POLL_S = 0.5
 _TRIES, _BETWEEN_TRIES_S = 3, 0.05  # who asks for the owner of the lock holds it for some microseconds
@@ -136,7 +136,7 @@ def _wait_for_it(folder: SweepFolder, block: int | None, emit: EmitSweep, stoppe
 
 
 def serve(emit: EmitSweep, control: StopToken, *, folder: str, take_over: bool = False) -> None:
-    """A sweep as the task of a child process of the window (see `precgui.child`); Stop ends the present run, too.
+    """A sweep as the task of a child process of the window (`process/child.py`); Stop ends the present run, too.
 
     The events of its runs are not passed on: the window reads their files.
     """

@@ -16,7 +16,8 @@ from precgui.sweeps.plan import Member
 
 MemberStatus = Literal["waiting", "running", "completed", "failed", "cut off", "skipped", "given up"]
 ENDED = ("completed", "failed")
-KILLED = "the process of the run was killed by"  # how the message of such a run begins
+RUN_PROCESS = "the process of the run"
+KILLED = f"{RUN_PROCESS} was killed by"  # how the message of such a run begins
 
 
 @dataclass(frozen=True)

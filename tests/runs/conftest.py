@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,17 @@ import pytest
 from precgui.config import RunConfig
 from tests.runs.synthetic import open_writer, synthetic_events
 from tests.written_once import written_once
+
+DYING = """
+import os, sys
+from pathlib import Path
+from tests.runs.synthetic import open_writer, synthetic_events
+emit = open_writer(Path(sys.argv[1]))
+for event in synthetic_events()[:-1]:
+    emit(event)
+emit.flush()
+os._exit(9)
+"""
 
 
 @pytest.fixture
@@ -27,3 +40,13 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         return written_once(tmp_path / name, key, events_into)
 
     return write
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Path:
+    """The file of a process that died after 300 steps."""
+
+    def write(path: Path) -> None:
+        assert subprocess.run([sys.executable, "-c", DYING, str(path)], check=False).returncode == 9
+
+    return written_once(tmp_path / "dead.h5", "of a process that died", write)

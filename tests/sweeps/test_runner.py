@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from precgui.child import StopToken
 from precgui.config import RunConfig
 from precgui.events import RunEnded
+from precgui.process.child import StopToken
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.step_times import step_time

@@ -1,4 +1,4 @@
-"""Starts the ranks of a run through torchrun's Python API, relays the events of the first one, and ends them all."""
+"""Starts the ranks of a run through torchrun's Python API, supervises them as one process, and names the failed one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
-from precgui.engine.parallel import rank as ranks
-from precgui.events import Emit, RunEnded
-from precgui.spawn import safe_path
+from precgui.engine.parallel import rank as inside
+from precgui.events import Emit, Event, RunEnded
+from precgui.process.spawn import safe_path
+from precgui.process.supervised import Supervised
 
 STOP_GRACE_S = 1.2  # from Stop until the ranks are killed inside their step
 START_LIMIT_S = 120.0  # until a rank has imported torch
@@ -42,7 +43,7 @@ class _Rank:
         self.number, self.pipe = number, pipe
         self.pid: int | None = None
         self.heard_s = time.monotonic()
-        self.last: ranks.Done | ranks.Failed | None = None
+        self.last: inside.Done | inside.Failed | None = None
         self.is_gone = False  # its pipe has ended
 
     @property
@@ -53,39 +54,110 @@ class _Rank:
 
 def launch(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
     """Train in `parallel.ranks` processes. Emits as `train`; raises EngineError, MemoryError. No process is left."""
-    _Launch(config, emit, stopped).run()
+    start_s = time.perf_counter()
+    ranks = RanksChannel(config, start_s)
+    run_ends: list[RunEnded] = []
+
+    def take(events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, RunEnded):
+                run_ends.append(event)
+            else:
+                emit(event)
+
+    end = Supervised(ranks, STOP_GRACE_S).run(take, stopped)
+    if run_ends and not ranks.failures():
+        emit(run_ends[-1])
+    elif end.not_started:
+        raise EngineError(f"the ranks could not be started: {end.not_started}")
+    elif end.was_stopped:
+        message = "stopped inside a step, which did not end in time on all ranks"
+        emit(RunEnded(time.perf_counter() - start_s, "stopped", message))
+    else:
+        ranks.raise_failure()
 
 
-class _Launch:
-    def __init__(self, config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
-        self._config, self._emit, self._stopped = config, emit, stopped
-        self._start_s = time.perf_counter()
+class RanksChannel:
+    """The ranks of a run, which torchrun starts, as one process: a message goes to each, events come from the first."""
+
+    pid = None
+
+    def __init__(self, config: RunConfig, start_s: float) -> None:
+        self._config, self._start_s = config, start_s
         pairs = [multiprocessing.Pipe() for _ in range(config.parallel.ranks)]
         self._ranks = [_Rank(number, near) for number, (near, _) in enumerate(pairs)]
         self._far = [far for _, far in pairs]
         self._children_before = {child.pid for child in psutil.Process().children()}
+        self._context = contextlib.ExitStack()
+        self._folder = ""
+        self._agent = threading.Thread(target=self._run_agent, name="torchrun", daemon=True)
         self._agent_error: BaseException | None = None
         self._first_lost: int | None = None  # the rank that torchrun saw fail; it then ended the others
         self._first_failure: ProcessFailure | None = None
-        self._stop_s: float | None = None
         self._failed_s: float | None = None
-        self._ended: RunEnded | None = None
+        self._is_killed = False
+        self._last_words = dict.fromkeys(range(len(pairs)), "")
 
-    def run(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="precgui-ranks-") as folder, _quiet_agent():
-            agent = threading.Thread(target=self._agent, args=(folder,), name="torchrun", daemon=True)
-            agent.start()
-            try:
-                self._relay(agent)
-            finally:
-                while agent.is_alive():
-                    self._kill()
-                    agent.join(_POLL_S)
-                self._close_pipes()
-            words = self._last_words(Path(folder))
-        self._conclude(words)
+    def start(self) -> None:
+        self._folder = self._context.enter_context(tempfile.TemporaryDirectory(prefix="precgui-ranks-"))
+        self._context.enter_context(_quiet_agent())
+        self._agent.start()
 
-    def _agent(self, folder: str) -> None:
+    def send(self, message: object) -> None:
+        for rank in self._ranks:
+            with contextlib.suppress(OSError):
+                rank.pipe.send(message)
+
+    def receive(self, timeout_s: float) -> list[Event] | None:
+        """Events; EOFError once the ranks were killed, or one has failed and the others had time to report."""
+        if self._is_over(time.monotonic()):
+            raise EOFError
+        open_pipes = {rank.pipe: rank for rank in self._ranks if not rank.is_gone}
+        if not open_pipes:
+            time.sleep(_POLL_S)
+            return None
+        events: list[Event] = []
+        ready = wait(list(open_pipes), min(timeout_s, _POLL_S))
+        for pipe in ready:
+            events += self._read(open_pipes[pipe])  # type: ignore[index]
+        return events if ready else None
+
+    def is_alive(self) -> bool:
+        """Whether torchrun's agent runs; of ranks that are gone, all that they have left in their pipes can be read."""
+        if self._agent.is_alive():
+            return True
+        self._close_far()
+        return False
+
+    def kill(self) -> None:
+        """End every process of this launch that is there, also stopped ones and those that have said nothing yet."""
+        self._is_killed = True
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):
+                if child.pid not in self._children_before and any("spawn_main" in word for word in child.cmdline()):
+                    child.kill()
+
+    def wait(self) -> int:
+        """End what is left. Returns 1 where a rank has failed."""
+        self._end_agent()
+        self._last_words = _last_words(Path(self._folder), len(self._ranks))
+        return int(bool(self.failures()))
+
+    def last_words(self) -> str:
+        return "\n".join(filter(None, self._last_words.values()))
+
+    def close(self) -> None:
+        self._end_agent()
+        self._close_far()
+        for rank in self._ranks:
+            rank.pipe.close()
+        self._context.close()
+
+    def failures(self) -> list[_Rank]:
+        """The ranks that were killed or have raised."""
+        return [rank for rank in self._ranks if rank.was_killed or isinstance(rank.last, inside.Failed)]
+
+    def _run_agent(self) -> None:
         """torchrun: rendezvous on the loopback interface, no restarts."""
         on_loopback = "lo" if sys.platform == "linux" else "lo0"
         with safe_path(), _variable("GLOO_SOCKET_IFNAME", on_loopback):
@@ -93,74 +165,50 @@ class _Launch:
                 min_nodes=1, max_nodes=1, nproc_per_node=len(self._ranks), run_id=uuid.uuid4().hex,
                 rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", local_addr="127.0.0.1", max_restarts=0,
                 monitor_interval=0.1, start_method="spawn", shutdown_timeout=2,
-                logs_specs=DefaultLogsSpecs(log_dir=folder, redirects=Std.ALL),
+                logs_specs=DefaultLogsSpecs(log_dir=self._folder, redirects=Std.ALL),
             )  # fmt: skip
             try:
-                elastic_launch(parallel, ranks.main)(self._far, self._config.model_dump(), self._start_s)
+                elastic_launch(parallel, inside.main)(self._far, self._config.model_dump(), self._start_s)
             except ChildFailedError as error:  # the pipes have told of it, except of ranks that had not begun
                 self._first_lost, self._first_failure = error.get_first_failure()
-            except Exception as error:  # noqa: BLE001 - of a library, in a thread: raised by `_conclude`
+            except Exception as error:  # noqa: BLE001 - of a library, in a thread: raised by `raise_failure`
                 self._agent_error = error
 
-    def _relay(self, agent: threading.Thread) -> None:
-        """Relay messages until all ranks have ended, or one has failed and the others had time to report."""
-        while True:
-            open_pipes = {rank.pipe: rank for rank in self._ranks if not rank.is_gone}
-            for pipe in wait(list(open_pipes), _POLL_S) if open_pipes else ():
-                self._read(open_pipes[pipe])  # type: ignore[index]
-            now = time.monotonic()
-            self._pass_on_stop(now)
-            if not agent.is_alive():
-                self._drain()
-                return
-            if self._stop_s is not None and now > self._stop_s + STOP_GRACE_S:
-                return
-            if self._failed_s is None and (self._failures() or self._silent(now)):
-                self._failed_s = now
-            if self._failed_s is not None and (self._is_explained(now) or now > self._failed_s + BLAME_S):
-                return
-
-    def _drain(self) -> None:
-        """Read what the ranks, which are gone, have left in their pipes."""
-        self._close_far()
-        for rank in self._ranks:
-            while not rank.is_gone:
-                self._read(rank)
+    def _end_agent(self) -> None:
+        while self._agent.is_alive():
+            self.kill()
+            self._agent.join(_POLL_S)
 
     def _close_far(self) -> None:
         for end in self._far:
             end.close()
         self._far.clear()
 
-    def _read(self, rank: _Rank) -> None:
+    def _read(self, rank: _Rank) -> list[Event]:
+        """The events of its next message."""
         try:
             message = rank.pipe.recv()
         except (EOFError, OSError):
             rank.is_gone = True
-            return
+            return []
         rank.heard_s = time.monotonic()
         if isinstance(message, list):
-            for event in message:
-                if isinstance(event, RunEnded):
-                    self._ended = event
-                else:
-                    self._emit(event)
-        elif isinstance(message, ranks.Alive):
+            return message
+        if isinstance(message, inside.Alive):
             rank.pid = message.pid
             if self._far and all(other.pid for other in self._ranks):
                 self._close_far()  # all have theirs
         else:
             rank.last = message
+        return []
 
-    def _pass_on_stop(self, now: float) -> None:
-        if self._stop_s is None and self._stopped():
-            self._stop_s = now
-            for rank in self._ranks:
-                with contextlib.suppress(OSError):
-                    rank.pipe.send(ranks.StopRequest())
-
-    def _failures(self) -> list[_Rank]:
-        return [rank for rank in self._ranks if rank.was_killed or isinstance(rank.last, ranks.Failed)]
+    def _is_over(self, now: float) -> bool:
+        """Whether no more is waited for. What ranks that have ended left in their pipes is read in any case."""
+        if self._is_killed or not self._agent.is_alive():
+            return self._is_killed
+        if self._failed_s is None and (self.failures() or self._silent(now)):
+            self._failed_s = now
+        return self._failed_s is not None and (self._is_explained(now) or now > self._failed_s + BLAME_S)
 
     def _silent(self, now: float) -> list[_Rank]:
         waiting = (rank for rank in self._ranks if not rank.is_gone and rank.last is None)
@@ -173,33 +221,12 @@ class _Launch:
 
     def _is_explained(self, now: float) -> bool:
         """Whether the first cause is known: somebody was killed, is silent, or raised an error of its own."""
-        own = [r for r in self._failures() if not isinstance(r.last, ranks.Failed) or r.last.kind != "lost"]
+        own = [r for r in self.failures() if not isinstance(r.last, inside.Failed) or r.last.kind != "lost"]
         return bool(own or self._silent(now))
 
-    def _kill(self) -> None:
-        """End every process of this launch that is there, also stopped ones and those that have said nothing yet."""
-        for child in psutil.Process().children():
-            with contextlib.suppress(psutil.Error):
-                if child.pid not in self._children_before and any("spawn_main" in word for word in child.cmdline()):
-                    child.kill()
-
-    def _close_pipes(self) -> None:
-        self._close_far()
-        for rank in self._ranks:
-            rank.pipe.close()
-
-    def _conclude(self, words: dict[int, str]) -> None:
-        """RunEnded, or the error of the rank that failed first. Raises EngineError, MemoryError."""
-        if self._ended is not None and not self._failures():
-            self._emit(self._ended)
-        elif self._stop_s is not None:
-            ended_s = time.perf_counter() - self._start_s
-            self._emit(RunEnded(ended_s, "stopped", "stopped inside a step, which did not end in time on all ranks"))
-        else:
-            self._raise(words)
-
-    def _raise(self, words: dict[int, str]) -> None:
-        failures = self._failures()
+    def raise_failure(self) -> None:
+        """Raise the error of the rank that failed first: EngineError, MemoryError."""
+        failures, words = self.failures(), self._last_words
         if self._agent_error is not None and not any(rank.pid for rank in self._ranks):
             raise EngineError(f"the ranks could not be started: {_cause(self._agent_error)}")
         for rank in sorted((r for r in failures if r.was_killed), key=lambda r: r.number != self._first_lost):
@@ -208,7 +235,7 @@ class _Launch:
             end = f"rank {rank.number} (process {rank.pid}) was killed or crashed{self._end(rank)}"
             raise EngineError(end, words[rank.number])
         for kind in ("memory", "error"):
-            for last in (r.last for r in failures if isinstance(r.last, ranks.Failed)):
+            for last in (r.last for r in failures if isinstance(r.last, inside.Failed)):
                 if last.kind == kind == "memory":
                     raise MemoryError(last.message)
                 if last.kind == kind:
@@ -223,7 +250,7 @@ class _Launch:
                 f"rank {rank.number} (process {rank.pid}) has not answered for "
                 f"{self._config.parallel.time_limit_s:g} s (parallel.time_limit_s); it was stopped or hangs"
             )
-        for last in (r.last for r in failures if isinstance(r.last, ranks.Failed)):
+        for last in (r.last for r in failures if isinstance(r.last, inside.Failed)):
             raise EngineError(last.message, last.details)
         said = "torchrun ended without a word" if self._agent_error is None else _cause(self._agent_error)
         raise EngineError(f"the ranks could not be started: {said}")
@@ -238,14 +265,15 @@ class _Launch:
             return f": SIGBUS, as when shared memory is full; {_SHARED_MEMORY_CURE}"
         return f": {signal_name}" if failure.exitcode < 0 else f": exit code {failure.exitcode}"
 
-    def _last_words(self, folder: Path) -> dict[int, str]:
-        """The end of what each rank printed on standard error."""
-        words = dict.fromkeys(range(len(self._ranks)), "")
-        for file in folder.rglob("stderr.log"):
-            if file.parent.name.isdecimal():
-                with contextlib.suppress(OSError):
-                    words[int(file.parent.name)] = file.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
-        return words
+
+def _last_words(folder: Path, ranks: int) -> dict[int, str]:
+    """The end of what each rank printed on standard error."""
+    words = dict.fromkeys(range(ranks), "")
+    for file in folder.rglob("stderr.log"):
+        if file.parent.name.isdecimal():
+            with contextlib.suppress(OSError):
+                words[int(file.parent.name)] = file.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
+    return words
 
 
 def _cause(error: BaseException) -> str:

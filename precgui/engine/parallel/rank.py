@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import os
 import signal
@@ -17,10 +16,8 @@ from typing import Any
 from precgui.config import build
 from precgui.engine.errors import EngineError
 from precgui.engine.parallel.rank_run import LostRank, train_rank
-from precgui.events import Event
-from precgui.spawn import forget_safe_path
-
-ALIVE_EVERY_S = 0.25
+from precgui.process.child import EventPipe, Stop, StopToken
+from precgui.process.spawn import forget_safe_path
 
 
 @dataclass(frozen=True)
@@ -44,54 +41,6 @@ class Done:
     """The last message of a rank that ended well."""
 
 
-class StopRequest:
-    """From the launcher: end after the present step."""
-
-
-class RankPipe:
-    """The pipe to the launcher: events, signs of life, the request to stop; its end ends this process."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._lock = threading.Lock()
-        self._waiting: list[Event] = []
-        self._stop = threading.Event()
-        self._closing = threading.Event()
-        threading.Thread(target=self._listen, name="launcher", daemon=True).start()
-        self._sender = threading.Thread(target=self._send_regularly, name="events", daemon=True)
-        self._sender.start()
-
-    def emit(self, event: Event) -> None:
-        self._waiting.append(event)
-
-    def stopped(self) -> bool:
-        return self._stop.is_set()
-
-    def close(self, last: Done | Failed) -> None:
-        self._closing.set()
-        self._sender.join()
-        self._send(last)
-
-    def _send_regularly(self) -> None:
-        while True:
-            closing = self._closing.wait(ALIVE_EVERY_S / 8 if self._waiting else ALIVE_EVERY_S)
-            events, self._waiting = self._waiting, []
-            self._send(events or Alive(os.getpid()))
-            if closing:
-                return
-
-    def _send(self, message: Any) -> None:
-        with self._lock, contextlib.suppress(OSError):
-            self._connection.send(message)
-
-    def _listen(self) -> None:
-        try:
-            while isinstance(self._connection.recv(), StopRequest):
-                self._stop.set()
-        except (EOFError, OSError):
-            os._exit(1)  # the launcher is gone, whatever this process is waiting for
-
-
 def main(ends: Sequence[Connection], config: Mapping[str, Any], start_s: float) -> None:
     """Entry point that torchrun's agent calls in each rank. `start_s` is the zero of event times."""
     forget_safe_path()
@@ -102,17 +51,28 @@ def main(ends: Sequence[Connection], config: Mapping[str, Any], start_s: float) 
     for other, end in enumerate(ends):
         if other != rank:
             end.close()  # so that the end of a process is the end of its pipe
-    pipe = RankPipe(ends[rank])
+    control, pipe = StopToken(), EventPipe(ends[rank], sign_of_life=Alive(os.getpid()))
+    threading.Thread(target=_obey, args=(ends[rank], control), name="launcher", daemon=True).start()
     last: Done | Failed = Done()
     try:
-        train_rank(build(config), pipe.emit, pipe.stopped, start_s)
+        train_rank(build(config), pipe.emit, control.stopped, start_s)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises is told by the launcher
         last = _failure(rank, error)
-    pipe.close(last)
+    pipe.close()
+    pipe.send(last)
     sys.stdout.flush()
     sys.stderr.flush()
     if isinstance(last, Failed):
         os._exit(1)  # the threads of a broken collective do not end
+
+
+def _obey(connection: Connection, control: StopToken) -> None:
+    """Wait for Stop; the end of the pipe ends this process."""
+    try:
+        while isinstance(connection.recv(), Stop):
+            control.stop()
+    except (EOFError, OSError):
+        os._exit(1)  # the launcher is gone, whatever this process is waiting for
 
 
 def _failure(rank: int, error: BaseException) -> Failed:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,10 +25,13 @@ from precgui.engine.errors import EngineError
 from precgui.engine.profile.measure import peak_bytes
 from precgui.engine.profile.one_step import StepParts, build_step, step
 from precgui.engine.profile.paired import clock_name, one_thread
-from precgui.spawn import ChildProcess
+from precgui.process.channel import SpawnedChannel
+from precgui.process.supervised import Supervised
 
 _TIMED_S, _MOST_STEPS = 0.5, 20
 _LONGEST_S, _POLL_S = 120.0, 0.1  # one attempt
+_TOO_LONG = f"a step took longer than {_LONGEST_S:.0f} s"
+_KILLED = "the process was killed: the system was probably out of memory"
 _SPARE_BYTES = 1 << 29  # of the process beside the tensors of a step
 _DONE_WITHIN = 1 / 16  # the bisection ends when the next size is that close
 
@@ -119,52 +121,36 @@ class Child:
     """A process that tries one size after the other; one that crashes is replaced, and its size does not fit."""
 
     def __init__(self, config: RunConfig, limit_bytes: int) -> None:
-        self._config, self._limit_bytes = config.model_dump(), limit_bytes
-        self._process: ChildProcess | None = None
-        self._pipe: Connection | None = None
+        self._arguments = (config.model_dump(), limit_bytes)
+        self._process: Supervised | None = None
 
     def __enter__(self) -> Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        if self._process is not None:
+            self._process.discard()
 
     def attempt(self, batch: int, stopped: Callable[[], bool]) -> Attempt | None:
         """The result of one step of that size; None when stopped. Raises EngineError for faults of the user."""
         if stopped():
             return None
-        pipe, end = self._pipe or self._begin(), time.monotonic() + _LONGEST_S
-        try:
-            pipe.send(batch)
-            while not pipe.poll(_POLL_S) and time.monotonic() < end:
-                if stopped():
-                    self._end()
-                    return None
-            if not pipe.poll():
-                self._end()
-                return Attempt(batch, False, reason=f"a step took longer than {_LONGEST_S:.0f} s")
-            result = pipe.recv()
-        except (EOFError, OSError):
-            self._end()
-            return Attempt(batch, False, reason="the process was killed: the system was probably out of memory")
+        process, end = self._process or self._begin(), time.monotonic() + _LONGEST_S
+        process.send(batch)
+        result = process.receive(lambda: stopped() or time.monotonic() > end)
+        if result is None:
+            reason = _TOO_LONG if process.stopping else _KILLED
+            process.discard()
+            self._process = None
+            return None if stopped() else Attempt(batch, False, reason=reason)
         if isinstance(result, str):
             raise EngineError(result)
         return Attempt(**result)
 
-    def _begin(self) -> Connection:
-        self._pipe, far = multiprocessing.Pipe()
-        self._process = ChildProcess(target=serve_attempts, args=(far, self._config, self._limit_bytes), daemon=True)
+    def _begin(self) -> Supervised:
+        self._process = Supervised(SpawnedChannel(serve_attempts, self._arguments, daemon=True), grace_s=0)
         self._process.start()
-        far.close()
-        return self._pipe
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-        if self._pipe is not None:
-            self._pipe.close()
-        self._process = self._pipe = None
+        return self._process
 
 
 def serve_attempts(pipe: Connection, config: dict[str, Any], limit_bytes: int) -> None:

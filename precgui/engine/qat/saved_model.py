@@ -161,7 +161,7 @@ def evaluate_file(path: Path, *, own_code: bool = False, stopped: Callable[[], b
 
 
 def evaluate_in_child(emit: Callable[[Any], None], control: Any, *, path: str) -> None:
-    """`evaluate_file` as the task of a child process (see `precgui.child`): emits its figures, or an `error`."""
+    """`evaluate_file` as the task of a child process: emits its figures, or an `error`."""
     try:
         emit(evaluate_file(Path(path), stopped=control.stopped))
     except EngineError as error:

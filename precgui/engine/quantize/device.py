@@ -18,7 +18,7 @@ from precgui.engine.torch_private import dynamo_limits
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import Format
 from precgui.formats.rounding import CastPolicy
-from precgui.spawn import safe_path
+from precgui.process.spawn import safe_path
 
 VARIANTS = 64  # methods, roundings and overflow policies are compiled apart; torch gives up after 8 by default
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from precgui.gui.workers.child_process import ChildThread
+from precgui.gui.workers.child_process import WORDS, ChildThread
+from precgui.process.supervised import ProcessEnd
 
 DRAIN_MS = 50
 
@@ -20,8 +21,9 @@ class _Child(ChildThread):
     def on_application_end(self) -> None:
         self.stop()
 
-    def process_ended(self, clean: bool, death: str) -> None:
-        self.fault = "" if clean else "\n".join([death, *self.last_words().splitlines()[-1:]])
+    def process_ended(self, end: ProcessEnd) -> None:
+        if not end.is_clean:
+            self.fault = "\n".join([end.in_words(WORDS), *end.last_words.splitlines()[-1:]])
 
 
 class ChildWork(QObject):

@@ -7,10 +7,12 @@ the details on standard input: should the damaged file crash HDF5, only that pro
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
 from precgui.events import Event, Incident, RunEnded, Status
+from precgui.process.spawn import ChildProcess
 from precgui.regular_files import replaced_by
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.atomic import draft_path
@@ -39,6 +41,21 @@ def repair(path: Path, status: Status, message: str, details: str = "") -> None:
                 _replace(path, contents, _last_events(run, status, message, details), before)
     except OSError as error:
         raise RunFileError(f"{path} cannot be finished: {error}; free some space or check the folder.") from None
+
+
+def complete(path: Path, ended: RunEnded) -> None:
+    """`repair` in a process of its own. A file that cannot be completed stays as it is."""
+    process = ChildProcess(
+        target=_repair_or_leave, args=(path, ended.status, ended.message, ended.details), daemon=True
+    )
+    with contextlib.suppress(OSError):  # no memory or no more processes
+        process.start()
+        process.join()
+
+
+def _repair_or_leave(path: Path, status: Status, message: str, details: str) -> None:
+    with contextlib.suppress(RunFileError):
+        repair(path, status, message, details)
 
 
 def _last_events(run: SavedRun, status: Status, message: str, details: str) -> list[Event]:

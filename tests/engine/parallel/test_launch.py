@@ -99,16 +99,14 @@ def test_that_what_torchrun_says_of_ranks_that_it_cannot_start_is_told(
 
 def test_that_a_rank_that_never_begins_is_told_by_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "START_LIMIT_S", 120.0)
-    started = launch._Launch(
-        load("gpt-quick", [*ENDLESS, "parallel.time_limit_s=60"]), lambda event: None, lambda: False
-    )
+    started = launch.RanksChannel(load("gpt-quick", [*ENDLESS, "parallel.time_limit_s=60"]), time.perf_counter())
     started._ranks[0].heard_s = time.monotonic() - 121
     with pytest.raises(EngineError, match="rank 0 has not begun within 120 s; its process was stopped, or"):
-        started._raise({0: "", 1: ""})
+        started.raise_failure()
     started._ranks[0].pid, started._ranks[0].heard_s = 7, time.monotonic() - 61
     with pytest.raises(EngineError, match=r"rank 0 \(process 7\) has not answered for 60 s"):
-        started._raise({0: "", 1: ""})
-    started._close_pipes()
+        started.raise_failure()
+    started.close()
 
 
 def test_that_stop_ends_all_ranks_within_two_seconds(tmp_path: Path) -> None:

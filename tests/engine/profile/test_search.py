@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from precgui.child import StopToken
 from precgui.config import load
 from precgui.engine.profile.search import Child, _sizes, largest_batch, serve, try_batch
+from precgui.process.child import StopToken
 
 QUICK = ("record.tensors=false", "data.batch_size=8", "threads=1", "device=cpu", "model.name=mlp")
 

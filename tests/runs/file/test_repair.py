@@ -19,25 +19,6 @@ from precgui.runs.signals import SIGNALS
 from precgui.runs.summary import summarise
 from tests.runs.synthetic import live_run, open_writer, synthetic_events
 
-DYING = """
-import os, sys
-from pathlib import Path
-from tests.runs.synthetic import open_writer, synthetic_events
-emit = open_writer(Path(sys.argv[1]))
-for event in synthetic_events()[:-1]:
-    emit(event)
-emit.flush()
-os._exit(9)
-"""
-
-
-@pytest.fixture
-def dead(tmp_path: Path) -> Path:
-    """The file of a process that died after 300 steps."""
-    path = tmp_path / "dead.h5"
-    assert subprocess.run([sys.executable, "-c", DYING, str(path)], check=False).returncode == 9
-    return path
-
 
 def finish_in_a_process(path: Path, *options: str, details: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "precgui.runs.file.repair", str(path), *options]

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PLANTED = ("struct", "multiprocessing", "signal", "token")
 START = """
 import os
 import sys
 sys.path.insert(0, sys.argv[1])
-from precgui import spawn
+from precgui.process import spawn
 
 if __name__ == "__main__":
     process = spawn.ChildProcess(target=os.getenv, args=("PATH",))
@@ -30,7 +30,7 @@ import os
 import sys
 sys.path.insert(0, sys.argv[1])
 from multiprocessing import get_context
-from precgui import spawn
+from precgui.process import spawn
 
 def inside(path):
     open(path, "w").write(os.environ.get("PYTHONSAFEPATH", "none"))
@@ -124,4 +124,4 @@ def test_that_every_process_of_precgui_is_started_so() -> None:
         and "psutil" not in ast.unparse(node.func)
         and (file.parts[-2] != "hardware")  # has a Process of its own, a reading
     ]
-    assert not others, f"use precgui.spawn.ChildProcess: {others}"
+    assert not others, f"use precgui.process.spawn.ChildProcess: {others}"

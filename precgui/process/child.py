@@ -1,4 +1,4 @@
-"""The inside of a child process of the window: takes one task over a pipe, works on it, sends its events back.
+"""The code inside a child process: takes one task over a pipe, works on it, sends its events back.
 
 Each run has a process of its own, because torch's precision switches are global to the process, and so that a
 crash or an out-of-memory kill cannot take the window along. When the window crashes, a run goes on and ends its
@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -26,6 +27,7 @@ import psutil
 BATCH_S = 0.03  # the window draws 30 times a second: more messages would only cost
 GRACE_S = 0.6  # a step may take this long after Stop before the process ends without it
 NICE = 5
+SIGN_S = 0.25  # between signs of life
 MAX_WAITING = 500_000  # events, when the window does not read
 
 
@@ -79,25 +81,37 @@ class StopToken:
 
 
 class EventPipe:
-    """Collects events without ever waiting and sends them in batches from a thread of its own."""
+    """Collects events without ever waiting and sends them in batches from a thread of its own.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    `sign_of_life` is sent at once, and again whenever nothing else was for `SIGN_S`: a process that was stopped by
+    the system is noticed by its silence.
+    """
+
+    def __init__(self, connection: Connection, sign_of_life: object = None) -> None:
+        self._connection, self._sign_of_life = connection, sign_of_life
         self._waiting: collections.deque[Any] = collections.deque(maxlen=MAX_WAITING)
         self._closing = threading.Event()
         self._send_lock = threading.Lock()
+        self._sent_s = -SIGN_S
         self._thread = threading.Thread(target=self._loop, name="outbox", daemon=True)
         self._thread.start()
 
     def emit(self, event: Any) -> None:
         self._waiting.append(event)
 
+    def send(self, message: object) -> None:
+        """Send a message. A receiver that is gone is no reason to end the work."""
+        with self._send_lock, contextlib.suppress(OSError):
+            self._connection.send(message)
+        self._sent_s = time.monotonic()
+
     def flush(self) -> None:
-        """Send what waits. A window that is gone is no reason to end the work."""
+        """Send the events that wait, in their order whoever calls."""
         with self._send_lock, contextlib.suppress(OSError):
             batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
             if batch:
                 self._connection.send(batch)
+                self._sent_s = time.monotonic()
 
     def close(self) -> None:
         self._closing.set()
@@ -105,8 +119,12 @@ class EventPipe:
         self.flush()
 
     def _loop(self) -> None:
-        while not self._closing.wait(BATCH_S):
+        while True:
             self.flush()
+            if self._sign_of_life is not None and time.monotonic() >= self._sent_s + SIGN_S:
+                self.send(self._sign_of_life)
+            if self._closing.wait(BATCH_S):
+                return
 
 
 def main(connection: Connection, last_words: str) -> None:
@@ -116,7 +134,7 @@ def main(connection: Connection, last_words: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the window, which then asks to stop
     importlib.import_module("torch")
     try:
-        connection.send([Ready()])
+        connection.send(Ready())
         order: ChildTask = connection.recv()
     except (EOFError, OSError):
         return
