@@ -20,6 +20,7 @@ from precgui.engine import device as devices
 from precgui.engine.telemetry.held import Copies, copies_of
 from precgui.engine.telemetry.parameters import Weight
 from precgui.events import Metric
+from precgui.record.later_numbers import Number
 from precgui.record.precision import of_weights
 from precgui.record.wrappers import unwrapped
 from precgui.runs.known_settings import flat, given_paths, observed_in_loop
@@ -68,11 +69,16 @@ def checked_metric(metric: object) -> Metric:
 
 def number(value: object, name: str) -> float:
     """The argument `name` as a float. Raises TypeError for a value that is not one number."""
+    return float(unread_number(value, name))
+
+
+def unread_number(value: object, name: str) -> Number:
+    """As `number`, but a plain tensor on another device stays one, since the host would have to wait for it."""
     if isinstance(value, Tensor):
         if value.numel() != 1 or value.is_complex() or value.is_meta:
             tensor = "a tensor on meta" if value.is_meta else "a tensor"
             raise TypeError(f"{name} must be one number, not {tensor} of shape {list(value.shape)} and {value.dtype}")
-        return float(value.detach())
+        return value.detach() if type(value) is Tensor and not value.is_cpu else float(value.detach())
     size = getattr(value, "size", 1)
     if isinstance(value, str) or not isinstance(value, SupportsFloat) or (isinstance(size, int) and size != 1):
         raise TypeError(f"{name} must be a number or a tensor of one element, not {_kind(value)}")
@@ -179,7 +185,23 @@ def is_idle(scaler: Scaler | None) -> bool:
 
 def first_scale(scaler: Scaler | None) -> float:
     """The scale of the step in which the scaler came into use: its initial one; 1 as long as it has not."""
-    return 1.0 if scaler is None or is_idle(scaler) else float(getattr(scaler, "_init_scale", scaler.get_scale()))
+    if scaler is None or is_idle(scaler):
+        return 1.0
+    return float(scaler._init_scale if hasattr(scaler, "_init_scale") else scaler.get_scale())
+
+
+def unread_scale(scaler: Scaler | None) -> Number:
+    """The scale of the next loss, a tensor where it is on a device; 1 as long as the scaler has not been used."""
+    if scaler is None or is_idle(scaler):
+        return 1.0
+    scale = getattr(scaler, "_scale", None)
+    return scale if type(scale) is Tensor and not scale.is_cpu else float(scaler.get_scale())
+
+
+def copied_scale(scaler: Scaler) -> Number:
+    """As `unread_scale`, to be read when the scaler has been updated, which writes to its tensor."""
+    scale = unread_scale(scaler)
+    return scale.clone() if isinstance(scale, Tensor) else scale
 
 
 def optimizer_facts(optimizer: Optimizer) -> dict[str, Any]:

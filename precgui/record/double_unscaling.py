@@ -16,6 +16,8 @@ from torch.utils.hooks import RemovableHandle
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.readable import readable, single, unseen
+from precgui.record.hand_unscaling import ratio_of
+from precgui.record.later_numbers import LaterNumbers, Number
 
 _ALIKE = 0.01  # relative deviation of a ratio from 1 / S or 1 / S^2
 _STEPS = 3  # that agree decide
@@ -40,8 +42,8 @@ class DoubleUnscaling:
     divided them, too. Clipped ones have any ratio: they decide nothing, unless it is one of the two in each step.
     """
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
+    def __init__(self, guard: Guard, later: LaterNumbers) -> None:
+        self._guard, self._later = guard, later
         self.divided_twice: bool | None = None
         self._watched: weakref.WeakKeyDictionary[Optimizer, _Sums] = weakref.WeakKeyDictionary()
         self._twice = self._unknown = 0
@@ -54,13 +56,17 @@ class DoubleUnscaling:
         sums = self._watched[optimizer] = _Sums([weakref.ref(parameter) for parameter in chosen])
         sums.handles = [p.register_hook(_SumHook(self._guard, sums, place)) for place, p in enumerate(chosen)]
 
-    def stepped(self, optimizer: Optimizer, scale: float) -> None:
+    def stepped(self, optimizer: Optimizer, scale: Number) -> None:
         """An optimizer is about to step inside a scaler that has divided its gradients by `scale`."""
         sums = self._watched.get(optimizer)
-        if sums is None or self.divided_twice is not None:
+        if sums is not None and self.divided_twice is None:
+            self._later.ask([scale, *_pairs(sums)], self._judge)
+            sums.arrived.clear()
+
+    def _judge(self, values: list[float]) -> None:
+        if self.divided_twice is not None:
             return
-        ratio = _ratio(sums)
-        sums.arrived.clear()
+        scale, ratio = values[0], ratio_of(values[1:])
         if scale < _LEAST_SCALE or not math.isfinite(ratio):
             self._unknown += 1
         elif abs(ratio * scale - 1) < _ALIKE:
@@ -82,17 +88,16 @@ class DoubleUnscaling:
         self._watched.clear()
 
 
-def _ratio(sums: _Sums) -> float:
-    """|g at the step| / |g that arrived| over the parameters that have both; NaN without any."""
-    held = arrived = 0.0
+def _pairs(sums: _Sums) -> list[Number]:
+    """|g at the step| and |g that arrived| of each of the parameters that have both."""
+    pairs: list[Number] = []
     with unseen():
         for place, total in sums.arrived.items():
             parameter = sums.parameters[place]()
             values = readable(parameter.grad) if parameter is not None and parameter.grad is not None else None
             if values is not None:
-                held = math.hypot(held, float(torch.linalg.vector_norm(single(values))))
-                arrived = math.hypot(arrived, float(torch.linalg.vector_norm(total)))
-    return held / arrived if arrived > 0 else math.nan
+                pairs += [torch.linalg.vector_norm(single(values)), torch.linalg.vector_norm(total)]
+    return pairs
 
 
 class _SumHook(Hook):

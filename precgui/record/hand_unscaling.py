@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.readable import readable, single, unseen
+from precgui.record.later_numbers import LaterNumbers, Number
 
 _MARGIN = 2.0  # by which gradients must be larger than unscaled ones to count as scaled still
 _STEPS = 3  # that agree decide
@@ -28,7 +29,7 @@ class _Arrivals:
 
     parameters: list[weakref.ref[Tensor]]
     handles: list[RemovableHandle]
-    norms: dict[int, float] = field(default_factory=dict)  # by place in `parameters`
+    norms: dict[int, Number] = field(default_factory=dict)  # by place in `parameters`
 
 
 class HandUnscaling:
@@ -39,8 +40,8 @@ class HandUnscaling:
     sum of the norms of several passes is never below the norm of their sum, and a clip only makes gradients smaller.
     """
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
+    def __init__(self, guard: Guard, later: LaterNumbers) -> None:
+        self._guard, self._later = guard, later
         self._arrivals: weakref.WeakKeyDictionary[Optimizer, _Arrivals] = weakref.WeakKeyDictionary()
         self._scaled = self._divided = self._unknown = 0
         self.still_scaled: bool | None = None  # None: undecided, as where the optimizer holds copies of the parameters
@@ -52,13 +53,17 @@ class HandUnscaling:
             arrivals.handles.append(parameter.register_hook(_NormHook(self._guard, arrivals, place)))
         self._arrivals[optimizer] = arrivals
 
-    def stepped(self, optimizer: Optimizer, scale_of: Callable[[], float]) -> None:
-        """An optimizer is about to step past a scaler whose scale is `scale_of()`."""
+    def stepped(self, optimizer: Optimizer, scale: Number) -> None:
+        """An optimizer is about to step past a scaler with this scale."""
         arrivals = self._arrivals.get(optimizer)
-        if arrivals is None or self.still_scaled is not None:
+        if arrivals is not None and self.still_scaled is None:
+            self._later.ask([scale, *_pairs(arrivals)], self._judge)
+            arrivals.norms.clear()
+
+    def _judge(self, values: list[float]) -> None:
+        if self.still_scaled is not None:
             return
-        ratio, scale = _ratio(arrivals), float(scale_of())
-        arrivals.norms.clear()
+        scale, ratio = values[0], ratio_of(values[1:])
         if not math.isfinite(ratio) or scale < 2 * _MARGIN:
             self._unknown += 1
         elif ratio * scale > _MARGIN:
@@ -78,21 +83,26 @@ class HandUnscaling:
         self._arrivals.clear()
 
 
-def _ratio(arrivals: _Arrivals) -> float:
-    """|g at the step| / |g that arrived| over the parameters that have both; NaN without any."""
-    held, arrived = 0.0, 0.0
+def _pairs(arrivals: _Arrivals) -> list[Number]:
+    """|g at the step| and |g that arrived| of each of the parameters that have both."""
+    pairs: list[Number] = []
     for place, reference in enumerate(arrivals.parameters):
         parameter = reference()
-        if parameter is None or parameter.grad is None or place not in arrivals.norms:
-            continue
-        held, arrived = math.hypot(held, _norm(parameter.grad)), math.hypot(arrived, arrivals.norms[place])
-    return held / arrived if arrived > 0 else math.nan
+        if parameter is not None and parameter.grad is not None and place in arrivals.norms:
+            pairs += [_norm(parameter.grad), arrivals.norms[place]]
+    return pairs
 
 
-def _norm(tensor: Tensor) -> float:
+def ratio_of(pairs: Sequence[float]) -> float:
+    """The ratio of the L2 norms of every second number, from the first and from the second on; NaN without any."""
+    arrived = math.hypot(*pairs[1::2])
+    return math.hypot(*pairs[::2]) / arrived if arrived > 0 else math.nan
+
+
+def _norm(tensor: Tensor) -> Number:
     with unseen():
         values = readable(tensor)
-        return float(torch.linalg.vector_norm(single(values))) if values is not None else math.nan
+        return torch.linalg.vector_norm(single(values)) if values is not None else math.nan
 
 
 class _NormHook(Hook):

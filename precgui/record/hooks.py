@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from precgui.backward_order import first_nonfinite_gradient
 from precgui.config import RecordConfig
-from precgui.engine.telemetry.backends import device_norms
+from precgui.engine.telemetry.backends import device_norms, fetched
 from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.telemetry.held import Copies, copies_in
 from precgui.engine.telemetry.hook import Hook
@@ -29,6 +29,7 @@ from precgui.engine.telemetry.recorder import Telemetry, Weight
 from precgui.engine.torch_private import disable_dynamo, is_compiled, tracing_state, transform_level
 from precgui.events import Emit
 from precgui.record.first_step import FirstStep
+from precgui.record.later_numbers import LaterNumbers, Number
 from precgui.record.later_steps import LaterSteps
 from precgui.record.loop_order import LoopOrder
 from precgui.record.manual import ManualUpdates
@@ -91,7 +92,9 @@ class LoopWatch:
                 config, model, self._weights, emit,
                 modules=not compiled, copies=self._copies, total_steps=total_steps, guard=guard,
             )  # fmt: skip
-        self._order_of_loop = LoopOrder(scaler, _device(model), guard, active=active and not compiled)
+        self._later = LaterNumbers()
+        self._scaler = scaler
+        self._order_of_loop = LoopOrder(scaler, _device(model), guard, self._later, active=active and not compiled)
         self._later_steps = LaterSteps(model, guard, active=active and not compiled)
         self._first_step = None
         if active:
@@ -125,16 +128,17 @@ class LoopWatch:
         self._first_forward_s, self._lr = 0.0, self._rate()
         self._known: list[float] = []  # norms that telemetry knew
         self._norms: dict[tuple[str, ...], Tensor] = {}  # of the gradients of these names, still on their device
+        self._read_norms: list[tuple[str, float]] = []
         self._bad: list[str] = []  # whose norm is not finite
 
-    def _rate(self) -> Any:
-        """The present learning rate of the first optimizer; a tensor stays one, since reading it may wait for a GPU."""
-        rate = _rate_of(self._optimizers[0]) if self._optimizers else math.nan
-        return rate.detach().clone() if isinstance(rate, Tensor) else rate
+    def _rate(self) -> Number:
+        """The present learning rate of the first optimizer."""
+        return _rate_of(self._optimizers[0]) if self._optimizers else math.nan
 
     def begin(self, step: int, scale: float | Callable[[], float]) -> None:
         """A step begins; `scale` is that of its loss, or a function that returns it during the backward pass."""
         self._clear()
+        self._begin_scale = scale, _version_of_scale(self._scaler)
         self._passes.begin()
         if sum(len(group["params"]) for each in self._optimizers for group in each.param_groups) != len(self._weights):
             self._weights = weights_of(self._model, self._optimizers)
@@ -150,20 +154,40 @@ class LoopWatch:
             if self._manual.is_in_use:
                 self._telemetry.before_update()
 
-    def step_measurements(self, *, lowered: bool) -> StepMeasurements:
-        """The measurements of the step; `lowered`: the scaler has lowered its scale because of non-finite gradients.
+    def read(self, numbers: Sequence[Number], is_lowered: Callable[[], bool]) -> list[float]:
+        """Read these numbers, and all that the step has left on its device, in one transfer.
 
-        Gradients that no optimizer has used for this reason are measured here, if they still exist.
+        Gradients that no optimizer has used are measured before, if they still exist and the step was skipped, or the
+        scaler has lowered its scale, because they were not finite.
         """
         self.leave_step()
-        left_out = [each for each in self._optimizers if id(each) not in self._stepped]
-        if lowered or not self._stepped:
+        left_out = self._left_out()
+        if left_out and (not self._stepped or is_lowered()):
             for optimizer in left_out:
                 self._measure_gradients(optimizer, 1.0)
-        norms = [norm for result in self._norms.values() for norm in result.tolist()]
+        wanted: list[Number] = [*numbers, self._lr]
+        norms, later = list(self._norms.values()), self._later.tensors()
+        tensors = [*norms, *later, *(number for number in wanted if isinstance(number, Tensor))]
+        with unseen():
+            arrays = self._telemetry.collect(tensors) if self._telemetry is not None else fetched(tensors)
         names = [name for names in self._norms for name in names]
-        self._bad = [name for name, norm in zip(names, norms, strict=True) if not math.isfinite(norm)]
-        every = [*self._known, *norms]
+        values = [float(value) for array in arrays[: len(norms)] for value in array]
+        self._read_norms = list(zip(names, values, strict=True))
+        rest = [array.item() for array in arrays[len(norms) :]]
+        self._later.take(rest[: len(later)])
+        left = iter(rest[len(later) :])
+        *results, self._lr = [next(left) if isinstance(number, Tensor) else float(number) for number in wanted]
+        return results
+
+    def _left_out(self) -> list[Optimizer]:
+        return [each for each in self._optimizers if id(each) not in self._stepped]
+
+    def step_measurements(self, *, lowered: bool) -> StepMeasurements:
+        """The measurements of the step after `read`; `lowered`: the scaler has lowered its scale because of gradients
+        that are not finite."""
+        left_out = self._left_out()
+        self._bad = [name for name, norm in self._read_norms if not math.isfinite(norm)]
+        every = [*self._known, *(norm for _, norm in self._read_norms)]
         norm = math.hypot(*every) if every else math.nan
         changed = None if self._stepped or lowered else self._manual.changed(self._weights)
         if changed and self._telemetry is not None:
@@ -260,7 +284,7 @@ class LoopWatch:
     @guarded
     def _before_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
         if not self._stepped:
-            self._lr = float(_rate_of(optimizer))
+            self._lr = _rate_of(optimizer)
             self._manual.stepped()
         self._stepped.add(id(optimizer))
         self._steps += 1
@@ -281,7 +305,13 @@ class LoopWatch:
 
     def _measure_before_step(self, optimizer: Optimizer) -> None:
         scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales by itself
-        self._measure_gradients(optimizer, 1.0 if scale is None else float(scale))
+        known, version = self._begin_scale
+        if scale is None:
+            self._measure_gradients(optimizer, 1.0)
+        elif isinstance(known, float) and version == _version_of_scale(self._scaler):  # as it was read
+            self._measure_gradients(optimizer, known)
+        else:
+            self._measure_gradients(optimizer, float(scale))
 
     @disable_dynamo
     @guarded
@@ -340,9 +370,19 @@ class _PassHook(Hook):
             self._watch.pass_begins()
 
 
-def _rate_of(optimizer: Optimizer) -> Any:
-    """The learning rate of its first group of parameters; NaN while it has no group, or for groups without a rate."""
-    return next(iter(optimizer.param_groups), {}).get("lr", math.nan)
+def _rate_of(optimizer: Optimizer) -> Number:
+    """The learning rate of its first group of parameters; NaN while it has no group, or for groups without a rate.
+
+    A tensor stays one, since reading it may wait for a GPU.
+    """
+    rate = next(iter(optimizer.param_groups), {}).get("lr", math.nan)
+    return rate.detach().clone() if type(rate) is Tensor else float(rate)
+
+
+def _version_of_scale(scaler: Any) -> tuple[int, int]:
+    """A pair that changes whenever the scale of a scaler is written to."""
+    scale = getattr(scaler, "_scale", None)
+    return (id(scale), scale._version) if isinstance(scale, Tensor) else (0, 0)
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:

@@ -15,9 +15,11 @@ from precgui.engine.census import Observer
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.readable import readable, unseen
+from precgui.record import arguments
 from precgui.record.backward_roots import BackwardRoots
 from precgui.record.double_unscaling import DoubleUnscaling
 from precgui.record.hand_unscaling import HandUnscaling
+from precgui.record.later_numbers import LaterNumbers
 from precgui.record.stale_casts import StaleCasts
 
 _INTERVALS = 3  # between steps of an optimizer that are observed until it counts as one that never clears
@@ -39,7 +41,7 @@ class LoopOrder:
     three without.
     """
 
-    def __init__(self, scaler: Any, device: torch.device, guard: Guard, *, active: bool) -> None:
+    def __init__(self, scaler: Any, device: torch.device, guard: Guard, later: LaterNumbers, *, active: bool) -> None:
         """`scaler` is a GradScaler or None, `device` that of the weights. Without `active` gradients are not hooked."""
         self._scaler, self._guard, self._active = scaler, guard, active
         self._watched: weakref.WeakKeyDictionary[Optimizer, _Watched] = weakref.WeakKeyDictionary()
@@ -47,10 +49,10 @@ class LoopOrder:
         self._cleared: bool | None = None
         self._through = self._past = 0
         scaled = active and scaler is not None
-        self._by_hand = HandUnscaling(guard) if scaled else None
-        self._double = DoubleUnscaling(guard) if scaled else None
+        self._by_hand = HandUnscaling(guard, later) if scaled else None
+        self._double = DoubleUnscaling(guard, later) if scaled else None
         self._roots = BackwardRoots(scaler, guard) if scaled else None
-        self._casts = StaleCasts(device) if active else None
+        self._casts = StaleCasts(device, later) if active else None
         self._reported: dict[str, Any] = {}
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
@@ -108,7 +110,7 @@ class LoopOrder:
 
     def _note_scaler(self, optimizer: Optimizer) -> None:
         scaler = self._scaler
-        if scaler is None or getattr(scaler, "_scale", None) is None or not scaler.is_enabled():
+        if scaler is None or arguments.is_idle(scaler):
             return
         if getattr(optimizer, "grad_scale", None) is not None:  # a fused optimizer unscales by itself
             self._through += 1
@@ -121,11 +123,11 @@ class LoopOrder:
             if self._by_hand is not None:
                 self._by_hand.close()
             if self._double is not None and self._double.divided_twice is None:
-                self._double.stepped(optimizer, float(scaler.get_scale()))
+                self._double.stepped(optimizer, arguments.copied_scale(scaler))
         elif states is not None and not states and self._through == 0:
             self._past += 1
             if self._by_hand is not None:
-                self._by_hand.stepped(optimizer, scaler.get_scale)
+                self._by_hand.stepped(optimizer, arguments.copied_scale(scaler))
 
     def news(self) -> dict[str, Any]:
         """The facts as far as they have changed since the last call; {} for none.

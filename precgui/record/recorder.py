@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 from precgui.config import RecordConfig, RunConfig
 from precgui.engine import device as devices
 from precgui.engine import incident_text
+from precgui.engine.extended_arithmetic import exact_sum
 from precgui.engine.telemetry.guard import LoopGuard, guarded
 from precgui.engine.telemetry.held import Copies
 from precgui.engine.telemetry.parameters import tensor_count
@@ -35,6 +36,7 @@ from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
 from precgui.record import arguments, distributed, ending
 from precgui.record.hooks import LoopWatch, StepMeasurements, weights_of
+from precgui.record.later_numbers import Number
 from precgui.record.precision import VISIBLE, PrecisionFact
 from precgui.record.wrappers import Accumulation
 from precgui.runs.file.writer import RunWriter
@@ -134,7 +136,7 @@ class Recorder:
         the micro-steps are averaged and their samples added up.
         """
         if self._is_open():
-            self._record_step(arguments.number(loss, "loss"), arguments.count(samples, "samples"))
+            self._record_step(arguments.unread_number(loss, "loss"), arguments.count(samples, "samples"))
 
     def _is_open(self) -> bool:
         """Whether to record. After a fault it removes the hooks, which must not be done inside one of them."""
@@ -144,14 +146,16 @@ class Recorder:
         return self._recording.is_open
 
     @guarded
-    def _record_step(self, loss_value: float, samples: int) -> None:
+    def _record_step(self, loss: Number, samples: int) -> None:
         if self._accumulation.is_micro_step() and not self._watch.has_stepped:
-            self._accumulation.add(loss_value, samples)
+            self._accumulation.add(loss, samples)
             return
-        loss_value, samples = self._accumulation.joined(loss_value, samples)
+        losses, samples = self._accumulation.joined(loss, samples)
         self._step += 1
-        was_idle, scale = not self._scaler_used, self._read_scale()
-        used = arguments.first_scale(self._scaler) if was_idle else self._scale
+        unread = arguments.unread_scale(self._scaler)
+        used = self._scale if self._scaler_used else arguments.first_scale(self._scaler)
+        *parts, scale = self._watch.read([*losses, unread], lambda: float(unread) < used)
+        loss_value = exact_sum(parts) / len(parts)
         visited = self._watch.step_measurements(lowered=scale < used)
         now = time.perf_counter()
         started = visited.first_forward_s or self._last
@@ -173,7 +177,7 @@ class Recorder:
 
     @guarded
     def _begin_first(self) -> None:
-        self._begin(self._read_scale())
+        self._begin(float(arguments.unread_scale(self._scaler)))
 
     def _begin(self, scale: float) -> None:
         """Begin the next step at this loss scale, or at that of the scaler's first use."""
@@ -317,12 +321,6 @@ class Recorder:
             severity: Severity = "warning" if trouble.skipped else "error"
             text = incident_text.gradients_text(trouble.parameter, rank)
             self._incident("nonfinite_gradient", severity, text, trouble.parameter, trouble.step)
-
-    def _read_scale(self) -> float:
-        """The scale of the next loss; 1 as long as the scaler has not been used."""
-        if self._scaler is None or arguments.is_idle(self._scaler):
-            return 1.0
-        return float(self._scaler.get_scale())
 
     def _incident(
         self, kind: IncidentKind, severity: Severity, message: str, module: str = "", step: int | None = None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.torch_private import function_modes
+from precgui.record.later_numbers import LaterNumbers
 
 _STALE, _FRESH = 2, 3  # observations that decide
 _MOST_PASSES = 200  # in which autocast was not seen with its cache, then nobody looks any more
@@ -19,10 +22,11 @@ class StaleCasts:
     cast of the number, the region was not left in between, and it meets the old casts of the weights, too.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, later: LaterNumbers) -> None:
         self.are_used: bool | None = None  # None: undecided
-        self._device = device
+        self._device, self._later = device, later
         self._number: Tensor | None = None
+        self._value = 1.0  # of the number
         self._passes = self._stale = self._fresh = 0
         self._was_cast = self._was_changed = False
 
@@ -33,10 +37,17 @@ class StaleCasts:
         self._passes += 1
         if not torch.is_autocast_enabled(self._device.type) or not torch.is_autocast_cache_enabled() or _captured():
             return
-        cast, present = self._product()
+        cast = self._product()
         if self._was_cast and self._was_changed:
-            self._stale, self._fresh = self._stale + (cast != present), self._fresh + (cast == present)
+            self._later.ask([cast], partial(self._compare, self._value))
         self._was_cast, self._was_changed = True, False
+
+    def _compare(self, present: float, values: list[float]) -> None:
+        """Judge by the number as autocast gave it to a product, and as it was."""
+        if self.are_used is not None:
+            return
+        stale = values[0] != present
+        self._stale, self._fresh = self._stale + stale, self._fresh + (not stale)
         if self._stale >= _STALE or self._fresh >= _FRESH:
             self.are_used, self._number = self._stale >= _STALE, None
 
@@ -45,15 +56,15 @@ class StaleCasts:
         if self._number is not None and self._was_cast:
             with unseen():
                 self._number.add_(1)
+            self._value += 1
             self._was_changed = True
 
-    def _product(self) -> tuple[float, float]:
-        """The number as autocast gives it to a product, and as it is: small whole numbers are exact in 16 bits."""
+    def _product(self) -> Tensor:
+        """The number as autocast gives it to a product: small whole numbers are exact in 16 bits."""
         if self._number is None:
             self._number = torch.ones(1, 1, dtype=torch.float32, device=self._device, requires_grad=True)
         with unseen(), torch.enable_grad():
-            cast = torch.mm(self._number, torch.ones(1, 1, dtype=torch.float32, device=self._device))
-        return float(cast.detach()), float(self._number.detach())
+            return torch.mm(self._number, torch.ones(1, 1, dtype=torch.float32, device=self._device)).detach()
 
 
 def _captured() -> bool:

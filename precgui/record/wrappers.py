@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 
-from precgui.engine.extended_arithmetic import exact_sum
+from precgui.record.later_numbers import Number
 
 
 def unwrapped(optimizer: Optimizer) -> Optimizer:
@@ -29,20 +30,20 @@ class Accumulation:
     def __init__(self, optimizers: Sequence[Optimizer]) -> None:
         states = (getattr(optimizer, "gradient_state", None) for optimizer in optimizers)
         self._states: list[Any] = [state for state in states if hasattr(state, "sync_gradients")]
-        self._losses: list[float] = []
+        self._losses: list[Number] = []
         self._samples = 0
 
     def is_micro_step(self) -> bool:
         """Whether a step of these optimizers at this moment updates nothing."""
         return bool(self._states) and not any(state.sync_gradients for state in self._states)
 
-    def add(self, loss: float, samples: int) -> None:
+    def add(self, loss: Number, samples: int) -> None:
         """Keep the loss and the samples of a micro-step that is not the last of its step."""
-        self._losses.append(loss)
+        self._losses.append(loss.clone() if isinstance(loss, Tensor) else loss)
         self._samples += samples
 
-    def joined(self, loss: float, samples: int) -> tuple[float, int]:
-        """The mean loss and all samples of the step that ends with this micro-step."""
+    def joined(self, loss: Number, samples: int) -> tuple[list[Number], int]:
+        """The losses of all micro-steps of the step that ends with this one, and their samples together."""
         losses, self._losses = [*self._losses, loss], []
         total, self._samples = self._samples + samples, 0
-        return exact_sum(losses) / len(losses), total
+        return losses, total

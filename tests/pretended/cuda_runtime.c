@@ -7,12 +7,13 @@
 #include <string.h>
 #include <time.h>
 
-struct event { double at_ms; long work; };
+struct event { double at_ms; long work; int device; };
 
 static __thread int current;
 static long queued, waited_for; /* numbers of the newest work, and of the newest that the host has waited for */
 /* Waits of the host; launches; copies from main memory to a device, and those from pageable memory; allocations of
    memory on devices, and of pinned memory. */
+long pretended_records[16]; /* of events, by the device that was current */
 long pretended_waits, pretended_launches, pretended_uploads, pretended_unpinned, pretended_allocations, pretended_pins;
 
 int pretended_current(void) { return current; }
@@ -115,12 +116,13 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) { *event = calloc(1, sizeof(struct event)); return cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { free(event); return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { struct event *own = (void *)event; own->at_ms = now_ms(); own->work = ++queued; return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { struct event *own = (void *)event; own->at_ms = now_ms(); own->work = ++queued; own->device = current; pretended_records[current]++; return cudaSuccess; }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) { return cudaEventRecord(event, stream); }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return ((struct event *)event)->work <= waited_for ? cudaSuccess : cudaErrorNotReady; }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return pretended_wait(); }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
   struct event *first = (void *)begin, *last = (void *)end;
+  if (first->device != last->device) return cudaErrorInvalidResourceHandle;
   if (first->work > waited_for || last->work > waited_for) return cudaErrorNotReady;
   *ms = (float)(last->at_ms - first->at_ms);
   return cudaSuccess;

@@ -75,12 +75,23 @@ def counted(name: str) -> int:
     return ctypes.c_long.in_dll(runtime, f"pretended_{name}").value
 
 
+def records(device: int) -> int:
+    """How many events were recorded while this device was current."""
+    return (ctypes.c_long * 16).in_dll(runtime, "pretended_records")[device]
+
+
 def lost() -> int:
     """Launches so far that nothing has computed: kernels of torch, and of those that were compiled at run time."""
     return counted("launches") + ctypes.c_long.in_dll(driver, "pretended_triton_launches").value
 
 
 record = Record()
+
+
+def counts() -> dict[str, Any]:
+    """The counts of `record`, with the lines that made the host wait or upload."""
+    names = ("waits", "uploads", "unpinned", "allocations", "pins")
+    return {**{name: getattr(record, name) for name in names}, "waiting": record.waiting, "uploading": record.uploading}
 
 
 def memory_of(tensor: Tensor) -> Tensor:
@@ -229,6 +240,8 @@ def _computed(operation: Any) -> Callable[..., Any]:
         operands = [value for value in _each((*args, *kwargs.values())) if isinstance(value, Tensor)]
         numbers = any(isinstance(args[place], (int, float, complex)) for place in tensors if place < len(args))
         compute = substitute or (operation.overloadpacket if numbers else operation)  # 2 in `x * 2` comes as a number
+        if name.startswith("_foreach") and len({operand.device for operand in operands}) > 1:
+            return _one_by_one(call, args, kwargs)
         place = _place(operation, name, operands, kwargs)
         record.operations[name] += 1
         runtime.pretended_queue()
@@ -236,6 +249,16 @@ def _computed(operation: Any) -> Callable[..., Any]:
         return _result(compute, args, kwargs, outs, place)
 
     return call
+
+
+def _one_by_one(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """An operation on lists for each of their elements, as torch does where they are not on one device."""
+    size = len(args[0])
+    results = []
+    for n in range(size):
+        own = [[value[n]] if isinstance(value, (list, tuple)) and len(value) == size else value for value in args]
+        results.append(call(*own, **kwargs))
+    return None if results[0] is None else [value for result in results for value in result]
 
 
 def _each(values: Any) -> Iterator[Any]:

@@ -16,8 +16,8 @@ _BEGIN = """
 from tests.pretended import host_math
 host_math.install()
 host_math.install_compiled()
-from tests.pretended.training import print_run
 """
+_TRAINING = "from tests.pretended.training import print_run\n"
 # Relative distance of losses: the CPU emulates the products of FP16, and adds those of BF16 in another order.
 CLOSE = {"fp16-amp": 1e-2, "fp16-pure": 1e-2, "bf16-pure": 2e-2, "bf16-amp": 1e-3}
 # By precision, of a step of digits-quick with telemetry: waits of the host, and copies from main memory, which are two
@@ -40,10 +40,11 @@ CANNOT = {
 }  # fmt: skip
 
 
-def _rows(on_pretended_gpu: Script, calls: list[str], gpus: int = 1) -> list[dict[str, Any]]:
+def rows_of(on_pretended_gpu: Script, calls: list[str], gpus: int = 1, begin: str = _TRAINING) -> list[dict[str, Any]]:
+    """The rows that these calls print, one each, in a process after `begin`."""
     if not hasattr(torch.library, "get_kernel"):
         pytest.skip("the pretended CUDA device computes with torch 2.15 and later: this one cannot replace its kernels")
-    printed = on_pretended_gpu(_BEGIN + "\n".join(calls), PRETENDED_GPUS=str(gpus))
+    printed = on_pretended_gpu(_BEGIN + begin + "\n".join(calls), PRETENDED_GPUS=str(gpus))
     rows = [json.loads(line.removeprefix("ROW ")) for line in printed.splitlines() if line.startswith("ROW ")]
     assert len(rows) == len(calls), printed
     return rows
@@ -69,7 +70,7 @@ def quick(on_pretended_gpu: Script) -> dict[str, dict[str, Any]]:
     """The rows of the short table, all of one process, because its start takes longer than they do."""
     calls = {precision: _in(precision) for precision in QUICK_PRECISIONS}
     calls |= {recipe: _call(recipe, *settings) for recipe, settings in QUICK_RECIPES.items()}
-    return dict(zip(calls, _rows(on_pretended_gpu, list(calls.values())), strict=True))
+    return dict(zip(calls, rows_of(on_pretended_gpu, list(calls.values())), strict=True))
 
 
 @pytest.mark.parametrize("name", [*QUICK_PRECISIONS, *QUICK_RECIPES])
@@ -101,7 +102,7 @@ def test_that_a_step_waits_and_uploads_no_more_than_it_must(quick: dict[str, dic
 
 def test_that_a_run_on_the_second_gpu_launches_each_kernel_there(on_pretended_gpu: Script) -> None:
     """A kernel whose operands are on another device than the current one raises, see `host_math`."""
-    (row,) = _rows(on_pretended_gpu, [_call("digits-quick", "precision=fp32", device="cuda:1")], gpus=2)
+    (row,) = rows_of(on_pretended_gpu, [_call("digits-quick", "precision=fp32", device="cuda:1")], gpus=2)
     _check(row, 1e-6)
     _check_counts(row, "fp32")
 
@@ -109,7 +110,7 @@ def test_that_a_run_on_the_second_gpu_launches_each_kernel_there(on_pretended_gp
 @pytest.mark.pretended_long
 def test_that_runs_in_every_precision_have_the_losses_of_the_cpu(on_pretended_gpu: Script) -> None:
     names = [name for name in PRECISIONS if name not in QUICK_PRECISIONS]
-    for name, row in zip(names, _rows(on_pretended_gpu, list(map(_in, names))), strict=True):
+    for name, row in zip(names, rows_of(on_pretended_gpu, list(map(_in, names))), strict=True):
         _check(row, CLOSE.get(name, 1e-6))
         _check_counts(row, name)
 
@@ -117,7 +118,7 @@ def test_that_runs_in_every_precision_have_the_losses_of_the_cpu(on_pretended_gp
 @pytest.mark.pretended_long
 @pytest.mark.parametrize("recipe", LONG_RECIPES)
 def test_that_every_task_has_the_losses_of_the_cpu(on_pretended_gpu: Script, recipe: str) -> None:
-    (row,) = _rows(on_pretended_gpu, [_call(recipe, *LONG_RECIPES[recipe])])
+    (row,) = rows_of(on_pretended_gpu, [_call(recipe, *LONG_RECIPES[recipe])])
     _check(row, CLOSE.get(RECIPES[recipe][1].precision, 1e-6))
 
 

@@ -26,7 +26,7 @@ def print_run(recipe: str, *settings: str, steps: int = 3, to_the_end: bool = Fa
             if isinstance(event, StepDone):
                 losses.append(event.loss)
             if place != "cpu" and isinstance(event, StepDone):
-                result["steps"].append({**_counts(), "skipped": event.skipped})
+                result["steps"].append({**host_math.counts(), "skipped": event.skipped})
             if isinstance(event, (StepDone, RunStarted)):
                 host_math.record.clear()
 
@@ -36,9 +36,3 @@ def print_run(recipe: str, *settings: str, steps: int = 3, to_the_end: bool = Fa
         train(config.load(recipe, [*common, f"device={place}"]), emit, stopped)
         result["losses"][place] = losses
     print("ROW " + json.dumps({**result, "lost": host_math.lost()}))  # noqa: T201
-
-
-def _counts() -> dict[str, Any]:
-    record = host_math.record
-    names = ("waits", "uploads", "unpinned", "allocations", "pins")
-    return {**{name: getattr(record, name) for name in names}, "waiting": record.waiting, "uploading": record.uploading}

@@ -32,7 +32,8 @@ DOORS = {
     *(function.__code__ for function in (Recorder.fail, Recorder.__enter__, Recorder.__exit__, Recorder._is_open)),
     *(function.__code__ for function in (Recorder._incident, ending.OpenRecord.now_s, ending.Outlet.now_s)),
     ending.OpenRecord.release.__code__, ending.OpenRecord.is_open.fget.__code__,  # type: ignore[attr-defined]
-    arguments.number.__code__, arguments.count.__code__, inspect.unwrap(Census.__torch_dispatch__).__code__,
+    arguments.number.__code__, arguments.unread_number.__code__, arguments.count.__code__,
+    inspect.unwrap(Census.__torch_dispatch__).__code__,
     inspect.unwrap(later_steps._Mode.__torch_dispatch__).__code__,
 }  # fmt: skip
 Loop = tuple[list[float], list[float], list[torch.Tensor]]

@@ -30,7 +30,7 @@ class StatsBackend(Protocol):
     """Measures readable tensors of any type, order and size; `stride` k reads every k-th block."""
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Any:
-        """Rows of WIDTH numbers, one for each tensor, of the tensor times `factor`; see `fetch`."""
+        """Rows of WIDTH numbers, one for each tensor, of the tensor times `factor`; see `fetched`."""
         ...
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -43,10 +43,6 @@ class StatsBackend(Protocol):
 
     def compare(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, kept: Any) -> Any:
         """Rows on what was added to the tensors since `keep` with the same strides and tick."""
-        ...
-
-    def fetch(self, rows: Sequence[Any]) -> list[Rows]:
-        """The rows, or numbers of any shape, as NumPy arrays, in one transfer; arrays fetched before stay."""
         ...
 
 
@@ -104,6 +100,28 @@ def _difference(now: Tensor, before: Tensor) -> Tensor:
     return now.float() - before.float()
 
 
+def fetched(rows: Sequence[Any]) -> list[Rows]:
+    """Rows, or real numbers of any shape, as NumPy arrays in one transfer; arrays fetched before stay.
+
+    The host waits once, for the device of the first tensor that is not in main memory.
+    """
+    tensors = [part.detach() for part in rows if isinstance(part, Tensor) and not part.is_cpu]
+    if tensors:
+        place = tensors[0].device
+        flat = [part.to(place, torch.float64 if _has_fp64(place) else torch.float32).reshape(-1) for part in tensors]
+        together: Rows = torch.cat(flat).cpu().double().numpy()
+        parts = iter(np.split(together, np.cumsum([len(part) for part in flat])[:-1]))
+    return [
+        part if not isinstance(part, Tensor) else _array(part) if part.is_cpu else next(parts).reshape(part.shape)
+        for part in rows
+    ]
+
+
+def _array(tensor: Tensor) -> Rows:
+    """A copy of a tensor in main memory."""
+    return tensor.detach().to(torch.float64, copy=True).numpy()
+
+
 def device_norms(tensors: Sequence[Tensor]) -> Tensor:
     """The L2 norm of each, by torch, in FP32 at least; on the device of the first."""
     parts = [torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]
@@ -158,9 +176,6 @@ class CpuStats:
         k.compare(*places, before, self._halves, rows)
         return rows
 
-    def fetch(self, rows: Sequence[Any]) -> list[Rows]:
-        return [part.cpu().numpy() if isinstance(part, Tensor) else part for part in rows]
-
     def _places(
         self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int
     ) -> tuple[tuple[NDArray[np.int64], ...], list[Tensor]]:
@@ -181,7 +196,7 @@ class CpuStats:
 
 
 class CudaStats:
-    """torch operations on the tensor's device, or one kernel for all tensors; nothing waits for it before `fetch`."""
+    """torch operations on the tensor's device, or one kernel for all tensors; nothing waits for it before `fetched`."""
 
     def __init__(self, device: torch.device, fused: ModuleType | None = None) -> None:
         """`fused` is `engine.telemetry.triton_kernels`, where it works."""
@@ -228,15 +243,6 @@ class CudaStats:
     @staticmethod
     def _sampled_blocks(tensors: Sequence[Tensor], strides: Sequence[int], tick: int) -> list[Tensor]:
         return [_blocks(tensor, stride, _first(stride, tick)) for tensor, stride in zip(tensors, strides, strict=True)]
-
-    def fetch(self, rows: Sequence[Any]) -> list[Rows]:
-        pending = [part for part in rows if isinstance(part, Tensor)]
-        if not pending:
-            return list(rows)
-        flat = [part.to(self._device, self._wide).reshape(-1) for part in pending]
-        together: Rows = torch.cat(flat).cpu().double().numpy()
-        parts = iter(np.split(together, np.cumsum([len(part) for part in flat])[:-1]))
-        return [next(parts).reshape(tuple(of.shape)) if isinstance(of, Tensor) else of for of in rows]
 
     def _row(self, values: Tensor, changes: Sequence[Tensor] = ()) -> Tensor:
         bits = values.view(torch.int32) & _MAGNITUDE

@@ -60,7 +60,7 @@ class CostMeter:
         if self._device is None:
             return None
         mark = torch.Event(self._device, enable_timing=True)
-        mark.record()
+        mark.record(torch.accelerator.current_stream(self._device))  # not of the device that is current
         return mark
 
 

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from precgui.backward_order import first_nonfinite_gradient
 from precgui.config import RecordConfig
 from precgui.engine.extended_arithmetic import inverse
-from precgui.engine.telemetry.backends import StatsBackend, listed, stats_backend_for
+from precgui.engine.telemetry.backends import StatsBackend, fetched, listed, stats_backend_for
 from precgui.engine.telemetry.budget import TokenBuckets
 from precgui.engine.telemetry.cost import CostMeter, keeping_s
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard
@@ -94,6 +94,7 @@ class Telemetry:
     def _clear(self) -> None:
         self._tables: list[tuple[StatisticsTable, Any]] = []
         self._unscaled = 1.0  # what gradients must be multiplied by
+        self._collected_s = 0.0  # that `collect` took in this step
         self._before: tuple[list[Weight], Any] | None = None
 
     def watch(self, weights: Sequence[Weight]) -> None:
@@ -134,7 +135,7 @@ class Telemetry:
         with unseen():
             tensors, table = listed("weight", values(self._weights), 1)
             if tensors:
-                (rows,) = self._meter.fetch([self._meter.measure(tensors, table.strides, 0)])
+                (rows,) = fetched([self._meter.measure(tensors, table.strides, 0)])
                 self._emit(finished(table, rows, 0, 0.0))
         self.budget.spent_s += time.thread_time() - begin
 
@@ -187,6 +188,17 @@ class Telemetry:
             with self._clock.booked("optimizer"), unseen():
                 self._measure("optimizer", states(self._weights, optimizers), stride)
 
+    def collect(self, numbers: Sequence[Tensor]) -> list[Rows]:
+        """All work of the step is queued: fetch what was measured, and numbers of the caller, in one transfer.
+
+        Without this call `end` fetches what was measured.
+        """
+        begin = time.thread_time()
+        self._measure_held()
+        arrays = self._fetch(numbers)
+        self._collected_s = time.thread_time() - begin
+        return arrays
+
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
         """Ends a step of `step_s` seconds and emits its rows. `alarm`: the loss or a gradient was not finite."""
         self._time_s = time_s
@@ -194,8 +206,9 @@ class Telemetry:
             spent_s = self._outputs.end() if self._outputs is not None else 0.0
             self.budget.book_idle_step(spent_s + self._begin_s)
             return
-        begin = time.thread_time()
-        self._measure_held()
+        begin = time.thread_time() - self._collected_s
+        if not self._collected_s:
+            self._measure_held()
         self._clock.book(FIXED, self._begin_s)
         busy_s = self._clock.busy_s(step_s, begin)
         self._fetch()
@@ -323,16 +336,17 @@ class Telemetry:
         self._tables.append((table, rows))
         return norm(rows) if isinstance(rows, np.ndarray) and max(table.strides) == 1 else None
 
-    def _fetch(self) -> None:
-        """All results that are still on the device, in one transfer."""
+    def _fetch(self, numbers: Sequence[Tensor] = ()) -> list[Rows]:
+        """All results that are still on the device, and `numbers`, which it returns, in one transfer."""
         pending = self._outputs.detector.pending() if self._outputs is not None else None
-        if not self._tables and pending is None:
-            return
-        rows = [rows for _, rows in self._tables]
-        fetched = self._meter.fetch(rows if pending is None else [*rows, pending])
+        outputs = [] if pending is None else [pending]
+        if not self._tables and not outputs and not numbers:
+            return []
+        arrays = iter(fetched([*(rows for _, rows in self._tables), *outputs, *numbers]))
+        self._tables = [(table, next(arrays)) for table, _ in self._tables]
         if self._outputs is not None and pending is not None:
-            self._outputs.detector.take(fetched.pop())
-        self._tables = [(table, rows) for (table, _), rows in zip(self._tables, fetched, strict=True)]
+            self._outputs.detector.take(next(arrays))
+        return list(arrays)
 
     def _events(self, time_s: float) -> list[TensorStats]:
         """The measurements of the step, one event for each kind."""

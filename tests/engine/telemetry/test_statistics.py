@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from precgui.engine.telemetry.backends import CpuStats, CudaStats, StatsBackend, stride_for
+from precgui.engine.telemetry.backends import CpuStats, CudaStats, StatsBackend, fetched, stride_for
 from precgui.engine.telemetry.statistics import StatisticsTable, finished
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, TensorStats
 
@@ -26,7 +26,7 @@ def read(event: TensorStats) -> tuple[dict[str, dict[str, float]], dict[str, np.
 def looked_at(
     meter: StatsBackend, tensor: Tensor, stride: int = 1, factor: float = 1.0
 ) -> tuple[dict[str, float], np.ndarray]:
-    (rows,) = meter.fetch([meter.measure([tensor], [stride], 0, factor)])
+    (rows,) = fetched([meter.measure([tensor], [stride], 0, factor)])
     stats, exponents = read(finished(StatisticsTable("gradient", ["t"], [stride], [tensor.numel()]), rows, 1, 0.0))
     return stats["t"], exponents["t"]
 
@@ -146,7 +146,7 @@ def test_that_lost_updates_are_those_that_a_cast_loses(meter: StatsBackend, name
     after = before + before * torch.exp2(-14 * torch.rand(20_000, generator=generator))
     after[:5000] = before[:5000]
     kept = meter.keep([before], [1], 0)
-    (rows,) = meter.fetch([meter.compare([after], [1], 0, kept)])
+    (rows,) = fetched([meter.compare([after], [1], 0, kept)])
     stats, _ = read(finished(StatisticsTable("update", ["w"], [1], [20_000]), rows, 1, 0.0))
     moved = after != before
     lost = (after.to(dtype).float() == before) & moved
@@ -184,7 +184,7 @@ def test_that_changes_of_fp64_weights_are_seen_that_fp32_cannot_hold(meter: Stat
     after = before + 2.0**-40
     after[::2] = before[::2]
     kept = meter.keep([torch.ones(5), before], [1, stride], 3)
-    (rows,) = meter.fetch([meter.compare([torch.ones(5), after], [1, stride], 3, kept)])
+    (rows,) = fetched([meter.compare([torch.ones(5), after], [1, stride], 3, kept)])
     stats, _ = read(finished(StatisticsTable("update", ["o", "w"], [1, stride], [5, 20_000]), rows, 1, 0.0))
     assert stats["o"]["changed"] == 0
     assert stats["w"]["changed"] == 0.5
@@ -204,7 +204,7 @@ def test_that_blocks_are_left_out_at_no_interval(every: int) -> None:
 def test_that_the_last_block_is_sampled_though_it_is_short(meter: StatsBackend, dtype: torch.dtype) -> None:
     values = torch.zeros(64 * 66 + 3, dtype=dtype)
     values[-1] = 1
-    looks = meter.fetch([meter.measure([values], [4], tick) for tick in range(40)])
+    looks = fetched([meter.measure([values], [4], tick) for tick in range(40)])
     counts = {float(row[0, 8]): float(row[0, 2]) for row in looks}
     assert counts == {64.0 * 17: 0.0, 64.0 * 16: 0.0, 64.0 * 16 + 3: 1.0}
 
@@ -212,7 +212,7 @@ def test_that_the_last_block_is_sampled_though_it_is_short(meter: StatsBackend, 
 def test_that_the_norm_over_calls_of_different_sizes_is_that_of_all() -> None:
     """A head that sees a large map at a stride and small ones in full must not count the small ones for more."""
     large, small = torch.full((64 * 1000,), 10.0), torch.ones(500)
-    rows = METERS[0].fetch([METERS[0].measure([large, small], [8, 1], 3)])[0]
+    rows = fetched([METERS[0].measure([large, small], [8, 1], 3)])[0]
     stats, _ = read(finished(StatisticsTable("activation", ["head"] * 2, [8, 1], [64_000, 500]), rows, 1, 0.0))
     assert stats["head"]["l2"] == pytest.approx(np.sqrt(100 * 64_000 + 500), rel=1e-6)
     assert stats["head"]["count"] == 64 * 125 + 500
@@ -221,7 +221,7 @@ def test_that_the_norm_over_calls_of_different_sizes_is_that_of_all() -> None:
 def test_that_all_numbers_of_a_step_come_over_together() -> None:
     meter = METERS[1]
     looks = [meter.measure([torch.ones(3), torch.ones(5)], [1, 1], 0), meter.measure([torch.zeros(2)], [1], 0)]
-    first, second, more = meter.fetch([*looks, torch.tensor([torch.inf, 2.0])])
+    first, second, more = fetched([*looks, torch.tensor([torch.inf, 2.0])])
     assert (first.shape[0], second.shape[0], more.tolist()) == (2, 1, [np.inf, 2.0])
     assert first[:, 8].tolist() == [3, 5]
     assert second[0, 4] == 2
@@ -254,8 +254,8 @@ def test_that_norms_tell_what_is_not_finite(meter: StatsBackend) -> None:
 
 @pytest.mark.parametrize("meter", METERS)
 def test_that_rows_that_were_fetched_before_are_kept_beside_new_ones(meter: StatsBackend) -> None:
-    (first,) = meter.fetch([meter.measure([torch.ones(3)], [1], 0)])
-    again, second = meter.fetch([first, meter.measure([torch.ones(5)], [1], 0)])
+    (first,) = fetched([meter.measure([torch.ones(3)], [1], 0)])
+    again, second = fetched([first, meter.measure([torch.ones(5)], [1], 0)])
     assert again is first
     assert isinstance(second, np.ndarray)
     assert second.shape == first.shape

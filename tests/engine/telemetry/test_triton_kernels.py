@@ -13,7 +13,7 @@ PROGRAM = """
 import numpy as np
 import torch
 from precgui.engine.telemetry import triton_kernels
-from precgui.engine.telemetry.backends import CudaStats, CpuStats
+from precgui.engine.telemetry.backends import CpuStats, CudaStats, fetched
 
 assert triton_kernels.works(torch.device("cpu"))
 draw = torch.Generator().manual_seed(0)
@@ -26,7 +26,7 @@ host, device = CpuStats(), CudaStats(torch.device("cpu"), triton_kernels)
 for stride, factor in ((1, 1.0), (4, 0.125)):
     strides = [stride if tensor.numel() % 64 == 0 else 1 for tensor in tensors]
     (wanted,), (found,) = (
-        meter.fetch([meter.measure(tensors, strides, 3, factor)]) for meter in (host, device)
+        fetched([meter.measure(tensors, strides, 3, factor)]) for meter in (host, device)
     )
     none = np.isinf(wanted)  # nothing is the least of no numbers
     wanted[none] = found[none]

@@ -1,0 +1,65 @@
+"""The recorder in training loops of other people on the pretended device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from precgui import open_run
+from tests.pretended.conftest import Script
+from tests.pretended.test_training import rows_of
+
+# Loops, and how often each of them makes the host wait in a step by itself: FP16 for the gradients that are not finite,
+# the recurrent one for a batch from pageable memory.
+OWN_WAITS = {"plain": 0, "scaled": 1, "fused": 0, "recurrent": 1, "accumulated": 0, "adversarial": 0, "spread": 0}
+STEPS = 6
+# The first step is counted operation by operation; in the second, differences without digits are looked for.
+SETTLED = 2
+
+
+@pytest.fixture(scope="module")
+def rows(on_pretended_gpu: Script, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    folder = str(tmp_path_factory.mktemp("loops"))
+    calls = {name: f"print_loop({name!r}, {folder!r}, {STEPS})" for name in OWN_WAITS}
+    calls["second"] = f"print_loop('plain', {folder + '/second'!r}, {STEPS}, 'cuda:1')"
+    begin = "from tests.pretended.loops import print_loop\n"
+    return dict(zip(calls, rows_of(on_pretended_gpu, list(calls.values()), gpus=2, begin=begin), strict=True))
+
+
+@pytest.mark.parametrize("name", [*OWN_WAITS, "second"])
+def test_that_a_recorder_changes_no_bit_of_a_loop_on_a_gpu(rows: dict[str, dict[str, Any]], name: str) -> None:
+    row = rows[name]
+    assert row["losses"]["recorded"] == row["losses"]["alone"]
+    assert row["weights"]["recorded"] == row["weights"]["alone"]
+    assert row["lost"] == 0, "a kernel was launched that nothing has computed"
+
+
+@pytest.mark.parametrize("name", [*OWN_WAITS, "second"])
+def test_that_a_loop_on_a_gpu_is_recorded_to_its_end(rows: dict[str, dict[str, Any]], name: str) -> None:
+    run = open_run(rows[name]["file"])
+    assert (run.status, run.message) == ("completed", "")
+    assert [float(value).hex() for value in run.series("loss")[1]] == rows[name]["losses"]["alone"]
+
+
+@pytest.mark.parametrize("name", OWN_WAITS)
+def test_that_a_recorder_makes_the_host_wait_once_in_a_step(rows: dict[str, dict[str, Any]], name: str) -> None:
+    for way, more in (("alone", 0), ("recorded", 1)):
+        for step in rows[name]["steps"][way][SETTLED:]:
+            assert step["waits"] == OWN_WAITS[name] + more, step["waiting"]
+
+
+@pytest.mark.parametrize("name", OWN_WAITS)
+def test_that_a_recorder_uploads_from_pinned_memory_and_allocates_nothing(
+    rows: dict[str, dict[str, Any]], name: str
+) -> None:
+    alone, recorded = (rows[name]["steps"][way][-1] for way in ("alone", "recorded"))
+    assert recorded["unpinned"] == alone["unpinned"]
+    assert recorded["allocations"] == 0
+
+
+def test_that_the_cost_of_a_recording_is_timed_on_the_gpu_of_the_model(rows: dict[str, dict[str, Any]]) -> None:
+    """Events that are recorded while another device is current time its empty queue."""
+    before, after = rows["spread"]["records"], rows["second"]["records"]
+    assert after[0] == before[0]
+    assert after[1] > before[1]
