@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.dtype_names import dtype_name
+from precgui.engine.samples import sampled
 from precgui.engine.torch_private import graph_task, transform_level
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -159,15 +160,8 @@ def _is_captured(tensor: Tensor) -> bool:
 
 
 def _sampled(value: Any, shape: torch.Size) -> Tensor | float:
-    """Elements of a tensor that is broadcast to a shape, evenly spaced, in FP32; a number as it is."""
-    if not isinstance(value, Tensor):
-        return float(value)
-    whole = value.detach().expand(shape)
-    count = whole.numel()
-    if count <= _SAMPLE:
-        return whole.reshape(-1).float()
-    places = torch.arange(0, count, count // _SAMPLE, device=value.device)
-    return whole[torch.unravel_index(places, shape)].float()
+    """Elements of a tensor that is broadcast to a shape; a number as it is."""
+    return sampled(value, shape, _SAMPLE) if isinstance(value, Tensor) else float(value)
 
 
 def _cancelled(a: Any, b: Any, alpha: float, out: Tensor, *, rsub: bool) -> float | None:

@@ -20,6 +20,7 @@ _ELEMENTWISE = {
     for prefix in ("", "_foreach_")
     for suffix in ("", "_")
 } | {"aten._to_copy", "aten.copy_"}
+LOOP = "(loop)"  # stands for a module where an operation ran outside of the model
 _DAMAGED = 1 / 64  # relative error of an element that rounding in range stays far below, in either format
 After = Callable[[Any], None]  # called with the result of the operation
 
@@ -46,19 +47,25 @@ class LostDigits:
         self._passes[module] = self._passes.get(module, 0) + 1
 
     def before(self, func: Any, args: Any, kwargs: Any, module: str | None, *, in_optimizer: bool) -> After | None:
-        """An operation is about to run, in the forward pass of `module`, None for the model, or in an optimizer."""
+        """An operation is about to run, in the forward pass of `module`, None outside, or in an optimizer."""
         name = str(func.overloadpacket)
         if in_optimizer:
             return self._in_optimizer(func, name, args, kwargs) if name in _ELEMENTWISE else None
-        if name not in _SUMS or graph_task() != -1 or not torch.is_grad_enabled():
+        if name not in _SUMS or graph_task() != -1 or not (module is None or torch.is_grad_enabled()):
+            return None
+        if len(args) < 2 or not isinstance(args[0], Tensor):
             return None
         a, b = args[:2]
-        if not (isinstance(b, Tensor) and a.dtype in _SHORT and b.dtype == a.dtype and min(a.numel(), b.numel()) > 1):
+        if not (isinstance(b, Tensor) and a.dtype in _SHORT and b.dtype == a.dtype):
+            return None
+        if module is not None and min(a.numel(), b.numel()) < 2:
             return None
         a = a.clone() if name.endswith("_") else a
 
         def after(out: Tensor) -> None:
-            counts = self._additions.setdefault(module or "", _Additions(format=dtype_name(a.dtype)))
+            counts = self._additions.setdefault(
+                LOOP if module is None else module, _Additions(format=dtype_name(a.dtype))
+            )
             both = (a != 0) & (b != 0)
             counts.calls += 1
             counts.elements += int(both.sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -32,12 +33,14 @@ class ModuleStack:
         model: nn.Module,
         on_call: Callable[[nn.Module], None] = lambda module: None,
         guard: Guard = LET_THROUGH,
+        on_error: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_call` is called with each module before its forward pass."""
+        """`on_call` is called with each module before its forward pass, `on_error` where one raises."""
         self.guard = guard
         self._names = {module: name for name, module in model.named_modules()}
-        self._on_call = on_call
+        self._on_call, self._on_error = on_call, on_error
         self._running: list[str] = []
+        self._handled: list[BaseException | None] = []  # exceptions that were being handled as each was called
         self._module_of_node: dict[int, str] = {}  # by the sequence number of an autograd node
         self._hooks = contextlib.ExitStack()
 
@@ -66,9 +69,13 @@ class ModuleStack:
     @guarded
     def _called(self, module: nn.Module, _inputs: Any) -> None:
         self._running.append(self._names.get(module, ""))
+        self._handled.append(sys.exception())
         self._on_call(module)
 
     @guarded
     def _returned(self, *_: Any) -> None:
-        if self._running:  # a module may have been called before `follow`
-            self._running.pop()
+        if not self._running:  # a module may have been called before `follow`
+            return
+        self._running.pop()
+        if sys.exception() is not self._handled.pop():
+            self._on_error()

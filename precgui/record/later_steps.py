@@ -1,28 +1,96 @@
-"""Differences without digits in the first step and in a few later ones, from the batch to the step of the optimizer."""
+"""Some later steps of a recorded loop, seen operation by operation, from the batch to the step of the optimizer."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from torch import nn
 
+from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
+from precgui.engine.coarse_integers import CoarseIntegers
+from precgui.engine.lost_digits import LostDigits
+from precgui.engine.lost_values import LostValues
 from precgui.engine.module_calls import ModuleStack
+from precgui.engine.stored_updates import After, StoredUpdates
 from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.torch_private import TorchDispatchMode, dispatch_mode_at, dispatch_modes, is_anything_compiled
 
-_STEPS = frozenset(2 * 16**power for power in range(6))  # 2, 32, 512 ...: these see the whole step, the first does not
+_STEPS = frozenset(2 * 4**power for power in range(12))  # 2, 8, 32 ...: these see the whole step, the first does not
+
+
+class Watchers:
+    """All that is told of the operations of a step."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.cancellations = Cancellations()
+        self._stored, self._integers, self._losses = StoredUpdates(model), CoarseIntegers(model), BroadcastLosses()
+        self._values, self._sums = LostValues(), LostDigits()
+        self._additions: list[dict[str, Any]] = []
+        self.where: Callable[[], str | None] = lambda: None
+
+    def begin(self, step: int, where: Callable[[], str | None]) -> None:
+        """A step begins; `where` returns the module whose forward pass is running, None outside of the model."""
+        self.where = self.cancellations.where = where
+        self._sums = LostDigits()
+        for each in (self.cancellations, self._stored, self._integers, self._losses, self._values):
+            each.begin(step)
+
+    def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
+        """An operation is about to run; to be called with its result is what this returns."""
+        module, in_optimizer = self.where(), self.cancellations.in_optimizer
+        told = [self._stored.before(func, args, kwargs, module, in_optimizer=in_optimizer)]
+        if module is None and not in_optimizer:
+            told.append(self._sums.before(func, args, kwargs, module, in_optimizer=False))
+        return [each for each in told if each is not None]
+
+    def after(self, told: list[After], func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """An operation has run."""
+        for each in told:
+            each(out)
+        if not func.is_view and not func._schema.is_mutable:
+            self._stored.created(out)
+        self.cancellations.observe(func, args, kwargs, out)
+        if not self.cancellations.in_optimizer:
+            self._integers.observe(func, args, out, self.where())
+            self._losses.observe(func, args, kwargs, out)
+            self._values.observe(func, args, out, self.where())
+
+    def end(self) -> None:
+        """The step is over."""
+        self._stored.end()
+        rows = self._sums.facts().get("additions", {}).values()
+        self._additions = sorted([*self._additions, *rows], key=lambda row: -float(row["swallowed"]))[:1]
+
+    def facts(self) -> dict[str, list[dict[str, Any]]]:
+        return {
+            "cancellation": [asdict(each) for each in self.cancellations.found],
+            "stored_updates": self._stored.facts(),
+            "integers": self._integers.facts(),
+            "broadcast_loss": self._losses.facts(),
+            "lost_values": self._values.facts(),
+            "loop_additions": self._additions,
+        }
 
 
 class LaterSteps:
-    """Enters a mode that tells of each operation at the beginning of a later step, and leaves it at its end."""
+    """Enters a mode that tells of each operation at the beginning of a later step, and leaves it at its end.
+
+    An exception of the loop in an operation or a module ends it, too: at once where a module raises, else with the
+    next call of a module.
+    """
 
     def __init__(self, model: nn.Module, guard: Guard, *, active: bool) -> None:
-        self.cancellations = Cancellations()
+        self.watchers = Watchers(model)
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
-        self._reported = 0
+        self._reported: dict[str, int] = {}
+
+    @property
+    def cancellations(self) -> Cancellations:
+        return self.watchers.cancellations
 
     def begin(self, step: int) -> None:
         """A step begins."""
@@ -31,8 +99,8 @@ class LaterSteps:
             return
         if dispatch_modes() or is_anything_compiled():
             return
-        self.cancellations.begin(step)
-        self._mode = _Mode(self._model, self._guard, self.cancellations)
+        self._mode = _Mode(self._model, self._guard, self.watchers)
+        self.watchers.begin(step, self._mode.module)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self) -> None:
@@ -40,35 +108,53 @@ class LaterSteps:
         if self._mode is None:
             return
         self._mode.stop()
-        depth = dispatch_modes()
-        if depth and dispatch_mode_at(depth - 1) is self._mode:
-            self._mode.__exit__(None, None, None)
+        if self._mode.leave():
             self._mode = None
 
     def news(self) -> dict[str, Any]:
-        """The fact `cancellation` where it has changed, else {}."""
-        found = self.cancellations.found
-        if len(found) == self._reported:
-            return {}
-        self._reported = len(found)
-        return {"cancellation": {"all": [asdict(each) for each in found]}}
+        """The facts of `Watchers.facts` that have changed, each as {"all": rows}."""
+        facts = self.watchers.facts()
+        sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
+        news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}
+        self._reported = sizes
+        return news
 
 
 class _Mode(TorchDispatchMode):
-    """Tells the cancellations of each operation, until its first fault."""
+    """Tells the watchers of each operation, until its first fault."""
 
-    def __init__(self, model: nn.Module, guard: Guard, cancellations: Cancellations) -> None:
+    def __init__(self, model: nn.Module, guard: Guard, watchers: Watchers) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.guard, self._cancellations, self._stopped = guard, cancellations, False
-        self._modules: ModuleStack | None = ModuleStack(model, guard=guard)
+        self.guard, self._watchers = guard, watchers
+        self._stopped = self._has_failed = self._has_left = False
+        self._modules: ModuleStack | None = ModuleStack(model, self._called, guard, on_error=self._fail)
         self._modules.follow()
-        cancellations.where = self._module
 
-    def _module(self) -> str | None:
+    def module(self) -> str | None:
+        """The module whose forward pass is running; None outside of the model."""
         return self._modules.innermost if self._modules is not None else None
+
+    def leave(self) -> bool:
+        """Whether this has left torch's stack of modes, now or before; not from below another mode."""
+        depth = dispatch_modes()
+        if not self._has_left and depth and dispatch_mode_at(depth - 1) is self:
+            self.__exit__(None, None, None)
+            self._has_left = True
+        return self._has_left
+
+    def _fail(self) -> None:
+        """The loop has raised: no step to tell of. The hooks stay, since torch goes through them now."""
+        self._has_failed = self._stopped = True
+        self.leave()
+
+    def _called(self, _: nn.Module) -> None:
+        if self._has_failed:
+            self.leave()
 
     def stop(self) -> None:
         """Tell nothing any more, though it may still be entered, and let go of the model."""
+        if not self._stopped:
+            self._tell(self._watchers.end)
         self._stopped = True
         if self._modules is not None:
             self._modules.close()
@@ -76,14 +162,20 @@ class _Mode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
+        told = [] if self._stopped else self._tell(self._watchers.before, func, args, kwargs) or []
+        try:
+            out = func(*args, **kwargs)
+        except Exception:
+            self._has_failed = self._stopped = True
+            raise
         if not self._stopped:
-            self._tell(func, args, kwargs, out)
+            self._tell(self._watchers.after, told, func, args, kwargs, out)
         return out
 
     @guarded
-    def _tell(self, *operation: Any) -> None:
+    def _tell(self, watch: Callable[..., Any], *operation: Any) -> Any:
         try:
-            self._cancellations.observe(*operation)
+            return watch(*operation)
         except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the training goes on
             self._stopped = True
+        return None

@@ -19,9 +19,19 @@ _REASONS = {
     "certificate": "the products of this device were not tried",
     "fp32_repetition": "no step in 16 bits was repeated in FP32, since none was found whose outputs were not finite",
     "cancellation": "no difference of nearly equal numbers was used, or nobody looked for them",
+    "stored_updates": "no number stored in 16 bits was updated by the loop itself in the steps that were looked at",
+    "integers": "no whole numbers beyond the exact ones of 16 bits were seen in the steps that were looked at",
+    "broadcast_loss": "no column met a vector in a loss in the steps that were looked at",
+    "lost_values": "no numbers vanished in FP16 or wrapped around in the steps that were looked at",
+    "loop_additions": "no sum in 16 bits was seen outside of the model in the steps that were looked at",
     "record": "the run recorded no tensors, or has not ended",
 }
 FACTS = tuple(_REASONS)
+_OF_OWN_LOOPS = (
+    "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
+    "lost_values",
+    "loop_additions",
+)  # fmt: skip
 
 
 def fact(run: Run, name: str) -> Maybe[Mapping[str, Any]]:
@@ -33,7 +43,7 @@ def fact(run: Run, name: str) -> Maybe[Mapping[str, Any]]:
         return result if unavailable is None else Absent(str(unavailable))
     if run.status == "imported":
         return Absent("event files hold scalars only")
-    if run.config.task != OWN_LOOP and name in ("precision", "autocast", "loop", "scaler", "cancellation"):
+    if run.config.task != OWN_LOOP and name in _OF_OWN_LOOPS:
         return Absent("the run was trained by precgui, as its config says")
     return Absent(f"{reason}, or the file is of an early version")
 

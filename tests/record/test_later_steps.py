@@ -49,7 +49,7 @@ def test_that_watched_steps_compute_what_others_do(tmp_path: Path) -> None:
 
 def test_that_the_mode_is_left_at_the_end(tmp_path: Path) -> None:
     depths = [dispatch_modes() for _ in _losses(tmp_path / "run.h5")]
-    entered = (1, 31)  # after these steps it waits for the next one
+    entered = (1, 7, 31)  # after these steps it waits for the next one
     assert {depth for step, depth in enumerate(depths, 1) if step not in entered} == {0}
     assert dispatch_modes() == 0
 
@@ -113,3 +113,45 @@ def test_that_only_rounded_values_are_rounded_data() -> None:
     assert _found(lambda: (large - 20020).bfloat16()) == []
     assert _found(lambda: whole.bfloat16() - 128) == []
     assert _found(lambda: torch.randn(100).bfloat16() - 0.1) == []
+
+
+class _Raises(nn.Module):
+    """A module that raises in its second pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.passes = nn.Linear(2, 1), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += 1
+        if self.passes == 2:
+            raise KeyError("in the model")
+        out: torch.Tensor = self.layer(x)
+        return out
+
+
+def test_that_a_module_that_raises_ends_the_watch_at_once(tmp_path: Path) -> None:
+    model = _Raises()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with precgui.Recorder(tmp_path / "run.h5", model, optimizer) as recorder:
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        recorder.step(1.0)
+        assert dispatch_modes() == 1
+        with pytest.raises(KeyError):
+            model(torch.ones(1, 2))
+        assert dispatch_modes() == 0
+        recorder.step(1.0)
+
+
+def test_that_an_operation_that_raises_ends_the_watch_with_the_next_call(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with precgui.Recorder(tmp_path / "run.h5", model, optimizer) as recorder:
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        recorder.step(1.0)
+        with pytest.raises(RuntimeError):
+            model(torch.ones(1, 2)) @ torch.ones(3, 3)
+        model(torch.ones(1, 2))
+        assert dispatch_modes() == 0

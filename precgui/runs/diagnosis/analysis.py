@@ -16,7 +16,7 @@ from precgui.runs.diagnosis.nan_aware import largest, nonzero
 
 FP16_LARGEST = 65504.0
 FP16_SMALLEST = 2.0**-24
-_MOST_OF_WEIGHTS = 0.1  # that an update at a rate to try may change
+_MOST_OF_WEIGHTS = 0.05  # that an update at a rate to try may change
 _USUAL_UPDATE = 1e-3  # of the weights, in a step
 _LEAST_RATE = 1e-5  # of the one that was set
 ALIKE = 0.02  # relative deviation of norms that were clipped to the same length
@@ -251,7 +251,7 @@ def base_rate(m: Measurements) -> float:
 
 def lower_rate(m: Measurements) -> float:
     """The learning rate to try after a divergence: the power of ten of the one that was set, a tenth at most, at which
-    the first recorded update would have changed the weights by at most a tenth. 0 where no rate is known.
+    the first recorded update would have changed the weights by at most 5 %. 0 where no rate is known.
 
     Where the weights before that update are not recorded, those after it stand for them.
     """

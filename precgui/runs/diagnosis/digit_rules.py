@@ -18,6 +18,7 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 # Measured (docs/diagnosis.md): at the second the loss falls by 10 % less than in FP32.
 _LIMITS = {True: (0.25, 0.4), False: (0.6, 0.8)}  # for adaptive optimizers, and for others
 _MOMENTUM_STEPS = 10  # steps after which momentum has nearly grown to its size
+_SAME_NORM = 0.01  # relative deviation of a copy in FP32
 _HISTOGRAMS = 5  # rows of them that are read
 _REMAINDERS = ("kahan", "compensation", "remainder", "residue", "lower_bits")  # in names of optimizer state
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
@@ -36,7 +37,7 @@ def stagnation(m: Measurements) -> Answer:
     stored = storage(m)
     if stored not in DIGITS or not m.n:
         return None
-    if (kept_elsewhere := _compensated(m)) is not None:
+    if (kept_elsewhere := compensated(m) or _masters(m)) is not None:
         return kept_elsewhere
     table = m.table("update")
     if table is None:
@@ -68,7 +69,7 @@ def stagnation(m: Measurements) -> Answer:
     return [_stagnation(m, table, share, typical, arrived, stored)]
 
 
-def _compensated(m: Measurements) -> RuledOut | None:
+def compensated(m: Measurements) -> RuledOut | None:
     """Weights whose rounding is made good: stochastically, or by a remainder that the optimizer keeps."""
     if m.precision == "bf16-sr":
         return RuledOut("stagnation", "because the updates of all weights are rounded stochastically (bf16-sr)")
@@ -77,6 +78,29 @@ def _compensated(m: Measurements) -> RuledOut | None:
     if kept:
         return RuledOut("stagnation", f"because the optimizer keeps what rounding loses of {len(kept)} tensors")
     return None
+
+
+@np.errstate(all="ignore")
+def _masters(m: Measurements) -> RuledOut | None:
+    """FP32 copies of the weights in the optimizer's state: of a kind whose norm is that of its weight in each row.
+
+    Not where the loop was seen to make them anew from the rounded weights, see `lost-updates`.
+    """
+    state, weights = m.table("optimizer"), m.table("weight")
+    if state is None or weights is None or any(row.get("optimizer") for row in m.fact("stored_updates").get("all", [])):
+        return None
+    known = {name: place for place, name in enumerate(weights.names)}
+    steps, own, other = np.intersect1d(state.steps, weights.steps, return_indices=True)
+    alike: dict[str, int] = {}
+    for place, name in enumerate(state.names):
+        owner, _, kind = name.rpartition(".")
+        if owner in known and len(steps) > 1 and state.formats[place] == "fp32":
+            ratio = state.stat("l2")[own, place] / weights.stat("l2")[other, known[owner]]
+            alike[kind] = alike.get(kind, 0) + bool((np.abs(ratio - 1) < _SAME_NORM).all())
+    copies = max(alike.values(), default=0)
+    if 2 * copies < len(weights.names):
+        return None
+    return RuledOut("stagnation", f"because the optimizer keeps {copies} of the weights in FP32")
 
 
 @np.errstate(all="ignore")

@@ -26,6 +26,7 @@ from precgui.runs.diagnosis import (
     scale_rules,
     training_rules,
     trend_rules,
+    watched_rules,
 )
 from precgui.runs.diagnosis.findings import SEVERITIES, Diagnosis, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
@@ -41,6 +42,7 @@ RULES: tuple[Rule, ...] = (
     *digit_rules.RULES,
     *moment_rules.RULES,
     *lost_digit_rules.RULES,
+    *watched_rules.RULES,
     *training_rules.RULES,
     *gradient_rules.RULES,
     *learning_rules.RULES,
@@ -83,12 +85,16 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "weights-shrink": ("no-progress", "dead-units"),
     "saturated-units": ("no-progress", "vanishing-gradients"),
     "batch-norm-gap": ("over-fitting",),
-    "stagnation": ("weights-unchanged", "no-progress"),
+    "stagnation": ("weights-unchanged", "no-progress", "lost-updates"),
+    "frozen-average": ("lost-updates", "cancelled-digits"),
+    "lost-updates": ("cancelled-digits", "no-gradients"),
+    "merged-positions": ("coarse-angles",),
     "weights-unchanged": ("no-progress",),
     "hidden-overflow": ("dead-units",),
     "clip-before-unscale": ("no-progress",),
     "forward-overflow": ("hidden-infinity",),
     "scale-too-high": ("scale-probing", "no-step-taken"),
+    "scaler-set-anew": ("repeated-skips", "scale-too-high"),
     "weights-not-finite": ("nonfinite-update", "undefined-operation"),
 }
 
@@ -173,7 +179,17 @@ def _with_their_cause(findings: list[Finding]) -> list[Finding]:
     return [joined if each is cause else each for each in findings if each not in skips]
 
 
+def _with_their_moments(findings: list[Finding]) -> list[Finding]:
+    """Second moments that are zero say what the optimizer loses in FP16: both as one finding, the graver one's rank."""
+    moments = next((each for each in findings if each.rule == "moments-underflow"), None)
+    whole = next((each for each in findings if each.rule == "optimizer-in-fp16" and each.is_problem), None)
+    if moments is None or whole is None or moments.is_problem:
+        return findings
+    joined = replace(moments, severity=whole.severity, evidence=(*moments.evidence, *whole.evidence))
+    return [joined if each is moments else each for each in findings if each is not whole]
+
+
 def _without_consequences(findings: list[Finding]) -> list[Finding]:
-    findings = _with_their_cause(findings)
+    findings = _with_their_moments(_with_their_cause(findings))
     explained = {name for result in findings if result.is_problem for name in _EXPLAINS.get(result.rule, ())}
     return [outcome for outcome in findings if outcome.rule not in explained]

@@ -122,11 +122,35 @@ def _always_zero(m: Measurements, gradients: RecordedRows) -> list[str]:
     rows = gradients.recorded.sum(0)
     if len(gradients.steps) < _FEWEST_ROWS or narrow_range(m) or not m.finite_loss.all():
         return []
-    names = [name for name, a, b in zip(gradients.names, zero, rows, strict=True) if a == b >= _FEWEST_ROWS]
+    written = _written_by_the_loop(m)
+    names = [
+        name for name, a, b in zip(gradients.names, zero, rows, strict=True)
+        if a == b >= _FEWEST_ROWS and name not in written
+    ]  # fmt: skip
     with np.errstate(all="ignore"):
         sizes = dict(zip(gradients.names, largest(gradients.stat("count"), 0).tolist(), strict=True))
     elements = sum(sizes[name] for name in names) >= 0.5 * sum(sizes.values())
     return names if len(names) < len(sizes) and (elements or 2 * len(names) >= len(sizes)) else []
+
+
+@np.errstate(all="ignore")
+def _written_by_the_loop(m: Measurements) -> set[str]:
+    """Parameters whose norm or mean changes more than all steps of the optimizer can make it: the loop sets them anew,
+    as it does after it has merged an adapter."""
+    weights, updates = m.table("weight"), m.table("update")
+    if weights is None or len(weights.steps) < 2:
+        return set()
+    known = {name: place for place, name in enumerate(updates.names)} if updates is not None else {}
+    result = set()
+    for place, name in enumerate(weights.names):
+        moved = max(
+            float(np.nanmax(np.abs(np.diff(weights.stat(stat)[:, place])), initial=0.0)) for stat in ("l2", "mean")
+        )
+        own = updates.stat("l2")[:, known[name]] if updates is not None and name in known else np.zeros(1)
+        possible = float(np.nan_to_num(own).max(initial=0.0)) * float(np.diff(weights.steps).max())
+        if moved > 2 * possible + 1e-6 * float(np.nanmax(weights.stat("l2")[:, place], initial=0.0)):
+            result.add(name)
+    return result
 
 
 def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str]) -> Finding:

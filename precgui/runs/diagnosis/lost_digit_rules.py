@@ -16,6 +16,7 @@ from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _SWALLOWED = 0.5  # share of the elements of a sum
+_LOOP = "(loop)"  # in place of a module
 _TERMS = 6.0  # additions in one pass of a module: fewer are no integration
 _DAMAGED, _GRAVE = 0.2, 0.5  # share of the results of an optimizer
 _EPSILON = 1e-5  # with this or more, second moments that are zero in FP16 divide by nothing small
@@ -25,8 +26,11 @@ _OFFSET = 32.0  # mean over standard deviation of the outputs
 
 def swallowed_additions(m: Measurements) -> Answer:
     """Small terms are added to a state in 16 bits, one after another, and each is below half an ulp of it."""
-    rows = m.fact("census").get("additions")
-    if not m.own_loop or not isinstance(rows, Mapping) or not rows or not m.n:
+    counted = m.fact("census").get("additions")
+    outside = [row for row in m.fact("loop_additions").get("all", []) if isinstance(row, Mapping)]
+    rows: dict[str, Any] = dict(counted) if isinstance(counted, Mapping) else {}
+    rows |= {_LOOP: outside[0]} if outside else {}
+    if not m.own_loop or not rows or not m.n:
         return None
     known = {str(name): row for name, row in rows.items() if isinstance(row, Mapping) and _number(row, "elements") > 0}
     bad = {name: row for name, row in known.items()
@@ -40,18 +44,21 @@ def swallowed_additions(m: Measurements) -> Answer:
         )
     name = max(bad, key=lambda each: _number(bad[each], "swallowed"))
     share, terms, stored = _number(bad[name], "swallowed"), _number(bad[name], "per_pass"), str(bad[name].get("format"))
+    in_loop = name == _LOOP
+    where, each_pass = ("the loop", "") if in_loop else (name, " in each pass")
+    module = "" if in_loop or name in origin.WHOLE else name
     proof = Evidence(
         "x + y = x for y != 0, in > 50 % of the elements and >= 6 additions of a pass",
         {"share": share, "terms": terms, "half_ulp": half_ulp(stored) if stored in DIGITS else 0.0},
-        f"In the first step {name} added {terms:.0f} terms in each pass in {stored.upper()}, and {percent(share)} of "
-        f"the elements stayed as they were: what was added is below half an ulp of the sum.",
+        f"In the first step {where} added {terms:.0f} terms{each_pass} in {stored.upper()}, and "
+        f"{percent(share)} of the elements stayed as they were: what was added is below half an ulp of the sum.",
     )  # fmt: skip
     return [
         Finding(
-            "swallowed-additions", "warning", f"{percent(share)} of what {name} adds up in {stored.upper()} is lost",
+            "swallowed-additions", "warning", f"{percent(share)} of what {where} adds up in {stored.upper()} is lost",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Keep the sum in FP32 (x = x.float() before the first addition), and only the terms in 16 bits.",
-            True, 0.85, "Higham 2002, Accuracy and Stability, section 4.2", "" if name in origin.WHOLE else name,
+            True, 0.85, "Higham 2002, Accuracy and Stability, section 4.2", module,
             certainty="exact",
         )
     ]  # fmt: skip

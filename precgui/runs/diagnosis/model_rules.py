@@ -141,6 +141,10 @@ def poisoned_buffers(m: Measurements) -> Answer:
             bad=len(names), all=len(table.names), step=step, first=names[0], before=before[-1] if len(before) else 0
         ),
     )  # fmt: skip
+    own = np.flatnonzero(bad)
+    overflown = all(table.formats[place] == "fp16" and table.infinite[-1, place] for place in own.tolist())
+    if overflown and not len(before):
+        return [_overflown(names, step, int(table.steps[-1]), proof)]
     return [
         Finding(
             "poisoned-buffers", "error", "Running statistics are not finite: every evaluation will be NaN", step,
@@ -150,6 +154,17 @@ def poisoned_buffers(m: Measurements) -> Answer:
             needs=replay(m, int(before[-1])) if len(before) else "",
         )
     ]  # fmt: skip
+
+
+def _overflown(names: tuple[str, ...], step: int, last: int, proof: Evidence) -> Finding:
+    """Statistics in FP16 that hold Inf after steps that were all finite: their sum is beyond 65504."""
+    return Finding(
+        "poisoned-buffers", "error", f"Running statistics overflow FP16: {names[0]} is Inf from step {step} on",
+        step, last, (proof,),
+        "Keep these buffers in FP32: a sum of values or of squares goes beyond 65504, where FP16 ends. A mean in place "
+        "of the sum stays smaller.",
+        True, 0.9, "pytorch issues 96798 and 115500", names[0].rpartition(".")[0], names[:20], certainty="estimate",
+    )  # fmt: skip
 
 
 def _running(m: Measurements, table: RecordedRows) -> NDArray[np.bool_]:

@@ -21,7 +21,7 @@ _RECOVERED = (
 _SHORT = "because the longest run of skipped steps is only {count} (from step {step}, scale {high} to {low})"
 _FEWEST_SKIPS = 5
 _RUNAWAY = 2.0**60
-_LONG_WARM_UP = 0.4  # of the steps
+_LONG_WARM_UP, _NEARLY_ALL = 0.4, 0.8  # of the steps
 
 
 def scale_collapse(m: Measurements) -> Answer:
@@ -104,7 +104,8 @@ def warm_up(m: Measurements) -> Answer:
     )  # fmt: skip
     return [
         Finding(
-            "scale-too-high" if long else "warm-up", "warning" if long else "info", title,
+            "scale-too-high" if long else "warm-up",
+            "error" if share > _NEARLY_ALL else "warning" if long else "info", title,
             int(m.steps[first.first]), int(m.steps[first.last]), (proof,),
             f"Start at {power(low)} to save these steps.", long, 0.95, "apex and DeepSpeed start at 2^16 to 2^32",
             config_change={"scaling.initial_scale": low},
@@ -205,7 +206,7 @@ def repeated_skips(m: Measurements) -> Answer:
     )
     return [
         Finding(
-            "repeated-skips", "error" if share > 0.2 else "warning",
+            "repeated-skips", "error" if share > 0.2 or m.skipped.mean() > _LONG_WARM_UP else "warning",
             f"{percent(share)} of the steps are skipped, and not because of the scale: {cause.short}",
             int(m.steps[place]), int(m.steps[np.flatnonzero(odd)[-1]]), (proof, *cause.evidence),
             cause.fix, cause.blame, 0.85, "pytorch issue 40497", cause.module, cause.tensors,

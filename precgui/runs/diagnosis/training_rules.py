@@ -28,7 +28,7 @@ from precgui.runs.diagnosis.blame import computes_in_16_bits, low_state
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import non_finite_cause
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
-from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.nan_aware import least
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -46,6 +46,7 @@ _WIDE = tuple(
     if not row.is_stored_low and row.operand in ("fp64", "fp32", "tf32", "bf16", "fp16")
 )
 _UNBOUNDED = 1e4  # times the largest loss of the first steps, below zero
+_PACED, _GROWING = 50.0, 5.0  # the same for a loss that falls faster and faster; growth of the gradient norm then
 _BEGINNING = 10  # steps
 _FEWEST_BELOW = 3  # steps
 _DEAD = 0.999
@@ -164,29 +165,50 @@ def unbounded_loss(m: Measurements) -> Answer:
     if len(loss) <= _BEGINNING or not (loss < 0).any():
         return None
     begin, least_loss = float(np.abs(loss[:_BEGINNING]).max()), float(loss.min())
+    if not begin > 0:
+        return None
     below = np.flatnonzero(loss < -_UNBOUNDED * begin)
-    if not begin > 0 or len(below) < _FEWEST_BELOW or (loss[below[0] :] < 0).mean() < 0.9:
+    far = len(below) >= _FEWEST_BELOW and (loss[below[0] :] < 0).mean() >= 0.9
+    gathers = _gathers_pace(m, loss, begin)
+    if not far and gathers is None:
         return RuledOut(
             "unbounded-loss",
-            f"because the least loss, {least_loss:.3g}, is of the size of the first ones, up to {begin:.3g}, or stays "
-            "negative in a few steps only",
+            f"because the least loss, {least_loss:.3g}, is {abs(least_loss) / begin:.3g} times as large as the first "
+            f"ones, up to {begin:.3g}, of {_UNBOUNDED:g}, and does not fall faster and faster with growing gradients",
         )
-    step, low = int(steps[below[0]]), computes_in_16_bits(m)
+    step = int(steps[below[0] if far else np.flatnonzero(loss < -_PACED * begin)[0]])
+    low = computes_in_16_bits(m) and (gathers is None or not m.finite_loss.all() or storage(m) in DIGITS)
     proof = Evidence(
-        "loss < -10^4 max(|loss| of the first 10 steps), and negative in 90 % of the steps from there on",
-        {"begin": begin, "least": least_loss, "step": step, "last": float(loss[-1])},
-        f"The losses of the first {_BEGINNING} steps are {begin:.3g} at most in size; that of step {step} is "
-        f"{loss[below[0]]:.3g}, the least is {least_loss:.3g}.",
+        "loss < -10^4 max(|loss| of the first 10 steps) and negative in 90 % of the steps from there on; or < -50 "
+        "times that, the run falls faster at its end than at its begin, and the gradient norm x 5",
+        {"begin": begin, "least": least_loss, "step": step, "last": float(loss[-1]), "norm_ratio": gathers or 0.0},
+        f"The losses of the first {_BEGINNING} steps are {begin:.3g} at most in size; in step {step} it is far below, "
+        f"the least is {least_loss:.3g}"
+        + (f", it falls faster and faster, and the gradient norm grew {gathers:.3g}-fold." if gathers else "."),
         "loss", m.series_of(m.loss, m.finite_loss),
     )  # fmt: skip
     return [
         Finding(
             "unbounded-loss", "error", "The loss falls without bound below zero", step, int(m.steps[-1]), (proof,),
-            "Look at the sign of each term of the loss (a divergence, an entropy, a penalty): one that has no lower "
-            "bound is minimised. Change its sign, or bound it.", None if low else False, 0.9, "docs/diagnosis.md",
-            certainty="estimate", needs="the same run in fp32" if low else "",
+            "Look at the sign of each term of the loss (a likelihood, a divergence, an entropy, a penalty): one that "
+            "has no lower bound is minimised. Change its sign, or bound it.", None if low else False, 0.9,
+            "docs/diagnosis.md", certainty="estimate", needs="the same run in fp32" if low else "",
         )
     ]  # fmt: skip
+
+
+def _gathers_pace(m: Measurements, loss: Values, begin: float) -> float | None:
+    """By how much the gradient norm grew, where the loss ends far below zero and does not slow down.
+
+    A log-likelihood of a density, a reward or a score that grows slows down, and its gradients get smaller.
+    """
+    result = growth(m, m.n)
+    if len(loss) < 3 * _BEGINNING or not loss[-_BEGINNING:].max() < -_PACED * begin or result is None:
+        return None
+    quarters = [float(np.median(part)) for part in np.array_split(loss, 4)]
+    falls = -np.diff(quarters)
+    gathers = bool((falls > 0).all() and falls[-1] > falls[0] and falls[-1] > 0.8 * falls[1])
+    return result.norm_ratio if gathers and result.norm_ratio > _GROWING else None
 
 
 def _no_measure(m: Measurements) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from precgui.events import Severity
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import FP16_LARGEST, median, percent, power, streaks
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
@@ -16,6 +17,7 @@ _NEAR = 4.0  # octaves from the end of the range
 _PROBED = 0.25  # of the steps
 _VANISHED, _WASTED = 1e-3, 0.5  # of the largest rate; of the steps
 _AFTER = 40  # steps after a scale was set anew
+_MOST_LOST = 0.4  # of all steps, with which a run is spoilt
 
 
 def shrinking_headroom(m: Measurements) -> Answer:
@@ -107,12 +109,19 @@ def scaler_set_anew(m: Measurements) -> Answer:
         f"{max(lost)} of the next {_AFTER} steps are skipped.",
         *m.log_of("loss scale", m.scale, 2),
     )  # fmt: skip
-    grave = max(lost) / m.n > 0.05
+    often, skipped = sum(count >= 3 for count in lost), float(m.skipped.mean())
+    severity: Severity = "error" if skipped > _MOST_LOST else "warning" if max(lost) / m.n > 0.05 else "info"
+    title = "The loss scaler was made anew and searched again"
+    if often > 1 or severity == "error":
+        title = f"The loss scaler was set anew {often} times, and {percent(skipped)} of the steps are skipped"
+    fix = "Save scaler.state_dict() with the checkpoint and load it."
+    if often > 1:
+        fix = "Make the scaler once, before the loop, and load its state once, after a resume: not in each epoch."
     return [
         Finding(
-            "scaler-set-anew", "warning" if grave else "info", "The loss scaler was made anew and searched again",
-            int(m.steps[at]), int(m.steps[min(at + _AFTER, m.n - 1)]), (proof,),
-            "Save scaler.state_dict() with the checkpoint and load it.", False, 0.85, "transformers issue 11663",
+            "scaler-set-anew", severity, title, int(m.steps[jumps[0]]),
+            int(m.steps[min(int(jumps[-1]) + _AFTER, m.n - 1)]), (proof,), fix, False,
+            0.97 if severity == "error" else 0.85, "transformers issue 11663",
         )
     ]  # fmt: skip
 

@@ -1,0 +1,75 @@
+"""Numbers that a cast to FP16 makes zero, or that an operation wraps around the end of an integer format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from precgui.engine.dtype_names import dtype_name
+from precgui.engine.torch_private import graph_task
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
+_SUMS = ("sub", "add", "mul", "rsub")
+_MOST = 65536  # elements that are looked at
+_FEWEST = 4
+_MOSTLY, _SOME = 0.5, 0.01  # shares of the elements
+_MOST_ROWS = 8
+
+
+class LostValues:
+    """Told of each operation outside of the optimizer and of the backward pass; reads, and changes nothing."""
+
+    def __init__(self) -> None:
+        self._step = 0
+        self._found: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def begin(self, step: int) -> None:
+        self._step = step
+
+    def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
+        if graph_task() != -1 or not isinstance(out, Tensor) or not args or not isinstance(args[0], Tensor):
+            return
+        name = str(func.overloadpacket).removeprefix("aten.").removesuffix("_")
+        if out.numel() < _FEWEST:
+            return
+        if name == "_to_copy":
+            self._cast(args[0], out, module)
+        elif out.dtype in _INTEGERS and name in _SUMS and not str(func.overloadpacket).endswith("_"):
+            self._computed(name, args, out, module)
+
+    def _cast(self, source: Tensor, out: Tensor, module: str | None) -> None:
+        before, after = source.detach().reshape(-1)[:_MOST], out.detach().reshape(-1)[:_MOST]
+        if out.dtype is torch.float16 and source.dtype in (torch.float32, torch.float64) and not source.requires_grad:
+            known = before != 0
+            share = float((known & (after == 0)).sum() / known.sum().clamp_min(1))
+            if share > _MOSTLY and int(known.sum()) >= _FEWEST:
+                self._note("cast", out, share, float(before.abs().max()), module)
+        elif out.dtype in _INTEGERS and source.dtype not in (out.dtype, torch.bool):
+            exact = before.double().trunc()
+            share = float((after.double() != exact).double().mean())
+            if share > _SOME:
+                self._note("wrapped cast", out, share, float(before.double().abs().max()), module)
+
+    def _computed(self, name: str, args: Any, out: Tensor, module: str | None) -> None:
+        """Sums, differences and products of integers in the format of their operands, which wraps around."""
+        operands = [each.to(torch.int64) if isinstance(each, Tensor) else each for each in args[:2]]
+        if len(operands) < 2 or any(isinstance(each, float) for each in operands):
+            return
+        exact = getattr(torch, name)(*operands)
+        share = float((exact != out).double().mean())
+        if share > _SOME:
+            self._note(f"wrapped {name}", out, share, float(exact.abs().max()), module)
+
+    def _note(self, operation: str, out: Tensor, share: float, largest: float, module: str | None) -> None:
+        stored = dtype_name(out.dtype) if out.dtype.is_floating_point else str(out.dtype).removeprefix("torch.")
+        key = operation, stored, module
+        if key in self._found or len(self._found) < _MOST_ROWS:
+            row = {"operation": operation, "format": stored, "share": share, "largest": largest, "module": module}
+            self._found[key] = self._found.get(key, {}) | row | {"step": self._step, "count": 1 + int(
+                self._found.get(key, {}).get("count", 0))}  # fmt: skip
+
+    def facts(self) -> list[dict[str, Any]]:
+        """A row for each operation, format and module, see `lost_values` in docs/run-file.md."""
+        return list(self._found.values())

@@ -1,0 +1,255 @@
+"""Rules on operations that a few steps of a loop were seen to run: updates of stored numbers, whole numbers, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from precgui.runs.diagnosis.analysis import percent
+from precgui.runs.diagnosis.digit_rules import compensated
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_LOST = 0.5  # share of the elements that an update leaves as they were
+_LOST_OF_WEIGHTS = (
+    0.7  # of weights that an optimizer widens and rounds back: a part of an update is its largest elements
+)
+_FEWEST_STEPS = 2  # in which an update was seen
+_GAP = 0.03  # between an average and what it follows, relative
+_SAME_WAY = 0.3  # cosine of the updates of two steps that were seen
+_WAY = 0.02  # relative change that all lost updates together would have made
+_MERGED = 0.25  # share of whole numbers that are no longer distinct
+_RADIANS = 0.25
+_MOST_STEPS_SHOWN = 4
+
+
+def lost_updates(m: Measurements) -> Answer:
+    """Averages, targets, merged weights, running statistics: updates that rounding to 16 bits swallows."""
+    rows = [row for row in m.fact("stored_updates").get("all", []) if isinstance(row, Mapping) and _steps(row)]
+    if not m.own_loop or not m.n or not rows:
+        return None
+    bad = [row for row in rows if _is_lost(m, row)]
+    if not bad:
+        most = max(float(_steps(row)[-1]["swallowed"]) for row in rows)
+        return RuledOut(
+            "lost-updates",
+            f"because at most {percent(most)} of the elements of {len(rows)} kinds of updates of numbers stored in 16 "
+            "bits are swallowed, or what they follow is within 3 % or does not go one way",
+        )
+    return [_lost(m, max(bad, key=lambda row: float(_steps(row)[-1]["swallowed"])))]
+
+
+def _steps(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    steps = row.get("steps")
+    return [each for each in steps if isinstance(each, Mapping)] if isinstance(steps, list) else []
+
+
+def _is_lost(m: Measurements, row: Mapping[str, Any]) -> bool:
+    seen = _steps(row)
+    if len(seen) < _FEWEST_STEPS or row.get("format") not in DIGITS:
+        return False
+    if row.get("optimizer"):
+        typical = sorted(_number(each, "swallowed") for each in seen[1:])[(len(seen) - 1) // 2]
+        return typical > _LOST_OF_WEIGHTS and compensated(m) is None
+    if not _number(seen[-1], "swallowed") > _LOST:
+        return False
+    last = seen[-1]
+    if weight := _weight(row):
+        return float(last["intended"]) / weight > _GAP and float(last["direction"]) > _SAME_WAY
+    return float(last["intended"]) * m.n > _WAY
+
+
+def _weight(row: Mapping[str, Any]) -> float:
+    """Of the new value in an average, in the last step that was seen; 0 where it is a sum."""
+    return _number(_steps(row)[-1], "weight")
+
+
+def _lost(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    seen, stored = _steps(row), str(row["format"]).upper()
+    share, last, weight = float(seen[-1]["swallowed"]), int(seen[-1]["step"]), _weight(row)
+    name = str(row.get("tensor") or "")
+    what, fix = _kind(row, name, stored)
+    listed = ", ".join(
+        f"{percent(float(each['swallowed']))} in step {int(each['step'])}" for each in seen[-_MOST_STEPS_SHOWN:]
+    )
+    follows = f", although what it follows is {percent(float(seen[-1]['intended']) / weight)} away" if weight else ""
+    proof = Evidence(
+        "x + update, rounded, = x for update != 0, in > 50 % of the elements (70 % of weights)",
+        {"share": share, "step": last, "tensors": int(row.get("tensors") or 1), "intended": float(seen[-1]["intended"]),
+         "half_ulp": half_ulp(str(row["format"])), "weight": weight, "direction": float(seen[-1]["direction"])},
+        f"The updates of {what} ({stored}, {row.get('operation')}) leave {listed} of the elements as they "
+        f"were{follows}.",
+        "share of the elements that an update leaves as they were",
+        tuple((int(each["step"]), float(each["swallowed"])) for each in seen),
+    )  # fmt: skip
+    return Finding(
+        "lost-updates", "error" if share > 0.9 else "warning",
+        f"{percent(share)} of the updates of {what} are lost in the rounding of {stored}",
+        int(seen[0]["step"]), int(m.steps[-1]), (proof,), fix, True, 0.9,
+        "Zamirai et al. 2020, Revisiting BFloat16 Training; diffae issue 16", str(row.get("module") or ""),
+        (name,) if name else (), certainty="estimate",
+    )  # fmt: skip
+
+
+def _kind(row: Mapping[str, Any], name: str, stored: str) -> tuple[str, str]:
+    """The tensors that are updated, as a clause, and the fix."""
+    count = int(row.get("tensors") or 1)
+    more = f" and {count - 1} more" if count > 1 else ""
+    if row.get("optimizer"):
+        return (
+            f"the weights ({name or 'of the optimizer'}{more}), which each step widens, changes and rounds back",
+            f"Make the FP32 copy (master weights) of the {stored} weights once, keep it from step to step, and round "
+            f"only what the model reads; or round stochastically.",
+        )
+    if _weight(row):
+        return (
+            f"the moving average or target copy ({name or 'a tensor of the loop'}{more})",
+            f"Keep the average (a target network, a running statistic) in FP32: {_weight(row):.3g} of the difference "
+            f"is below half an ulp of {stored}.",
+        )
+    return (
+        f"{name or 'a tensor of the loop'}{more}, which the loop adds to",
+        "Keep it in FP32 while it is added to (merged weights, sums, averages and counts), and round a copy to "
+        f"{stored}.",
+    )
+
+
+def merged_positions(m: Measurements) -> Answer:
+    """Positions, time steps or indices that 16 bits have merged before they are used, in whatever format."""
+    rows = [row for row in m.fact("integers").get("all", []) if isinstance(row, Mapping)]
+    if not m.own_loop or not m.n or not rows:
+        return None
+    bad = [row for row in rows if row.get("format") in DIGITS and _is_merged(row)]
+    if not bad:
+        return RuledOut(
+            "merged-positions", "because 16 bits merge less than a quarter of the positions that were seen, and their "
+            "angles are off by less than 0.25 rad",
+        )  # fmt: skip
+    row = max(bad, key=lambda each: (_number(each, "merged"), _angle_error(each)))
+    stored, merged, step = str(row["format"]), _number(row, "merged"), int(_number(row, "step"))
+    error, module = max(_angle_error(each) for each in bad), str(row.get("module") or "")
+    texts = [f"In step {step} numbers that were held in {stored.upper()} are used as positions or indices"]
+    if merged > 0:
+        texts.append(f"{percent(merged)} of the whole numbers up to {_number(row, 'largest'):.0f} are not distinct")
+    if error > 0:
+        texts.append(f"an angle computed from them is off by up to {error:.2g} rad, in whatever format it is computed")
+    limit = 2 ** DIGITS[stored]
+    proof = Evidence(
+        "merged whole numbers > 25 %, or half an ulp of the angle > 0.25 rad, or an index beyond the exact numbers",
+        {"merged": merged, "largest": _number(row, "largest"), "radians_off": error, "exact_up_to": limit},
+        "; ".join(texts) + ".",
+    )  # fmt: skip
+    title = f"{percent(merged)} of the positions are merged" if merged > 0 else "Positions are rounded"
+    return [
+        Finding(
+            "merged-positions", "warning", f"{title} in {stored.upper()}, which holds whole numbers up to {limit}",
+            step, int(m.steps[-1]), (proof,),
+            "Keep positions, time steps and indices in int64 or FP32 from where they are made (also in buffers, which "
+            "model.to(bfloat16) casts), and convert only the result.", True, 0.85,
+            "gpt-neox issue 1003; transformers issue 29285", module, certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
+def _is_merged(row: Mapping[str, Any]) -> bool:
+    if row.get("use") == "index":
+        return True
+    return _angle_error(row) > _RADIANS or (row.get("kind") == "ramp" and _number(row, "merged") > _MERGED)
+
+
+def _angle_error(row: Mapping[str, Any]) -> float:
+    radians = _number(row, "radians")
+    return half_ulp(str(row["format"]), radians) if radians > 0 else 0.0
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def broadcast_loss(m: Measurements) -> Answer:
+    """A loss of outputs [B, 1] and targets [B]: the mean over all pairs, whose least is at the mean of the targets."""
+    rows = [row for row in m.fact("broadcast_loss").get("all", []) if isinstance(row, Mapping)]
+    if not m.own_loop or not m.n:
+        return None
+    if not rows:
+        return RuledOut("broadcast-loss", "because no loss of a column and a vector was seen") if (
+            m.fact("census")
+        ) else None  # fmt: skip
+    row, count = rows[0], int(_number(rows[0], "samples"))
+    proof = Evidence(
+        "operands [B, 1] and [B] of a loss, one with a gradient: result [B, B]",
+        {"samples": count, "step": int(_number(row, "step")), "operation": str(row.get("operation"))},
+        f"In step {int(_number(row, 'step'))} {row.get('operation')} gets shapes [{count}, 1] and [{count}]: "
+        f"broadcasting compares each of {count} outputs with each of {count} targets.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "broadcast-loss", "warning",
+            f"The loss compares each output with each target: shapes [{count}, 1] and [{count}]",
+            int(_number(row, "step")), int(m.steps[-1]), (proof,),
+            "Give both the same shape: outputs.squeeze(-1), or targets.unsqueeze(-1). In any precision the mean over "
+            "all pairs is least where every output is the mean of the targets.",
+            False, 0.9, "torch.nn.functional.mse_loss documentation, its warning",
+        )
+    ]  # fmt: skip
+
+
+def vanished_values(m: Measurements) -> Answer:
+    """Data, targets or weights of samples that a cast to FP16 makes zero."""
+    rows = [row for row in m.fact("lost_values").get("all", []) if isinstance(row, Mapping)]
+    bad = [row for row in rows if row.get("format") == "fp16"]
+    if not m.own_loop or not m.n or not bad:
+        return None
+    row = max(bad, key=lambda each: _number(each, "share"))
+    share, largest, module = _number(row, "share"), _number(row, "largest"), str(row.get("module") or "")
+    proof = Evidence(
+        "fp16(x) = 0 for x != 0, in > 50 % of the elements of a cast",
+        {"share": share, "largest": largest, "step": int(_number(row, "step")), "operation": str(row.get("operation"))},
+        f"In step {int(_number(row, 'step'))} {percent(share)} of the numbers that a cast to FP16 rounds "
+        f"become zero; the largest of them is {largest:.3g}, and FP16 ends at 6e-8.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "vanished-values", "warning", f"{percent(share)} of the numbers that are cast to FP16 vanish",
+            int(_number(row, "step")), int(m.steps[-1]), (proof,),
+            "Keep these numbers in FP32 or BF16, or scale them (in other units) before the cast.",
+            True, 0.85, "Micikevicius et al. 2018, section 3.2", module, certainty="exact",
+        )
+    ]  # fmt: skip
+
+
+def wrapped_integers(m: Measurements) -> Answer:
+    """Labels, indices or pixels beyond the range of their integer format, which begins again at its other end."""
+    rows = [row for row in m.fact("lost_values").get("all", []) if isinstance(row, Mapping)]
+    bad = [row for row in rows if str(row.get("operation")).startswith("wrapped")]
+    if not m.own_loop or not m.n or not bad:
+        return None
+    row = max(bad, key=lambda each: _number(each, "share"))
+    share, stored, module = _number(row, "share"), str(row.get("format")), str(row.get("module") or "")
+    operation, largest = str(row.get("operation")).removeprefix("wrapped "), _number(row, "largest")
+    proof = Evidence(
+        "integer result != exact result, in > 1 % of the elements",
+        {"share": share, "largest": largest, "step": int(_number(row, "step")), "operation": operation},
+        f"In step {int(_number(row, 'step'))} {percent(share)} of the results of a {operation} in {stored} are not the "
+        f"exact ones, whose magnitudes reach {largest:.6g}: they wrap around.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "wrapped-integers", "warning", f"{percent(share)} of the numbers wrap around the range of {stored}",
+            int(_number(row, "step")), int(m.steps[-1]), (proof,),
+            "Convert to int64 or FP32 before the operation, and keep labels and indices in int64.", True, 0.85,
+            "torch.Tensor.to documentation", module, certainty="exact",
+        )
+    ]  # fmt: skip
+
+
+RULES = (
+    Rule("lost-updates", "B", "Do updates of averages, targets and merged weights arrive?", lost_updates),
+    Rule("merged-positions", "B", "Are positions and indices distinct?", merged_positions),
+    Rule("vanished-values", "A", "Do numbers vanish in FP16?", vanished_values),
+    Rule("wrapped-integers", "A", "Do integers stay in their range?", wrapped_integers),
+    Rule("broadcast-loss", "C", "Does the loss compare each output with its own target?", broadcast_loss),
+)
