@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,21 +26,31 @@ def add_parsers(subparsers: Any) -> None:
         "understood.",
     )
     parser.add_argument("scripts", nargs="+", type=Path, metavar="SCRIPT.py", help="Python files")
+    parser.add_argument("--diff", action="store_true", help="print the change of each finding that has one, too")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check each script and report. Returns 1 for errors and warnings. Raises UserError for what cannot be read."""
-    from precgui.lint.check import ScriptError, check_file
+    from precgui.lint.check import ScriptError, check_file, read_script
+    from precgui.lint.rewrites import difference
 
     try:
         reported = [(path, check_file(path)) for path in args.scripts]
+        texts = {path: read_script(path) for path in args.scripts} if args.diff else {}
     except ScriptError as error:
         raise UserError(str(error)) from None
     if args.json:
         documents = [
-            {"script": str(path), "findings": [asdict(each) for each in outcome]} for path, outcome in reported
+            {
+                "script": str(path),
+                "findings": [
+                    asdict(each) | ({"diff": difference(texts[path], each, path.name)} if args.diff else {})
+                    for each in outcome
+                ],
+            }
+            for path, outcome in reported
         ]
         print(json.dumps(documents[0] if len(documents) == 1 else {"scripts": documents}, ensure_ascii=False))
     else:
@@ -53,4 +64,6 @@ def run(args: argparse.Namespace) -> int:
                     f"{escape(str(path))}:{each.line}: [{colour}]{each.severity}[/] {escape(each.title)} ({each.rule})"
                 )
                 console.print(f"    Fix: {escape(each.fix)}")
+                if args.diff and (change := difference(texts[path], each, path.name)):
+                    console.print(escape(textwrap.indent(change, "    ")), end="")
     return 1 if any(each.severity != "info" for _, answer in reported for each in answer) else 0

@@ -78,14 +78,19 @@ def _parsed(text: str) -> Source:
 
 def check_file(path: Path) -> list[ScriptFinding]:
     """As `check`, of a file. Raises ScriptError, a sentence that names the file."""
+    text = read_script(path)
     try:
-        text = read_text(path, _MOST_BYTES)
+        return check(text)
+    except ScriptError as error:
+        raise ScriptError(f"{path} {error}; choose a training script.") from None
+
+
+def read_script(path: Path) -> str:
+    """The text of a script. Raises ScriptError, a sentence that names the file."""
+    try:
+        return read_text(path, _MOST_BYTES).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
             raise ScriptError(f"{path} {_TOO_LARGE}; choose a training script.") from None
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise ScriptError(f"{path} cannot be read: {reason}; choose a training script.") from None
-    try:
-        return check(text.removeprefix("\ufeff"))
-    except ScriptError as error:
-        raise ScriptError(f"{path} {error}; choose a training script.") from None

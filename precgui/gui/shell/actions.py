@@ -37,6 +37,7 @@ class ActionSpec:
 ACTIONS: tuple[ActionSpec, ...] = (
     ActionSpec("file.open", "&Open...", "&File", "files.ask", "Ctrl+O", icon="open"),
     ActionSpec("file.open_study", "Open s&tudy...", "&File", "files.ask_study"),
+    ActionSpec("file.check", "&Check a script", "&File", "show_panel", arguments=("diagnose/script",)),
     ActionSpec("file.recent", "Open &recent", "&File", "files.fill_recent"),
     ActionSpec(
         "file.scalars",

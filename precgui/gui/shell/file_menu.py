@@ -55,9 +55,13 @@ class Files(QObject):
         for folder in [path for path in paths if path.is_dir() and (path / "sweep.toml").is_file()]:
             session.open_study(folder)
             paths = [path for path in paths if path != folder]
+        for script in [path for path in paths if path.suffix == ".py"]:
+            session.panel_requested.emit(f"diagnose/script:{script}")
+            paths = [path for path in paths if path != script]
         foreign = [path for path in paths if holds_events(path) and not session.key_of(path)]
         ordinary = [path for path in paths if path not in foreign]
-        session.opener.open(ordinary, lambda _: session.panel_requested.emit("live") if show else None)
+        if ordinary:
+            session.opener.open(ordinary, lambda _: session.panel_requested.emit("live") if show else None)
         for path in foreign:
             self._reading.ask(thread(_read, path))
         self._restored |= set() if show else set(foreign)

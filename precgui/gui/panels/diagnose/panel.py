@@ -1,6 +1,8 @@
-"""Diagnose: for each open run one sentence, and its findings as cards that carry their proof."""
+"""Diagnose: for each open run one sentence, and its findings as cards that carry their proof; or those of a script."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
@@ -11,16 +13,20 @@ from precgui.gui.answer import Answer, thread
 from precgui.gui.diagnosing import JudgedRun, judgement
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.diagnose.card import FindingCard
 from precgui.gui.panels.diagnose.measurement import StepMeasurement
 from precgui.gui.panels.diagnose.places import PLACES
+from precgui.gui.panels.diagnose.script_view import ScriptView
 from precgui.gui.panels.diagnose.verdicts import VerdictTable
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.diagnosis import Diagnosis, Finding
 
 REFRESH_MS = 2000
+RUNS, SCRIPT = "Runs", "A script"
+SCRIPT_TAB = "script"  # of `show_tab`; `script:FILE` opens a file
 _SHARE = 20  # a diagnosis of a run that goes on may take one part in so many of the time
 _EMPTY = "Open a run or start one: whether it is healthy, and if not why, stands here, with the numbers that prove it."
 
@@ -40,6 +46,8 @@ class DiagnosePanel(Pages):
         self._heading = PlainLabel(self)
         self._column = QVBoxLayout()
         self._measurement = StepMeasurement(session, self)
+        self.view = SegmentedChoice((RUNS, SCRIPT), "Findings of runs, or of a training script", self)
+        self.script = ScriptView(self)
         self._judging = Answer(self, answered=self._take)
         self._next = QTimer(self, singleShot=True, interval=0)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
@@ -73,17 +81,21 @@ class DiagnosePanel(Pages):
         area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         area.setWidget(inner)
         whole = QVBoxLayout(self.content)
-        whole.setContentsMargins(24, 16, 24, 8)
+        whole.setContentsMargins(24, 12, 24, 8)
         whole.setSpacing(12)
-        whole.addLayout(panel_head("Diagnose"))
         whole.addWidget(self.verdicts)
         whole.addWidget(area, 1)
+        head = panel_head("Diagnose", self.view)
+        head.setContentsMargins(24, 16, 24, 0)
+        self.head.addLayout(head)
+        self.add_page(self.script)
 
     def _connect(self) -> None:
         session = self._session
         for signal in (session.run_added, session.run_removed, session.run_changed):
             signal.connect(self._on_changed)
         session.data_arrived.connect(self._on_data)
+        self.view.chosen.connect(lambda name: self.show_page(self.script if name == SCRIPT else None))
         self._next.timeout.connect(self._judge_one)
         self._later.timeout.connect(self._next.start)
         self.verdicts.itemSelectionChanged.connect(self._show_cards)
@@ -106,7 +118,13 @@ class DiagnosePanel(Pages):
         self._take_runs()
 
     def show_tab(self, key: str) -> None:
-        """Show the diagnosis of an open run; of one that was closed nothing changes."""
+        """Show the diagnosis of an open run, or a script; of a run that was closed nothing changes."""
+        kind, _, path = key.partition(":")
+        self.view.choose(SCRIPT if kind == SCRIPT_TAB else RUNS)
+        if kind == SCRIPT_TAB:
+            if path:
+                self.script.open(Path(path))
+            return
         self._take_runs()
         self.verdicts.choose(key)
 
