@@ -168,7 +168,7 @@ class Gallery:
         session = self._window.session
         assert session is not None
         if session.runs and tab:
-            session.inspect(session.inspected[0] or next(iter(session.runs)), tab)
+            session.inspect(session.current or next(iter(session.runs)), tab)
 
     def close(self) -> None:
         session = self._window.session

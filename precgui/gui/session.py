@@ -15,6 +15,7 @@ from precgui.config import RunConfig
 from precgui.gui.answer import Answer, thread
 from precgui.gui.damage_notes import DamageNotes
 from precgui.gui.open_runs import COLOURS, DASHES, OpenRun, Problem, distinct_name, usual_colour
+from precgui.gui.proof import Proof
 from precgui.gui.run_opener import RunOpener
 from precgui.gui.run_progress import RunProgress, progress_of
 from precgui.gui.study_control import StudyControl
@@ -45,8 +46,10 @@ class Session(QObject):
     panel_requested = Signal(str)  # a panel, or panel/tab; of Diagnose panel/key of a run
     number_requested = Signal(str, list)  # a number and the formats in which its bits are to be shown
     tensor_requested = Signal()  # `tensor_place` has been set
+    proof_requested = Signal(object)  # a Proof that Live is to show
     step_requested = Signal(str, float)  # a run and a step that its curves are to show
-    inspect_changed = Signal()  # another run or tab is to be inspected
+    current_changed = Signal()  # another run is the current one, or none is
+    inspect_changed = Signal()  # another tab of Inspect is asked for
     settings_requested = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
     study_requested = Signal(object, int)  # precisions and seeds for the form of a study
     shortcuts_requested = Signal()
@@ -58,7 +61,9 @@ class Session(QObject):
         self.runs: dict[str, OpenRun] = {}
         self.queue: list[RunConfig] = []
         self.active_key: str | None = None
-        self.inspected: tuple[str | None, str] = (None, "")  # the run that Inspect shows, and the tab; "" for any
+        self.current: str | None = None  # the run that every panel is about
+        self.is_chosen = False  # whether a person chose it
+        self.inspect_tab = ""  # the tab that Inspect shows; "" for any
         self.tensor_place: tuple[str, str, float] | None = None  # kind, name and step that Tensors shall show next
         self.compared: tuple[str, str] | None = None  # baseline and run that Compare shall show next
         self._trials: list[tuple[RunConfig, str]] = []  # configs with a fix, and the run that it is for
@@ -157,7 +162,12 @@ class Session(QObject):
             self.notice.emit(Problem("This run is still training; stop it before you close it.", severity="warning"))
             return
         if self.runs.pop(key, None) is not None:
+            was_current = key == self.current
+            if was_current:
+                self.current, self.is_chosen = next(reversed(self.runs), None), False
             self.run_removed.emit(key)
+            if was_current:
+                self.current_changed.emit()
 
     def set_visible(self, key: str, visible: bool) -> None:
         self.runs[key].visible = visible
@@ -174,12 +184,25 @@ class Session(QObject):
         self.runs[key].name = name
         self.run_changed.emit(key)
 
-    def inspect(self, key: str, tab: str = "", *, show: bool = True) -> None:
-        """Choose the run that Inspect shows, and the tab unless it is to stay; with `show` go there."""
-        self.inspected = (key, tab or self.inspected[1])
+    def choose(self, key: str, *, by_hand: bool = True) -> None:
+        """Make an open run the one that every panel is about; `by_hand`: a person asked for this very run."""
+        self.is_chosen = by_hand
+        if key != self.current:
+            self.current = key
+            self.current_changed.emit()
+
+    def inspect(self, key: str, tab: str = "") -> None:
+        """Make a run the current one and show it in Inspect, in this tab unless the last one is to stay."""
+        self.choose(key)
+        self.inspect_tab = tab or self.inspect_tab
         self.inspect_changed.emit()
-        if show:
-            self.panel_requested.emit("inspect")
+        self.panel_requested.emit("inspect")
+
+    def show_proof(self, proof: Proof) -> None:
+        """Show the numbers that prove a finding above the plots of its run."""
+        self.choose(proof.key)
+        self.panel_requested.emit("live")
+        self.proof_requested.emit(proof)
 
     def set_up(self, config: RunConfig, source: str) -> None:
         """Put a config into the form of Run; `source` says where it comes from, for the user."""
@@ -202,7 +225,7 @@ class Session(QObject):
             self.notice.emit(Problem("The run starts when the study in Live has ended.", severity="info"))
         if self._thread is not None or self._measuring or self.study.is_running:
             self.queue_changed.emit()
-        self._next()
+        self._next(is_asked_now=True)
 
     def try_fix(self, config: RunConfig, key: str) -> None:
         """Start a run with a change; Compare opens with it and the run `key` when it has ended."""
@@ -291,6 +314,8 @@ class Session(QObject):
         self.runs[key] = OpenRun(key, run, name, colour, dash)
         self._keep_style(self.runs[key])
         self.run_added.emit(key)
+        if self.current is None:
+            self.choose(key, by_hand=False)
         return key
 
     def _free_style(self, usual: tuple[int, int]) -> tuple[int, int]:
@@ -306,7 +331,9 @@ class Session(QObject):
         while len(self.styles) > MOST_STYLES:
             del self.styles[next(iter(self.styles))]
 
-    def _next(self) -> None:
+    def _next(self, ended: str | None = None, *, is_asked_now: bool = False) -> None:
+        """Begin the run that waits longest, if nothing is in its way. It becomes the current run when it was asked for
+        just now, or when the run `ended` that it follows is the current one."""
         if self._thread is not None or not self.queue or self._measuring or self.study.is_running:
             return
         config = self.queue.pop(0)
@@ -316,6 +343,8 @@ class Session(QObject):
         self._thread, self._warm = self._warm or self._new_thread(), None
         self._thread.begin_run(config, path, run.run_id)
         self.active_key = self.add_run(run)
+        if is_asked_now or ended == self.current:
+            self.choose(self.active_key, by_hand=is_asked_now)
         self.queue_changed.emit()
         self._timer.start()
 
@@ -365,7 +394,7 @@ class Session(QObject):
         self.folder_changed.emit()
         self.compare_trial(key)
         if not self._closed:
-            self._next()
+            self._next(key)
         if self._thread is None:
             self.idle.emit()
         self.queue_changed.emit()

@@ -20,6 +20,7 @@ from precgui.config import build
 from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
 from precgui.gui.notices import Notices
 from precgui.gui.plots.linked import LinkedPlots
+from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
@@ -163,6 +164,17 @@ def window(qtbot: QtBot, notices: Notices) -> Iterator[Window]:
     made = Window(Settings(), notices)
     made.show()
     qtbot.waitExposed(made)
+    yield made
+    close_window(qtbot, made)
+
+
+@pytest.fixture
+def working(qtbot: QtBot, notices: Notices) -> Iterator[Window]:
+    """The window after its second stage, with a state of its own."""
+    made = Window(Settings(), notices)
+    made.show()
+    qtbot.waitExposed(made)
+    made.attach(Session(made))
     yield made
     close_window(qtbot, made)
 

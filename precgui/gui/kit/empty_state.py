@@ -82,10 +82,10 @@ class Pages(QWidget):
         column.setSpacing(0)
         self.head = QHBoxLayout()
         self._pages = PageLayout()
-        self._pages.addWidget(empty)
-        self._pages.addWidget(self.content)
         column.addLayout(self.head)
         column.addLayout(self._pages, 1)
+        self._pages.addWidget(empty)  # once its layout has a widget: the first page would be shown as a window
+        self._pages.addWidget(self.content)
 
     @property
     def is_empty(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer
@@ -73,6 +74,16 @@ _LEAST_GROWTH: Mapping[Axis, float] = {"step": 50.0, "time_s": 2.0}
 _ROOM = 1.01  # a little room at both ends, so that no mark is cut
 TWO_COLUMNS_PX = 1150
 _JUMP_POINTS = 50.0  # shown on each side of a place that was jumped to
+
+
+@dataclass(frozen=True)
+class Zoom:
+    """The part of the runs that the plots show: the x axis and its ends, and the signal of each plot."""
+
+    over: Axis
+    following: bool
+    x_range: tuple[float, float]
+    signals: tuple[str, ...]
 
 
 class LinkedPlots(QScrollArea):
@@ -280,6 +291,20 @@ class LinkedPlots(QScrollArea):
         self.following = False
         self._set_range(low, high)
         self.view_changed.emit()
+
+    def zoom(self) -> Zoom:
+        """How the plots are zoomed now."""
+        return Zoom(self.over, self.following, self._range, tuple(frame.chart.signal.key for frame in self.frames))
+
+    def restore(self, zoom: Zoom) -> None:
+        """Show what was shown when `zoom` was taken."""
+        for frame, key in zip(self.frames, zoom.signals, strict=True):
+            frame.show_signal(key)
+        self.set_over(zoom.over)
+        if zoom.following:
+            self.follow()
+        else:
+            self.show_range(*zoom.x_range)
 
     def jump_to(self, x: float) -> None:
         """Show the surroundings of x as far as there are data, with the cursor on it."""

@@ -56,6 +56,10 @@ ACTIONS: tuple[ActionSpec, ...] = (
         ActionSpec(f"view.theme_{mode}", text, "&View/&Theme", "set_theme", checked="theme_is", arguments=(mode,))
         for mode, text in (("system", "Follow the &system"), ("light", "&Light"), ("dark", "&Dark"))
     ),
+    ActionSpec("view.back", "&Back", "&View", "history.back", "Alt+Left", enabled="can_go_back", icon="back"),
+    ActionSpec(
+        "view.forward", "&Forward", "&View", "history.forward", "Alt+Right", enabled="can_go_forward", icon="forward"
+    ),
     ActionSpec("view.navigation", "&Narrow navigation", "&View", "toggle_navigation", "Ctrl+B", checked="is_narrow"),
     ActionSpec("view.notices", "N&otices", "&View", "show_notices", "Ctrl+Shift+N", icon="bell"),
     ActionSpec("view.reset", "&Reset layout", "&View", "reset_layout"),

@@ -60,11 +60,17 @@ class Files(QObject):
             paths = [path for path in paths if path != script]
         foreign = [path for path in paths if holds_events(path) and not session.key_of(path)]
         ordinary = [path for path in paths if path not in foreign]
-        if ordinary:
-            session.opener.open(ordinary, lambda _: session.panel_requested.emit("live") if show else None)
+        if show:
+            session.opener.open(ordinary, lambda key: self._show(session, key, by_hand=len(ordinary) == 1))
+        else:
+            session.opener.open(ordinary, lambda _: None)
         for path in foreign:
             self._reading.ask(thread(_read, path))
         self._restored |= set() if show else set(foreign)
+
+    def _show(self, session: Session, key: str, *, by_hand: bool) -> None:
+        session.choose(key, by_hand=by_hand)
+        session.panel_requested.emit("live")
 
     def choose_scalars(self) -> None:
         """Ask which scalar is which of an event file that is open: of the last one that came."""

@@ -22,6 +22,7 @@ from PySide6.QtCore import QEvent, QLocale, QObject, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QApplication, QGraphicsView
 
+from precgui.gui.kit.returning import show_place
 from precgui.gui.notices import Notice, Notices, caught, crash_log
 from precgui.gui.settings import Settings
 from precgui.gui.shell.free_memory import return_free_memory
@@ -114,6 +115,8 @@ class Start(QObject):
             session.baseline_file = self._window.settings["session/baseline"]
             self._open_last_study(session)
         self._window.files.open(self._files or self._last_session(), show=bool(self._files))
+        if not self._files:
+            self._return_to_last_place(session)
         if self._tracing:
             self._watch_plots()
 
@@ -124,6 +127,21 @@ class Start(QObject):
         study = self._window.settings["session/study"]
         if study and is_sweep(Path(study)):
             session.study.open(Path(study))
+
+    def _return_to_last_place(self, session: Session) -> None:
+        """The tab that was in view, and the current run as soon as its file is open again."""
+        if tab := self._window.settings["window/tab"]:
+            show_place(self._window.host.panels.get(self._window.host.current), tab)
+        current = self._window.settings["session/current"]
+
+        def choose(key: str) -> None:
+            path = session.runs[key].run.path
+            if path is not None and str(path.absolute()) == current and not session.is_chosen:
+                session.choose(key)
+
+        for key in list(session.runs):
+            choose(key)
+        session.run_added.connect(choose)
 
     def _last_session(self) -> list[Path]:
         """The files that were open when the window was closed, as far as they are still there."""

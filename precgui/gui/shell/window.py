@@ -11,14 +11,17 @@ from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 from precgui import __version__
 from precgui.gui.kit.icons import app_icon
 from precgui.gui.kit.plain_text import PlainMessageBox
+from precgui.gui.kit.returning import Returning, show_place
 from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.settings import Settings
 from precgui.gui.shell.actions import ACTIONS, Actions, ActionSpec
 from precgui.gui.shell.banners import Banners
 from precgui.gui.shell.closing import Closing
 from precgui.gui.shell.command_palette import CommandPalette, KeyList
+from precgui.gui.shell.current_run import CurrentRunBar
 from precgui.gui.shell.file_menu import Files, dropped
 from precgui.gui.shell.help_dialog import HelpDialog
+from precgui.gui.shell.history import History, Place
 from precgui.gui.shell.live_diagnosis import LiveDiagnosis
 from precgui.gui.shell.navigation import Navigation, PanelSpec
 from precgui.gui.shell.panel_host import PanelHost
@@ -91,7 +94,12 @@ class Window(QMainWindow):
         layout.addWidget(self.host, 1)
         self.setCentralWidget(centre)
         self.banners = Banners(notices, self.host)
+        self.history = History(self._here, self._go_to, self)
         self.actions_ = Actions(self, [*ACTIONS, *panel_actions()])
+        by_id = self.actions_.by_id
+        self.run_bar = CurrentRunBar(by_id["view.back"], by_id["view.forward"], self)
+        self.menuBar().setCornerWidget(self.run_bar)
+        self.history.changed.connect(self.actions_.refresh)
         for part in (self.menuBar(), self.navigation, self.line):
             themes().dress(part)
         self.navigation.chosen.connect(self._on_panel_chosen)
@@ -99,6 +107,7 @@ class Window(QMainWindow):
         self.line.bell_clicked.connect(self.show_notices)
         self.banners.came.connect(self._on_notice)
         self.host.loaded.connect(self.banners.raise_)
+        self.host.loaded.connect(self._on_loaded)
         self.host.currentChanged.connect(self.banners.raise_)
         self._restore()
 
@@ -120,6 +129,10 @@ class Window(QMainWindow):
             self.settings["session/files"] = [
                 str(path.absolute()) for path in paths if path is not None and path.exists()
             ]
+            opened = self.session.runs.get(self.session.current or "")
+            self.settings["session/current"] = str(opened.run.path.absolute()) if opened and opened.run.path else ""
+            panel = self.host.panels.get(self.host.current)
+            self.settings["window/tab"] = panel.place()[0] if isinstance(panel, Returning) else ""
             self.settings["session/baseline"] = self.session.baseline_file
             study = self.session.study.folder
             self.settings["session/study"] = str(study.absolute()) if study is not None else ""
@@ -157,6 +170,9 @@ class Window(QMainWindow):
         self.files.attach(session)
         self.live_diagnosis = LiveDiagnosis(session, self.notices, self)
         self.line.attach(session)
+        self.run_bar.attach(session)
+        session.run_removed.connect(lambda key: self.history.close_run(key, session.current))
+        session.current_changed.connect(self.history.note_soon)
         self.host.attach(session)
         self.actions_.refresh()
 
@@ -176,8 +192,34 @@ class Window(QMainWindow):
             show(tab)
 
     def _on_panel_chosen(self, name: str) -> None:
+        self.history.keep_view()
         self.host.show_panel(name)
+        self.history.note_soon()
         self.actions_.refresh()
+
+    def _on_loaded(self, name: str) -> None:
+        if isinstance(panel := self.host.panels[name], Returning):
+            panel.place_changed.connect(self.history.note_soon)
+
+    # The way back ------------------------------------------------------------------------------------------
+
+    def _here(self) -> Place:
+        """The place that is shown now."""
+        panel, run = self.host.panels.get(self.host.current), self.session.current if self.session else None
+        return Place(self.host.current, run, *(panel.place() if isinstance(panel, Returning) else ()))
+
+    def _go_to(self, place: Place) -> None:
+        """Show a place again."""
+        if self.session is not None and place.run in self.session.runs:
+            self.session.choose(place.run)
+        self.show_panel(place.panel)
+        show_place(self.host.panels.get(place.panel), place.tab, place.view)
+
+    def can_go_back(self) -> bool:
+        return self.history.can_go_back
+
+    def can_go_forward(self) -> bool:
+        return self.history.can_go_forward
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from pytestqt.qtbot import QtBot
 from precgui.gui.notices import Notices
 from precgui.gui.open_runs import Problem
 from precgui.gui.session import Session
-from precgui.gui.settings import Settings
 from precgui.gui.shell.actions import ACTIONS, SUBMENUS
 from precgui.gui.shell.command_palette import CommandPalette, KeyList, match
 from precgui.gui.shell.navigation import PanelSpec
@@ -28,19 +26,6 @@ from precgui.gui.shell.panel_host import PanelHost
 from precgui.gui.shell.status_bar import duration
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
-from tests.gui.conftest import close_window
-
-
-@pytest.fixture
-def working(qtbot: QtBot, notices: Notices) -> Iterator[Window]:
-    """The window after its second stage, with a state of its own."""
-    made = Window(Settings(), notices)
-    made.show()
-    qtbot.waitExposed(made)
-    made.attach(Session(made))
-    yield made
-    close_window(qtbot, made)
-
 
 # Start-up --------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QCheckBox, QWidget
 from precgui.gui.colours import DASHES
 from precgui.gui.kit.choice import Choice
 from precgui.gui.kit.parts import column, label, named, row
-from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
+from precgui.gui.plots.simple_plot import SimplePlot, run_colour
 from precgui.gui.theme import themes
 from precgui.runs.report.content import ReportContent
 from precgui.runs.study.bands import BandAxis, BandLoss, LossBand, loss_bands
@@ -26,7 +26,7 @@ _AXES: dict[BandAxis, str] = {
 _BAND_ALPHA, _SEED_ALPHA = 40, 110
 
 
-class BandsPlot(StudyPlot):
+class BandsPlot(SimplePlot):
     """A logarithmic loss; the line is the mean over the seeds, the band reaches from the least to the largest run."""
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
@@ -37,8 +37,10 @@ class ComparePanel(Pages):
     """A row a run; the baseline is the first FP32 run unless another is chosen. Follows a run that goes on.
 
     *Differences* shows in which machines and settings the runs differ, *Groups* the groups of the open study, or of the
-    open runs.
+    open runs. A click on a row makes its run the current one, whose name is bold.
     """
+
+    place_changed = Signal()
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("compare", "No runs are open", _EMPTY, "Choose runs"), parent)
@@ -84,11 +86,16 @@ class ComparePanel(Pages):
     def _connect(self) -> None:
         session = self._session
         self.view.chosen.connect(self._choose_view)
+        for choice in (self.view, self.groups.view):
+            choice.chosen.connect(self.place_changed)
         session.study.opened.connect(lambda: self.view.choose(GROUPS))
         for timer in (self._timer, self._next_turn):
             timer.timeout.connect(self.refresh)
         self.baseline.activated.connect(lambda _: self._choose_baseline())
         self.table.itemSelectionChanged.connect(self.refresh)
+        self.table.cellClicked.connect(lambda row, _: session.choose(list(session.runs)[row]))
+        self.table.verticalHeader().sectionClicked.connect(lambda row: session.choose(list(session.runs)[row]))
+        session.current_changed.connect(self._mark_current)
         self.table.cellDoubleClicked.connect(lambda row, _: session.inspect(list(session.runs)[row]))
         self.table.verticalHeader().sectionDoubleClicked.connect(lambda row: session.inspect(list(session.runs)[row]))
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
@@ -124,6 +131,20 @@ class ComparePanel(Pages):
         self.view.choose(views.get(name, RUNS))
         if name == "claims":
             self.groups.show_claims(precision)
+
+    def place(self) -> tuple[str, object]:
+        """The view, and that of the groups, for Back."""
+        return f"{self.view.current}/{self.groups.view.current}", None
+
+    def return_to(self, tab: str, view: object) -> None:
+        """Show the views of a `place`."""
+        name, _, of_groups = tab.partition("/")
+        self.groups.view.choose(of_groups)
+        self.view.choose(name)
+
+    def _mark_current(self) -> None:
+        keys = list(self._session.runs)
+        self.table.mark(keys.index(self._session.current) if self._session.current in keys else -1)
 
     def _choose_view(self, name: str) -> None:
         pages: dict[str, QWidget] = {GROUPS: self.groups, DIFFERENCES: self.differences}
@@ -167,6 +188,7 @@ class ComparePanel(Pages):
         self.note.setVisible(bool(self.note.text()))
         displayed = list(opened.values())
         self.table.show_comparison(displayed, result)
+        self._mark_current()
         base = displayed[[row.run for row in result.runs].index(result.baseline)]
         self.curves.show_runs(displayed, base, [displayed[row] for row in self.table.chosen()])
 

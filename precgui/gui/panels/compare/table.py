@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
 from precgui.events import Metric
@@ -148,6 +149,14 @@ class CompareTable(QTableWidget):
                     item.setSelected(True)
         self.blockSignals(False)
         self.itemSelectionChanged.emit()
+
+    def mark(self, current: int) -> None:
+        """Set the name of the current run in bold; -1 for none."""
+        for row in range(self.rowCount()):
+            if (head := self.verticalHeaderItem(row)) is not None:
+                font = QFont(self.font())
+                font.setBold(row == current)
+                head.setFont(font)
 
     def sizeHint(self) -> QSize:
         return QSize(super().sizeHint().width(), self.maximumHeight())

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QWidget
 
 from precgui.gui.kit.choice import Choice
 from precgui.gui.kit.parts import column, label, named, row
-from precgui.gui.panels.compare.study_plot import StudyPlot, run_colour
+from precgui.gui.plots.simple_plot import SimplePlot, run_colour
 from precgui.gui.theme import themes
 from precgui.runs.figures import COSTS, Figure
 from precgui.runs.study.colour_places import colour_places
@@ -30,7 +30,7 @@ _ABOUT = (
 )
 
 
-class TradeOffPlot(StudyPlot):
+class TradeOffPlot(SimplePlot):
     """Crosses are 95 % intervals over the seeds."""
 
     def __init__(self, parent: QWidget | None = None) -> None:

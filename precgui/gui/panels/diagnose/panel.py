@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
@@ -14,12 +15,14 @@ from precgui.gui.diagnosing import JudgedRun, judgement
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.segmented import SegmentedChoice
+from precgui.gui.next_turn import in_next_turn
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.diagnose.card import FindingCard
 from precgui.gui.panels.diagnose.measurement import StepMeasurement
 from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.script_view import ScriptView
-from precgui.gui.panels.diagnose.verdicts import VerdictTable
+from precgui.gui.panels.diagnose.verdicts import VerdictTable, has_error
+from precgui.gui.proof import Proof
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.diagnosis import Diagnosis, Finding
@@ -33,6 +36,8 @@ _EMPTY = "Open a run or start one: whether it is healthy, and if not why, stands
 
 class DiagnosePanel(Pages):
     """Diagnoses the open runs one by one while it is visible, a running one every few seconds."""
+
+    place_changed = Signal()
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("diagnose", "No runs are open", _EMPTY, "Choose runs"), parent)
@@ -75,7 +80,7 @@ class DiagnosePanel(Pages):
         column.addWidget(self.fold)
         column.addWidget(self.ruled_out)
         column.addStretch(1)
-        area = QScrollArea(self)
+        area = self._scroller = QScrollArea(self)
         area.setWidgetResizable(True)
         area.setFrameShape(QFrame.Shape.NoFrame)
         area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -96,9 +101,11 @@ class DiagnosePanel(Pages):
             signal.connect(self._on_changed)
         session.data_arrived.connect(self._on_data)
         self.view.chosen.connect(lambda name: self.show_page(self.script if name == SCRIPT else None))
+        self.view.chosen.connect(self.place_changed)
         self._next.timeout.connect(self._judge_one)
         self._later.timeout.connect(self._next.start)
-        self.verdicts.itemSelectionChanged.connect(self._show_cards)
+        self.verdicts.itemSelectionChanged.connect(self._on_chosen)
+        session.current_changed.connect(self._follow_session)
         themes().changed.connect(self._recolour)
         self._measurement.changed.connect(self._show_cards)
         self.fold.toggled.connect(self.ruled_out.setVisible)
@@ -126,18 +133,44 @@ class DiagnosePanel(Pages):
                 self.script.open(Path(path))
             return
         self._take_runs()
-        self.verdicts.choose(key)
+        if key in self._session.runs:
+            self._session.choose(key)
+            self.verdicts.choose(key)
+            self.verdicts.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def place(self) -> tuple[str, object]:
+        """Runs or a script, and how far the findings are scrolled, for Back."""
+        return self.view.current, self._scroller.verticalScrollBar().value()
+
+    def return_to(self, tab: str, view: object) -> None:
+        """Show the place that `place` has told."""
+        self.view.choose(tab)
+        if isinstance(view, int):
+            in_next_turn(self, lambda: self._scroller.verticalScrollBar().setValue(view))
+
+    def _on_chosen(self) -> None:
+        """One chosen row is the current run; a second one is compared with it."""
+        if len(chosen := self.verdicts.chosen()) == 1:
+            self._session.choose(chosen[0])
+        self._show_cards()
+
+    def _follow_session(self) -> None:
+        if (key := self._session.current) is not None and key not in self.verdicts.chosen():
+            self.verdicts.choose(key)
+
+    def _list_runs(self) -> None:
+        self.verdicts.show_runs(list(self._session.runs.values()), self.diagnoses, self._session.current)
 
     def _recolour(self) -> None:
         """Give the verdicts the colours of the theme."""
-        self.verdicts.show_runs(list(self._session.runs.values()), self.diagnoses)
+        self._list_runs()
 
     def _take_runs(self) -> None:
         runs = self._session.runs
         self.diagnoses = {key: result for key, result in self.diagnoses.items() if key in runs}
         self.show_content(bool(runs))
         if self.isVisible() and runs:
-            self.verdicts.show_runs(list(runs.values()), self.diagnoses)
+            self._list_runs()
             self._show_cards()
             self._next.start()
 
@@ -164,11 +197,19 @@ class DiagnosePanel(Pages):
             before = self.diagnoses.get(key)
             diagnosis = self.diagnoses[key] = judged.diagnosis
             self._later.setInterval(max(REFRESH_MS, round(_SHARE * 1000 * judged.taken_s)))
-            self.verdicts.show_runs(list(runs.values()), self.diagnoses)
+            self._list_runs()
+            self._propose_broken()
             if key in self.verdicts.chosen() and (before is None or _rules(before) != _rules(diagnosis)):
                 self._show_cards()
         if any(key not in self.diagnoses for key in runs) or (self._requested() and not self._later.isActive()):
             self._next.start()
+
+    def _propose_broken(self) -> None:
+        """Make the run with the gravest problem the current one, when all are judged and nobody has chosen another."""
+        first = self.verdicts.keys[:1]
+        are_judged = bool(first) and all(key in self.diagnoses for key in self._session.runs)
+        if are_judged and not self._session.is_chosen and has_error(self.diagnoses[first[0]]):
+            self._session.choose(first[0], by_hand=False)
 
     def _show_cards(self) -> None:
         """The findings of the chosen run; of two runs what one has and the other has not comes first."""
@@ -217,22 +258,36 @@ class DiagnosePanel(Pages):
         return card
 
     def show_place(self, key: str, finding: Finding) -> None:
-        """The tab of Inspect that the rule names, the tensor at the step, or the curves of the run."""
+        """The recorded numbers with their limit; without any what the rule names, or the curves of the run."""
+        proof = Proof(key, finding, partial(self._inspect, key, finding) if self._tab_of(key, finding)[0] else None)
+        if proof.evidence:
+            self._session.show_proof(proof)
+        elif not self._inspect(key, finding):
+            self._session.panel_requested.emit("live")
+            self._session.step_requested.emit(key, float(finding.first_step))
+
+    def _inspect(self, key: str, finding: Finding) -> bool:
+        """Show the tab of Inspect that a finding is about; False where there is none."""
+        tab, place = self._tab_of(key, finding)
+        if tab:
+            self._session.tensor_place = place
+            self._session.inspect(key, tab)
+            if place is not None:
+                self._session.tensor_requested.emit()
+        return bool(tab)
+
+    def _tab_of(self, key: str, finding: Finding) -> tuple[str, tuple[str, str, float] | None]:
+        """The tab that the rule names, or the tensor at the step: its kind, name and step; "" where neither is."""
         tab, usual = PLACES.get(finding.rule, ("", ""))
         if tab:
-            self._session.inspect(key, tab)
-            return
+            return tab, None
         tensors = self._session.runs[key].run.tensors()
         kinds = sorted(tensors, key=lambda kind: kind != usual)
         for name in (*finding.tensors, finding.module):
             kind = next((kind for kind in kinds if name and name in tensors[kind].names), "")
             if kind:
-                self._session.tensor_place = kind, name, float(max(finding.first_step, 1))
-                self._session.inspect(key, "tensors")
-                self._session.tensor_requested.emit()
-                return
-        self._session.panel_requested.emit("live")
-        self._session.step_requested.emit(key, float(finding.first_step))
+                return "tensors", (kind, name, float(max(finding.first_step, 1)))
+        return "", None
 
     def _try_fix(self, key: str, finding: Finding, *, at_once: bool) -> None:
         """Train with the change and compare, or put the settings with it into the form of Run."""

@@ -33,13 +33,12 @@ class VerdictTable(QTableWidget):
         self.setShowGrid(False)
         self.setTabKeyNavigation(False)
 
-    def show_runs(self, runs: list[OpenRun], diagnosis: dict[str, Diagnosis]) -> None:
-        """Show these runs, those with problems first; what was chosen stays so, at first the run that came last."""
-        newest = [opened.key for opened in runs[-1:]]
+    def show_runs(self, runs: list[OpenRun], diagnosis: dict[str, Diagnosis], current: str | None) -> None:
+        """Show these runs, those with problems first; what was chosen stays so, at first the current run."""
         runs = sorted(runs, key=lambda opened: _urgency(diagnosis.get(opened.key)))
         keys = [opened.key for opened in runs]
         if keys != self.keys:
-            chosen = self.chosen() or newest
+            chosen = self.chosen() or [current or ""]
             self.blockSignals(True)
             self.keys = keys
             self.setRowCount(len(keys))
@@ -80,7 +79,6 @@ class VerdictTable(QTableWidget):
         if key in self.keys:
             self.clearSelection()
             self.selectRow(self.keys.index(key))
-            self.setFocus(Qt.FocusReason.OtherFocusReason)
             self._scroll_to_chosen()
 
     def _scroll_to_chosen(self) -> None:
@@ -88,11 +86,16 @@ class VerdictTable(QTableWidget):
             self.scrollTo(index)
 
 
+def has_error(diagnosis: Diagnosis) -> bool:
+    """Whether the gravest problem is an error."""
+    return bool(diagnosis.problems) and diagnosis.problems[0].severity == "error"
+
+
 def _urgency(diagnosis: Diagnosis | None) -> int:
     """0 for a run with an error, 1 for one with warnings, 2 for the others."""
     if diagnosis is None or not diagnosis.problems:
         return 2
-    return int(diagnosis.problems[0].severity != "error")
+    return int(not has_error(diagnosis))
 
 
 def _colour(diagnosis: Diagnosis | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from precgui.gui.kit.pages import LazyTabs
@@ -31,6 +32,8 @@ TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
 class FormatsPanel(QWidget):
     """Formats of numbers, without a run and without torch."""
 
+    place_changed = Signal()
+
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.session = session
@@ -39,6 +42,7 @@ class FormatsPanel(QWidget):
         column.setContentsMargins(12, 8, 12, 8)
         column.addWidget(self.tabs)
         self.tab(0)
+        self.tabs.currentChanged.connect(self.place_changed)
         if isinstance(session, Session):
             session.number_requested.connect(self.show_number)
 
@@ -47,6 +51,14 @@ class FormatsPanel(QWidget):
         if isinstance(tab, ReferenceTab | ArithmeticTab):
             tab.number_requested.connect(self.show_number)
         return tab
+
+    def place(self) -> tuple[str, object]:
+        """The tab, for Back."""
+        return str(self.tabs.currentIndex()), None
+
+    def return_to(self, tab: str, view: object) -> None:
+        """Show the tab of a `place`."""
+        self.tabs.setCurrentIndex(int(tab))
 
     def tab(self, index: int) -> QWidget:
         """The content of a tab, created now if it was not."""

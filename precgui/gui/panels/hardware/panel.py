@@ -6,7 +6,7 @@ import importlib
 import json
 from functools import partial
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QMenu, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
@@ -31,6 +31,8 @@ TABS = (
 class HardwarePanel(QWidget):
     """Tabs on the machine, each created when it is first shown."""
 
+    place_changed = Signal()
+
     def __init__(self, session: Session | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.session = session
@@ -48,11 +50,20 @@ class HardwarePanel(QWidget):
         column.addWidget(self.tabs)
         self.frames = (self, self.tabs, *self.tabs.findChildren(QStackedWidget))
         self.tab(0)
+        self.tabs.currentChanged.connect(self.place_changed)
 
     def _create(self, place: str) -> QWidget:
         module, _, name = place.partition(":")
         created: QWidget = getattr(importlib.import_module(f"precgui.gui.panels.hardware.{module}"), name)(self.model)
         return created
+
+    def place(self) -> tuple[str, object]:
+        """The tab, for Back."""
+        return str(self.tabs.currentIndex()), None
+
+    def return_to(self, tab: str, view: object) -> None:
+        """Show the tab of a `place`."""
+        self.tabs.setCurrentIndex(int(tab))
 
     def tab(self, index: int) -> QWidget:
         """The content of a tab, created now if it was not."""

@@ -6,6 +6,7 @@ import importlib
 from functools import partial
 from typing import cast
 
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QPushButton, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
@@ -26,7 +27,9 @@ _EMPTY = "Open a run or start one: its settings, results, environment, tensors a
 
 
 class InspectPanel(Pages):
-    """A tab is made when it is first shown, and shows the run that is chosen above all tabs."""
+    """A tab is made when it is first shown, and shows the current run."""
+
+    place_changed = Signal()
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("inspect", "No run is open", _EMPTY, "Choose runs"), parent)
@@ -40,7 +43,7 @@ class InspectPanel(Pages):
         self._runs = WhenVisible(self, self._take_runs)
         self._lay_out()
         self._connect()
-        self._on_runs()
+        self._runs.request()
 
     def _lay_out(self) -> None:
         self.run_choice.setAccessibleName("Run")
@@ -66,11 +69,12 @@ class InspectPanel(Pages):
     def _connect(self) -> None:
         session = self._session
         for signal in (session.run_added, session.run_removed, session.run_changed):
-            signal.connect(self._on_runs)
-        session.inspect_changed.connect(self._follow_session)
+            signal.connect(self._runs.request)
+        for signal in (session.current_changed, session.inspect_changed):
+            signal.connect(self._follow_session)
         session.data_arrived.connect(self._on_data)
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
-        self.run_choice.activated.connect(lambda _: session.inspect(self.run_choice.currentData(), show=False))
+        self.run_choice.activated.connect(lambda _: session.choose(self.run_choice.currentData()))
         self.again_button.clicked.connect(self.run_again)
         self.tabs.currentChanged.connect(self._remember_tab)
         self.tabs.ready.connect(self._show_in)
@@ -80,7 +84,7 @@ class InspectPanel(Pages):
     @property
     def key(self) -> str | None:
         """The key of the run that is shown."""
-        return self._session.inspected[0]
+        return self._session.current
 
     def tab(self, name: str) -> QWidget:
         """The widget of a tab by its id, made now if it was not."""
@@ -92,7 +96,8 @@ class InspectPanel(Pages):
         return created
 
     def _remember_tab(self, index: int) -> None:
-        self._session.inspected = (self.key, TABS[index].id)
+        self._session.inspect_tab = TABS[index].id
+        self.place_changed.emit()
 
     def _show_tab(self) -> None:
         """Show the current tab; one that is new says so until the next turn of the event loop."""
@@ -104,12 +109,6 @@ class InspectPanel(Pages):
         if self._run_of_tab.get(index, "") != self.key:
             self._run_of_tab[index] = self.key
             cast(RunView, self.tabs.content(index)).show_run(self.key)
-
-    def _on_runs(self) -> None:
-        """A run that is no longer open gives way to the newest."""
-        if self.key not in self._session.runs:
-            self._session.inspected = (next(reversed(self._session.runs), None), self._session.inspected[1])
-        self._runs.request()
 
     def _take_runs(self) -> None:
         """Offer the open runs."""
@@ -130,7 +129,7 @@ class InspectPanel(Pages):
             choice.setItemIcon(row, swatch_icon(opened))
 
     def _follow_session(self) -> None:
-        key, tab = self._session.inspected
+        key, tab = self.key, self._session.inspect_tab
         self.run_choice.setCurrentIndex(self.run_choice.findData(key))
         self.run_choice.setToolTip(plain_tip(self.run_choice.currentText()))
         self._enable_tabs()
@@ -157,6 +156,15 @@ class InspectPanel(Pages):
         super().showEvent(event)
         if not self.is_empty:
             self._show_tab()
+
+    def place(self) -> tuple[str, object]:
+        """The tab, for Back."""
+        return self._session.inspect_tab, None
+
+    def return_to(self, tab: str, view: object) -> None:
+        """Show the tab of a `place`."""
+        self._session.inspect_tab = tab
+        self._follow_session()
 
     def run_again(self) -> None:
         """Put the settings of the run into Run."""

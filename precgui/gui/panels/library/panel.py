@@ -44,6 +44,7 @@ class LibraryPanel(QWidget):
         self._session = session
         self._folder = RunsFolder(session.folder, self)
         self._doomed: list[LibraryEntry] = []
+        self._is_showing = False  # the rows of the folder come, and bring back what was selected
         self._deleting = Answer(self, answered=self._on_deleted)
         self._integers = IntegerModels(self)
         self.actions_ = self._make_actions()
@@ -63,6 +64,7 @@ class LibraryPanel(QWidget):
         self._recolour()
         self.pages.empty.button.hide()
         self._use_folder()
+        self._mark_current()
 
     def _make_actions(self) -> dict[str, QAction]:
         actions: dict[str, QAction] = {}
@@ -135,6 +137,7 @@ class LibraryPanel(QWidget):
         self._folder.read_so_far.connect(self._show_part)
         self._folder.failed.connect(lambda text: self._session.notice.emit(Problem(text)))
         self._session.folder_changed.connect(self._use_folder)
+        self._session.current_changed.connect(self._mark_current)
         self._session.run_added.connect(lambda _: self._folder.announce_soon())
         self._integers.failed.connect(lambda text: self._session.notice.emit(Problem(text, severity="warning")))
         themes().follow(self, self._recolour)
@@ -175,9 +178,11 @@ class LibraryPanel(QWidget):
 
     def _show(self, entries: list[LibraryEntry]) -> None:
         chosen = {entry.path for entry in self.selected()}
+        self._is_showing = True
         self.table.show_entries(self._as_they_stand(entries))
         self.arrange.show_tags(entries)
         self._select(chosen)
+        self._is_showing = False
         if any(entry.status == "running" for entry in entries):
             self._follow.start()
         else:
@@ -241,13 +246,25 @@ class LibraryPanel(QWidget):
             counts += [f"{total - displayed} hidden by the filter"] if displayed < total else []
             reported = ", ".join(counts)
         self.message.setText(reported)
+        keys = self._keys_of(chosen) if single else []
+        if keys and self.isVisible() and not self._is_showing:
+            self._session.choose(keys[0])
+
+    def _mark_current(self) -> None:
+        """Name the current run in bold."""
+        opened = self._session.runs.get(self._session.current or "")
+        self.table.mark(opened.run.path if opened is not None else None)
 
     # What a user does with runs ----------------------------------------------------------------------------
 
     def open_selected(self) -> None:
         """Open the chosen runs and show them."""
         paths = [entry.path for entry in self.selected()]
-        self._session.opener.open(paths, lambda _: self._session.panel_requested.emit("live"))
+        self._session.opener.open(paths, self._show_run)
+
+    def _show_run(self, key: str) -> None:
+        self._session.choose(key)
+        self._session.panel_requested.emit("live")
 
     def inspect_selected(self) -> None:
         """Open the chosen runs and inspect the first of them."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
-from PySide6.QtGui import QColor, QIcon
+from PySide6.QtGui import QColor, QFont, QIcon
 
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import plain_tip
@@ -103,6 +103,7 @@ class RunTable(QAbstractTableModel):
         self._sorted_by, self._order = -1, Qt.SortOrder.AscendingOrder
         self._group = GROUPS["nothing"]
         self._icons: dict[str, QIcon] = {}
+        self._current: Path | None = None
         self.recolour()
 
     def recolour(self) -> None:
@@ -118,6 +119,12 @@ class RunTable(QAbstractTableModel):
         self._icons = {status: icon(drawing, colour, 16) for status, (drawing, colour) in drawings.items()}
         if self._entries:
             self.dataChanged.emit(self.index(0, 0), self.index(len(self._entries) - 1, len(COLUMNS) - 1))
+
+    def mark(self, path: Path | None) -> None:
+        """Set the title of the run of this file in bold."""
+        self._current = path.absolute() if path is not None else None
+        if self._entries:
+            self.dataChanged.emit(self.index(0, TITLE), self.index(len(self._entries) - 1, TITLE))
 
     def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
         if list(entries) != self._given:
@@ -189,6 +196,10 @@ class RunTable(QAbstractTableModel):
             return plain_tip(f"{entry.error or entry.note or entry.title}\n{entry.path}")
         if role == kind.DecorationRole and index.column() == STATUS:
             return self._icons.get("unreadable" if entry.error else status_text(entry).partition(",")[0])
+        if role == kind.FontRole and index.column() == TITLE and entry.path.absolute() == self._current:
+            font = QFont()
+            font.setBold(True)
+            return font
         if role == kind.ForegroundRole and (entry.error or index.column() > STATUS):
             return QColor(themes().theme.muted)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
@@ -18,14 +18,17 @@ from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.open_runs import Problem
+from precgui.gui.panels.live.proof_card import ProofCard
 from precgui.gui.panels.live.queue_list import QueueList
 from precgui.gui.panels.live.run_list import RunList
 from precgui.gui.panels.live.study_grid import StudyGridView
 from precgui.gui.plots.axes import AxisChoice
-from precgui.gui.plots.linked import LinkedPlots
+from precgui.gui.plots.linked import LinkedPlots, Zoom
 from precgui.gui.plots.signals import duration, grouped
 from precgui.gui.plots.smoothing import SmoothingChoice
+from precgui.gui.proof import Proof
 from precgui.gui.session import Session
+from precgui.gui.theme import themes
 from precgui.runs.caveats import arithmetic_of, cost_above_budget
 
 _CAVEATS = 2  # that are written out, in low windows one
@@ -38,6 +41,8 @@ _NARROW_PX = 760  # below this the list of runs lies under the plots
 
 class LivePanel(Pages):
     """Shows whatever runs are open in the state."""
+
+    place_changed = Signal()
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         requested = "Choose a precision in Run and press Start (Ctrl+R), or open a file."
@@ -61,6 +66,9 @@ class LivePanel(Pages):
         self.view = SegmentedChoice((RUNS, STUDY), "Single runs, or the grid of a study", self)
         self.study = StudyGridView(session, self)
         self.add_page(self.study)
+        self.proof: Proof | None = None
+        self.proof_card: ProofCard | None = None
+        self._zoom_before: Zoom | None = None  # that of the plots before the proof
         self._splitter = QSplitter(self)
         self._runs = WhenVisible(self, self._take_runs)
         self._arrange()
@@ -101,6 +109,7 @@ class LivePanel(Pages):
         self.head.addStretch(1)
         layout = QVBoxLayout(self.content)
         layout.setContentsMargins(12, 8, 12, 8)
+        self._column = layout
         layout.addLayout(bar)
         layout.addWidget(self.caveat)
         layout.addWidget(self._splitter, 1)
@@ -134,7 +143,9 @@ class LivePanel(Pages):
         self.keys_button.clicked.connect(lambda: session.shortcuts_requested.emit())
         self.run_list.jump_requested.connect(self.jump_to_first)
         session.step_requested.connect(self.jump_to)
+        session.proof_requested.connect(self.show_proof)
         self.view.chosen.connect(lambda name: self.show_page(self.study if name == STUDY else None))
+        self.view.chosen.connect(self.place_changed)
         session.study.opened.connect(self._on_study)
         if session.study.folder is not None:
             self._on_study()
@@ -146,6 +157,55 @@ class LivePanel(Pages):
     def show_tab(self, tab: str) -> None:
         """Show the grid of the study, or the plots of the runs."""
         self.view.choose(STUDY if tab == "study" and self._session.study.folder is not None else RUNS)
+
+    def place(self) -> tuple[str, object]:
+        """Runs, study or the proof of a finding, and how the plots are zoomed, for Back."""
+        proof = self.proof
+        return "/".join((self.view.current, *([proof.finding.rule] if proof else []))), (self.plots.zoom(), proof)
+
+    def return_to(self, tab: str, view: object) -> None:
+        """Show the place that `place` has told."""
+        self.view.choose(tab.partition("/")[0])
+        zoom, proof = view if isinstance(view, tuple) else (None, None)
+        if proof is None or proof.key not in self._session.runs:
+            self.close_proof()
+        elif proof is not self.proof:
+            self.show_proof(proof)
+        if isinstance(zoom, Zoom):
+            self.plots.restore(zoom)
+
+    def show_proof(self, proof: Proof) -> None:
+        """Show the numbers that prove a finding, and the plots of that run alone around its steps."""
+        zoom = self._zoom_before or self.plots.zoom()
+        self._drop_proof()
+        self._zoom_before, self.proof = zoom, proof
+        self.view.choose(RUNS)
+        opened = self._session.runs[proof.key]
+        self.proof_card = ProofCard(proof, opened, self)
+        self.proof_card.closed.connect(self.close_proof)
+        themes().dress(self.proof_card)
+        self._column.insertWidget(1, self.proof_card)
+        self.proof_card.show()
+        self._tell_caveats()
+        self.plots.set_runs([opened])
+        self.jump_to(proof.key, float(proof.finding.first_step))
+        self.place_changed.emit()
+
+    def close_proof(self) -> None:
+        """Show all runs again, zoomed as they were before the proof."""
+        zoom = self._zoom_before
+        self._drop_proof()
+        self._take_runs()
+        if zoom is not None:
+            self.plots.restore(zoom)
+        self.place_changed.emit()
+
+    def _drop_proof(self) -> None:
+        if self.proof_card is not None:
+            self._column.removeWidget(self.proof_card)
+            self.proof_card.hide()
+            self.proof_card.deleteLater()
+        self.proof = self.proof_card = self._zoom_before = None
 
     def _on_added(self, key: str) -> None:
         self._runs.request()
@@ -169,7 +229,8 @@ class LivePanel(Pages):
     def _tell_caveats(self) -> None:
         """Which of the shown runs do not compute as the format does on hardware that has it, and whose record cost more
         than its budget."""
-        displayed = [opened for opened in self._session.runs.values() if opened.visible]
+        proof = self.proof is not None  # whose place is needed
+        displayed = [opened for opened in self._session.runs.values() if opened.visible and not proof]
         reported = [f"{opened.name}: {caveat}" for opened in displayed if (caveat := arithmetic_of(opened.run).caveat)]
         most = _CAVEATS if self.height() >= _LOW_PX else 1
         remainder = len(reported) - most
@@ -184,7 +245,10 @@ class LivePanel(Pages):
         self.run_list.take_runs()
         self._show_stop()
         self._tell_caveats()
-        self.plots.set_runs(list(self._session.runs.values()))
+        if self.proof is not None and self.proof.key not in self._session.runs:
+            self._drop_proof()
+        runs = self._session.runs
+        self.plots.set_runs([runs[self.proof.key]] if self.proof is not None else list(runs.values()))
         self.show_content(bool(self._session.runs))
         self._tell_view()
 
@@ -218,7 +282,9 @@ class LivePanel(Pages):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key = self.run_list.current
-        if event.key() == Qt.Key.Key_G and key is not None:
+        if event.key() == Qt.Key.Key_Escape and self.proof is not None:
+            self.close_proof()
+        elif event.key() == Qt.Key.Key_G and key is not None:
             self.jump_to_first(key)
         else:
             super().keyPressEvent(event)

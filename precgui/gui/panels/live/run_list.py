@@ -117,6 +117,8 @@ class RunList(QWidget):
     def _connect(self) -> None:
         self.tree.itemChanged.connect(self._on_item_changed)
         self.tree.itemSelectionChanged.connect(self._on_selected)
+        self.tree.currentItemChanged.connect(self._choose)
+        self._session.current_changed.connect(self.follow_session)
         self.tree.itemDoubleClicked.connect(lambda item: self._session.inspect(str(item.data(0, _KEY))))
         self.rename_button.clicked.connect(self.rename)
         self.jump_button.clicked.connect(self._jump)
@@ -138,6 +140,19 @@ class RunList(QWidget):
                 self.update_run(key)
             else:
                 self.add(key)
+        self.follow_session()
+
+    def _choose(self, item: QTreeWidgetItem | None) -> None:
+        if item is not None:
+            self._session.choose(str(item.data(0, _KEY)))
+
+    def follow_session(self) -> None:
+        """Select the current run."""
+        if (item := self._items.get(self._session.current or "")) is not None:
+            self.tree.blockSignals(True)
+            self.tree.setCurrentItem(item)
+            self.tree.blockSignals(False)
+            self._on_selected()
 
     def add(self, key: str) -> None:
         item = QTreeWidgetItem()
@@ -147,12 +162,13 @@ class RunList(QWidget):
         self._nonfinite[key] = NonFinite()
         self.tree.addTopLevelItem(item)
         self.update_run(key)
-        self.tree.setCurrentItem(item)
 
     def remove(self, key: str) -> None:
         item = self._items.pop(key)
         del self._nonfinite[key]
+        self.tree.blockSignals(True)  # the neighbour becomes the current item, and not the current run
         self.tree.takeTopLevelItem(self.tree.indexOfTopLevelItem(item))
+        self.tree.blockSignals(False)
 
     def update_run(self, key: str) -> None:
         """Take over name, colour, visibility and status."""

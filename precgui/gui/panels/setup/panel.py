@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
@@ -64,6 +64,8 @@ TOML_FILES = "Configurations (*.toml);;All files (*)"
 class SetupPanel(QWidget):
     """The form of a run. `source` names the recipe or file that it started from, `base` is its config."""
 
+    place_changed = Signal()
+
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._session = session
@@ -108,6 +110,7 @@ class SetupPanel(QWidget):
         self.recipes.activated.connect(lambda _: self.use_recipe(self.recipes.currentText()))
         self.form.changed.connect(self._refresh)
         self.kind.chosen.connect(lambda _: self._choose_kind())
+        self.kind.chosen.connect(self.place_changed)
         self.study.changed.connect(self._refresh)
         self.study.claims_button.clicked.connect(lambda: session.panel_requested.emit("compare/claims"))
         self.outlook.known.connect(self._mark_precisions)
@@ -323,6 +326,14 @@ class SetupPanel(QWidget):
     def show_tab(self, tab: str) -> None:
         """Set up one run, or a study."""
         self.kind.choose(STUDY if tab == "study" else ONE_RUN)
+
+    def place(self) -> tuple[str, object]:
+        """One run or a study, for Back."""
+        return self.kind.current, None
+
+    def return_to(self, tab: str, view: object) -> None:
+        """Set up the kind of a `place`."""
+        self.kind.choose(tab)
 
     @property
     def is_study(self) -> bool:

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.compare.groups import CLAIMS, CURVES, DIFFERENCES, MEMBERS, TRADE_OFF, GroupsView
 from precgui.gui.panels.compare.panel import ComparePanel
-from precgui.gui.panels.compare.study_plot import StudyPlot
+from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.session import Session
 from precgui.sweeps.folder import SweepFolder, read_targets
 from precgui.sweeps.study import NOT_PLANNED
@@ -171,7 +171,7 @@ def test_that_the_differences_of_open_runs_have_a_view_of_their_own(
     assert table.texts()[0] == ("settings", "precision", "fp32", "bf16-amp")
 
 
-class _NarrowPlot(StudyPlot):
+class _NarrowPlot(SimplePlot):
     """Values that differ in their eighth place only."""
 
     def draw(self) -> str:

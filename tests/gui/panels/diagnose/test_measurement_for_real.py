@@ -38,7 +38,7 @@ def test_that_a_card_measures_its_step_and_shows_the_result(qtbot: QtBot, tmp_pa
     assert card.result.text() == ""
     qtbot.mouseClick(card.measure_button, Qt.MouseButton.LeftButton)
     assert panel.cards[0].measure_button.text() == measurement.STOP
-    qtbot.waitUntil(lambda: session.inspected == (key, "error"), timeout=LONG_MS)
+    qtbot.waitUntil(lambda: (session.current, session.inspect_tab) == (key, "error"), timeout=LONG_MS)
     card = next(card for card in panel.cards if card.finding.replay_step == step)
     assert card.result.text().startswith(f"Measured in FP64, step {step}: ")
     assert card.result.isVisibleTo(card)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,7 +163,7 @@ def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, children: 
     assert panel.cards[0].measure_button.text() == measurement.STOP
     children[0].said.emit({"kind": "kept", "verdict": "problems"})
     children[0].ended.emit("")
-    assert session.inspected == ("bad", "error")
+    assert (session.current, session.inspect_tab) == ("bad", "error")
     assert panel.cards[0].measure_button.text() == measurement.MEASURE
 
 
@@ -179,7 +180,7 @@ def test_that_show_me_leads_to_the_tab_of_the_rule(qtbot: QtBot) -> None:
     for rule, (tab, _) in PLACES.items():
         finding = Finding(rule, "warning", "t", 1, 2, (), "fix", None, 0.5, "source")
         panel.show_place("run", finding)
-        assert not tab or session.inspected == ("run", tab)
+        assert not tab or (session.current, session.inspect_tab) == ("run", tab)
 
 
 def test_that_show_me_leads_to_the_step(qtbot: QtBot) -> None:
@@ -189,7 +190,7 @@ def test_that_show_me_leads_to_the_step(qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: len(panel.diagnoses) == 1)
     places: list[tuple[str, float]] = []
     session.step_requested.connect(lambda key, step: places.append((key, step)))
-    panel.cards[0].show_button.click()
+    panel.show_place("bad", replace(panel.cards[0].finding, evidence=(), rule="no place of its own"))
     assert places == [("bad", 21.0)]
 
 

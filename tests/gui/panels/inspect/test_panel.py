@@ -164,7 +164,7 @@ def test_that_settings_of_a_run_come_into_run(
 ) -> None:
     setup = SetupPanel(session)
     qtbot.addWidget(setup)
-    session.inspect(two[1], show=False)
+    session.choose(two[1])
     with qtbot.waitSignal(session.panel_requested) as wanted:
         panel.again_button.click()
     assert wanted.args == ["setup"]

@@ -129,6 +129,7 @@ def test_that_jump_to_first_shows_the_first_nan(panel: LivePanel, add: Add) -> N
     run = training_run("a", 5000)
     run.values["loss"][3210] = np.nan
     add(run)
+    panel.run_list.tree.setCurrentItem(panel.run_list.tree.topLevelItem(0))
     assert panel.run_list.jump_button.isEnabled()
     panel.run_list.jump_button.click()
     low, high = panel.plots.x_range
@@ -172,6 +173,7 @@ def test_that_a_run_is_renamed_in_the_list(panel: LivePanel, session: Session, a
 
 def test_that_the_colour_of_a_run_can_be_changed(panel: LivePanel, session: Session, add: Add) -> None:
     add(training_run("a", 100))
+    panel.run_list.tree.setCurrentItem(panel.run_list.tree.topLevelItem(0))
     menu = panel.run_list.colour_button.menu()
     menu.aboutToShow.emit()
     assert len(menu.actions()) == len(themes().theme.runs)

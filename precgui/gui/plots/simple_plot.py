@@ -1,4 +1,4 @@
-"""The base of the pictures of a study: axes with names, the colours of the theme, a sentence where nothing is drawn."""
+"""The base of plots that stand alone: axes with names, colours of the theme, a sentence where nothing is drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from precgui.gui.theme import themes
 _TOP_PX, _RIGHT_PX = 8, 24
 
 
-class StudyPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
+class SimplePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
     """Drag pans, the wheel zooms, a double click shows everything again. Subclasses make their items in `draw`."""
 
     def __init__(

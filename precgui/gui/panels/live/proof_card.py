@@ -1,0 +1,37 @@
+"""The proof of a finding above the plots of Live: its sentence, its numbers with their limit, and the ways on."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QWidget
+
+from precgui.gui.kit.parts import button, column, label, row
+from precgui.gui.open_runs import OpenRun
+from precgui.gui.plots.chart import colour_of
+from precgui.gui.plots.proof_plot import ProofPlot
+from precgui.gui.proof import Proof
+
+_PLOT_PX = 190
+
+
+class ProofCard(QFrame):
+    """Shows the proof that it is made for; `closed` when it is no longer wanted."""
+
+    closed = Signal()
+
+    def __init__(self, proof: Proof, opened: OpenRun, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "card")
+        finding = proof.finding
+        self.title = label(f"{opened.name}: {finding.title}", "heading")
+        self.more = button("More in Inspect", proof.more or (lambda: None), "The tab of Inspect that is about it")
+        self.close_button = button("Close the proof", self.closed.emit, "Back to the plots as they were (Esc)")
+        self.plots = [ProofPlot(each, finding, colour_of(opened)) for each in proof.evidence]
+        self.texts = [label(each.text, "muted", selectable=True) for each in proof.evidence]
+        parts: list[QWidget] = []
+        for plot, text in zip(self.plots, self.texts, strict=True):
+            plot.setFixedHeight(_PLOT_PX)
+            parts += [text, plot]
+        head = row((self.title, 1), self.more, self.close_button)
+        column(head, *parts, spacing=6, margins=(14, 10, 14, 10), on=self)
+        self.more.setVisible(proof.more is not None)

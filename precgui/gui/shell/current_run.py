@@ -1,0 +1,93 @@
+"""The corner of the menu bar: the way back and forward, and the current run of the whole window."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QAction, QFontMetrics, QIcon
+from PySide6.QtWidgets import QMenu, QToolButton, QWidget
+
+from precgui.gui.kit.icons import icon
+from precgui.gui.kit.parts import row
+from precgui.gui.kit.plain_text import plain_tip
+from precgui.gui.theme import themes
+
+if TYPE_CHECKING:
+    from precgui.gui.session import Session
+
+_NAME_PX = 220  # of the name of the run; a longer one is cut in the middle
+_TIP = "The current run: Live, Compare, Inspect and Diagnose show it"
+
+
+class CurrentRunBar(QWidget):
+    """Two arrows, and a menu of the open runs under the name of the current one; the menu is there with a run."""
+
+    def __init__(self, back: QAction, forward: QAction, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session: Session | None = None
+        self.back, self.forward = self._arrow(back), self._arrow(forward)
+        self.run = QToolButton()
+        self.run.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.run.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.run.setIconSize(QSize(28, 14))
+        self.run.setMenu(QMenu(self.run))
+        self.run.menu().aboutToShow.connect(self._fill)
+        row(self.back, self.forward, self.run, spacing=2, margins=(0, 0, 8, 0), on=self)
+        self.run.hide()
+        themes().follow(self, self._recolour)
+        self._recolour()
+
+    def _arrow(self, action: QAction) -> QToolButton:
+        button = QToolButton()
+        button.setDefaultAction(action)
+        button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonIconOnly)
+        button.setIconSize(QSize(16, 16))
+        return button
+
+    def attach(self, session: Session) -> None:
+        """Follow the current run of a session."""
+        self._session = session
+        for signal in (session.run_changed, session.run_removed, session.run_added):
+            signal.connect(lambda _: self._show())
+        session.current_changed.connect(self._show)
+        self._show()
+
+    def _show(self) -> None:
+        session = self._session
+        opened = session.runs.get(session.current or "") if session is not None else None
+        self.run.setVisible(opened is not None)
+        if opened is not None:
+            metrics = QFontMetrics(self.run.font())
+            self.run.setText(metrics.elidedText(opened.name, Qt.TextElideMode.ElideMiddle, _NAME_PX))
+            self.run.setIcon(_swatch(opened))
+            self.run.setToolTip(plain_tip(f"{opened.name}\n{_TIP}"))
+            self.run.setAccessibleName(f"Current run: {opened.name}")
+
+    def _fill(self) -> None:
+        menu, session = self.run.menu(), self._session
+        menu.clear()
+        for key, opened in session.runs.items() if session is not None else ():
+            action = menu.addAction(_swatch(opened), opened.name.replace("&", "&&"))
+            action.setCheckable(True)
+            action.setChecked(session is not None and key == session.current)
+            if session is not None:
+                action.triggered.connect(partial(_choose, session, key))
+
+    def _recolour(self) -> None:
+        for button, drawing in ((self.back, "back"), (self.forward, "forward")):
+            button.defaultAction().setIcon(icon(drawing, themes().theme.muted, 16))
+        self._show()
+
+
+def _choose(session: Session, key: str, _: bool = False) -> None:
+    session.choose(key)
+
+
+def _swatch(opened: object) -> QIcon:
+    from precgui.gui.open_runs import OpenRun
+    from precgui.gui.plots.export import swatch_icon  # pyqtgraph, not before the first paint
+
+    assert isinstance(opened, OpenRun)
+    return swatch_icon(opened)
