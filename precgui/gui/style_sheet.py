@@ -99,6 +99,8 @@ QToolButton { padding: 4px; border: 1px solid transparent; border-radius: 5px; }
 QToolButton:hover { background: @hover@; }
 QToolButton:checked, QToolButton:pressed { background: @chosen@; }
 QToolButton:focus { border-color: @accent@; }
+QToolButton[kind="corner"] { padding: 1px 6px; }
+QToolButton[kind="corner"][popupMode="2"] { padding-right: 20px; }
 QToolButton[kind="fold"] { padding: 3px 6px 3px 0; color: @muted@; }
 QToolButton[kind="link"] { color: @accent@; padding: 2px 6px; }
 QToolButton:disabled { color: @faint@; }

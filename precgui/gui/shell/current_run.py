@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QFontMetrics, QIcon
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
@@ -22,7 +22,12 @@ _TIP = "The current run: Live, Compare, Inspect and Diagnose show it"
 
 
 class CurrentRunBar(QWidget):
-    """Two arrows, and a menu of the open runs under the name of the current one; the menu is there with a run."""
+    """Two arrows, and a menu of the open runs under the name of the current one; the menu is there with a run.
+
+    `resized`: a menu bar has to make room for another name; it does not see that by itself.
+    """
+
+    resized = Signal()
 
     def __init__(self, back: QAction, forward: QAction, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -32,6 +37,7 @@ class CurrentRunBar(QWidget):
         self.run.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.run.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.run.setIconSize(QSize(28, 14))
+        self.run.setProperty("kind", "corner")
         self.run.setMenu(QMenu(self.run))
         self.run.menu().aboutToShow.connect(self._fill)
         row(self.back, self.forward, self.run, spacing=2, margins=(0, 0, 8, 0), on=self)
@@ -42,6 +48,7 @@ class CurrentRunBar(QWidget):
     def _arrow(self, action: QAction) -> QToolButton:
         button = QToolButton()
         button.setDefaultAction(action)
+        button.setProperty("kind", "corner")
         button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonIconOnly)
         button.setIconSize(QSize(16, 16))
         return button
@@ -58,12 +65,15 @@ class CurrentRunBar(QWidget):
         session = self._session
         opened = session.runs.get(session.current or "") if session is not None else None
         self.run.setVisible(opened is not None)
+        width = self.width()
         if opened is not None:
             metrics = QFontMetrics(self.run.font())
             self.run.setText(metrics.elidedText(opened.name, Qt.TextElideMode.ElideMiddle, _NAME_PX))
             self.run.setIcon(_swatch(opened))
             self.run.setToolTip(plain_tip(f"{opened.name}\n{_TIP}"))
             self.run.setAccessibleName(f"Current run: {opened.name}")
+        if self.sizeHint().width() != width:
+            self.resized.emit()
 
     def _fill(self) -> None:
         menu, session = self.run.menu(), self._session

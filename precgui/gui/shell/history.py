@@ -11,7 +11,7 @@ MOST = 100
 
 
 @dataclass(frozen=True)
-class Place:
+class VisitedPlace:
     """A panel with its tab, the current run, and what was in view there."""
 
     panel: str
@@ -30,10 +30,10 @@ class History(QObject):
 
     changed = Signal()
 
-    def __init__(self, here: Callable[[], Place], go: Callable[[Place], object], parent: QObject) -> None:
+    def __init__(self, here: Callable[[], VisitedPlace], go: Callable[[VisitedPlace], object], parent: QObject) -> None:
         super().__init__(parent)
         self._here, self._go = here, go
-        self._places: list[Place] = []
+        self._places: list[VisitedPlace] = []
         self._at = -1
         # One place for all that changes in one turn of the event loop, such as a run and the panel that shows it.
         self._later = QTimer(self, singleShot=True, interval=0)

@@ -21,7 +21,7 @@ from precgui.gui.shell.command_palette import CommandPalette, KeyList
 from precgui.gui.shell.current_run import CurrentRunBar
 from precgui.gui.shell.file_menu import Files, dropped
 from precgui.gui.shell.help_dialog import HelpDialog
-from precgui.gui.shell.history import History, Place
+from precgui.gui.shell.history import History, VisitedPlace
 from precgui.gui.shell.live_diagnosis import LiveDiagnosis
 from precgui.gui.shell.navigation import Navigation, PanelSpec
 from precgui.gui.shell.panel_host import PanelHost
@@ -99,6 +99,7 @@ class Window(QMainWindow):
         by_id = self.actions_.by_id
         self.run_bar = CurrentRunBar(by_id["view.back"], by_id["view.forward"], self)
         self.menuBar().setCornerWidget(self.run_bar)
+        self.run_bar.resized.connect(lambda: self.menuBar().setCornerWidget(self.run_bar))
         self.history.changed.connect(self.actions_.refresh)
         for part in (self.menuBar(), self.navigation, self.line):
             themes().dress(part)
@@ -203,12 +204,12 @@ class Window(QMainWindow):
 
     # The way back ------------------------------------------------------------------------------------------
 
-    def _here(self) -> Place:
+    def _here(self) -> VisitedPlace:
         """The place that is shown now."""
         panel, run = self.host.panels.get(self.host.current), self.session.current if self.session else None
-        return Place(self.host.current, run, *(panel.place() if isinstance(panel, Returning) else ()))
+        return VisitedPlace(self.host.current, run, *(panel.place() if isinstance(panel, Returning) else ()))
 
-    def _go_to(self, place: Place) -> None:
+    def _go_to(self, place: VisitedPlace) -> None:
         """Show a place again."""
         if self.session is not None and place.run in self.session.runs:
             self.session.choose(place.run)

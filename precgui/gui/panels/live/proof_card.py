@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QWidget
 
 from precgui.gui.kit.parts import button, column, label, row
@@ -11,6 +11,7 @@ from precgui.gui.plots.chart import colour_of
 from precgui.gui.plots.proof_plot import ProofPlot
 from precgui.gui.proof import Proof
 
+MOST = 3  # plots, which stand side by side
 _PLOT_PX = 190
 
 
@@ -26,12 +27,12 @@ class ProofCard(QFrame):
         self.title = label(f"{opened.name}: {finding.title}", "heading")
         self.more = button("More in Inspect", proof.more or (lambda: None), "The tab of Inspect that is about it")
         self.close_button = button("Close the proof", self.closed.emit, "Back to the plots as they were (Esc)")
-        self.plots = [ProofPlot(each, finding, colour_of(opened)) for each in proof.evidence]
-        self.texts = [label(each.text, "muted", selectable=True) for each in proof.evidence]
-        parts: list[QWidget] = []
+        self.plots = [ProofPlot(each, finding, colour_of(opened)) for each in proof.evidence[:MOST]]
+        self.texts = [label(each.text, "muted", selectable=True) for each in proof.evidence[:MOST]]
         for plot, text in zip(self.plots, self.texts, strict=True):
             plot.setFixedHeight(_PLOT_PX)
-            parts += [text, plot]
+            text.setAlignment(Qt.AlignmentFlag.AlignTop)
+        beside = [(column(text, 1, plot, spacing=2), 1) for plot, text in zip(self.plots, self.texts, strict=True)]
         head = row((self.title, 1), self.more, self.close_button)
-        column(head, *parts, spacing=6, margins=(14, 10, 14, 10), on=self)
+        column(head, row(*beside, spacing=12), spacing=6, margins=(14, 10, 14, 10), on=self)
         self.more.setVisible(proof.more is not None)
