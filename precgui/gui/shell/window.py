@@ -99,10 +99,14 @@ class Window(QMainWindow):
         by_id = self.actions_.by_id
         self.run_bar = CurrentRunBar(by_id["view.back"], by_id["view.forward"], self)
         self.menuBar().setCornerWidget(self.run_bar)
-        self.run_bar.resized.connect(lambda: self.menuBar().setCornerWidget(self.run_bar))
-        self.history.changed.connect(self.actions_.refresh)
         for part in (self.menuBar(), self.navigation, self.line):
             themes().dress(part)
+        self._connect()
+        self._restore()
+
+    def _connect(self) -> None:
+        self.run_bar.resized.connect(lambda: self.menuBar().setCornerWidget(self.run_bar))
+        self.history.changed.connect(self.actions_.refresh)
         self.navigation.chosen.connect(self._on_panel_chosen)
         self.navigation.narrow_requested.connect(self._set_narrow)
         self.line.bell_clicked.connect(self.show_notices)
@@ -110,7 +114,6 @@ class Window(QMainWindow):
         self.host.loaded.connect(self.banners.raise_)
         self.host.loaded.connect(self._on_loaded)
         self.host.currentChanged.connect(self.banners.raise_)
-        self._restore()
 
     # What is remembered ------------------------------------------------------------------------------------
 
