@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.events import Event, RunEnded, RunStarted, StepDone
+from precgui.gui.notices import Notices
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.diagnose.panel import DiagnosePanel
 from precgui.gui.panels.inspect.panel import InspectPanel
@@ -218,19 +219,23 @@ def test_that_show_me_draws_the_numbers_of_the_finding_with_their_limit_and_back
 
 
 def test_that_the_current_run_and_the_tab_come_back_after_a_restart(
-    working: Window, three: tuple[str, str, str], qtbot: QtBot
+    qtbot: QtBot, notices: Notices, tmp_path: Path
 ) -> None:
-    session_of(working).inspect(three[1], "tensors")
-    working._remember()
-    again = Window(Settings(), working.notices)
+    before = Window(Settings(), notices)
+    before.show()
+    session = Session(before)
+    before.attach(session)
+    keys = [session.open_file(write_run(tmp_path / f"{name}.h5", name)) or "" for name in ("one", "two", "three")]
+    session.inspect(keys[1], "tensors")
+    close_window(qtbot, before)
+    again = Window(Settings(), notices)
     start = Start(again, [])
     again.show()
-    qtbot.waitUntil(lambda: again.session is not None and len(again.session.runs) == 3)
+    qtbot.waitUntil(lambda: again.session is not None and not again.host.waiting())
     try:
         assert again.host.current == "inspect"
-        qtbot.waitUntil(lambda: not again.host.waiting())
         qtbot.waitUntil(lambda: again.run_bar.run.text() == "two")
-        assert session_of(again).inspect_tab == "tensors"
+        assert len(session_of(again).runs) == 3 and session_of(again).inspect_tab == "tensors"
     finally:
         close_window(qtbot, again)
         start.deleteLater()
