@@ -65,7 +65,7 @@ class Job:
         self.ended: RunEnded | None = None
         self.was_refused = False  # by the engine, before the first step, for a fault of the config
         self._ending = self._interrupted = False  # see `interrupt`
-        self._step, self._started = 0, False
+        self._step, self._started, self._total_steps = 0, False, 0
         self._start = 0.0
         self._sampler: PowerSampler | None = None
 
@@ -112,6 +112,7 @@ class Job:
     def _train(self) -> None:
         import torch  # only where a run really starts
 
+        from precgui.engine import device as devices
         from precgui.engine.errors import EngineError, first_line
         from precgui.engine.tasks import place_in_task
 
@@ -123,11 +124,17 @@ class Job:
         except KeyboardInterrupt:
             self._end("stopped", f"interrupted inside step {self._step + 1}")
         except (torch.OutOfMemoryError, MemoryError) as error:
-            self._fail(f"out of memory at step {self._step + 1}: {first_line(error)}; {_MEMORY_CURE}")
+            self._fail(f"out of memory {self._when()}: {first_line(error)}; {_MEMORY_CURE}")
+        except torch.AcceleratorError as error:
+            self._fail(devices.fault_text(error, self._when()), traceback.format_exc())
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises ends its run, not the process
-            when = f"at step {self._step + 1}" if self._started else "before the first step"
-            place = f"{when}{place_in_task(self.config.task, error)}"
+            place = f"{self._when()}{place_in_task(self.config.task, error)}"
             self._fail(f"{type(error).__name__} {place}: {first_line(error)}", traceback.format_exc())
+
+    def _when(self) -> str:
+        if not self._started:
+            return "before the first step"
+        return "after the last step" if self._step == self._total_steps else f"at step {self._step + 1}"
 
     def _fail(self, message: str, details: str = "") -> None:
         self._emit(Incident(self._now(), self._step, "failure", "error", message))
@@ -153,7 +160,7 @@ class Job:
             self._step = getattr(event, "step", self._step)
             if isinstance(event, RunStarted):  # a listener in another process learns of the environment here
                 event = replace(event, engine={**self._environment, **event.engine})
-                self._started = True
+                self._started, self._total_steps = True, event.total_steps
             self._emit_all(event)
             if isinstance(event, RunEnded):
                 self.ended = event

@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
+import warnings
 
 import psutil
 import torch
 from torch import Tensor
 
-from precgui.engine.errors import EngineError
+from precgui.engine.errors import EngineError, first_line
 
 
 def choose(requested: str) -> torch.device:
     """The torch device for `auto`, `cpu`, `cuda`, `cuda:1`, `mps` or `xpu`. Raises EngineError when it is not there."""
     if requested == "cpu":
         return torch.device("cpu")
-    # Without check_available a CUDA build answers "cuda" on a machine without a GPU.
-    present = torch.accelerator.current_accelerator(check_available=True)
+    present, why_not = _present()
     if requested == "auto":
+        if why_not:
+            logging.getLogger(__name__).warning("the CPU trains, because torch cannot use the GPU: %s", why_not)
         return torch.device("cpu") if present is None else torch.device(present.type, 0)
     device = torch.device(requested)
     if present is None or present.type != device.type:
-        result = "only the CPU" if present is None else f"the CPU and {present.type}"
-        raise EngineError(f"device {requested} is not there: torch sees {result}; choose device = auto or cpu")
+        seen = "only the CPU" if present is None else f"the CPU and {present.type}"
+        reason = f" ({why_not})" if why_not else ""
+        raise EngineError(f"device {requested} is not there: torch sees {seen}{reason}; choose device = auto or cpu")
     count = torch.accelerator.device_count()
     if (device.index or 0) >= count:
         raise EngineError(f"device {requested} is not there: there are {count}, numbered from 0")
     return torch.device(device.type, device.index or 0)
+
+
+def _present() -> tuple[torch.device | None, str]:
+    """The accelerator that torch can use, and the first sentence of its warning where a driver refuses one.
+
+    torch warns once in a process.
+    """
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        # Without check_available a CUDA build answers "cuda" on a machine without a GPU.
+        present = torch.accelerator.current_accelerator(check_available=True)
+    said = " ".join(str(told[0].message).split()) if told else ""
+    return present, re.split(r"\.\s| \(found| \(Triggered", said)[0].rstrip(".")
 
 
 def make_current(device: torch.device) -> None:
@@ -96,6 +113,15 @@ def peak_memory_bytes(device: torch.device) -> float:
         # `max_memory_allocated` flattens all statistics by name, at every step
         return float(torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"])
     return float("nan")
+
+
+def fault_text(error: torch.AcceleratorError, when: str) -> str:
+    """One sentence on a GPU that ended its work `when`, and the cure."""
+    if "assert" in str(error):
+        cure = "an index or a label lies outside of its table; the same run with device = cpu names the line"
+    else:
+        cure = "start the run again, and if it recurs look for the GPU in the log of the system (dmesg, Xid)"
+    return f"the GPU gave up {when}: {first_line(error)}; {cure}"
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

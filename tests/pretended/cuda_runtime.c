@@ -1,6 +1,7 @@
 /* A CUDA runtime without a GPU, preloaded before libcudart: device memory is main memory, streams are in order, kernels
    are counted and do nothing, and an event is complete only after the host has waited for work queued behind it.
-   PRETENDED_GPUS: how many devices there are (1); PRETENDED_CAPABILITY: of each, as 90 for 9.0. */
+   PRETENDED_GPUS: how many devices there are (1); PRETENDED_CAPABILITY: of each, as 90 for 9.0; PRETENDED_REFUSAL: the
+   error with which the driver refuses all of them, as 35 where it is too old. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,20 +19,22 @@ long pretended_waits, pretended_launches, pretended_uploads, pretended_unpinned,
 
 int pretended_current(void) { return current; }
 void pretended_queue(void) { queued++; }
+/* Once it is set, what reaches the device returns this error, as after a fault that ends the context. */
+int pretended_error;
 
 static int setting(const char *name, int usual) { const char *text = getenv(name); return text ? atoi(text) : usual; }
 static int capability(void) { return setting("PRETENDED_CAPABILITY", 90); }
-cudaError_t pretended_wait(void) { pretended_waits++; waited_for = queued; return cudaSuccess; }
-static cudaError_t launch(void) { pretended_launches++; queued++; return cudaSuccess; }
+cudaError_t pretended_wait(void) { pretended_waits++; waited_for = queued; return pretended_error; }
+static cudaError_t launch(void) { pretended_launches++; queued++; return pretended_error; }
 static double now_ms(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e3 + t.tv_nsec * 1e-6; }
 static cudaError_t allocate(void **place, size_t bytes, size_t alignment) {
   return posix_memalign(place, alignment, bytes ? bytes : 1) ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
 /* Devices. */
-cudaError_t cudaGetDeviceCount(int *count) { *count = setting("PRETENDED_GPUS", 1); return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int *count) { int gpus = setting("PRETENDED_GPUS", 1), refusal = setting("PRETENDED_REFUSAL", 0); *count = refusal ? 0 : gpus; return refusal ? refusal : gpus ? cudaSuccess : cudaErrorNoDevice; }
 cudaError_t cudaGetDevice(int *device) { *device = current; return cudaSuccess; }
-cudaError_t cudaSetDevice(int device) { current = device; return cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { current = device; return pretended_error; }
 cudaError_t cudaDriverGetVersion(int *version) { *version = CUDART_VERSION; return cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int *version) { *version = CUDART_VERSION; return cudaSuccess; }
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) { *can = 0; return cudaSuccess; }
@@ -76,7 +79,7 @@ static int is_pinned(const void *place) {
 static void uploaded(enum cudaMemcpyKind kind, const void *from) {
   if (kind == cudaMemcpyHostToDevice) { pretended_uploads++; pretended_unpinned += !is_pinned(from); }
 }
-cudaError_t cudaMalloc(void **place, size_t bytes) { pretended_allocations++; return allocate(place, bytes, 512); }
+cudaError_t cudaMalloc(void **place, size_t bytes) { pretended_allocations++; return pretended_error ? pretended_error : allocate(place, bytes, 512); }
 cudaError_t cudaFree(void *place) { free(place); return cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) { *free_bytes = *total_bytes = 80ull << 30; return cudaSuccess; }
 cudaError_t cudaHostAlloc(void **place, size_t bytes, unsigned flags) {
@@ -96,10 +99,10 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *of, const voi
   of->type = is_pinned(place) ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) { uploaded(kind, from); memmove(to, from, bytes); queued++; return cudaSuccess; }
-cudaError_t cudaMemcpyPeerAsync(void *to, int there, const void *from, int here, size_t bytes, cudaStream_t stream) { memmove(to, from, bytes); queued++; return cudaSuccess; }
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) { uploaded(kind, from); memmove(to, from, bytes); queued++; return pretended_error; }
+cudaError_t cudaMemcpyPeerAsync(void *to, int there, const void *from, int here, size_t bytes, cudaStream_t stream) { memmove(to, from, bytes); queued++; return pretended_error; }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) { uploaded(kind, from); memmove(to, from, bytes); return pretended_wait(); }
-cudaError_t cudaMemsetAsync(void *place, int value, size_t bytes, cudaStream_t stream) { memset(place, value, bytes); queued++; return cudaSuccess; }
+cudaError_t cudaMemsetAsync(void *place, int value, size_t bytes, cudaStream_t stream) { memset(place, value, bytes); queued++; return pretended_error; }
 cudaError_t cudaMemset(void *place, int value, size_t bytes) { memset(place, value, bytes); return cudaSuccess; }
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) { *pool = (cudaMemPool_t)16; return cudaSuccess; }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) { return cudaSuccess; }
@@ -116,12 +119,13 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) { *event = calloc(1, sizeof(struct event)); return cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { free(event); return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { struct event *own = (void *)event; own->at_ms = now_ms(); own->work = ++queued; own->device = current; pretended_records[current]++; return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { struct event *own = (void *)event; own->at_ms = now_ms(); own->work = ++queued; own->device = current; pretended_records[current]++; return pretended_error; }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) { return cudaEventRecord(event, stream); }
-cudaError_t cudaEventQuery(cudaEvent_t event) { return ((struct event *)event)->work <= waited_for ? cudaSuccess : cudaErrorNotReady; }
+cudaError_t cudaEventQuery(cudaEvent_t event) { return pretended_error ? pretended_error : ((struct event *)event)->work <= waited_for ? cudaSuccess : cudaErrorNotReady; }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return pretended_wait(); }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
   struct event *first = (void *)begin, *last = (void *)end;
+  if (pretended_error) return pretended_error;
   if (first->device != last->device) return cudaErrorInvalidResourceHandle;
   if (first->work > waited_for || last->work > waited_for) return cudaErrorNotReady;
   *ms = (float)(last->at_ms - first->at_ms);
@@ -140,7 +144,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *count, c
 /* Errors, and functions of the driver that torch asks for by name: each answers that all is well. */
 static int well(void) { return 0; }
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version, unsigned long long flags, enum cudaDriverEntryPointQueryResult *result) { *function = (void *)well; if (result) *result = cudaDriverEntryPointSuccess; return cudaSuccess; }
-cudaError_t cudaGetLastError(void) { return cudaSuccess; }
-cudaError_t cudaPeekAtLastError(void) { return cudaSuccess; }
+cudaError_t cudaGetLastError(void) { return pretended_error; }
+cudaError_t cudaPeekAtLastError(void) { return pretended_error; }
 const char *cudaGetErrorName(cudaError_t error) { return error == cudaErrorNotReady ? "cudaErrorNotReady" : "cudaError"; }
-const char *cudaGetErrorString(cudaError_t error) { return error == cudaErrorNotReady ? "device not ready" : "an error of the pretended runtime"; }
+const char *cudaGetErrorString(cudaError_t error) { return error == cudaErrorNotReady ? "device not ready" : error == cudaErrorLaunchFailure ? "unspecified launch failure" : "an error of the pretended runtime"; }

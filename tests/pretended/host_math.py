@@ -88,6 +88,34 @@ def lost() -> int:
 record = Record()
 
 
+class Fault:
+    """Raises at one of the operations to come, as their kernels would."""
+
+    def __init__(self) -> None:
+        self.operations = 0  # so far
+        self.at = -1  # the number of the operation that raises
+        self.loses_device = False  # then all later ones raise, too, and what torch asks of the runtime fails
+
+    def plan(self, at: int, *, loses_device: bool) -> None:
+        self.operations, self.at, self.loses_device = 0, at, loses_device
+        ctypes.c_int.in_dll(runtime, "pretended_error").value = 0
+
+    def meet(self) -> None:
+        """Called before each operation."""
+        self.operations += 1
+        lost = ctypes.c_int.in_dll(runtime, "pretended_error")
+        if self.operations == self.at and self.loses_device:
+            lost.value = LAUNCH_FAILURE
+        elif self.operations == self.at:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has no more.")
+        if lost.value:
+            torch.cuda.check_error(lost.value)
+
+
+LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
+fault = Fault()
+
+
 def counts() -> dict[str, Any]:
     """The counts of `record`, with the lines that made the host wait or upload."""
     names = ("waits", "uploads", "unpinned", "allocations", "pins")
@@ -243,6 +271,7 @@ def _computed(operation: Any) -> Callable[..., Any]:
         if name.startswith("_foreach") and len({operand.device for operand in operands}) > 1:
             return _one_by_one(call, args, kwargs)
         place = _place(operation, name, operands, kwargs)
+        fault.meet()
         record.operations[name] += 1
         runtime.pretended_queue()
         _wait_as(name, args)

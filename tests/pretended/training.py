@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from precgui import config
 from precgui.engine.train import train
-from precgui.events import Event, RunStarted, StepDone
+from precgui.events import Event, RunEnded, RunStarted, StepDone
+from precgui.job import Job
 from tests.pretended import host_math
 
 
@@ -36,3 +38,25 @@ def print_run(recipe: str, *settings: str, steps: int = 3, to_the_end: bool = Fa
         train(config.load(recipe, [*common, f"device={place}"]), emit, stopped)
         result["losses"][place] = losses
     print("ROW " + json.dumps({**result, "lost": host_math.lost()}))  # noqa: T201
+
+
+def count_operations(folder: str) -> int:
+    """The operations of the run that `print_faulty_run` disturbs."""
+    host_math.fault.plan(-1, loses_device=False)
+    _job(Path(folder) / "whole.h5")
+    return host_math.fault.operations
+
+
+def print_faulty_run(folder: str, at: int, *, loses_device: bool) -> None:
+    """Print one line of JSON on a run of two steps in which an operation finds no memory, or loses the device."""
+    path = Path(folder) / f"{at}-{loses_device}.h5"
+    host_math.fault.plan(at, loses_device=loses_device)
+    ended = _job(path)
+    host_math.fault.plan(-1, loses_device=False)
+    row = {"status": ended.status, "message": ended.message, "file": str(path)}
+    print("ROW " + json.dumps(row))  # noqa: T201
+
+
+def _job(path: Path) -> RunEnded:
+    settings = ["device=cuda:0", "train.max_steps=2", "data.batch_size=16", "record.budget=100"]
+    return Job(config.load("digits-quick", settings), path).run()
