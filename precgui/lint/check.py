@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from precgui.events import Severity
 from precgui.lint import dtype_rules, loop_rules, loss_rules, measure_rules, scaler_rules, weight_rules
+from precgui.lint.fragment import Fragment
 from precgui.lint.source import Source
 from precgui.regular_files import read_text
 
@@ -44,13 +44,17 @@ LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]
 
 
 def check(text: str) -> list[ScriptFinding]:
-    """The findings in the text of a script, in the order of its lines. A fragment may be indented.
+    """The findings in the text of a script, in the order of its lines.
+
+    The text may be a fragment: indented, with doctest prompts, with prose or Markdown fences around it. `line` of a
+    finding counts the lines of the text as it was given. To change the code of a fragment and keep the rest, see
+    `precgui.lint.fragment.Fragment`.
 
     Raises ScriptError for text that is no Python, and for text that is too large or too deeply nested to check."""
     if len(text) > _MOST_BYTES:
         raise ScriptError(_TOO_LARGE)
     try:
-        source = _parsed(text)
+        source = Source(Fragment.of(text).code)
         results = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
     except IndentationError as error:
         raise ScriptError(
@@ -63,17 +67,6 @@ def check(text: str) -> list[ScriptFinding]:
     except (RecursionError, MemoryError):
         raise ScriptError(f"{_NO_PYTHON}: it is nested too deeply") from None
     return sorted(dict.fromkeys(results), key=lambda each: (each.line, each.rule))
-
-
-def _parsed(text: str) -> Source:
-    """The parsed script. A fragment that is indented as a whole is parsed without its indentation."""
-    try:
-        return Source(text)
-    except IndentationError as error:
-        try:
-            return Source(textwrap.dedent(text))
-        except SyntaxError:
-            raise error from None
 
 
 def check_file(path: Path) -> list[ScriptFinding]:
