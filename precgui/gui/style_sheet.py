@@ -147,6 +147,7 @@ QFrame[kind="choice"][chosen="true"] { background: @hover@; border-color: @accen
 QFrame[kind="footer"] { background: @base@; border: none; border-top: 1px solid @line@; }
 QRadioButton[kind="heading"] { font-weight: 600; }
 QLabel[kind="title"] { font-size: 15pt; font-weight: 600; }
+QLabel[kind="answer"] { font-size: 12pt; font-weight: 600; }
 QLabel[kind="heading"] { font-weight: 600; }
 QLabel[kind="muted"] { color: @muted@; }
 QLabel[kind="error"] { color: @error@; }

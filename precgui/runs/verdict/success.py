@@ -16,6 +16,8 @@ LEVEL = 0.95  # of the interval of a share of failures
 
 def success_text(failed: int, runs: int) -> str:
     """The share of failures with its exact 95 % interval, such as "0 of 5 failed: less than 45 %"."""
+    if runs == 1:
+        return f"{failed} of 1 failed: one run tells no share"
     low, high = (100 * bound for bound in share_interval(failed, runs, LEVEL))
     if failed == 0:
         return f"0 of {runs} failed: less than {high:.0f} %"

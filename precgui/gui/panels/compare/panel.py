@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.parts import named
-from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import is_covered
 from precgui.gui.open_runs import Problem
+from precgui.gui.panels.compare.answer_bar import AnswerBar
 from precgui.gui.panels.compare.curves import CompareCurves
 from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.groups import GroupsView
@@ -23,6 +23,7 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.compare import KeptFigures, compare
 from precgui.runs.differences import KeptFacts, differing, machine_sentence
+from precgui.runs.short_answer import SEEDS, short_answer
 
 REFRESH_MS = 1000
 READ_AT_ONCE = 4  # runs; their figures take some 15 ms each
@@ -50,9 +51,7 @@ class ComparePanel(Pages):
         self.baseline.setMinimumContentsLength(24)
         self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         ignore_wheel(self.baseline)
-        self.note = PlainLabel(self)
-        self.note.setProperty("kind", "muted")
-        self.note.setWordWrap(True)
+        self.answer = AnswerBar(session, self)
         self.table = CompareTable(self)
         self.curves = CompareCurves(self)
         self.view = SegmentedChoice((RUNS, DIFFERENCES, GROUPS), "Single runs, or the groups of a study", self)
@@ -78,7 +77,7 @@ class ComparePanel(Pages):
         column = QVBoxLayout(self.content)
         column.setContentsMargins(24, 12, 24, 16)
         column.setSpacing(12)
-        column.addWidget(self.note)
+        column.addWidget(self.answer)
         column.addWidget(self.table)
         column.addWidget(self.curves, 1)
         self.frames = (self,)
@@ -95,7 +94,8 @@ class ComparePanel(Pages):
         self.table.itemSelectionChanged.connect(self.refresh)
         self.table.cellClicked.connect(lambda row, _: session.choose(list(session.runs)[row]))
         self.table.verticalHeader().sectionClicked.connect(lambda row: session.choose(list(session.runs)[row]))
-        session.current_changed.connect(self._mark_current)
+        self.answer.study_requested.connect(self._repeat)
+        session.current_changed.connect(self._refresh_next)
         self.table.cellDoubleClicked.connect(lambda row, _: session.inspect(list(session.runs)[row]))
         self.table.verticalHeader().sectionDoubleClicked.connect(lambda row: session.inspect(list(session.runs)[row]))
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
@@ -184,8 +184,9 @@ class ComparePanel(Pages):
         self._fill_baseline(keys, requested)
         machines = machine_sentence(differing(facts, ["machine"]))
         notes = [machines, *result.notes]
-        self.note.setText(" ".join(note for note in notes if note))
-        self.note.setVisible(bool(self.note.text()))
+        current = opened.get(self._session.current or "")
+        answer = short_answer(result, current.name if current is not None else "")
+        self.answer.show_answer(answer, [note for note in notes if note])
         displayed = list(opened.values())
         self.table.show_comparison(displayed, result)
         self._mark_current()
@@ -199,8 +200,7 @@ class ComparePanel(Pages):
         runs = [each.run for each in self._session.runs.values()]
         left = self._kept.read_ahead(runs, READ_AT_ONCE)
         if left:
-            self.note.setText(f"Reading the figures of the open runs: {left} of {len(runs)} are left.")
-            self.note.show()
+            self.answer.tell(f"Reading the figures of the open runs: {left} of {len(runs)} are left.")
             self._refresh_next()
         return left > 0
 
@@ -212,6 +212,15 @@ class ComparePanel(Pages):
         self._choose_baseline()
         keys = list(self._session.runs)
         self.table.choose([keys.index(each) for each in (base, key) if each in keys])
+
+    def _repeat(self, baseline: str) -> None:
+        """Put a study of the two runs of the answer into Run."""
+        opened = next(each for each in self._session.runs.values() if each.name == baseline)
+        others = [each for each in self._session.runs.values() if each.name == self.answer.run]
+        precisions = [each.run.config.precision for each in (opened, *others)]
+        self._session.set_up(opened.run.config, opened.name)
+        self._session.panel_requested.emit("setup/study")
+        self._session.study_requested.emit(precisions, SEEDS)
 
     def _choose_baseline(self) -> None:
         opened = self._session.runs.get(self.baseline.currentData() or "")

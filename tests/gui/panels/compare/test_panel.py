@@ -54,10 +54,10 @@ def test_that_many_runs_are_read_a_few_in_a_turn(qtbot: QtBot, tmp_path: Path) -
     panel.show()
     panel.refresh()
     assert not panel.is_empty
-    assert panel.note.text() == f"Reading the figures of the open runs: 2 of {READ_AT_ONCE + 2} are left."
+    assert panel.answer.answer.text() == f"Reading the figures of the open runs: 2 of {READ_AT_ONCE + 2} are left."
     assert panel.table.rowCount() == 0
     qtbot.waitUntil(lambda: panel.table.rowCount() == READ_AT_ONCE + 2)
-    assert "Reading the figures" not in panel.note.text()
+    assert "Reading the figures" not in panel.answer.answer.text()
 
 
 def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
@@ -83,9 +83,11 @@ def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
     add("b", 2.0, error)
     assert column(METRIC) == ["Error", "2.5 mm", "2 mm"]
     assert column(DIFFERENCE) == ["Difference (lower is better)", "+0 mm", "-0.5 mm (one seed)"]
-    assert panel.note.isVisible()
-    assert "one seed is no measurement" in panel.note.text()
-    assert "different metrics" not in panel.note.text()
+    assert not panel.answer.note.isVisible()
+    panel.answer.fold.click()
+    assert panel.answer.note.isVisible()
+    assert "one seed is no measurement" in panel.answer.note.text()
+    assert "different metrics" not in panel.answer.note.text()
     add("c", 0.5, Metric("iou", "Mean IoU", "overlap"))
     assert column(METRIC) == ["Metric", "error 2.5 mm", "error 2 mm", "mean IoU 50.00 %"]
     assert column(DIFFERENCE) == [
@@ -94,8 +96,8 @@ def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
         "-0.5 mm (one seed)",
         "withheld: another metric: Mean IoU, not Error",
     ]
-    assert panel.note.isVisible()
-    assert panel.note.text().startswith("The runs have different metrics (Error, Mean IoU)")
+    assert panel.answer.note.isVisible()
+    assert panel.answer.note.text().startswith("• The runs have different metrics (Error, Mean IoU)")
 
 
 # The curves ------------------------------------------------------------------------------------------------
@@ -176,3 +178,23 @@ def test_that_curves_go_over_time_when_asked(beside: ComparePanel) -> None:
     beside.curves.axis_choice.setCurrentIndex(1)
     beside.curves.plots.draw_pending()
     np.testing.assert_allclose(drawn(beside, 1)["short"].line.getData()[0], np.arange(1, 401) * 0.01)
+
+
+# The answer ------------------------------------------------------------------------------------------------
+
+
+def test_that_the_answer_stands_on_top_and_its_button_sets_up_the_study(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    panel, asked = ComparePanel(session), []
+    qtbot.addWidget(panel)
+    panel.show()
+    session.open_file(write_run(tmp_path / "fp32.h5", "in fp32", "fp32"))
+    qtbot.waitUntil(lambda: panel.answer.answer.text().startswith("Open a second run"))
+    assert not panel.answer.more_seeds.isVisible()
+    session.open_file(write_run(tmp_path / "bf16.h5", "in bf16", "bf16-amp"))
+    qtbot.waitUntil(lambda: panel.answer.answer.text().startswith("bf16-amp beside fp32: same accuracy (one seed)"))
+    assert panel.answer.more_seeds.text() == "Run 3 seeds, 3 s"
+    assert panel.answer.answer.pos().y() < panel.table.pos().y()
+    session.study_requested.connect(lambda precisions, seeds: asked.append((precisions, seeds)))
+    panel.answer.more_seeds.click()
+    assert asked == [(["fp32", "bf16-amp"], 3)]

@@ -1,0 +1,88 @@
+"""The answer on top of Compare: one sentence, the button that makes it surer, and the small print behind a fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QToolButton, QWidget
+
+from precgui.config import OWN_LOOP, PRECISIONS
+from precgui.gui.kit.icons import icon
+from precgui.gui.kit.parts import button, column, label, row
+from precgui.gui.kit.plain_text import plain_tip
+from precgui.gui.session import Session
+from precgui.gui.theme import themes
+from precgui.runs.facts import seconds_text
+from precgui.runs.short_answer import SEEDS, ShortAnswer
+
+_REPEAT = "Set up a study of both precisions in Run, with the settings of the baseline and {seeds} seeds of each"
+_NONE = "Open a second run, or train the same in another precision, for an answer."
+
+
+class AnswerBar(QWidget):
+    """`study_requested(baseline)` asks for the study of both runs."""
+
+    study_requested = Signal(str)
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._answer: ShortAnswer | None = None
+        self.answer = label("", "answer", selectable=True)
+        self.more_seeds = button("", self._ask, _REPEAT.format(seeds=SEEDS), kind="primary")
+        self.fold = QToolButton()
+        self.fold.setProperty("kind", "fold")
+        self.fold.setCheckable(True)
+        self.fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.note = label("", "muted", selectable=True)
+        column(row((self.answer, 1), self.more_seeds), row(self.fold, 1), self.note, spacing=6, on=self)
+        for part in (self.more_seeds, self.fold, self.note):
+            part.hide()
+        self.fold.toggled.connect(lambda _: self._show_note())
+        themes().follow(self, self._recolour)
+        self._recolour()
+
+    @property
+    def run(self) -> str:
+        """The name of the run that the answer is about; "" without an answer."""
+        return self._answer.run if self._answer is not None else ""
+
+    def tell(self, text: str) -> None:
+        """Show a sentence in the place of the answer, while there is none yet."""
+        self.answer.setText(text)
+        self.more_seeds.hide()
+
+    def show_answer(self, answer: ShortAnswer | None, notes: Sequence[str]) -> None:
+        """The sentence with its button, and one line for each note behind the fold."""
+        self._answer = answer
+        self.answer.setText(answer.sentence if answer is not None else _NONE)
+        self.more_seeds.setVisible(answer is not None and answer.can_repeat and self._is_startable())
+        seconds = answer.seconds if answer is not None else None
+        self.more_seeds.setText(f"Run {SEEDS} seeds" + (f", {_wait_text(seconds)}" if seconds else ""))
+        self.note.setText("\n".join(f"• {note}" for note in notes))
+        self.fold.setText("1 remark" if len(notes) == 1 else f"{len(notes)} remarks")
+        self.fold.setToolTip(plain_tip("\n\n".join(notes)))
+        self._show_note()
+
+    def _show_note(self) -> None:
+        self.fold.setVisible(bool(self.note.text()))
+        self.note.setVisible(bool(self.note.text()) and self.fold.isChecked())
+
+    def _is_startable(self) -> bool:
+        """Whether precgui can start the training of both runs."""
+        names = (self._answer.run, self._answer.baseline) if self._answer is not None else ()
+        configs = [each.run.config for each in self._session.runs.values() if each.name in names]
+        return all(config.task != OWN_LOOP and config.precision in PRECISIONS for config in configs)
+
+    def _ask(self) -> None:
+        if self._answer is not None:
+            self.study_requested.emit(self._answer.baseline)
+
+    def _recolour(self) -> None:
+        self.fold.setIcon(icon("info", themes().theme.info, 16))
+
+
+def _wait_text(seconds: float) -> str:
+    """A time to wait, from a minute and a half on in whole minutes."""
+    return seconds_text(round(seconds) if seconds < 90 else 60 * round(seconds / 60))
