@@ -3,29 +3,42 @@ that completes must repeat bit for bit.
 
 `python benchmarks/combinations.py --count 105 --seed 1` prints how many completed and repeated, were refused with a
 sentence, and failed with a traceback; the exit code is 1 where there is one of the last, or a run that did not repeat.
+
+With `--command` each combination is a whole `precgui run` in a process of its own, drawn from every section of the
+config, a third of them with a value or a key that is not valid. Each has to complete with a file that can be read, to
+fail with one sentence and a file, or to be refused with exit code 2, one sentence and no file.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import math
+import multiprocessing
+import os
 import random
 import sys
+import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from precgui import config
+from precgui.cli.main import main as command
 from precgui.config import PRECISIONS, RunConfig
 from precgui.engine.errors import EngineError
 from precgui.engine.train import train
 from precgui.events import Evaluated, Event, StepDone
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import open_run
 
 FORMATS = ("e4m3fn", "e5m2", "e2m1", "e3m4", "bf16", "fp16", "int8", "int4", "mxfp6_e3m2")
 PAIRS = (
@@ -44,14 +57,37 @@ LEFT_OUT = frozenset({
 })  # fmt: skip
 SECTIONS_LEFT_OUT = ("model.", "data.", "record.", "parallel.")
 _MOST_SWITCHES = 12
+# In whole commands: only what is drawn by itself, and what would start more processes than the machine has cores.
+LEFT_OUT_OF_COMMANDS = frozenset({
+    "task", "precision", "device", "threads", "train.epochs", "train.max_steps", "data.epoch_steps", "model.name",
+    "data.download", "data.path", "base.weights", "adapter.save_to", "qat.save_to",
+})  # fmt: skip
+FEW_PROCESSES = {
+    "data.workers": ("0", "1"), "parallel.ranks": ("1", "2"), "parallel.oversubscribe": ("true",),
+    "parallel.time_limit_s": ("60",), "base.train_steps": ("1", "2"), "data.batch_size": ("1", "7", "16"),
+    "data.sequence_length": ("3", "16"), "train.compile": ("false", "false", "false", "false", "false", "true"),
+}  # fmt: skip
+NOT_VALID = (
+    "", "nan", "-inf", "-1", "0", "0.0", "1e400", "1e-400", "99999999999999999999", "none", "[]", "{}", "maybe",
+    "\x1b[31m", "'", "a=b", "../x", "*", "fp33", "1,2", "\ud800", "x" * 5000, "0x10", "1_000", "true", "2:4", "first",
+)  # fmt: skip
+NO_KEYS = ("optimizer", "optimizer.lr.x", "optimiser.lr", "", ".", "model.", "__class__", "train.max_step")
+WELL = frozenset({"repeated", "completed", "refused", "failed with a sentence"})
+LIMIT_S = 150
 
 
-def switches() -> dict[str, tuple[str, ...]]:
+def switches(*, of_commands: bool = False) -> dict[str, tuple[str, ...]]:
     """Some values of every setting that has a few, each of which is valid by itself: booleans, words, numbers."""
     found: dict[str, tuple[str, ...]] = {}
     for path, field in _fields(RunConfig):
-        if path not in LEFT_OUT and not path.startswith(SECTIONS_LEFT_OUT):
+        if of_commands:
+            is_drawn = path not in LEFT_OUT_OF_COMMANDS
+        else:
+            is_drawn = path not in LEFT_OUT and not path.startswith(SECTIONS_LEFT_OUT)
+        if is_drawn:
             found[path] = tuple(value for value in _values(field) if _is_valid(f"{path}={value}"))
+    if of_commands:
+        found |= FEW_PROCESSES
     return {path: values for path, values in found.items() if values}
 
 
@@ -101,6 +137,15 @@ def drawn(draw: random.Random, known: dict[str, tuple[str, ...]]) -> list[str]:
     return [*FEW, *named, *(f"{path}={draw.choice(known[path])}" for path in chosen)]
 
 
+def drawn_for_command(draw: random.Random, known: dict[str, tuple[str, ...]]) -> list[str]:
+    """The settings of one command, in a third of them one that is not valid."""
+    settings = drawn(draw, known)
+    if draw.random() < 1 / 3:
+        key = draw.choice(NO_KEYS) if draw.random() < 0.15 else draw.choice(config.key_table())[0]
+        settings.append(f"{key}={draw.choice(NOT_VALID)}")
+    return settings
+
+
 def numbers(requested: RunConfig) -> list[float]:
     """Every number of a run that must repeat."""
     events: list[Event] = []
@@ -125,22 +170,74 @@ def outcome(settings: list[str]) -> tuple[str, str]:
     return ("repeated", "") if same else ("differs", f"{first[:4]} {again[:4]}")
 
 
+def outcome_of_command(settings: list[str]) -> tuple[str, str]:
+    """What became of `precgui run` with these settings in a process of its own, in one word, and what it printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        context = multiprocessing.get_context("fork")
+        process = context.Process(target=_run_command, args=(settings, Path(folder)))
+        process.start()
+        process.join(LIMIT_S)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            return "not ended", f"within {LIMIT_S} s"
+        return _judged(process.exitcode, Path(folder))
+
+
+def _run_command(settings: list[str], folder: Path) -> None:
+    os.chdir(folder)
+    named = [part for setting in settings for part in ("--set", setting)]
+    with Path("said").open("w", encoding="utf-8", errors="backslashreplace") as said, contextlib.redirect_stderr(said):
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                code = command(["run", "digits-quick", *named, "--json", "-o", "run.h5"])
+        except SystemExit as error:
+            code = int(error.code or 0)
+        except BaseException:  # noqa: BLE001 - whatever it is, it is what is looked for
+            traceback.print_exc(file=said)
+            code = 1
+    os._exit(code)
+
+
+def _judged(code: int, folder: Path) -> tuple[str, str]:
+    said, path = (folder / "said").read_text(encoding="utf-8"), folder / "run.h5"
+    if code < 0 or "Traceback (most recent call last)" in said:
+        return "traceback", f"exit code {code}\n{said}"
+    if code == 2:
+        lines = said.splitlines()
+        is_sentence = len(lines) == 1 and lines[0].startswith("precgui")
+        return ("refused" if is_sentence and not path.exists() else "refused badly"), said.strip()
+    try:
+        with open_run(path) as saved:
+            status = saved.status
+    except RunFileError as error:
+        return "unreadable", f"{error}\n{said}"
+    if code == 0:
+        return ("completed" if status in ("completed", "stopped") else "told wrongly"), f"{status} {said}"
+    return ("failed with a sentence" if status == "failed" and said.startswith("precgui") else "told wrongly"), said
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=105)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--from", type=int, default=0, dest="start", help="leave out so many combinations first")
+    parser.add_argument("--command", action="store_true", help="whole commands, also with values that are not valid")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    known, counts = switches(), Counter[str]()
+    draws: Callable[[random.Random, dict[str, tuple[str, ...]]], list[str]] = (
+        drawn_for_command if asked.command else drawn
+    )
+    judge = outcome_of_command if asked.command else outcome
+    known, counts = switches(of_commands=asked.command), Counter[str]()
     for number in range(asked.start, asked.count):
-        settings = drawn(random.Random(asked.seed * 1_000_003 + number), known)
-        word, about = outcome(settings)
+        settings = draws(random.Random(asked.seed * 1_000_003 + number), known)
+        word, about = judge(settings)
         counts[word] += 1
-        if word != "repeated":
+        if word not in ("repeated", "completed"):
             print(f"{number} {word}: {' '.join(settings[len(FEW) :])}\n    {about}", file=sys.stderr, flush=True)
     print(json.dumps({"seed": asked.seed, "combinations": asked.count - asked.start, **counts}))
-    return int(bool(counts["traceback"] or counts["differs"]))
+    return int(bool(counts.keys() - WELL))
 
 
 if __name__ == "__main__":
