@@ -63,7 +63,11 @@ def _add_changes(old: argparse._ArgumentGroup) -> None:
     old.add_argument("--skip", action="append", default=[], metavar="RUN", help="leave a waiting run out")
     old.add_argument("--take", action="append", default=[], metavar="RUN", help="take a run in again that was left out")
     old.add_argument(
-        "--again", action="append", default=[], metavar="RUN", help="run one again that has ended, such as a killed one"
+        "--again",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="run one again that has ended, such as a killed one, or one of a lost machine",
     )
     old.add_argument("--first", metavar="RUN", help="run this one next")
     old.add_argument(

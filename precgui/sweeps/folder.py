@@ -198,11 +198,12 @@ class SweepFolder:
     def run_again(self, name: str) -> None:
         """Put the file of a run that has ended aside, so that it runs again in its turn.
 
+        So does one whose process is out of reach: only the user knows whether its machine is lost.
         Raises SweepError for an unknown name, and for a run that has not ended.
         """
         member = self.plan.member(name)
         state = self.state_of(member)
-        if state.status not in (*ENDED, "cut off"):
+        if state.status not in (*ENDED, "cut off") and not state.is_out_of_reach:
             raise SweepError(f"{name} is {state.status}, so there is nothing of it to run again")
         try:
             self.discard(member)

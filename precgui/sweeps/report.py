@@ -25,6 +25,7 @@ class MemberRow:
     loss: float | None
     metric: float | None
     message: str
+    is_out_of_reach: bool  # it runs, as far as its file says, on another machine
 
 
 @dataclass(frozen=True)
@@ -61,4 +62,5 @@ def _row(state: MemberState) -> MemberRow:
     return MemberRow(
         member.name, member.kind, member.arm, member.precision, member.seed, member.block, state.status,
         str(state.path) if started else None, state.wall_s, state.loss, state.metric, state.message,
+        state.is_out_of_reach,
     )  # fmt: skip

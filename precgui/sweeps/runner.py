@@ -126,13 +126,22 @@ def _run_member(folder: SweepFolder, member: Member, emit: EmitSweep, aborted: C
 
 
 def _wait_for_it(folder: SweepFolder, block: int | None, emit: EmitSweep, stopped: Callable[[], bool]) -> None:
-    emit(SweepWaits("a run that was begun before still trains"))
-
     def is_running(state: MemberState) -> bool:
         return state.status == "running" and (block is None or state.member.block == block)
 
+    emit(SweepWaits(_why_it_waits(list(filter(is_running, folder.states())))))
     while not stopped() and any(map(is_running, folder.states())):
         time.sleep(POLL_S)
+
+
+def _why_it_waits(running: list[MemberState]) -> str:
+    lost = next((state for state in running if state.is_out_of_reach), None)
+    if lost is None:
+        return "a run that was begun before still trains"
+    return (
+        f"{lost.member.name} is written by {lost.message}, which cannot be asked from here; if that process has ended, "
+        f"--again {lost.member.name} runs it again"
+    )
 
 
 def serve(emit: EmitSweep, control: StopToken, *, folder: str, take_over: bool = False) -> None:

@@ -24,6 +24,7 @@ KILLED = f"{RUN_PROCESS} was killed by"  # how the message of such a run begins
 class MemberState:
     """`wall_s` is from the making of the file to its last write. `loss` and `metric` are the final validation's.
 
+    `message` of a running one names the process that writes it where that is out of reach, see `is_out_of_reach`.
     A run that completed and did not come through (see `runs.outcome.why_failed`) counts as a failure of its arm.
     """
 
@@ -41,6 +42,11 @@ class MemberState:
         """Whether a signal ended its process, from outside or for want of memory: no answer about its arm."""
         return self.status == "failed" and self.message.startswith(KILLED)
 
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether it runs on another machine or in another container, if its process has not ended unseen."""
+        return self.status == "running" and bool(self.message)
+
 
 def read_state(member: Member, path: Path) -> MemberState:
     """The state of a member from its file; never raises for a bad file, which is one that was cut off."""
@@ -55,7 +61,7 @@ def read_state(member: Member, path: Path) -> MemberState:
 
 def _state_of(member: Member, path: Path, run: SavedRun) -> MemberState:
     if run.status == "running":
-        return MemberState(member, path, "running")
+        return MemberState(member, path, "running", message=run.written_by if run.cannot_ask_writer else "")
     final = run.summary.get("final")
     if not isinstance(final, dict) or run.status == "stopped":  # killed, or ended before its time: runs again
         return MemberState(member, path, "cut off", message=run.message)

@@ -134,6 +134,13 @@ class SavedRun:
             return ""
         return f"process {writer.get('pid')} on {writer.get('host')}"
 
+    @property
+    def cannot_ask_writer(self) -> bool:
+        """Whether the process that writes the run is of another machine or container, so that nothing here says
+        whether it has ended."""
+        writer = self._environment.get("writer")
+        return self.status == "running" and not (isinstance(writer, dict) and process.is_gone(writer) is not None)
+
     def refresh(self) -> bool:
         """Read what has been written since, to the file or to the notes next to it; True when the run went on.
 

@@ -228,13 +228,13 @@ class StudyGridView(QWidget):
             return
         change, name = self._session.study.change, member.name
         waits, is_out = member.status in ("waiting", "cut off"), member.status == "skipped"
-        has_ended = member.status in ("completed", "failed")
+        can_run_again = member.status in ("completed", "failed") or member.is_out_of_reach
         for text, enabled, act in (
             ("Run next", waits, lambda folder: folder.put_first(name)),
             ("Run last", waits, lambda folder: folder.put_last(name)),
             ("Leave out", waits, lambda folder: folder.skip(name)),
             ("Take in again", is_out, lambda folder: folder.skip(name, skipped=False)),
-            ("Run again", has_ended, lambda folder: folder.run_again(name)),
+            ("Run again", can_run_again, lambda folder: folder.run_again(name)),
         ):
             action = self.run_menu.addAction(text)
             action.setEnabled(enabled)
