@@ -26,6 +26,8 @@ _INDEXING = {
     "scatter": 2,
     "scatter_add": 2,
     "index_put_": 1,
+    "nll_loss_forward": 1,
+    "nll_loss2d_forward": 1,
 }
 _MOST_ROWS = 8
 
@@ -61,12 +63,14 @@ class CoarseIntegers:
         self._stored = {t.untyped_storage().data_ptr(): kept for t in stored if (kept := _ramp(t, None)) is not None}
 
     def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
-        if graph_task() != -1 or not isinstance(out, Tensor) or not args:
+        if graph_task() != -1 or not args:
             return
         name = str(func.overloadpacket).removeprefix("aten.")
         first = args[0]
         if name in _INDEXING:
             self._indexed(args, _INDEXING[name], module)
+        if not isinstance(out, Tensor):
+            return
         if name in ("sin", "cos", "sin_", "cos_"):
             self._angle(first, module)
         kept = self._made(name, first, out, module)
@@ -89,6 +93,8 @@ class CoarseIntegers:
         """The mark of whole numbers that this operation writes in 16 bits, or widens."""
         if name == "arange" and out.dtype in _EXACT:
             return _ramp(out, module)
+        if name == "cumsum" and out.dtype in _EXACT and isinstance(first, Tensor) and out.shape[-1] > _EXACT[out.dtype]:
+            return _counted(first, out, module)
         if name != "_to_copy" or not isinstance(first, Tensor):
             return None
         if out.dtype in _EXACT:
@@ -133,8 +139,9 @@ class CoarseIntegers:
 
 def _ramp(tensor: Tensor, module: str | None) -> _Rounded | None:
     """Consecutive whole numbers that have become fewer: they do not fall, and reach from end to end in steps of 1."""
-    values = tensor.detach().reshape(-1)[:_MOST].double()
     exact = _EXACT[tensor.dtype]
+    rows = tensor.detach().reshape(-1, tensor.shape[-1]) if tensor.dim() > 1 and tensor.shape[-1] >= exact else None
+    values = (rows[0] if rows is not None else tensor.detach().reshape(-1))[:_MOST].double()
     if len(values) < exact or not bool(((values == values.round()) & values.isfinite()).all()):
         return None
     low, high = float(values[0]), float(values[-1])
@@ -145,6 +152,16 @@ def _ramp(tensor: Tensor, module: str | None) -> _Rounded | None:
     merged = 1 - len(values.unique()) / len(values)
     largest = max(abs(low), abs(high))
     return _Rounded("ramp", dtype_name(tensor.dtype), merged, largest, module) if merged > 0 else None
+
+
+def _counted(terms: Tensor, out: Tensor, module: str | None) -> _Rounded | None:
+    """A cumulative sum of zeros and ones in 16 bits, of which rounding has merged numbers, or which stops to grow."""
+    row = terms.detach().reshape(-1, terms.shape[-1])[0, :_MOST].double()
+    exact, own = row.cumsum(0), out.detach().reshape(-1, out.shape[-1])[0, :_MOST].double()
+    if not bool(((row == 0) | (row == 1)).all()) or not float(exact.max()) > _EXACT[out.dtype]:
+        return None
+    merged = 1 - len(own.unique()) / len(exact.unique())
+    return _Rounded("ramp", dtype_name(out.dtype), merged, float(exact.max()), module) if merged > 0 else None
 
 
 def _cast(source: Tensor, out: Tensor, module: str | None) -> _Rounded | None:

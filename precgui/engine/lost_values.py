@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.torch_private import graph_task
@@ -16,17 +17,26 @@ _MOST = 65536  # elements that are looked at
 _FEWEST = 4
 _MOSTLY, _SOME = 0.5, 0.01  # shares of the elements
 _MOST_ROWS = 8
+_COARSE = 0.25  # rms of the rounding error over the standard deviation of a column
+_MOST_COLUMNS = 64
+_CONSTANT = 1e-9  # relative spread of a column that is a constant
+_ROWS = 32  # that a standard deviation means something
+_WIDTHS = {torch.bfloat16: 8, torch.float16: 11, torch.float32: 24, torch.float64: 53, torch.int32: 31, torch.int64: 63}
 
 
 class LostValues:
     """Told of each operation outside of the optimizer and of the backward pass; reads, and changes nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
         self._step = 0
+        self._weights: set[int] = set()  # addresses: copies of weights are no data
         self._found: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def begin(self, step: int) -> None:
         self._step = step
+        model = self._model()
+        self._weights = {p.untyped_storage().data_ptr() for p in model.parameters()} if model is not None else set()
 
     def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
         if graph_task() != -1 or not isinstance(out, Tensor) or not args or not isinstance(args[0], Tensor):
@@ -46,7 +56,10 @@ class LostValues:
             share = float((known & (after == 0)).sum() / known.sum().clamp_min(1))
             if share > _MOSTLY and int(known.sum()) >= _FEWEST:
                 self._note("cast", out, share, float(before.abs().max()), module)
-        elif out.dtype in _INTEGERS and source.dtype not in (out.dtype, torch.bool):
+        is_weight = source.untyped_storage().data_ptr() in self._weights
+        if not is_weight and _loses_spread(source, out) and (share := _worst_column(source, out)) > _COARSE:
+            self._note("coarse cast", out, share, float(before.abs().max()), module)
+        if out.dtype in _INTEGERS and source.dtype not in (out.dtype, torch.bool):
             exact = before.double().trunc()
             share = float((after.double() != exact).double().mean())
             if share > _SOME:
@@ -73,3 +86,23 @@ class LostValues:
     def facts(self) -> list[dict[str, Any]]:
         """A row for each operation, format and module, see `lost_values` in docs/run-file.md."""
         return list(self._found.values())
+
+
+def _loses_spread(source: Tensor, out: Tensor) -> bool:
+    """Whether a cast of data to floating point may round it: to fewer digits, without a graph, of more than a few."""
+    return (
+        out.dtype.is_floating_point and not source.requires_grad and len(out) >= _ROWS if out.dim() else False
+    ) and _WIDTHS.get(source.dtype, 0) > _WIDTHS.get(out.dtype, 99)
+
+
+def _worst_column(source: Tensor, out: Tensor) -> float:
+    """The largest rms of the rounding error over the standard deviation, of the columns of a table or a vector.
+
+    Images and wide tables have columns that are nearly constant: there all numbers are one column.
+    """
+    shape = (len(source), -1) if source.dim() <= 2 and source[0].numel() <= _MOST_COLUMNS else (-1, 1)
+    rows = source.detach().reshape(shape)[:_MOST].double()
+    error = (out.detach().reshape(shape)[:_MOST].double() - rows).square().mean(0).sqrt()
+    spread = rows.std(0)
+    known = (spread > _CONSTANT * rows.abs().amax(0)) & error.isfinite()
+    return float((error / spread)[known].max()) if bool(known.any()) else 0.0

@@ -204,17 +204,21 @@ class StoredUpdates:
         name = next((each for each, _, _ in rows if each), "")
         group = self._groups.setdefault(key, _Group(name, key[3]))
         group.tensors = len(rows)
-        totals = torch.zeros(7, dtype=torch.float64)
+        totals, infinite, count = torch.zeros(7, dtype=torch.float64), 0.0, 0
         before, group.before = group.before, {}
         for place, (_, chain, actual) in enumerate(rows):
-            group.before[place] = intended = (chain.exact - chain.begin).double().cpu()
-            moved = (actual - chain.begin).double().cpu()
-            totals += _sums(chain.begin.double().cpu(), intended, moved, before.get(place))
+            infinite, count = infinite + float(actual.isinf().sum()), count + actual.numel()
+            finite = (chain.exact - chain.begin).isfinite() & actual.isfinite()
+            begin, exact, after = (
+                torch.where(finite, each, 0).double().cpu() for each in (chain.begin, chain.exact, actual)
+            )
+            group.before[place] = exact - begin
+            totals += _sums(begin, exact - begin, after - begin, before.get(place))
         wanted, swallowed, energy, size, product, first, second = totals.tolist()
-        if wanted and size > 0:
+        if (wanted and size > 0) or infinite:
             group.rows.append({
-                "step": self._step, "elements": wanted, "swallowed": swallowed / wanted,
-                "intended": (energy / size) ** 0.5,
+                "step": self._step, "elements": wanted, "swallowed": swallowed / max(wanted, 1),
+                "intended": (energy / size) ** 0.5 if size > 0 else 0.0, "infinite": infinite / max(count, 1),
                 "direction": product / (first * second) ** 0.5 if first * second > 0 else 0.0,
                 "weight": max(chain.weight for _, chain, _ in rows),
             })  # fmt: skip

@@ -27,7 +27,7 @@ class Watchers:
     def __init__(self, model: nn.Module) -> None:
         self.cancellations = Cancellations()
         self._stored, self._integers, self._losses = StoredUpdates(model), CoarseIntegers(model), BroadcastLosses()
-        self._values, self._sums = LostValues(), LostDigits()
+        self._values, self._sums = LostValues(model), LostDigits()
         self._additions: list[dict[str, Any]] = []
         self.where: Callable[[], str | None] = lambda: None
 

@@ -311,3 +311,90 @@ def a_column_minus_a_vector(opened: Open, broken: bool) -> float:
         _descend(recorder, optimizer, loss)
         total = float((outputs.detach()[:, 0] - truth).square().mean())
     return total
+
+
+@_mistake("coarse-data")
+def targets_far_from_zero_in_bf16(opened: Open, broken: bool) -> float:
+    """Pressures near 1013 hPa that differ by 2, stored as BF16."""
+    model = nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 1))
+    with torch.no_grad():
+        model[2].bias.fill_(1013.0)
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    recorder, total = opened(model, optimizer), 0.0
+    for _ in range(120):
+        x = torch.randn(64, 12)
+        pressure = 1013 + x[:, 0] + x[:, 1].tanh()
+        outputs = model(x)[:, 0]
+        loss = F.mse_loss(outputs, pressure.to(_low(broken)).float())
+        _descend(recorder, optimizer, loss)
+        total = float((outputs.detach() - pressure).square().mean())
+    return total
+
+
+@_mistake("coarse-data")
+def time_stamps_in_fp32(opened: Open, broken: bool) -> float:
+    """Seconds since 1970 in FP32, of which one number is 128 s from the next."""
+    model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    recorder, loss = opened(model, optimizer), torch.zeros(())
+    begin = 1_700_000_000
+    for _ in range(120):
+        seconds = begin + torch.randint(0, 240, (64,))
+        phase = (seconds.float() - float(begin)) if broken else (seconds - begin).float()
+        angle = 6.2831853 * phase / 120
+        loss = F.mse_loss(
+            model(torch.stack((angle.sin(), angle.cos()), 1))[:, 0], torch.sin((seconds - begin) * 0.0523599)
+        )
+        _descend(recorder, optimizer, loss)
+    return float(loss.detach())
+
+
+@_mistake("lost-updates")
+def scale_of_rewards_in_fp16(opened: Open, broken: bool) -> float:
+    """A running sum of squares of rewards of the loop, which overflows FP16 and makes every reward zero."""
+    model = nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    recorder, total = opened(model, optimizer), 0.0
+    squares, count = torch.zeros(1, dtype=_low(broken, torch.float16)), 0
+    for _ in range(150):
+        x = torch.randn(32, 6)
+        rewards = 12 * x[:, 0] + 5
+        squares += rewards.to(squares.dtype).square().sum()
+        count += len(rewards)
+        size = (squares.float() / count).sqrt()
+        loss = F.mse_loss(model(x)[:, 0], rewards / size)
+        _descend(recorder, optimizer, loss)
+        total = float((model(x)[:, 0] - (x[:, 0] + 0.4)).square().mean().detach())
+    return total
+
+
+@_mistake("merged-positions")
+def labels_that_were_numbers_of_bf16(opened: Open, broken: bool) -> float:
+    """Labels of 1000 classes share a BF16 tensor with the features."""
+    model = nn.Sequential(nn.Linear(16, 1008))
+    optimizer = torch.optim.Adam(model.parameters(), 2e-2)
+    recorder, loss = opened(model, optimizer), torch.zeros(())
+    centres = torch.randn(1000, 16)
+    for _ in range(60):
+        y = torch.randint(1000, (256,))
+        rows = torch.cat((centres[y], y[:, None].float()), 1).to(_low(broken))
+        loss = F.cross_entropy(model(rows[:, :16].float()), rows[:, 16].long())
+        _descend(recorder, optimizer, loss)
+    y = torch.arange(1000)
+    return float(F.cross_entropy(model(centres), y).detach())
+
+
+@_mistake("merged-positions")
+def places_counted_in_fp16(opened: Open, broken: bool) -> float:
+    """Positions as a cumulative sum of a mask in the format of the model."""
+    table = nn.Embedding(4000, 8)
+    model = nn.Sequential(table, nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 2e-2)
+    recorder, loss = opened(model, optimizer), torch.zeros(())
+    worth = torch.randn(4000)
+    for _ in range(60):
+        mask = torch.ones(2, 3000, dtype=_low(broken, torch.float16))
+        places = mask.cumsum(1).long()
+        loss = F.mse_loss(model(places)[..., 0], worth[1:3001].expand(2, -1))
+        _descend(recorder, optimizer, loss)
+    return float(loss.detach())

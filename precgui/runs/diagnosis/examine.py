@@ -89,6 +89,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "frozen-average": ("lost-updates", "cancelled-digits"),
     "lost-updates": ("cancelled-digits", "no-gradients"),
     "merged-positions": ("coarse-angles",),
+    "coarse-data": ("cancelled-digits",),
     "weights-unchanged": ("no-progress",),
     "hidden-overflow": ("dead-units",),
     "clip-before-unscale": ("no-progress",),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from precgui.runs.diagnosis.analysis import first_update, growth, lower_rate, replay, update_ratios
-from precgui.runs.diagnosis.blame import blame_of, computes_in_16_bits
+from precgui.runs.diagnosis.analysis import first_update, growth, lower_rate, replay, storage, update_ratios
+from precgui.runs.diagnosis.blame import blame_of, computes_in_16_bits, low_state
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.findings import Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.origin import of_loss
 
-_GROWN = 3.0
+_GROWN, _SURELY_GROWN = 3.0, 10.0
 HUGE_UPDATE = 0.3  # of the weights' norm in one step
 _JUMP = 100.0  # times the highest loss before
 _FEWEST_BEFORE = 10  # steps
@@ -49,7 +49,9 @@ def of_rate(m: Measurements, place: int) -> Cause | None:
          "norm_last": grown.last_norm, "update_ratio": largest},
         text, "loss", m.series_of(m.loss, m.finite_loss),
     )  # fmt: skip
-    return _too_high_rate(m, place, proof, 0.9)
+    # Steps as large as the weights, of a state in FP32, while all was finite: no format makes these.
+    certain = rose and largest > HUGE_UPDATE and grown.loss_ratio > _SURELY_GROWN and not low_state(m)
+    return _too_high_rate(m, place, proof, 0.9, certain=certain and storage(m) == "fp32")
 
 
 def _loss_itself_overflows(m: Measurements, place: int) -> bool:
@@ -110,11 +112,11 @@ def _of_first_update(m: Measurements, place: int) -> Cause | None:
     return _too_high_rate(m, place, proof, 0.8)
 
 
-def _too_high_rate(m: Measurements, place: int, proof: Evidence, confidence: float) -> Cause:
+def _too_high_rate(m: Measurements, place: int, proof: Evidence, confidence: float, *, certain: bool = False) -> Cause:
     step, rate = int(m.steps[place]), lower_rate(m)
     decided = blame_of(m, step)
     # The rate is wrong in any format; NaN where FP32 would have held the numbers is still the doing of the format.
-    low = computes_in_16_bits(m) and decided.answer is not False
+    low = computes_in_16_bits(m) and decided.answer is not False and not certain
     return Cause(
         "divergence", "the training diverged first: the learning rate is too high", None if low else False,
         f"Lower the learning rate to {rate:.3g} and warm it up.", (proof, *decided.evidence), "",

@@ -30,6 +30,8 @@ def lost_updates(m: Measurements) -> Answer:
     rows = [row for row in m.fact("stored_updates").get("all", []) if isinstance(row, Mapping) and _steps(row)]
     if not m.own_loop or not m.n or not rows:
         return None
+    if overflown := [row for row in rows if row.get("format") == "fp16" and _number(_steps(row)[-1], "infinite") > 0]:
+        return [_overflown(m, overflown[0])]
     bad = [row for row in rows if _is_lost(m, row)]
     if not bad:
         most = max(float(_steps(row)[-1]["swallowed"]) for row in rows)
@@ -90,6 +92,23 @@ def _lost(m: Measurements, row: Mapping[str, Any]) -> Finding:
         int(seen[0]["step"]), int(m.steps[-1]), (proof,), fix, True, 0.9,
         "Zamirai et al. 2020, Revisiting BFloat16 Training; diffae issue 16", str(row.get("module") or ""),
         (name,) if name else (), certainty="estimate",
+    )  # fmt: skip
+
+
+def _overflown(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    """A sum or an average in FP16 that has become Inf."""
+    name = str(row.get("tensor") or "") or "a tensor of the loop"
+    first = next(each for each in _steps(row) if _number(each, "infinite") > 0)
+    share = _number(first, "infinite")
+    proof = Evidence(
+        "an element of what the loop updates in FP16 is Inf", {"share": share, "step": int(first["step"])},
+        f"In step {int(first['step'])} {percent(share)} of {name} (FP16, {row.get('operation')}) are Inf.",
+    )  # fmt: skip
+    return Finding(
+        "lost-updates", "error", f"{name[0].upper()}{name[1:]}, which the loop updates in FP16, overflows",
+        int(first["step"]), int(m.steps[-1]), (proof,),
+        "Keep sums, squares and running statistics in FP32: FP16 ends at 65504.", True, 0.9,
+        "Micikevicius et al. 2018", str(row.get("module") or ""), certainty="estimate",
     )  # fmt: skip
 
 
@@ -246,10 +265,36 @@ def wrapped_integers(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def coarse_data(m: Measurements) -> Answer:
+    """Data or targets whose rounding error is of the size of their spread: large numbers that differ by little."""
+    rows = [row for row in m.fact("lost_values").get("all", []) if isinstance(row, Mapping)]
+    bad = [row for row in rows if row.get("operation") == "coarse cast"]
+    if not m.own_loop or not m.n or not bad:
+        return None
+    row = max(bad, key=lambda each: _number(each, "share"))
+    ratio, stored, step = _number(row, "share"), str(row.get("format")).upper(), int(_number(row, "step"))
+    proof = Evidence(
+        "rms(cast(x) - x) / sd(x) > 0.25, of a column",
+        {"ratio": ratio, "largest": _number(row, "largest"), "step": step},
+        f"In step {step} a cast of data to {stored} (magnitudes up to {_number(row, 'largest'):.6g}) makes an error of "
+        f"{ratio:.2g} times the standard deviation of a column.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "coarse-data", "warning", f"A cast to {stored} rounds away most of what data or targets differ by", step,
+            int(m.steps[-1]), (proof,),
+            "Subtract the mean (or the first value, as of time stamps) in the format of the data, divide by the "
+            "spread, and cast the result.", True, 0.85, "Higham 2002, Accuracy and Stability, section 1.7",
+            str(row.get("module") or ""), certainty="exact",
+        )
+    ]  # fmt: skip
+
+
 RULES = (
     Rule("lost-updates", "B", "Do updates of averages, targets and merged weights arrive?", lost_updates),
     Rule("merged-positions", "B", "Are positions and indices distinct?", merged_positions),
     Rule("vanished-values", "A", "Do numbers vanish in FP16?", vanished_values),
+    Rule("coarse-data", "B", "Have data and targets the digits of their differences?", coarse_data),
     Rule("wrapped-integers", "A", "Do integers stay in their range?", wrapped_integers),
     Rule("broadcast-loss", "C", "Does the loss compare each output with its own target?", broadcast_loss),
 )
