@@ -36,7 +36,8 @@ class LostValues:
     def begin(self, step: int) -> None:
         self._step = step
         model = self._model()
-        self._weights = {p.untyped_storage().data_ptr() for p in model.parameters()} if model is not None else set()
+        stored = [*model.parameters(), *model.buffers()] if model is not None else []
+        self._weights = {each.untyped_storage().data_ptr() for each in stored}
 
     def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
         if graph_task() != -1 or not isinstance(out, Tensor) or not args or not isinstance(args[0], Tensor):
@@ -56,8 +57,10 @@ class LostValues:
             share = float((known & (after == 0)).sum() / known.sum().clamp_min(1))
             if share > _MOSTLY and int(known.sum()) >= _FEWEST:
                 self._note("cast", out, share, float(before.abs().max()), module)
-        is_weight = source.untyped_storage().data_ptr() in self._weights
-        if not is_weight and _loses_spread(source, out) and (share := _worst_column(source, out)) > _COARSE:
+        is_data = (
+            module is None or torch.is_grad_enabled()
+        ) and source.untyped_storage().data_ptr() not in self._weights
+        if is_data and _loses_spread(source, out) and (share := _worst_column(source, out)) > _COARSE:
             self._note("coarse cast", out, share, float(before.abs().max()), module)
         if out.dtype in _INTEGERS and source.dtype not in (out.dtype, torch.bool):
             exact = before.double().trunc()
