@@ -117,6 +117,7 @@ def test_that_a_person_can_train_watch_stop_compare_and_come_back(
 
 def assert_drawn(live: LivePanel, key: str, steps: NDArray[np.float64], losses: NDArray[np.float64]) -> None:
     """The curve on the screen holds every point, or the extremes of each pixel and nothing that is not recorded."""
+    live.plots.frames[0].log_button.setChecked(False)
     live.plots.follow()
     x, y = drawn_loss(live, key)
     assert live.plots.frames[0].chart.scale == "linear"

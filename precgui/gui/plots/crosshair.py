@@ -35,7 +35,8 @@ class Crosshair:
         self.place = x
         headed = under or self._frames[0].chart
         for frame in self._frames:
-            frame.chart.show_cursor(x, frame.chart is headed)
+            if not frame.isHidden():
+                frame.chart.show_cursor(x, frame.chart is headed)
 
     def hide(self) -> None:
         self._pointed = self.place = None

@@ -136,11 +136,22 @@ class LinkedPlots(QScrollArea):
         self._place(1)
         self.setWidget(self._body)
 
-    def _place(self, columns: int) -> None:
-        if columns == self._columns:
+    def show_frames(self, wanted: Sequence[PlotFrame]) -> None:
+        """Show these plots only."""
+        if [frame for frame in self.frames if not frame.isHidden()] == list(wanted):
+            return
+        for frame in self.frames:
+            frame.setVisible(frame in wanted)
+        self._place(self._columns, again=True)
+        self.refresh()
+
+    def _place(self, columns: int, *, again: bool = False) -> None:
+        if columns == self._columns and not again:
             return
         self._columns = columns
-        for index, frame in enumerate(self.frames):
+        for frame in self.frames:
+            self._grid.removeWidget(frame)
+        for index, frame in enumerate(frame for frame in self.frames if not frame.isHidden()):
             self._grid.addWidget(frame, index // columns, index % columns)
         for column in range(2):
             self._grid.setColumnStretch(column, 1 if column < columns else 0)
@@ -196,7 +207,7 @@ class LinkedPlots(QScrollArea):
             self._mark(frame)
 
     def _mark(self, frame: PlotFrame) -> None:
-        if frame not in self._stale:
+        if frame not in self._stale and not frame.isHidden():
             self._stale.append(frame)
         if not self._timer.isActive() and not is_covered(self):
             self._timer.start()

@@ -120,6 +120,19 @@ def devices_of(signal: Signal, run: SignalSource) -> list[str] | None:
     return run.state_devices() if name in STATE_SIGNALS or name == "clock_held" else None
 
 
+def is_recorded(key: str, runs: Sequence[SignalSource]) -> bool:
+    """Whether a plot of these runs would show something: a loss scale that moves, an event that is more than a note."""
+    if key == "loss":
+        return True
+    if key == EVENTS:
+        return any(event.severity != "info" for run in runs for event in run.events())
+    values = [run.series(SIGNALS[key].series[0])[1] for run in runs]
+    finite = [part[np.isfinite(part)] for part in values]
+    if key == "scale":
+        return any(len(part) and part.min() != part.max() for part in finite)
+    return any(len(part) for part in finite)
+
+
 DEFAULT_SIGNALS = ("loss", "scale", EVENTS, "power")
 
 

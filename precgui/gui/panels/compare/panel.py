@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QSizePolicy, QVBoxLayout, QWidget
 
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
@@ -52,6 +52,7 @@ class ComparePanel(Pages):
         self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         ignore_wheel(self.baseline)
         self.answer = AnswerBar(session, self)
+        self.answer.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         self.table = CompareTable(self)
         self.curves = CompareCurves(self)
         self.view = SegmentedChoice((RUNS, DIFFERENCES, GROUPS), "Single runs, or the groups of a study", self)

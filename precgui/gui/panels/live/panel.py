@@ -18,13 +18,14 @@ from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.open_runs import Problem
+from precgui.gui.panels.live.end_card import EndCard
 from precgui.gui.panels.live.proof_card import ProofCard
 from precgui.gui.panels.live.queue_list import QueueList
 from precgui.gui.panels.live.run_list import RunList
 from precgui.gui.panels.live.study_grid import StudyGridView
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots, Zoom
-from precgui.gui.plots.signals import duration, grouped
+from precgui.gui.plots.signals import EVENTS, METRIC, duration, grouped, is_recorded
 from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.gui.proof import Proof
 from precgui.gui.session import Session
@@ -33,9 +34,11 @@ from precgui.runs.caveats import arithmetic_of, cost_above_budget
 
 _CAVEATS = 2  # that are written out, in low windows one
 _LOW_PX = 640
+_PLOT_PX = 180  # at least, with its head: with less the labels of its rows and ticks meet
 _FIRST_STEPS = 50
 CAVEAT_MS = 1000  # between two looks for notes that come later, as when quantised training begins in a later epoch
 RUNS, STUDY = "Runs", "Study"
+LIVE_SIGNALS = ("loss", METRIC, "scale", EVENTS, "power")
 _NARROW_PX = 760  # below this the list of runs lies under the plots
 
 
@@ -48,7 +51,12 @@ class LivePanel(Pages):
         requested = "Choose a precision in Run and press Start (Ctrl+R), or open a file."
         super().__init__(EmptyState("live", "No runs yet", requested, "Choose a precision"), parent)
         self._session = session
-        self.plots = LinkedPlots(parent=self)
+        self.plots = LinkedPlots(LIVE_SIGNALS, self)
+        for frame in self.plots.frames:
+            frame.setMinimumHeight(_PLOT_PX)
+        self.plots.frames[0].log_button.setChecked(True)  # a loss that falls by decades is a line at 0 otherwise
+        self.end_card = EndCard(session, self)
+        self.all_plots = self._button("All plots", "Show plots of signals, too, of which nothing is recorded", True)
         self.run_list = RunList(session, self)
         self.caveat = CaveatLabel(self)
         self._caveat_timer = QTimer(self, singleShot=True, interval=CAVEAT_MS)
@@ -94,6 +102,7 @@ class LivePanel(Pages):
             self.axis_choice.label,
             self.axis_choice,
             self.smoothing,
+            self.all_plots,
         ):
             bar.addWidget(widget)
         bar.addWidget(self.view_text, 1)
@@ -111,6 +120,7 @@ class LivePanel(Pages):
         layout.setContentsMargins(12, 8, 12, 8)
         self._column = layout
         layout.addLayout(bar)
+        layout.addWidget(self.end_card)
         layout.addWidget(self.caveat)
         layout.addWidget(self._splitter, 1)
 
@@ -138,6 +148,10 @@ class LivePanel(Pages):
         self.fit_button.clicked.connect(self.plots.autoscale)
         self.axis_choice.chosen.connect(self.plots.set_over)
         self.smoothing.chosen.connect(self.plots.set_smoothing)
+        self.all_plots.toggled.connect(lambda _: self._choose_plots())
+        session.current_changed.connect(self.end_card.refresh)
+        for frame in self.plots.frames:
+            frame.chart_replaced.connect(self._choose_plots)
         self.plots.view_changed.connect(self._tell_view)
         self.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
         self.keys_button.clicked.connect(lambda: session.shortcuts_requested.emit())
@@ -217,10 +231,22 @@ class LivePanel(Pages):
         if self.isVisible():
             self.plots.data_arrived()
             self.run_list.data_arrived()
+            self._choose_plots()
             if len(self._session.runs[key].run.series("loss")[1]) < _FIRST_STEPS:  # most notes come first
                 self._tell_caveats()
             elif not self._caveat_timer.isActive():
                 self._caveat_timer.start()
+
+    def _choose_plots(self) -> None:
+        """Show the plots of signals of which something is recorded, and those that were chosen by hand."""
+        runs = [opened.run for opened in self._session.runs.values() if opened.visible]
+        frames = list(zip(self.plots.frames, LIVE_SIGNALS, strict=True))
+        filled = [
+            frame
+            for frame, usual in frames
+            if self.all_plots.isChecked() or frame.chart.signal.key != usual or is_recorded(usual, runs)
+        ]
+        self.plots.show_frames(filled)
 
     def _show_stop(self) -> None:
         self.stop_button.setVisible(self._session.is_training)
@@ -249,6 +275,8 @@ class LivePanel(Pages):
             self._drop_proof()
         runs = self._session.runs
         self.plots.set_runs([runs[self.proof.key]] if self.proof is not None else list(runs.values()))
+        self._choose_plots()
+        self.end_card.refresh()
         self.show_content(bool(self._session.runs))
         self._tell_view()
 

@@ -85,6 +85,7 @@ def test_that_steps_of_a_live_run_appear_in_the_plots_and_none_is_lost(
     run = live_run()
     add(run)
     panel.show_content(True)
+    panel.plots.frames[0].log_button.setChecked(False)
     rng = np.random.default_rng(0)
     losses = rng.random(120)
     for start in range(0, 120, 7):
@@ -229,7 +230,7 @@ def test_that_events_of_a_live_run_reach_the_time_line(panel: LivePanel, add: Ad
     run.extend([Incident(0.05, 5, "skipped_step", "info", "Gradients held Inf; the step was skipped.")])
     panel.plots.data_arrived()
     panel.plots.draw_pending()
-    (skipped,) = items(panel.plots.frames[2].chart, "Skipped step", "live")
+    (skipped,) = items(panel.plots.frames[3].chart, "Skipped step", "live")
     x, _ = skipped.getData()
     assert x.tolist() == [5.0]
 
@@ -248,7 +249,7 @@ def test_that_a_click_into_a_plot_gives_it_the_keys(panel: LivePanel, add: Add, 
     panel.show()
     qtbot.waitExposed(panel)
     panel.activateWindow()
-    chart = panel.plots.frames[1].chart
+    chart = panel.plots.frames[2].chart
     qtbot.mouseClick(chart.viewport(), Qt.MouseButton.LeftButton)
     qtbot.waitUntil(chart.hasFocus)
     qtbot.keyClick(chart, Qt.Key.Key_Space)

@@ -1,0 +1,103 @@
+"""The end of a run that was trained in this window: its result in one line, and the next thing to do."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QFrame, QWidget
+
+from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
+from precgui.events import Metric
+from precgui.gui.kit.parts import button, label, row
+from precgui.gui.open_runs import OpenRun, Problem
+from precgui.gui.session import Session
+from precgui.runs.facts import seconds_text
+from precgui.runs.live import LiveRun
+from precgui.runs.metric import in_text, value_text
+from precgui.runs.outcome import outcome
+from precgui.runs.summary import summarise
+
+BASELINE, OTHER = "fp32", "bf16-amp"  # the precision that is trained next beside another one, and beside FP32
+
+
+class EndCard(QFrame):
+    """Shown for the current run once it has ended, until it is closed by hand."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._closed: set[str] = set()
+        self._key = ""
+        self.setProperty("kind", "card")
+        self.text = label("", "answer", selectable=True)
+        self.compare = button("Compare", self._compare, "Both runs side by side", kind="primary")
+        self.other = button("", self._train_other, "The same training in another precision; Compare opens with both")
+        self.diagnose = button("Diagnose", self._diagnose, "Whether the run is healthy, and if not why")
+        self.close_button = button("Close", self._close, "Hide this line")
+        parts = (self.compare, self.other, self.diagnose, self.close_button)
+        row((self.text, 1), *parts, margins=(14, 8, 10, 8), on=self)
+        self.hide()
+
+    def refresh(self) -> None:
+        """Show the end of the current run, if it was trained here and has ended."""
+        opened = self._session.runs.get(self._session.current or "")
+        run = opened.run if opened is not None else None
+        is_over = isinstance(run, LiveRun) and run.status != "running" and opened is not None
+        if opened is None or not is_over or opened.key in self._closed:
+            self.hide()
+            return
+        self._key = opened.key
+        self.text.setText(end_text(opened))
+        partner = self._partner()
+        self.compare.setVisible(partner is not None)
+        self.other.setVisible(partner is None and opened.run.config.task != OWN_LOOP)
+        self.other.setText(f"Run {self._other_precision(opened.run.config)} too")
+        self.other.setEnabled(not self._session.is_busy)
+        self.show()
+
+    def _partner(self) -> OpenRun | None:
+        """Another open run of the same task and model in another precision."""
+        own = self._session.runs[self._key].run.config
+        others = (each for key, each in self._session.runs.items() if key != self._key)
+        configs = [(each, each.run.config) for each in others]
+        return next(
+            (e for e, c in configs if (c.task, c.model) == (own.task, own.model) and c.precision != own.precision), None
+        )
+
+    def _other_precision(self, config: RunConfig) -> str:
+        return OTHER if config.precision == BASELINE else BASELINE
+
+    def _compare(self) -> None:
+        if (partner := self._partner()) is not None:
+            own = self._session.runs[self._key].run.config
+            pair = (self._key, partner.key) if own.precision == BASELINE else (partner.key, self._key)
+            self._session.compared = pair
+            self._session.panel_requested.emit("compare")
+
+    def _train_other(self) -> None:
+        own = self._session.runs[self._key]
+        tree = {**own.run.config.model_dump(), "precision": self._other_precision(own.run.config), "title": ""}
+        try:
+            config = build(tree)
+        except ConfigError as error:
+            self._session.notice.emit(Problem(f"These settings do not suit {tree['precision']}: {error}"))
+            return
+        if is_own_task(config.task):  # its code runs after a question that Run asks
+            self._session.set_up(config, own.name)
+        else:
+            self._session.try_fix(config, self._key)
+
+    def _diagnose(self) -> None:
+        self._session.panel_requested.emit(f"diagnose/{self._key}")
+
+    def _close(self) -> None:
+        self._closed.add(self._key)
+        self.hide()
+
+
+def end_text(opened: OpenRun) -> str:
+    """How a run has ended, with its metric and time, such as "fp32 completed: accuracy 99.16 % in 25.1 s"."""
+    figures = summarise(opened.run)
+    how = outcome(opened.run.status, {**figures, **figures["final"]})
+    metric = Metric(**figures["metric"])
+    value = value_text(metric, figures["final"]["val_accuracy"], "")
+    result = f"{in_text(metric.title)} {value} " if value else ""
+    return f"{opened.name} {how}: {result}in {seconds_text(figures['time_s'])}."
