@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from precgui.runs.diagnosis import Diagnosis, Finding
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
-_BLAME = {
-    True: "Precision is to blame.",
-    False: "Precision is not to blame.",
-    None: "Whether precision is to blame cannot be told.",
-}
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -94,14 +89,11 @@ def _print(console: Console, path: Path, diagnosis: Diagnosis, *, ruled_out: boo
 
 
 def _print_finding(console: Console, finding: Finding) -> None:
-    steps = (
-        f"step {finding.first_step}"
-        if finding.first_step == finding.last_step
-        else f"steps {finding.first_step} to {finding.last_step}"
-    )
+    from precgui.runs.diagnosis import BLAME
+
     console.print(
         f"  [{_COLOURS[finding.severity]}]{finding.severity}[/] [bold]{escape(finding.title)}[/] "
-        f"({finding.rule}, {steps})"
+        f"({finding.rule}, {finding.steps})"
     )
     for each in finding.evidence:
         console.print(f"    {escape(each.text)}")
@@ -110,7 +102,7 @@ def _print_finding(console: Console, finding: Finding) -> None:
         console.print(f"      --set {escape(name)}={escape(_setting(value))}")
     if finding.is_problem:
         console.print(
-            f"    {_BLAME[finding.precision_is_to_blame]} {finding.certainty.capitalize()}, confidence "
+            f"    {BLAME[finding.precision_is_to_blame].capitalize()}. {finding.certainty.capitalize()}, confidence "
             f"{finding.confidence:.0%}."
         )
     if finding.needs:

@@ -41,7 +41,9 @@ def add_parsers(subparsers: Any) -> None:
     )
     parser.add_argument("source", metavar="CONFIG.toml|RECIPE|RUN.h5", help="what to train, or a run to train again")
     parser.add_argument("--precision", metavar="P", help="beside FP32; default: that of the source")
-    parser.add_argument("--branches", type=int, default=_BRANCHES, metavar="N", help=f"default {_BRANCHES}")
+    parser.add_argument(
+        "--branches", type=int, default=_BRANCHES, metavar="N", help=f"10 to {_MOST}, default {_BRANCHES}"
+    )
     parser.add_argument("--steps", type=int, default=_STEPS, metavar="N", help=f"of each branch, default {_STEPS}")
     parser.add_argument("--twins", type=int, default=_TWINS, metavar="N", help=f"at each point, default {_TWINS}")
     parser.add_argument("--warm-up", type=int, metavar="N", help="steps before the first branch; default a fifth")

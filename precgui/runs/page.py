@@ -1,4 +1,4 @@
-"""One run as a self-contained HTML page: its facts and its loss, without script, for any browser and for printing."""
+"""One run as a self-contained HTML page for any browser and for printing, without script: diagnosis, loss and facts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from precgui import __version__
 from precgui.harmless_text import harmless
 from precgui.runs.caveats import arithmetic_of
+from precgui.runs.diagnosis import BLAME, Finding, examine
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import FactGroup, RunFact, run_facts
 from precgui.runs.run import Run
@@ -24,6 +25,8 @@ table { border-collapse: collapse; width: 100%; } td { padding: .2rem .5rem .2re
 tr { border-bottom: 1px solid var(--line); } td:first-child { width: 45%; color: var(--muted); }
 td.in { padding-left: 1.5rem; } td.changed { font-weight: 600; color: inherit; }
 summary, h2 { font-size: 1.1rem; font-weight: 600; margin: 1.2rem 0 .4rem; } .muted { color: var(--muted); }
+.finding { border-left: 4px solid var(--accent); padding-left: .8rem; margin: .8rem 0; } .finding p { margin: .2rem 0; }
+.error { border-color: #b3261e; } .warning { border-color: #b07000; }
 .caveat { border-left: 4px solid #b07000; padding-left: .8rem; } td { overflow-wrap: anywhere; }
 polyline, path { fill: none; stroke: var(--accent); stroke-width: 1.2; } svg { width: 100%; height: auto; }
 """
@@ -52,8 +55,26 @@ def page(run: Run) -> str:
         f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
         f'<p class="muted">{escape(run.config.precision)}, {escape(run.created)}, precgui {__version__}</p>'
-        f"{caveat}{_loss_picture(run)}{groups}</body></html>\n"
+        f"{caveat}{_diagnosis(run)}{_loss_picture(run)}{groups}</body></html>\n"
     )
+
+
+def _diagnosis(run: Run) -> str:
+    """The verdict, and each problem with its proof and fix: what somebody who opens the page wants to know first."""
+    found = examine(run)
+    return f"<h2>{escape(found.sentence)}</h2>{''.join(map(_finding, found.problems))}"
+
+
+def _finding(finding: Finding) -> str:
+    blame = BLAME[finding.precision_is_to_blame].capitalize()
+    lines = (
+        *(proof.text for proof in finding.evidence),
+        f"Fix: {finding.fix}",
+        f"{blame}. {finding.certainty.capitalize()}, confidence {finding.confidence:.0%}.",
+    )
+    text = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    head = f"<p><b>{escape(finding.title)}</b>, {escape(finding.steps)}</p>"
+    return f'<div class="finding {finding.severity}">{head}{text}</div>'
 
 
 def _group(group: FactGroup) -> str:

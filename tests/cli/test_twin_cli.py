@@ -9,6 +9,7 @@ import pytest
 
 from precgui.cli.main import main
 from precgui.runs.twins import TWINS
+from precgui.runs.verdict.branches import LEAST_BRANCHES
 
 SETTINGS = ["device=cpu", "threads=1", "model.name=mlp", "train.max_steps=60"]
 SMALL = [word for setting in SETTINGS for word in ("--set", setting)]
@@ -54,3 +55,9 @@ def test_that_a_run_is_branched_in_its_own_precision_and_keeps_the_result_beside
 def test_that_bad_input_is_one_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["twin", *words, *(SMALL if words[0] != "nowhere.h5" else [])]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_that_the_help_says_how_many_branches_are_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["twin", "--help"])
+    assert f"{LEAST_BRANCHES} to 1000" in capsys.readouterr().out

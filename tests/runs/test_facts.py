@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from precgui.config import build
 from precgui.events import Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.caveats import SPEED_CAVEAT, arithmetic_of, as_sentence
+from precgui.runs.diagnosis import BLAME, examine
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import RunFact, bytes_text, run_facts, seconds_text, setting_text, settings
 from precgui.runs.live import LiveRun
@@ -138,6 +141,21 @@ def test_that_the_page_of_a_run_holds_its_facts_and_no_markup_of_others(tmp_path
     assert "Training loss, 1 to 0.125, steps 1 to 8" in text
     with pytest.raises(RunFileError, match="already exists"):
         write_page(run, path)
+
+
+def test_that_the_page_of_a_run_begins_with_its_verdict_proof_and_fix() -> None:
+    healthy = page(a_run())
+    assert healthy.index("Healthy: ") < healthy.index("Training loss, 1 to 0.125")
+    assert 'class="finding' not in healthy
+    lost = [StepDone(n, 0.1 * n, math.nan, 1.0, True, 0.05, math.nan, 0.09, 0.01, 64, math.nan) for n in range(9, 40)]
+    run = a_run()
+    run.extend(lost)
+    (problem, *_) = examine(run).problems
+    text = page(run)
+    for expected in (problem.title, problem.steps, problem.evidence[0].text, f"Fix: {problem.fix}"):
+        assert escape(expected) in text
+    assert text.index(escape(problem.title)) < text.index("Training loss, ") < text.index("<details")
+    assert f"{BLAME[problem.precision_is_to_blame].capitalize()}. " in text
 
 
 def test_that_changes_of_the_precision_stand_on_the_page() -> None:

@@ -14,6 +14,11 @@ Verdict = Literal["healthy", "problems", "cannot be told"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 PROBLEMS = ("error", "warning")
 REPLAY = "precgui replay RUN.h5"
+BLAME = {
+    True: "precision is to blame",
+    False: "precision is not to blame",
+    None: "whether precision is to blame cannot be told",
+}
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,12 @@ class Finding:
     @property
     def is_problem(self) -> bool:
         return self.severity in PROBLEMS
+
+    @property
+    def steps(self) -> str:
+        """The steps that it is about, in words."""
+        first, last = self.first_step, self.last_step
+        return f"step {first}" if first == last else f"steps {first} to {last}"
 
     @property
     def replay_step(self) -> int | None:

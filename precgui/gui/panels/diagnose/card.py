@@ -9,14 +9,9 @@ from precgui.gui.kit.icons import pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.diagnose.sparkline import Sparkline, summary
 from precgui.gui.theme import severity_colour, themes
-from precgui.runs.diagnosis import Finding
+from precgui.runs.diagnosis import BLAME, Finding
 
 _WORDS = {"error": "Error", "warning": "Warning", "info": "Information"}
-_BLAME = {
-    True: "precision is to blame",
-    False: "precision is not to blame",
-    None: "whether precision is to blame cannot be told",
-}
 OWN_LOOP = "This run was recorded in a training loop of its own: make the change there."
 
 
@@ -105,13 +100,11 @@ class FindingCard(QFrame):
 
 def meta(finding: Finding) -> str:
     """Severity, steps, module, blame, certainty and confidence in one line."""
-    first, last = finding.first_step, finding.last_step
-    steps = f"step {first}" if first == last else f"steps {first} to {last}"
-    parts = [_WORDS[finding.severity], steps]
+    parts = [_WORDS[finding.severity], finding.steps]
     if finding.module:
         parts.append(finding.module)
     if finding.is_problem:
-        parts.append(_BLAME[finding.precision_is_to_blame])
+        parts.append(BLAME[finding.precision_is_to_blame])
         parts.append(f"{finding.certainty}, confidence {finding.confidence:.0%}")
     return " · ".join(parts)
 

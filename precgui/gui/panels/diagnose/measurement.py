@@ -13,13 +13,9 @@ from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_runs import Problem
 from precgui.gui.run_task import Refusals
 from precgui.gui.session import Session
+from precgui.runs.diagnosis import BLAME
 from precgui.runs.replays import REPLAYS
 
-_BLAMED = {
-    True: "precision is to blame",
-    False: "precision is not to blame",
-    None: "whether precision is to blame cannot be told",
-}
 MEASURE, STOP = "Measure it", "Stop measuring"
 REFUSALS = Refusals(
     "A step is made again from a run file; this run has none.",
@@ -49,7 +45,7 @@ class StepMeasurement(QObject):
         replay = REPLAYS.one(opened.run.path, step)
         if replay is None:
             return ""
-        return f"Measured in FP64, step {step}: {_BLAMED[replay.precision_is_to_blame]}. {replay.message}"
+        return f"Measured in FP64, step {step}: {BLAME[replay.precision_is_to_blame]}. {replay.message}"
 
     def mark(self, button: QPushButton, key: str, step: int | None) -> None:
         """Name a button for a finding on a step by what it does now."""
