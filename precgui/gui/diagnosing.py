@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from precgui.gui.theme import severity_colour, themes
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.live import LiveRun
@@ -33,7 +34,7 @@ class JudgedRun:
     @property
     def diagnosis(self) -> Diagnosis:
         """The diagnosis; of a file that has been moved since, and is still open here, made now."""
-        return self.result or _examined(self.run)
+        return self.result or examined(self.run)
 
 
 def judgement(key: str, run: Run) -> Callable[[], JudgedRun]:
@@ -59,13 +60,39 @@ def _judged(key: str, run: Run, reader: Reader) -> JudgedRun:
     begin = time.perf_counter()
     try:
         with reader() as copied:
-            result = _examined(copied)
+            result = examined(copied)
     except RunFileError:
         return JudgedRun(key, run, None, 0.0)
     return JudgedRun(key, run, result, time.perf_counter() - begin)
 
 
-def _examined(run: Run) -> Diagnosis:
+def short_verdict(diagnosis: Diagnosis) -> str:
+    """The diagnosis for a narrow cell: healthy, or the title of the gravest problem."""
+    return diagnosis.problems[0].title if diagnosis.problems else diagnosis.verdict.capitalize()
+
+
+def verdict_colour(diagnosis: Diagnosis | None) -> str:
+    """The colour of a verdict; muted while there is none."""
+    theme = themes().theme
+    if diagnosis is None or diagnosis.verdict == "cannot be told":
+        return theme.muted
+    return theme.ok if diagnosis.verdict == "healthy" else severity_colour(diagnosis.problems[0].severity)
+
+
+def has_error(diagnosis: Diagnosis) -> bool:
+    """Whether the gravest problem is an error."""
+    return bool(diagnosis.problems) and diagnosis.problems[0].severity == "error"
+
+
+def urgency(diagnosis: Diagnosis | None) -> int:
+    """0 for a run with an error, 1 for one with warnings, 2 for the others."""
+    if diagnosis is None or not diagnosis.problems:
+        return 2
+    return int(not has_error(diagnosis))
+
+
+def examined(run: Run) -> Diagnosis:
+    """The diagnosis of a run by all rules."""
     from precgui.runs.diagnosis import examine  # not before a run is judged
 
     return examine(run)

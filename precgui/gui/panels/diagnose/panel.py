@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWi
 
 from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
 from precgui.gui.answer import Answer, thread
-from precgui.gui.diagnosing import JudgedRun, judgement
+from precgui.gui.diagnosing import JudgedRun, has_error, judgement
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.segmented import SegmentedChoice
@@ -21,7 +21,7 @@ from precgui.gui.panels.diagnose.card import FindingCard
 from precgui.gui.panels.diagnose.measurement import StepMeasurement
 from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.script_view import ScriptView
-from precgui.gui.panels.diagnose.verdicts import VerdictTable, has_error
+from precgui.gui.panels.diagnose.verdicts import VerdictTable
 from precgui.gui.proof import Proof
 from precgui.gui.session import Session
 from precgui.gui.theme import themes

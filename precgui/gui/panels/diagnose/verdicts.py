@@ -6,10 +6,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
+from precgui.gui.diagnosing import urgency, verdict_colour
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.export import swatch_icon
-from precgui.gui.theme import severity_colour, themes
 from precgui.runs.diagnosis import Diagnosis
 
 _MOST_ROWS = 6
@@ -35,7 +35,7 @@ class VerdictTable(QTableWidget):
 
     def show_runs(self, runs: list[OpenRun], diagnosis: dict[str, Diagnosis], current: str | None) -> None:
         """Show these runs, those with problems first; what was chosen stays so, at first the current run."""
-        runs = sorted(runs, key=lambda opened: _urgency(diagnosis.get(opened.key)))
+        runs = sorted(runs, key=lambda opened: urgency(diagnosis.get(opened.key)))
         keys = [opened.key for opened in runs]
         if keys != self.keys:
             chosen = self.chosen() or [current or ""]
@@ -67,7 +67,7 @@ class VerdictTable(QTableWidget):
         text = diagnosis.sentence if diagnosis is not None else "Reading..."
         verdict.setText(text)
         verdict.setToolTip(plain_tip(text))
-        verdict.setForeground(QColor(_colour(diagnosis)))
+        verdict.setForeground(QColor(verdict_colour(diagnosis)))
 
     def chosen(self) -> list[str]:
         """The keys of the chosen runs, in the order of the rows."""
@@ -84,22 +84,3 @@ class VerdictTable(QTableWidget):
     def _scroll_to_chosen(self) -> None:
         for index in self.selectedIndexes()[:1]:
             self.scrollTo(index)
-
-
-def has_error(diagnosis: Diagnosis) -> bool:
-    """Whether the gravest problem is an error."""
-    return bool(diagnosis.problems) and diagnosis.problems[0].severity == "error"
-
-
-def _urgency(diagnosis: Diagnosis | None) -> int:
-    """0 for a run with an error, 1 for one with warnings, 2 for the others."""
-    if diagnosis is None or not diagnosis.problems:
-        return 2
-    return int(not has_error(diagnosis))
-
-
-def _colour(diagnosis: Diagnosis | None) -> str:
-    theme = themes().theme
-    if diagnosis is None or diagnosis.verdict == "cannot be told":
-        return theme.muted
-    return theme.ok if diagnosis.verdict == "healthy" else severity_colour(diagnosis.problems[0].severity)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, QUrl
-from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent
+from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.answer import Answer, thread
@@ -17,6 +17,7 @@ from precgui.gui.kit.plain_text import PlainInputDialog, PlainLabel, plain_tip
 from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.library.arrange_bar import ArrangeBar
+from precgui.gui.panels.library.diagnoses import FolderDiagnoses
 from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.quantised_dialog import IntegerModels
 from precgui.gui.panels.library.studies_menu import StudiesMenu
@@ -60,6 +61,8 @@ class LibraryPanel(QWidget):
         self.pages = Pages(EmptyState("library", READING, "", "Set up a run"), self)
         self._follow = QTimer(self, interval=FOLLOW_MS)
         self._lay_out()
+        self._diagnoses = FolderDiagnoses(self)
+        self._diagnoses.judged.connect(self.table.set_diagnosis)
         self._connect()
         self._recolour()
         self.pages.empty.button.hide()
@@ -142,6 +145,10 @@ class LibraryPanel(QWidget):
         self._integers.failed.connect(lambda text: self._session.notice.emit(Problem(text, severity="warning")))
         themes().follow(self, self._recolour)
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._diagnoses.go_on()
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         for column in (STEPS, NOTE):
@@ -183,6 +190,7 @@ class LibraryPanel(QWidget):
         self.arrange.show_tags(entries)
         self._select(chosen)
         self._is_showing = False
+        self._diagnoses.ask(entries)
         if any(entry.status == "running" for entry in entries):
             self._follow.start()
         else:

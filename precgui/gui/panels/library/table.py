@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QFont, QIcon
 
+from precgui.gui.diagnosing import short_verdict, urgency, verdict_colour
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
@@ -19,6 +20,9 @@ from precgui.runs.figures import FIGURES
 from precgui.runs.library import tags_of
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.metric import ACCURACY, in_text, value_text
+
+if TYPE_CHECKING:
+    from precgui.runs.diagnosis import Diagnosis
 
 Index = QModelIndex | QPersistentModelIndex
 UNKNOWN = "–"
@@ -76,6 +80,8 @@ COLUMNS = (
     RunColumn("Steps", lambda e: str(e.steps) if not e.error else UNKNOWN, lambda e: e.steps, RIGHT),
     RunColumn("Date", lambda e: date_text(e.created), lambda e: e.created),
     RunColumn("Note", lambda e: e.error or e.note, lambda e: (e.error or e.note).casefold()),
+    RunColumn("Diagnosis", lambda _: UNKNOWN, lambda _: 0,
+              tooltip="Findings of Diagnose, the gravest named; sorting puts broken runs first"),
 )  # fmt: skip
 GROUPS: dict[str, Callable[[LibraryEntry], str]] = {
     "nothing": lambda _: "",
@@ -84,7 +90,7 @@ GROUPS: dict[str, Callable[[LibraryEntry], str]] = {
     "tag": lambda e: " ".join(tags_of(e.note)) or "no tag",
     "day": lambda e: date_text(e.created)[:10],
 }
-TITLE, STATUS, STEPS, DATE, NOTE = 0, 2, 5, 6, 7
+TITLE, STATUS, STEPS, DATE, NOTE, DIAGNOSIS = 0, 2, 5, 6, 7, 8
 
 
 class RunTable(QAbstractTableModel):
@@ -104,6 +110,7 @@ class RunTable(QAbstractTableModel):
         self._group = GROUPS["nothing"]
         self._icons: dict[str, QIcon] = {}
         self._current: Path | None = None
+        self._diagnoses: dict[Path, Diagnosis] = {}
         self.recolour()
 
     def recolour(self) -> None:
@@ -125,6 +132,12 @@ class RunTable(QAbstractTableModel):
         self._current = path.absolute() if path is not None else None
         if self._entries:
             self.dataChanged.emit(self.index(0, TITLE), self.index(len(self._entries) - 1, TITLE))
+
+    def set_diagnosis(self, path: Path, diagnosis: Diagnosis) -> None:
+        """Show what was found in a run."""
+        self._diagnoses[path] = diagnosis
+        if (row := self.row_of(path)) is not None:
+            self.dataChanged.emit(self.index(row, DIAGNOSIS), self.index(row, DIAGNOSIS))
 
     def show_entries(self, entries: Sequence[LibraryEntry]) -> None:
         if list(entries) != self._given:
@@ -156,9 +169,14 @@ class RunTable(QAbstractTableModel):
         self._entries = self._given
         if self._sorted_by >= 0:
             down = self._order == Qt.SortOrder.DescendingOrder
-            self._entries = sorted(self._given, key=COLUMNS[self._sorted_by].sort, reverse=down)
+            self._entries = sorted(self._given, key=self._sort_key(), reverse=down)
         self._entries = sorted(self._entries, key=self._group)
         self._rows = {entry.path: row for row, entry in enumerate(self._entries)}
+
+    def _sort_key(self) -> Callable[[LibraryEntry], Any]:
+        if self._sorted_by == DIAGNOSIS:
+            return lambda entry: urgency(self._diagnoses.get(entry.path))
+        return COLUMNS[self._sorted_by].sort
 
     def entry(self, row: int) -> LibraryEntry:
         return self._entries[row]
@@ -188,6 +206,8 @@ class RunTable(QAbstractTableModel):
             return None
         entry, column = self._entries[index.row()], COLUMNS[index.column()]
         kind = Qt.ItemDataRole
+        if index.column() == DIAGNOSIS and (diagnosis := self._diagnoses.get(entry.path)) is not None:
+            return _diagnosis_data(diagnosis, role)
         if role in (kind.DisplayRole, kind.EditRole):
             return column.text(entry)
         if role == kind.TextAlignmentRole:
@@ -213,6 +233,17 @@ class RunTable(QAbstractTableModel):
         if role != Qt.ItemDataRole.EditRole:
             return False
         return self._edit(self._entries[index.row()], index.column(), str(value))
+
+
+def _diagnosis_data(diagnosis: Diagnosis, role: int) -> Any:
+    match role:
+        case Qt.ItemDataRole.DisplayRole:
+            return short_verdict(diagnosis)
+        case Qt.ItemDataRole.ToolTipRole:
+            return plain_tip(diagnosis.sentence)
+        case Qt.ItemDataRole.ForegroundRole:
+            return QColor(verdict_colour(diagnosis))
+    return None
 
 
 class RunFilter(QSortFilterProxyModel):

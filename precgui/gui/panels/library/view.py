@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.kit.plain_text import PlainLabel
-from precgui.gui.panels.library.table import DATE, NOTE, TITLE
+from precgui.gui.panels.library.table import DATE, DIAGNOSIS, NOTE, STATUS, TITLE
 
 MEASURED_ROWS = 32  # for the widths of columns; Qt would measure a thousand whenever rows come
 WIDEST_PX = 400  # of a column; longer titles are cut, and whole in their tool tips
@@ -48,6 +48,7 @@ class RunsView(QTableView):
         header.setMinimumSectionSize(64)
         header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         header.setMaximumSectionSize(WIDEST_PX)
+        header.moveSection(DIAGNOSIS, STATUS + 1)
         header.setResizeContentsPrecision(MEASURED_ROWS)
         header.setSectionResizeMode(NOTE, QHeaderView.ResizeMode.Stretch)
 
