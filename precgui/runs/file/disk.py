@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -34,7 +35,13 @@ class Ballast:
                 file.flush()
                 self._held = Descriptor(os.dup(file.fileno()))
         except OSError as error:
-            raise RunFileError(f"{folder} cannot be written: {error.strerror}; choose another folder.") from None
+            if error.errno == errno.EFBIG:
+                raise RunFileError(
+                    f"no file may have the {_BALLAST_BYTES >> 20} MB that a run needs at least; raise the limit on the "
+                    "size of files (ulimit -f)."
+                ) from None
+            here = folder.absolute()
+            raise RunFileError(f"{here} cannot be written: {error.strerror}; choose another folder.") from None
 
     def drop(self) -> None:
         """Free the room. Idempotent."""
