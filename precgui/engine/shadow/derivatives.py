@@ -182,6 +182,13 @@ def _batch_norm_backward(
     )
 
 
+def _weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Of `w = v g / |v|`, norms over all dimensions but `dim`: torch has no derivative of this kernel."""
+    others = [place for place in range(v.dim()) if place != dim % v.dim()]
+    along = (grad * v).sum(others, keepdim=True) / norms
+    return g / norms * (grad - v * (along / norms)), along
+
+
 DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     aten.gelu_backward.default: _gelu_backward,
     aten.silu_backward.default: _silu_backward,
@@ -192,4 +199,5 @@ DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     aten.native_layer_norm_backward.default: _layer_norm_backward,
     aten.native_batch_norm.default: _batch_norm,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
+    aten._weight_norm_interface_backward.default: _weight_norm_backward,
 }

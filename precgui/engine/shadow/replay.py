@@ -13,11 +13,13 @@ from precgui.engine.errors import EngineError
 from precgui.engine.shadow.derivatives import PRODUCTS, known_product
 from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.semantics import (
+    ANY_LAYOUT,
     NARROW,
     apply_decision,
     aten,
     is_float,
     native_dropout,
+    returning,
     rounds_only,
     run_differentiable,
     widened,
@@ -168,11 +170,15 @@ def _low(tape: Tape, id: int | None) -> Any:
 
 
 def _computed(operation: TapeOp, args: tuple[Any, ...], kwargs: dict[str, Any], wide: torch.dtype) -> list[Any]:
-    function = operation.function
+    function = ANY_LAYOUT.get(operation.function, operation.function)
     if function is aten.detach.default:  # an error passes through a detach
         return [aten.alias.default(args[0])]
     if rounds_only(function, args, kwargs):
         return [aten.alias.default(args[0]) if kwargs.get("device") is None else args[0].to(kwargs["device"])]
+    without_out = returning(function)
+    if without_out is not None:  # torch has no derivative of `out=`
+        remaining = {a.name: kwargs[a.name] for a in without_out._schema.arguments if a.name in kwargs}
+        return leaves_of(run_differentiable(without_out, args, remaining, wide))
     if operation.writes:
         args, kwargs = mapped(lambda v: v.clone() if isinstance(v, Tensor) else v, (args, kwargs))
     result = leaves_of(run_differentiable(function, args, kwargs, wide))
@@ -264,7 +270,7 @@ class Counterfactual:
         if operation.decision is not None and not isinstance(operation.decision, list):
             return apply_decision(operation.function, args, operation.decision)
         with onednn(allowed=operation.onednn):
-            result = leaves_of(operation.function(*args, **kwargs))
+            result = leaves_of(ANY_LAYOUT.get(operation.function, operation.function)(*args, **kwargs))
         return _with_low_integers(operation, _with_written(operation, result, args, kwargs))
 
 

@@ -7,6 +7,7 @@ the decisions of the low run is smooth around it, so that first-order shares hol
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,6 +30,8 @@ _Apply = Callable[[Sequence[Any], Any], list[Any]]
 
 _NARROW_COMPLEX = frozenset({torch.complex32, torch.complex64})
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+# A replay's values may lie in memory otherwise than those of the step, so that no view of them has the shape.
+ANY_LAYOUT: dict[Any, Any] = {aten.view.default: aten.reshape.default}
 # Softmax of half inputs with a float result, a CUDA form: FP64 has no wider type to return.
 _HALF_TO_FLOAT: dict[Any, int] = {aten._softmax.default: 2, aten._log_softmax.default: 2}
 # The result is the decision: their derivative is zero.
@@ -123,6 +126,18 @@ def run_differentiable(
             place = [a.name for a in function._schema.arguments].index(match[1])  # type: ignore[attr-defined]
             arguments = tuple(a.detach() if i == place else a for i, a in enumerate(arguments))
     return run_wide(function, mapped(lambda a: a.detach() if isinstance(a, Tensor) else a, arguments), keywords, wide)
+
+
+@functools.cache
+def returning(function: Any) -> Any:
+    """The form of an operation with `out=` that returns its result; None for an operation without `out=`."""
+    schema = getattr(function, "_schema", None)
+    if schema is None or not any(argument.is_out for argument in schema.arguments):
+        return None
+    taken = [(a.name, str(a.type)) for a in schema.arguments if not a.is_out]
+    packet = function.overloadpacket
+    forms = (getattr(packet, name) for name in packet.overloads())
+    return next((form for form in forms if [(a.name, str(a.type)) for a in form._schema.arguments] == taken), None)
 
 
 def _on(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:

@@ -19,8 +19,9 @@ from precgui.engine.shadow.tape import SourceLine, Tape, TapeOp
 
 _PRODUCT_FUNCTIONS = frozenset(
     {"linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "einsum", "bilinear", "dot",
-     "tensordot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "lstm",
-     "mv", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention", "multi_head_attention_forward", "embedding"}
+     "mv", "tensordot", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+     "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell",
+     "scaled_dot_product_attention", "multi_head_attention_forward", "embedding"}
 )  # fmt: skip
 _PRODUCTS = ("mm.", "bmm.", "addmm.", "baddbmm.", "convolution", "_scaled_mm", "embedding", "rounded.")
 # Their kernels may add partial results in the low format: that is what a product costs, not what a line adds to it.

@@ -45,6 +45,9 @@ CALLS: dict[Any, tuple[Any, ...]] = {
     aten.native_batch_norm_backward.default: (
         _random(2, 4, 3, 3), *_group("batch")[:2], None, None, _random(4), _random(4).abs(), True, 1e-5, [True] * 3
     ),
+    aten._weight_norm_interface_backward.default: (
+        _random(3, 4, 2), _random(3, 4, 2) * 2, _random(3, 1, 1), _random(1, 3, 1).reshape(3, 1, 1).abs(), 0
+    ),
 }  # fmt: skip
 
 

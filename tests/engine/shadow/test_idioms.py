@@ -275,3 +275,71 @@ def test_that_nested_tensors_are_refused_in_one_sentence() -> None:
 
     with pytest.raises(EngineError, match="nested"):
         precgui.shadow(step, layer)
+
+
+def test_that_results_written_to_out_are_followed() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(12, 32)), nn.Tanh(), nn.Linear(32, 1))
+    x = torch.randn(40, 12)
+
+    def step() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss: Tensor = net(x).float().square().mean()
+        loss.backward()
+        return loss
+
+    shadow = precgui.shadow(step, net)
+    assert shadow.verdict == "healthy"
+    assert shadow.explained == pytest.approx(1, abs=0.05)
+
+
+def test_that_the_shares_of_a_step_with_weight_norm_add_up() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(12, 32)), nn.Tanh(), nn.Linear(32, 1))
+    x = torch.randn(40, 12)
+
+    def step() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss: Tensor = net(x).float().square().mean()
+        loss.backward()
+        return loss
+
+    assert precgui.shadow(step, net).explained == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+def test_that_what_a_recurrent_cell_rounds_inside_is_what_its_precision_costs(cell: type[nn.Module]) -> None:
+    torch.manual_seed(6)
+    unit, head = cell(8, 24), nn.Linear(24, 4)
+    x, y = torch.randn(16, 9, 8), torch.randint(0, 4, (16,))
+
+    def step() -> Tensor:
+        h = c = torch.zeros(16, 24)
+        with torch.autocast("cpu", torch.bfloat16):
+            for t in range(9):
+                if cell is nn.LSTMCell:
+                    h, c = unit(x[:, t], (h, c))
+                    h, c = h.float(), c.float()
+                else:
+                    h = unit(x[:, t], h)
+            out = head(h)
+        loss = F.cross_entropy(out.float(), y)
+        loss.backward()
+        return loss
+
+    shadow = precgui.shadow(step, [*unit.parameters(), *head.parameters()])
+    assert shadow.verdict == "healthy", shadow.message
+
+
+def test_that_views_of_attention_with_a_mask_are_followed() -> None:
+    torch.manual_seed(304)
+    layer = nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True, norm_first=True)
+    x, mask = torch.randn(6, 10, 32), nn.Transformer.generate_square_subsequent_mask(10)
+
+    def step() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss: Tensor = layer(x, src_mask=mask, is_causal=True).float().square().mean()
+        loss.backward()
+        return loss
+
+    assert precgui.shadow(step, layer).verdict == "healthy"
