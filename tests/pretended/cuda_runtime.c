@@ -134,6 +134,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) 
 
 /* Kernels. */
 cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) { return launch(); }
+/* How code that nvcc 13 has compiled launches a kernel. */
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) { return launch(); }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) { return launch(); }
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *of, const void *kernel) { memset(of, 0, sizeof *of); of->maxThreadsPerBlock = 1024; return cudaSuccess; }
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value) { return cudaSuccess; }
