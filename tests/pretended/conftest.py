@@ -27,6 +27,8 @@ logging.basicConfig(level=logging.WARNING, format="LOG %(message)s", stream=sys.
 runtime = ctypes.CDLL(os.environ["LD_PRELOAD"])
 driver = ctypes.CDLL("libcuda.so.1")
 def triton_launches(): return ctypes.c_long.in_dll(driver, "pretended_triton_launches").value
+def torch_launches(): return ctypes.c_long.in_dll(runtime, "pretended_launches").value
+def uploads(): return ctypes.c_long.in_dll(runtime, "pretended_uploads").value
 def waits(): return ctypes.c_long.in_dll(runtime, "pretended_waits").value
 def last_device(): return ctypes.c_int.in_dll(driver, "pretended_last_device").value
 """

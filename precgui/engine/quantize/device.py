@@ -31,8 +31,9 @@ def rounded_on_device(source: Tensor, fmt: Format, convention: CastPolicy, seed:
 
 def _over_cpu(source: Tensor, fmt: Format, convention: CastPolicy, seed: int) -> Tensor:
     with np.errstate(over="ignore", invalid="ignore"):
-        rounded = quantize_array(source.cpu().numpy(), fmt, convention, seed)
-    return torch.from_numpy(rounded).to(source)
+        numbers = source.cpu().numpy()
+        rounded = quantize_array(numbers, fmt, convention, seed)
+    return torch.from_numpy(np.where(np.isnan(numbers), numbers, rounded)).to(source)
 
 
 def fused(function: Callable[..., Tensor], *args: Any) -> Tensor:

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from precgui.engine.quantize.float_kernels import Loop, Run, Words, compiled, drawn_at, stream
-from precgui.engine.quantize.plan import HostFloat
-from precgui.formats.model import FloatFormat, power_of_two
-from precgui.formats.rounding import DRAW_BITS, CastPolicy, keeps_finite
-
-
-class PowerConstants(NamedTuple):
-    """Bit patterns in the word of a machine float. over, infinite, negative: the results for those inputs."""
-
-    lowest: Any
-    largest: Any
-    over: Any
-    infinite: Any
-    negative: Any
-    infinity: Any
-    sign: Any
-    normal: Any
-    added: Any
+from precgui.engine.quantize.plan import HostFloat, PowerConstants, power_constants
+from precgui.formats.model import FloatFormat
+from precgui.formats.rounding import DRAW_BITS, CastPolicy
 
 
 @lru_cache(maxsize=64)
@@ -32,30 +18,11 @@ def power_runner(fmt: FloatFormat, machine: HostFloat, convention: CastPolicy, s
     What is too small becomes the smallest power; zero and negative numbers become NaN, or the smallest power where
     the convention saturates.
     """
-    word, bits_of = machine.word, machine.bits_of
-    lowest, largest = bits_of(power_of_two(fmt.emin)), bits_of(power_of_two(fmt.emax))
-    saturates = convention.overflow == "saturate"
-    finite = convention.overflow == "ieee" and keeps_finite(convention.rounding, negative=False)
-    numbers = PowerConstants(*(
-        word(value)
-        for value in (
-            lowest, largest, largest if saturates or finite else machine.nan, largest if saturates else machine.nan,
-            lowest if saturates else machine.nan, machine.infinity, machine.sign, 1 << machine.mantissa_bits,
-            _added(convention.rounding, machine),
-        )
-    ))  # fmt: skip
+    numbers = PowerConstants(*map(machine.word, power_constants(fmt, machine, convention)))
     run = _power_loop(machine, convention.rounding == "stochastic")
     if convention.rounding == "stochastic":
         return lambda bits, out, start: run(bits, out, numbers, stream(seed, start))
     return lambda bits, out, start: run(bits, out, numbers, ())
-
-
-def _added(rounding: str, machine: HostFloat) -> int:
-    """The addend to the bits before they are cut: every power counts as odd, so ties go outwards."""
-    whole = 1 << machine.mantissa_bits
-    return {"nearest_even": whole >> 1, "nearest_away": whole >> 1, "up": whole - 1, "stochastic": whole}.get(
-        rounding, 0
-    )
 
 
 @cache

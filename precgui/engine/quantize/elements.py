@@ -163,7 +163,7 @@ def _with_nan(result: Tensor, source: Tensor, fmt: Format, nan: Nan) -> Tensor:
     """Replace NaN in a format that has none, as the caller asked; the loops themselves keep it."""
     if fmt.has_nan:
         return result
-    if nan == "keep" and isinstance(fmt, FloatFormat) and fmt.has_zero:
+    if nan == "keep" and not (isinstance(fmt, FloatFormat) and not fmt.has_zero):
         return result
     if nan == "negative_zero" and fmt.has_negative_zero:
         stand_in = -torch.copysign(torch.zeros_like(source), source)

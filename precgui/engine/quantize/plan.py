@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -106,6 +106,39 @@ class RoundingPlan:
     inf_down: int
     negative: int | None
     keeps_zero_sign: bool
+
+
+class PowerConstants(NamedTuple):
+    """Bit patterns in the word of a machine float for a format of powers of two without zero and sign, as E8M0 is.
+
+    over, infinite, negative: the results for those inputs. added: the addend to the bits before they are cut.
+    """
+
+    lowest: Any
+    largest: Any
+    over: Any
+    infinite: Any
+    negative: Any
+    infinity: Any
+    sign: Any
+    normal: Any
+    added: Any
+
+
+@lru_cache(maxsize=64)
+def power_constants(fmt: FloatFormat, machine: HostFloat, convention: CastPolicy) -> PowerConstants:
+    """Zero and negative numbers become NaN, or the smallest power where the convention saturates."""
+    bits_of, whole = machine.bits_of, 1 << machine.mantissa_bits
+    lowest, largest = bits_of(power_of_two(fmt.emin)), bits_of(power_of_two(fmt.emax))
+    saturates = convention.overflow == "saturate"
+    finite = convention.overflow == "ieee" and keeps_finite(convention.rounding, negative=False)
+    half = whole >> 1  # every power counts as odd, so ties go outwards
+    added = {"nearest_even": half, "nearest_away": half, "up": whole - 1, "stochastic": whole}
+    return PowerConstants(
+        lowest, largest, largest if saturates or finite else machine.nan, largest if saturates else machine.nan,
+        lowest if saturates else machine.nan, machine.infinity, machine.sign, whole,
+        added.get(convention.rounding, 0),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from precgui.engine.quantize.plan import DOUBLE, SHARES, SINGLE, RoundingPlan, book_thresholds, make_plan
+from precgui.engine.quantize.plan import (
+    DOUBLE,
+    SHARES,
+    SINGLE,
+    HostFloat,
+    PowerConstants,
+    RoundingPlan,
+    book_thresholds,
+    make_plan,
+    power_constants,
+)
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat, floor_log2
 from precgui.formats.registry import blocks, get
 from precgui.formats.rounding import DRAW_BITS, MIX_A, MIX_B, STRIDE, CastPolicy, RoundingMode, stream_keys
@@ -108,6 +118,10 @@ def rounded(source: Tensor, fmt: Format, policy: CastPolicy, seed: int, run: Run
     if isinstance(fmt, CodeBook):
         entries = _entries(flat, fmt, policy.rounding, run, *keys)
         return None if entries is None else entries.view(source.shape)
+    if not fmt.has_zero and not fmt.mantissa_bits:
+        machine = SINGLE if source.dtype == torch.float32 else DOUBLE
+        constants = power_constants(fmt, machine, policy)
+        return run(_powers, flat, machine, constants, policy.rounding, *keys).view(source.shape)
     plan = _plan(fmt, policy, source.dtype)
     if plan is None:
         return None
@@ -125,6 +139,28 @@ def _plan(fmt: FloatFormat, policy: CastPolicy, dtype: torch.dtype) -> RoundingP
         return plan
     wider = make_plan(fmt, policy, DOUBLE)
     return None if dtype == torch.float64 or wider.method in ("add_subtract_below", "none") else wider
+
+
+def _powers(flat: Tensor, machine: HostFloat, k: PowerConstants, rounding: str, first: int, second: int) -> Tensor:
+    """Powers of two without zero and sign. Subnormals of the type are doubled before rounding, and halved after it."""
+    bits = flat.view(_WORDS[machine])
+    c = bits.clamp(min=k.lowest)
+    tiny = c < k.normal
+    added: Any = k.added
+    if rounding == "stochastic":
+        added = k.added - _shares(flat, machine.mantissa_bits, bits.dtype, first, second)
+    result = (torch.where(tiny, c + c, c) + added) & k.infinity
+    result = torch.where(tiny, result >> 1, result)
+    result = torch.where(result > k.largest, k.over, result)
+    result = torch.where(bits == k.infinity, k.infinite, result)
+    result = torch.where(bits <= 0, k.negative, result)
+    return torch.where((bits & (machine.sign - 1)) > k.infinity, bits, result).view(flat.dtype)
+
+
+def _shares(like: Tensor, dropped_bits: int, dtype: torch.dtype, first: int, second: int) -> Tensor:
+    """A draw for every place, above 0 and up to 2^dropped_bits."""
+    drawn = _draws(like, first, second).to(dtype)
+    return ((drawn >> max(DRAW_BITS - dropped_bits, 0)) + 1) << max(dropped_bits - DRAW_BITS, 0)
 
 
 def _integers(
@@ -169,11 +205,19 @@ def _entries(flat: Tensor, fmt: CodeBook, rounding: RoundingMode, run: Run, firs
 
 
 def _tables(fmt: CodeBook, rounding: RoundingMode, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The values of a code book and the thresholds between them, on a device."""
+    """The values of a code book and the thresholds between them, on a device, to which they are copied once."""
+    key = fmt, rounding, dtype, device
+    if key in _kept_tables:
+        return _kept_tables[key]
     machine = SINGLE if dtype == torch.float32 else DOUBLE
-    book = [float(value) for value in fmt.values]
-    thresholds = list(book_thresholds(fmt, machine, rounding))
-    return torch.tensor(book, dtype=dtype, device=device), torch.tensor(thresholds, dtype=dtype, device=device)
+    book = torch.tensor([float(value) for value in fmt.values], dtype=dtype, device=device)
+    thresholds = torch.tensor(list(book_thresholds(fmt, machine, rounding)), dtype=dtype, device=device)
+    if type(book) is Tensor and device.type == "cuda":  # not a tensor of a mode that only traces
+        _kept_tables[key] = book, thresholds
+    return book, thresholds
+
+
+_kept_tables: dict[Any, tuple[Tensor, Tensor]] = {}
 
 
 def _nearest_entries(flat: Tensor, book: Tensor, thresholds: Tensor) -> Tensor:
@@ -246,8 +290,7 @@ def _bit_mask(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str
     if rounding == "nearest_even":
         added: Any = plan.half + ((magnitude >> plan.dropped_bits) & 1)
     elif rounding == "stochastic":
-        drawn = _draws(bits, first, second).to(bits.dtype)
-        share = ((drawn >> max(DRAW_BITS - plan.dropped_bits, 0)) + 1) << max(plan.dropped_bits - DRAW_BITS, 0)
+        share = _shares(bits, plan.dropped_bits, bits.dtype, first, second)
         added = (dropped + 1) - share
     else:
         moves = [0 if share > 1 else dropped if share == 0 else dropped - plan.half for share in SHARES[rounding]]
