@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from precgui.config import RunConfig, build
 from precgui.config.sections import SNAPSHOT_IN_RUN_FOLDER
+from precgui.errors import SentenceError, first_line
 from precgui.events import Emit, Event, Incident, RunEnded, RunStarted, Status
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
@@ -113,7 +114,7 @@ class Job:
         import torch  # only where a run really starts
 
         from precgui.engine import device as devices
-        from precgui.engine.errors import EngineError, first_line
+        from precgui.engine.errors import EngineError
         from precgui.engine.tasks import place_in_task
 
         try:
@@ -201,7 +202,6 @@ def serve_profile(
 
     Emits `{"kind": "progress", "text"}` as it goes, then `{"kind": "kept"}` or `{"kind": "fault", "message"}`.
     """
-    from precgui.engine.errors import EngineError
     from precgui.engine.profile.document import profile_config
 
     try:
@@ -209,7 +209,7 @@ def serve_profile(
             build(config), lambda text: emit({"kind": "progress", "text": text}), control.stopped, seconds=seconds
         )
         write_profile(profile_path(Path(path)), document)
-    except (EngineError, MemoryError, RunFileError) as error:
+    except (SentenceError, MemoryError) as error:
         emit({"kind": "fault", "message": str(error)})
     else:
         emit({"kind": "kept"})
@@ -348,8 +348,7 @@ def serve_twin(
 
     Emits `{"kind": "progress", "text"}`, then `{"kind": "kept", "verdict"}` or `{"kind": "fault", "message"}`.
     """
-    from precgui.config import ConfigError
-    from precgui.engine.errors import EngineError, Stopped
+    from precgui.engine.errors import Stopped
 
     def progress(done: int, count: int) -> None:
         emit({"kind": "progress", "text": f"{done} of {count} branches"})
@@ -359,7 +358,7 @@ def serve_twin(
             config = saved.config
         result = branched(config, precision, (branches, steps, None), 1, control.stopped, progress)
         TWINS.write(TWINS.path(Path(path), precision), result)
-    except (EngineError, ConfigError, MemoryError, RunFileError, Stopped) as error:
+    except (SentenceError, MemoryError, Stopped) as error:
         emit({"kind": "fault", "message": str(error) or "stopped before its last branch"})
     else:
         emit({"kind": "kept", "verdict": result.verdict})

@@ -10,8 +10,6 @@ from precgui.cli.format_options import (
     add_switches,
     chosen_formats,
     convention_of,
-    named_format,
-    read_number,
     take_negative_values,
 )
 from precgui.cli.format_tables import (
@@ -30,7 +28,6 @@ from precgui.formats import text
 from precgui.formats.arithmetic import (
     OPERATIONS,
     ORDERS,
-    ArithmeticFault,
     ArithmeticSettings,
     Operation,
     Result,
@@ -39,8 +36,9 @@ from precgui.formats.arithmetic import (
 )
 from precgui.formats.lists import brief_list, parse_list
 from precgui.formats.model import Format
-from precgui.formats.parse import InputError
+from precgui.formats.parse import parse
 from precgui.formats.real import ExtendedReal
+from precgui.formats.registry import get
 from precgui.formats.report import Report
 
 FROM_INPUT = "Error from input"
@@ -65,13 +63,10 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def run_arithmetic(args: argparse.Namespace) -> int:
-    try:
-        chosen = operation(args.operation)
-        operands = _operands(chosen, args.values)
-        settings = _settings(args, chosen)
-        results = [(fmt, operate(chosen.name, operands, fmt, settings)) for fmt in chosen_formats(args.format)]
-    except (ArithmeticFault, InputError) as error:
-        raise UserError(str(error)) from None
+    chosen = operation(args.operation)
+    operands = _operands(chosen, args.values)
+    settings = _settings(args, chosen)
+    results = [(fmt, operate(chosen.name, operands, fmt, settings)) for fmt in chosen_formats(args.format)]
     meant, typed = _exact(results[0][1].meant), " ".join(args.values)
     if args.json:
         rows = [_row(fmt, result, settings) for fmt, result in results]
@@ -91,14 +86,14 @@ def run_arithmetic(args: argparse.Namespace) -> int:
 
 def _operands(chosen: Operation, values: Sequence[str]) -> list[list[ExtendedReal]]:
     if chosen.operands:
-        return [[read_number(value)] for value in values]
+        return [[parse(value)] for value in values]
     if chosen.lists == 1:
         return [[real for value in values for real in parse_list(value)]]
     return [parse_list(value) for value in values]
 
 
 def _settings(args: argparse.Namespace, chosen: Operation) -> ArithmeticSettings:
-    named = {key: None if getattr(args, key) is None else named_format(getattr(args, key))
+    named = {key: None if getattr(args, key) is None else get(getattr(args, key))
              for key in ("accumulator", "product", "output")}  # fmt: skip
     for key, fmt in named.items():
         if fmt is not None and (not chosen.lists or (key == "product" and chosen.lists < 2)):

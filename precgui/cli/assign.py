@@ -55,17 +55,11 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Assign, verify, report and write the config. Raises UserError for faults that the user can correct."""
-    from precgui.engine.errors import EngineError
-    from precgui.sweeps.errors import SweepError
-
+    """Assign, verify, report and write the config. Raises SentenceError for faults that the user can correct."""
     if args.output is not None and args.output.exists():
         raise UserError(f"{args.output} already exists; choose another name or delete it first")
-    try:
-        base = config.load(args.source, args.settings)
-        assignment, planned, folder, verdict = verified_plan(base, args)
-    except (config.ConfigError, EngineError, SweepError) as error:
-        raise UserError(str(error)) from None
+    base = config.load(args.source, args.settings)
+    assignment, planned, folder, verdict = verified_plan(base, args)
     verified = verdict.verdict == "met"
     if args.output is not None and verified:
         _write(args.output, planned)
@@ -82,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 def verified_plan(base: RunConfig, args: argparse.Namespace) -> tuple[Assignment, RunConfig, Path, Verdict]:
     """Formats of layers, the config that trains in them, the folder of the runs that verify it, and their verdict.
 
-    `args` has `formats`, `budget`, `seeds`, `sweep` and `json`. Raises UserError, EngineError and SweepError.
+    `args` has `formats`, `budget`, `seeds`, `sweep` and `json`. Raises SentenceError.
     """
     from precgui.engine.assignment.budget_sentence import budget_sentence
     from precgui.engine.assignment.search import assign, assigned_config

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from precgui import config
 from precgui.cli.assign import seeds_text, verified_plan
-from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -30,17 +29,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def searched_config(args: argparse.Namespace) -> RunConfig | None:
     """The config with formats that were verified beside FP32; None, with a sentence, where they were not.
 
-    Raises ConfigError, and UserError for faults that the user can correct.
+    Raises SentenceError for faults that the user can correct.
     """
-    from precgui.engine.errors import EngineError
-    from precgui.sweeps.errors import SweepError
-
     base = config.load(args.config, [*args.settings, "precision=fp32"])
     args.sweep = None
-    try:
-        assignment, planned, folder, verdict = verified_plan(base, args)
-    except (EngineError, SweepError) as error:
-        raise UserError(str(error)) from None
+    assignment, planned, folder, verdict = verified_plan(base, args)
     why = f" ({verdict.why})" if verdict.why else ""
     result = f"beside FP32, {seeds_text(verdict.n)}: {verdict.verdict}{why}; the runs are in {folder}"
     if verdict.verdict != "met":

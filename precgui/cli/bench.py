@@ -101,12 +101,8 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _measure(plan: Any, quiet: bool) -> dict[str, Any]:
     from precgui.engine.bench.run import run_bench
     from precgui.engine.device import choose
-    from precgui.engine.errors import EngineError
 
-    try:
-        choose(plan.device)
-    except EngineError as error:
-        raise UserError(str(error)) from None
+    choose(plan.device)
     stop = _Interrupt()
     columns = (
         TextColumn("{task.description}"),

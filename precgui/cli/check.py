@@ -12,7 +12,6 @@ from typing import Any
 from rich.markup import escape
 
 from precgui.cli.console import HarmlessConsole
-from precgui.cli.parser import UserError
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
@@ -32,15 +31,12 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check each script and report. Returns 1 for errors and warnings. Raises UserError for what cannot be read."""
-    from precgui.lint.check import ScriptError, check_file, read_script
+    """Check each script and report. Returns 1 for errors and warnings. Raises SentenceError for what cannot be read."""
+    from precgui.lint.check import check_file, read_script
     from precgui.lint.rewrites import difference
 
-    try:
-        reported = [(path, check_file(path)) for path in args.scripts]
-        texts = {path: read_script(path) for path in args.scripts} if args.diff else {}
-    except ScriptError as error:
-        raise UserError(str(error)) from None
+    reported = [(path, check_file(path)) for path in args.scripts]
+    texts = {path: read_script(path) for path in args.scripts} if args.diff else {}
     if args.json:
         documents = [
             {

@@ -58,7 +58,7 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare and report. Raises UserError for a file that is no run and a baseline that is none of them."""
+    """Compare and report. Raises SentenceError for a file that is no run and a baseline that is none of them."""
     if args.targets_template:
         from precgui.runs.verdict.targets import targets_toml
 
@@ -100,26 +100,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compared(paths: list[Path], baseline: str | None, tags: dict[str, str]) -> RunComparison:
-    from precgui.runs.compare import UnknownBaseline, compare
-    from precgui.runs.errors import RunFileError
+    from precgui.runs.compare import compare
     from precgui.runs.open import open_run_or_events
 
     runs: list[SavedRun | ImportedRun] = []
     with ExitStack() as stack:
-        try:
-            for path in paths:
-                runs.append(open_run_or_events(path, tags))
-                stack.callback(runs[-1].close)
-            result = compare(runs, baseline)
-        except (RunFileError, UnknownBaseline) as error:
-            raise UserError(str(error)) from None
+        for path in paths:
+            runs.append(open_run_or_events(path, tags))
+            stack.callback(runs[-1].close)
+        result = compare(runs, baseline)
         for path, opened in zip(paths, runs, strict=True):
             say_notes(path, opened.notes)
     return result
 
 
 def _tags(given: list[str]) -> dict[str, str]:
-    """SIGNAL=NAME as a mapping. Raises UserError."""
+    """SIGNAL=NAME as a mapping. Raises SentenceError."""
     pairs = [text.partition("=") for text in given]
     for signal, sign, tag in pairs:
         if not (signal and sign and tag):

@@ -17,7 +17,6 @@ from rich.table import Table
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say, say_notes
-from precgui.runs.errors import RunFileError
 
 if TYPE_CHECKING:
     from precgui.runs.file.reader import SavedRun
@@ -79,7 +78,7 @@ class JudgedRuns:
 
 
 def is_study(paths: Sequence[Path]) -> bool:
-    """Whether a single folder of a sweep is meant. Raises UserError for one beside other paths."""
+    """Whether a single folder of a sweep is meant. Raises SentenceError for one beside other paths."""
     from precgui.sweeps.folder import is_sweep
 
     sweeps = [path for path in paths if is_sweep(path)]
@@ -89,8 +88,7 @@ def is_study(paths: Sequence[Path]) -> bool:
 
 
 def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
-    """The study of a sweep. Raises UserError."""
-    from precgui.sweeps.errors import SweepError
+    """The study of a sweep. Raises SentenceError."""
     from precgui.sweeps.folder import SweepFolder, read_targets
     from precgui.sweeps.spec import repeat_command
     from precgui.sweeps.study import NoEndedRun, SweepReader
@@ -103,8 +101,6 @@ def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
         runs = reader.figures(lambda note: say(f"precgui: {note}", file=sys.stderr))
     except NoEndedRun as error:
         raise UserError(f"{error}; precgui sweep {path} goes on with it") from None
-    except SweepError as error:
-        raise UserError(str(error)) from None
     spec = folder.spec
     command = repeat_command(spec, len(folder.plan.seeds))
     return JudgedRuns(study, runs, command, spec.title or path.resolve().name, requested)
@@ -113,22 +109,19 @@ def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
 def groups_of(
     paths: Sequence[Path], baseline: str, targets: Path | None, tags: Mapping[str, str], *, with_notes: bool = True
 ) -> JudgedRuns:
-    """Runs that belong to no sweep, in groups; notes on the files go to stderr. Raises UserError."""
+    """Runs that belong to no sweep, in groups; notes on the files go to stderr. Raises SentenceError."""
     from precgui.runs.open import open_run_or_events
     from precgui.runs.study.groups import make_study
     from precgui.runs.study.loose import loose_figures
 
     with ExitStack() as stack:
-        try:
-            opened: list[SavedRun | ImportedRun] = []
-            for path in paths:
-                opened.append(open_run_or_events(path, tags))
-                stack.callback(opened[-1].close)
-            runs = loose_figures(opened)
-            for path, run in zip(paths, opened, strict=True):
-                say_notes(path, run.notes if with_notes else ())
-        except RunFileError as error:
-            raise UserError(str(error)) from None
+        opened: list[SavedRun | ImportedRun] = []
+        for path in paths:
+            opened.append(open_run_or_events(path, tags))
+            stack.callback(opened[-1].close)
+        runs = loose_figures(opened)
+        for path, run in zip(paths, opened, strict=True):
+            say_notes(path, run.notes if with_notes else ())
     named = {run.name: run.group for run in runs} | {str(run.path): run.group for run in runs}
     try:
         requested = _targets(targets)
@@ -139,27 +132,21 @@ def groups_of(
 
 
 def _targets(path: Path | None) -> Targets:
-    from precgui.runs.verdict.targets import DEFAULT_TARGETS, TargetError, load_targets
+    from precgui.runs.verdict.targets import DEFAULT_TARGETS, load_targets
 
     if path is None:
         return DEFAULT_TARGETS
-    try:
-        return load_targets(path)
-    except TargetError as error:
-        raise UserError(str(error)) from None
+    return load_targets(path)
 
 
 def print_study(judged: JudgedRuns, form: StudyForm) -> int:
-    """Put the study out in the forms that were asked for. Raises UserError for a file that cannot be written."""
+    """Put the study out in the forms that were asked for. Raises SentenceError for a file that cannot be written."""
     chosen: dict[ReportKind, Path | None] = {"csv": form.csv, "html": form.html, "markdown": form.markdown}
     files = {kind: target for kind, target in chosen.items() if target is not None}
     from precgui.runs.report.writing import write_report
 
     for kind, target in files.items():
-        try:
-            write_report(judged.content(), kind, target)
-        except RunFileError as error:
-            raise UserError(str(error)) from None
+        write_report(judged.content(), kind, target)
     if form.as_json:
         print(json.dumps(judged.document(), allow_nan=False))
     elif not files:

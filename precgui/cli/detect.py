@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def cards_called(name: str) -> tuple[Device, ...]:
-    """The cards of the table whose names hold all of these words. Raises UserError when there is none."""
+    """The cards of the table whose names hold all of these words. Raises SentenceError when there is none."""
     words = name.casefold().split()
     result = tuple(d for d in datasheet_devices() if words and all(word in d.name.casefold() for word in words))
     if not result:

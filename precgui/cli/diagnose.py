@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from precgui.cli.console import HarmlessConsole
-from precgui.cli.parser import UserError
 from precgui.cli.terminal import say_notes
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Diagnose each run and report; 0 when all are healthy, else 1. Raises UserError for a file that is no run."""
+    """Diagnose each run and report; 0 when all are healthy, else 1. Raises SentenceError for a file that is no run."""
     reported = [(path, _diagnosis(path)) for path in args.files]
     if args.json:
         documents = [_as_json(path, outcome) for path, outcome in reported]
@@ -52,16 +51,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _diagnosis(path: Path) -> Diagnosis:
     from precgui.runs.diagnosis import examine
-    from precgui.runs.errors import RunFileError
     from precgui.runs.open import open_run_or_events
 
-    try:
-        with open_run_or_events(path) as opened:
-            result = examine(opened)
-            say_notes(path, opened.notes)
-            return result
-    except RunFileError as error:
-        raise UserError(str(error)) from None
+    with open_run_or_events(path) as opened:
+        result = examine(opened)
+        say_notes(path, opened.notes)
+        return result
 
 
 def _as_json(path: Path, result: Diagnosis) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 
 _NOW = "{title} {now} on {samples} samples"
@@ -25,15 +24,11 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate and print. Raises UserError for a file that is no integer model."""
-    from precgui.engine.errors import EngineError
+    """Evaluate and print. Raises SentenceError for a file that is no integer model."""
     from precgui.engine.qat.saved_model import evaluate_file
     from precgui.runs.file import json_text
 
-    try:
-        reported = evaluate_file(args.file, own_code=args.own_code)
-    except EngineError as error:
-        raise UserError(str(error)) from None
+    reported = evaluate_file(args.file, own_code=args.own_code)
     if args.json:
         print(json.dumps(json_text.plain({"model": str(args.file), **reported}), indent=2, allow_nan=False))
     else:

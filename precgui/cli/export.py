@@ -29,21 +29,17 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export and name the files. Raises UserError for a file that is no run or a place that cannot be written."""
+    """Export and name the files. Raises SentenceError for a file that is no run or a place that cannot be written."""
     from precgui.runs.csv_export import about
-    from precgui.runs.errors import RunFileError
     from precgui.runs.file.reader import open_run
 
-    try:
-        with open_run(args.file) as saved:
-            if args.json:
-                print(json.dumps(about(saved), ensure_ascii=False, allow_nan=False))
-                say_notes(args.file, saved.notes)
-                return 0
-            written = _written(saved, args)
+    with open_run(args.file) as saved:
+        if args.json:
+            print(json.dumps(about(saved), ensure_ascii=False, allow_nan=False))
             say_notes(args.file, saved.notes)
-    except RunFileError as error:
-        raise UserError(str(error)) from None
+            return 0
+        written = _written(saved, args)
+        say_notes(args.file, saved.notes)
     for path in written:
         say(path)
     return 0
@@ -68,13 +64,9 @@ def _written(saved: Any, args: argparse.Namespace) -> list[Path]:
 
 
 def _script(saved: Any, path: Path) -> list[Path]:
-    from precgui.engine.errors import EngineError
     from precgui.engine.export.script import write_script
 
-    try:
-        return write_script(saved.config, saved.environment, path)
-    except EngineError as error:
-        raise UserError(str(error)) from None
+    return write_script(saved.config, saved.environment, path)
 
 
 def _program(saved: Any, args: argparse.Namespace) -> list[Path]:
@@ -87,10 +79,6 @@ def _program(saved: Any, args: argparse.Namespace) -> list[Path]:
         if model.kept:
             raise UserError(f"the integer model of {args.file} is no longer where it was written")
         raise UserError(f"the integer model of {args.file} was not kept; set qat.save_to = auto")
-    from precgui.engine.errors import EngineError
     from precgui.engine.qat.pt2 import write_program
 
-    try:
-        return write_program(model.file, args.pt2, own_code=args.own_code)
-    except EngineError as error:
-        raise UserError(str(error)) from None
+    return write_program(model.file, args.pt2, own_code=args.own_code)

@@ -8,9 +8,7 @@ import re
 from precgui.cli.parser import UserError
 from precgui.formats.conventions import BY_NAME
 from precgui.formats.model import Format
-from precgui.formats.parse import InputError, parse
-from precgui.formats.real import ExtendedReal
-from precgui.formats.registry import UnknownFormatError, formats, get
+from precgui.formats.registry import formats, get
 from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, CastPolicy
 
 MINUS_IS_NO_OPTION = re.compile(r"-(?!-|h$).")
@@ -32,27 +30,11 @@ def add_switches(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_formats(names: str) -> list[Format]:
-    return list(formats().values()) if names == "all" else [named_format(name) for name in names.split(",")]
-
-
-def named_format(name: str) -> Format:
-    """The format of that name. Raises UserError where there is none."""
-    try:
-        return get(name)
-    except UnknownFormatError as error:
-        raise UserError(str(error)) from None
-
-
-def read_number(value: str, bits_of: Format | None = None) -> ExtendedReal:
-    """The number that was written; a bit pattern is read in the format `bits_of`. Raises UserError."""
-    try:
-        return parse(value, bits_of)
-    except InputError as error:
-        raise UserError(str(error)) from None
+    return list(formats().values()) if names == "all" else [get(name) for name in names.split(",")]
 
 
 def convention_of(args: argparse.Namespace, fmt: Format) -> CastPolicy:
-    """The cast policy that --rounding, --overflow and --stack give for a format. Raises UserError."""
+    """The cast policy that --rounding, --overflow and --stack give for a format. Raises SentenceError."""
     if args.stack is not None and args.stack not in BY_NAME:
         raise UserError(f"{args.stack!r} is no stack; there are {'; '.join(BY_NAME)}")
     base = BY_NAME[args.stack].convention(fmt) if args.stack else CastPolicy()

@@ -12,8 +12,6 @@ from precgui.cli.format_options import (
     add_switches,
     chosen_formats,
     convention_of,
-    named_format,
-    read_number,
     take_negative_values,
 )
 from precgui.cli.format_tables import (
@@ -32,8 +30,9 @@ from precgui.formats import text
 from precgui.formats.catalogue import catalogue
 from precgui.formats.conventions import library_table
 from precgui.formats.model import FloatFormat, Format
+from precgui.formats.parse import parse
 from precgui.formats.real import ExtendedReal
-from precgui.formats.registry import formats
+from precgui.formats.registry import formats, get
 from precgui.formats.report import Report, report, report_code
 from precgui.formats.rounding import draw
 
@@ -111,7 +110,7 @@ def _format_cells(fmt: Format) -> dict[str, str]:
 
 def run_encode(args: argparse.Namespace) -> int:
     chosen = chosen_formats(args.format)
-    real = read_number(args.value, None if args.bits_of is None else named_format(args.bits_of))
+    real = parse(args.value, None if args.bits_of is None else get(args.bits_of))
     reports = [report(real, fmt, convention_of(args, fmt), draw(args.seed, args.index)) for fmt in chosen]
     if args.json:
         print_json({"input": args.value, "results": [each.row() for each in reports]})

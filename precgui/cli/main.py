@@ -14,6 +14,7 @@ from pathlib import Path
 from precgui import __version__
 from precgui.cli.parser import Parser, UserError
 from precgui.cli.terminal import say, with_streams
+from precgui.errors import SentenceError
 
 # Modules with `add_parsers(subparsers)`; each sub-parser sets `run`, a function from the arguments to the exit code.
 COMMANDS = {
@@ -55,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return code
         return _window(arguments)
-    except UserError as error:
-        say(f"precgui: {' '.join(str(error).splitlines())}", file=sys.stderr)
+    except (SentenceError, MemoryError) as error:
+        say(f"precgui: {' '.join((str(error) or 'the memory is full').splitlines())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

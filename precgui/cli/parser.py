@@ -8,8 +8,10 @@ import re
 from gettext import ngettext
 from typing import Any, NoReturn
 
+from precgui.errors import SentenceError
 
-class UserError(Exception):
+
+class UserError(SentenceError):
     """Bad input: one sentence that names the value and the cure; exit code 2, no traceback."""
 
 

@@ -106,25 +106,18 @@ def _size(text: str | None) -> int | None:
 
 
 def _of_config(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
-    try:
-        requested = configs.load(args.config, args.settings)
-    except configs.ConfigError as error:
-        raise UserError(str(error)) from None
+    requested = configs.load(args.config, args.settings)
     link = plan_ranks.link_of(args)
-    from precgui.engine.errors import EngineError
     from precgui.engine.parallel.forecast import traffic_of
     from precgui.engine.profile import planning, search
 
-    try:
-        traffic = None if link is None else traffic_of(requested)  # is refused sooner than a plan is there
-        plain = planning.plan_config(requested, size)
-        if args.search:
-            result = search.largest_batch(requested, plain["memory"]["limit_bytes"])
-            plain["search"], plain["largest_batch"] = result.to_json(), result.batch
-        if link is not None and traffic is not None:
-            plain["several_ranks"] = _ranks_of_config(args, link, traffic, requested, plain["parts"])
-    except (EngineError, MemoryError) as error:
-        raise UserError(str(error)) from None
+    traffic = None if link is None else traffic_of(requested)  # is refused sooner than a plan is there
+    plain = planning.plan_config(requested, size)
+    if args.search:
+        result = search.largest_batch(requested, plain["memory"]["limit_bytes"])
+        plain["search"], plain["largest_batch"] = result.to_json(), result.batch
+    if link is not None and traffic is not None:
+        plain["several_ranks"] = _ranks_of_config(args, link, traffic, requested, plain["parts"])
     return {"config": requested.display_title, **plain}
 
 

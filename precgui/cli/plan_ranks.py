@@ -37,7 +37,7 @@ def add_arguments(group: Any) -> None:
 
 
 def link_of(args: argparse.Namespace) -> Link | None:
-    """The link that is asked about. Raises UserError for a value that cannot be."""
+    """The link that is asked about. Raises SentenceError for a value that cannot be."""
     if args.link is None:
         return None
     if not 0 <= args.latency_us < 1e9 or (args.step_ms is not None and not 0 < args.step_ms < 1e12):

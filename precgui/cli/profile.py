@@ -52,7 +52,6 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Profile and print, or print what is kept. Returns 0."""
-    from precgui.runs.errors import RunFileError
     from precgui.runs.payoff.profile_file import profile_path, read_profile, write_profile
     from precgui.runs.payoff.waterfall import rows, verdict, waterfall
 
@@ -63,16 +62,13 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--seconds {args.seconds:g} is not between 0 and {MOST_PAIRS_S:.0f}; choose another duration")
     if args.kept and of_run is None:
         raise UserError("--kept shows the profile of a run file; name one that ends in .h5")
-    try:
-        if args.kept and of_run is not None:
-            document = read_profile(profile_path(of_run))
-        else:
-            document = _measure(_config(of_run, args), args.seconds, quiet=args.json)
-            target = args.output or (profile_path(of_run) if of_run else None)
-            if target is not None:
-                write_profile(target, document)
-    except RunFileError as error:
-        raise UserError(str(error)) from None
+    if args.kept and of_run is not None:
+        document = read_profile(profile_path(of_run))
+    else:
+        document = _measure(_config(of_run, args), args.seconds, quiet=args.json)
+        target = args.output or (profile_path(of_run) if of_run else None)
+        if target is not None:
+            write_profile(target, document)
     account = waterfall(document)
     if args.json:
         from precgui.runs.file import json_text
@@ -90,29 +86,22 @@ def run(args: argparse.Namespace) -> int:
 def _config(of_run: Path | None, args: argparse.Namespace) -> configs.RunConfig:
     from precgui.runs.file.reader import open_run
 
-    try:
-        if of_run is None:
-            return configs.load(args.config, args.settings)
-        with open_run(of_run) as saved:
-            result = saved.config
-        if result.task == configs.OWN_LOOP or configs.is_own_task(result.task):
-            text = f"{of_run} trained code of its own ({result.task}), which is not started from a run file"
-            raise UserError(f"{text}; profile a config that names it")
-        return configs.change(result, args.settings)
-    except configs.ConfigError as error:
-        raise UserError(str(error)) from None
+    if of_run is None:
+        return configs.load(args.config, args.settings)
+    with open_run(of_run) as saved:
+        result = saved.config
+    if result.task == configs.OWN_LOOP or configs.is_own_task(result.task):
+        text = f"{of_run} trained code of its own ({result.task}), which is not started from a run file"
+        raise UserError(f"{text}; profile a config that names it")
+    return configs.change(result, args.settings)
 
 
 def _measure(config: configs.RunConfig, seconds: float, *, quiet: bool) -> dict[str, Any]:
-    from precgui.engine.errors import EngineError
     from precgui.engine.profile.document import profile_config
 
     console = HarmlessConsole(stderr=True, quiet=quiet or not sys.stderr.isatty())
-    try:
-        with console.status("starting the engine") as status:
-            return profile_config(config, lambda text: status.update(escape(text)), seconds=seconds)
-    except (EngineError, MemoryError) as error:
-        raise UserError(str(error)) from None
+    with console.status("starting the engine") as status:
+        return profile_config(config, lambda text: status.update(escape(text)), seconds=seconds)
 
 
 def _print(console: Console, document: dict[str, Any], account: Waterfall, sentence: str) -> None:

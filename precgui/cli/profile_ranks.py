@@ -15,18 +15,14 @@ _COLUMNS = ("rank", "step, ms", "waited, ms", "CPU, ms", "memory", "sent", "inte
 
 
 def show_ranks(path: Path | None, *, as_json: bool) -> int:
-    """Print the figures of each rank. Returns 0. Raises UserError where the run has none."""
-    from precgui.runs.errors import RunFileError
+    """Print the figures of each rank. Returns 0. Raises SentenceError where the run has none."""
     from precgui.runs.file.reader import open_run
     from precgui.runs.ranks import rank_figures, waiting_sentence
 
     if path is None:
         raise UserError("--ranks shows what a run recorded; name a run file that ends in .h5")
-    try:
-        with open_run(path) as run:
-            figures = rank_figures(run)
-    except RunFileError as error:
-        raise UserError(str(error)) from None
+    with open_run(path) as run:
+        figures = rank_figures(run)
     if not figures:
         raise UserError(f"{path.name} trained in one process, so it has no ranks; see parallel.strategy")
     if as_json:

@@ -7,13 +7,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from precgui.cli.format_options import read_number, take_negative_values
+from precgui.cli.format_options import take_negative_values
 from precgui.cli.format_tables import console, print_json, print_lines, table
 from precgui.cli.parser import UserError
 from precgui.formats.blocks import SCALE_RULES
 from precgui.formats.comparison import FormatComparison, compare
 from precgui.formats.lists import parse_list
-from precgui.formats.parse import InputError
+from precgui.formats.parse import InputError, parse
 from precgui.formats.pieces import TensorReader, in_memory
 from precgui.formats.real import to_float
 from precgui.formats.rounding import ROUNDINGS
@@ -83,7 +83,7 @@ def run_quantise(args: argparse.Namespace) -> int:
 
 
 def _source(given: str, name: str) -> TensorReader:
-    """The values that were typed, or a tensor of the file. Raises UserError."""
+    """The values that were typed, or a tensor of the file. Raises SentenceError."""
     path = Path(given)
     try:
         if path.suffix in SUFFIXES:
@@ -116,7 +116,7 @@ def _options(args: argparse.Namespace, schemes: list[str]) -> Options:
             raise UserError(f"{option} is for integers ({', '.join(INTEGERS)}); {others[0]} has scales of its own")
     if args.per != "tensor" and (args.scale is not None or args.zero_point is not None):
         raise UserError("--scale and --zero-point are for the whole tensor; leave --per out")
-    scale = None if args.scale is None else to_float(read_number(args.scale))
+    scale = None if args.scale is None else to_float(parse(args.scale))
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise UserError(f"--scale {args.scale} is not a number above 0")
     return Options(

@@ -46,23 +46,17 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay and report; writes a side file that the window reads. Raises UserError for what cannot be replayed."""
+    """Replay and report; writes a side file that the window reads. Raises SentenceError for what cannot be replayed."""
     from precgui.cli.replay_anatomy import anatomy_of, print_anatomy
     from precgui.cli.replay_layers import layers_report
-    from precgui.config import ConfigError
-    from precgui.engine.errors import EngineError
-    from precgui.runs.errors import RunFileError
     from precgui.runs.file.reader import open_run
     from precgui.runs.replays import REPLAYS
 
-    try:
-        with open_run(args.file) as saved:
-            if args.layers is not None:
-                return layers_report(args, saved.config, _step(saved, args)[0])
-            replay = _replayed(saved, args)
-            path = REPLAYS.keep(args.file, replay)
-    except (RunFileError, EngineError, ConfigError) as error:
-        raise UserError(str(error)) from None
+    with open_run(args.file) as saved:
+        if args.layers is not None:
+            return layers_report(args, saved.config, _step(saved, args)[0])
+        replay = _replayed(saved, args)
+        path = REPLAYS.keep(args.file, replay)
     if args.json:
         reported = replay.model_dump(exclude={"format_version"})
         if args.anatomy:
@@ -83,7 +77,7 @@ def _replayed(saved: SavedRun, args: argparse.Namespace) -> StepReplay:
 
 
 def _step(saved: SavedRun, args: argparse.Namespace) -> tuple[int, list[float]]:
-    """The step to be made again, and the recorded losses. Raises UserError for a run that cannot be made again."""
+    """The step to be made again, and the recorded losses. Raises SentenceError for a run that cannot be made again."""
     from precgui.config.names import OWN_LOOP, is_own_task, no_start
     from precgui.runs.replays import first_bad_step, last_step, snapshot_path
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def layers_report(args: argparse.Namespace, config: RunConfig, step: int) -> int:
-    """Compare, keep the side file and print. Raises UserError, EngineError and RunFileError."""
+    """Compare, keep the side file and print. Raises SentenceError."""
     from precgui.engine.shadow.layers import layer_errors_of_run
     from precgui.runs.layer_errors import LAYERS, LayersReplay
     from precgui.runs.replays import snapshot_path

@@ -71,25 +71,18 @@ def run(args: argparse.Namespace) -> int:
     """Train and report. Returns 0 when the run completed or was stopped, 1 when it failed."""
     if args.keys:
         return _print_keys(as_json=args.json)
-    try:
-        is_auto = config.is_precision_auto(args.config, args.settings)
-        requested = searched_config(args) if is_auto else config.load(args.config, args.settings)
-    except config.ConfigError as error:
-        raise UserError(str(error)) from None
+    is_auto = config.is_precision_auto(args.config, args.settings)
+    requested = searched_config(args) if is_auto else config.load(args.config, args.settings)
     if requested is None:
         return 1
     if _is_follower(requested):
         return _follow(requested)
     from precgui.job import Job  # the run file's and the sensors' libraries, once the config is known to be good
-    from precgui.runs.errors import RunFileError
     from precgui.runs.library import new_run_path
 
     path = args.output or new_run_path(paths.runs_dir(), requested)
     view = None if args.json else _Terminal()
-    try:
-        job = Job(requested, path, [view.show] if view else [])
-    except RunFileError as error:
-        raise UserError(str(error)) from None
+    job = Job(requested, path, [view.show] if view else [])
     with _stop_on_signals(job.stop, job.interrupt), view or nullcontext():
         ended = job.run()
     if job.was_refused:

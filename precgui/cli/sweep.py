@@ -79,28 +79,24 @@ def _add_changes(old: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan, change, show or run a sweep. Returns 1 when all runs of some arm failed, else 0."""
-    from precgui.sweeps.errors import SweepError
     from precgui.sweeps.folder import SweepFolder, create_sweep, is_sweep
 
     source = Path(args.source)
-    try:
-        if not (is_sweep(source) or source.is_dir()):
-            spec = _new_spec(args)
-            if args.plan:
-                return _show_new(spec, args.json)
-            if args.output is None:
-                raise UserError("-o is missing: name the folder that the sweep shall have")
-            folder = create_sweep(args.output, spec)
-        else:
-            _refuse_new_options(args)
-            folder = SweepFolder(source)
-            _change(folder, args)
-            if args.plan or args.pause:
-                return _show(folder, args.json)
-            _refuse_own_code(folder, args)
-        return _submit(folder, args) if args.slurm else _run(folder, args.json, args.take_over)
-    except SweepError as error:
-        raise UserError(str(error)) from None
+    if not (is_sweep(source) or source.is_dir()):
+        spec = _new_spec(args)
+        if args.plan:
+            return _show_new(spec, args.json)
+        if args.output is None:
+            raise UserError("-o is missing: name the folder that the sweep shall have")
+        folder = create_sweep(args.output, spec)
+    else:
+        _refuse_new_options(args)
+        folder = SweepFolder(source)
+        _change(folder, args)
+        if args.plan or args.pause:
+            return _show(folder, args.json)
+        _refuse_own_code(folder, args)
+    return _submit(folder, args) if args.slurm else _run(folder, args.json, args.take_over)
 
 
 def _new_spec(args: argparse.Namespace) -> SweepSpec:
@@ -111,10 +107,7 @@ def _new_spec(args: argparse.Namespace) -> SweepSpec:
             raise UserError(f"--{option.replace('_', '-')} is for the folder of a sweep, and {args.source} is none")
     if not args.precisions:
         raise UserError("--precisions is missing; name some, e.g. --precisions fp32,bf16-amp")
-    try:
-        base = config.load(args.source, args.settings)
-    except config.ConfigError as error:
-        raise UserError(str(error)) from None
+    base = config.load(args.source, args.settings)
     return make_spec(
         base,
         [name.strip() for name in args.precisions.split(",") if name.strip()],

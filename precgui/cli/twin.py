@@ -60,23 +60,18 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Branch, judge, keep and print. Raises UserError for faults that the user can correct."""
-    from precgui.engine.errors import EngineError
+    """Branch, judge, keep and print. Raises SentenceError for faults that the user can correct."""
     from precgui.job import branched
-    from precgui.runs.errors import RunFileError
     from precgui.runs.twins import TWINS
 
     _check_numbers(args)
-    try:
-        requested = _requested(args)
-        precision = _precision(args, requested)
-        plan = (args.branches, args.steps, args.warm_up)
-        result = branched(requested, precision, plan, args.twins, lambda: False, _quiet if args.json else _say)
-        path = _path(args, precision)
-        if path is not None:
-            TWINS.write(path, result)
-    except (config.ConfigError, EngineError, RunFileError) as error:
-        raise UserError(str(error)) from None
+    requested = _requested(args)
+    precision = _precision(args, requested)
+    plan = (args.branches, args.steps, args.warm_up)
+    result = branched(requested, precision, plan, args.twins, lambda: False, _quiet if args.json else _say)
+    path = _path(args, precision)
+    if path is not None:
+        TWINS.write(path, result)
     if args.json:
         document = {"source": args.source, "kept": str(path) if path is not None else None, **result.document()}
         print(json.dumps(document, ensure_ascii=False, allow_nan=False))
@@ -101,7 +96,7 @@ def _is_run(source: str) -> bool:
 
 
 def _requested(args: argparse.Namespace) -> RunConfig:
-    """The config of the source with the settings. Raises UserError, ConfigError and RunFileError."""
+    """The config of the source with the settings. Raises SentenceError."""
     from precgui.config.names import OWN_LOOP, is_own_task, no_start
     from precgui.runs.file.reader import open_run
 

@@ -57,7 +57,7 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the record and report. Raises UserError for a file without tensors, and for what cannot be asked."""
+    """Read the record and report. Raises SentenceError for a file without tensors, and for what cannot be asked."""
     if args.scaler:
         return whatif_scaler.run(args, _formats(args.format))
     if args.file is None:
@@ -80,21 +80,17 @@ def run(args: argparse.Namespace) -> int:
 def _foretold(
     args: argparse.Namespace, formats: list[str], log2_scale: int
 ) -> tuple[dict[str, Any], list[WhatIfTable]]:
-    from precgui.runs.errors import RunFileError
     from precgui.runs.file.reader import open_run
     from precgui.runs.tensors.what_if_table import what_if_table
 
-    try:
-        with open_run(args.file) as saved:
-            recorded = list(saved.tensors())
-            if args.tensors and recorded and args.tensors not in recorded:
-                raise UserError(f"{args.file} has no {args.tensors}: choose from {', '.join(recorded)}.")
-            kinds = [args.tensors] if args.tensors else recorded
-            results = [what_if_table(saved, kind, formats, log2_scale, _GROUPINGS[args.grouping]) for kind in kinds]
-            about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
-            say_notes(args.file, saved.notes)
-    except RunFileError as error:
-        raise UserError(str(error)) from None
+    with open_run(args.file) as saved:
+        recorded = list(saved.tensors())
+        if args.tensors and recorded and args.tensors not in recorded:
+            raise UserError(f"{args.file} has no {args.tensors}: choose from {', '.join(recorded)}.")
+        kinds = [args.tensors] if args.tensors else recorded
+        results = [what_if_table(saved, kind, formats, log2_scale, _GROUPINGS[args.grouping]) for kind in kinds]
+        about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
+        say_notes(args.file, saved.notes)
     reported = [kind for kind in results if kind is not None]
     if not reported:
         raise UserError(f"{args.file} has no tensors; train it again with record.tensors switched on.")
@@ -102,7 +98,7 @@ def _foretold(
 
 
 def _log2_scale(text: str) -> int:
-    """The exponent of a power of two. Raises UserError."""
+    """The exponent of a power of two. Raises SentenceError."""
     if power := re.fullmatch(r"2(?:\^|\*\*)([+-]?\d{1,3})", text):
         return int(power[1])
     try:
@@ -118,7 +114,7 @@ def _log2_scale(text: str) -> int:
 
 
 def _formats(text: str) -> list[str]:
-    """Names of formats as the record answers for them. Raises UserError."""
+    """Names of formats as the record answers for them. Raises SentenceError."""
     from precgui.formats.registry import blocks, get
     from precgui.runs.tensors.what_if import format_names, range_of
 

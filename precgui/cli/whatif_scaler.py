@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, formats: list[str]) -> int:
-    """Simulate and report. Raises UserError for what cannot be asked."""
+    """Simulate and report. Raises SentenceError for what cannot be asked."""
     from precgui.runs.scaler_simulation import MOST_POLICIES, policy_of, simulate
 
     if len(formats) > 1 or args.csv is not None:
@@ -62,20 +62,16 @@ def run(args: argparse.Namespace, formats: list[str]) -> int:
 
 
 def _gradients(args: argparse.Namespace) -> tuple[dict[str, Any], GradientSequence]:
-    from precgui.runs.errors import RunFileError
     from precgui.runs.file.reader import open_run
     from precgui.runs.recorded_gradients import recorded_gradients
     from precgui.runs.scaler_simulation import synthetic_gradients
 
     if args.file is None:
         return {"run": None, "title": _SYNTHETIC, "precision": None}, synthetic_gradients()
-    try:
-        with open_run(args.file) as saved:
-            gradients = recorded_gradients(saved)
-            about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
-            say_notes(args.file, saved.notes)
-    except RunFileError as error:
-        raise UserError(str(error)) from None
+    with open_run(args.file) as saved:
+        gradients = recorded_gradients(saved)
+        about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
+        say_notes(args.file, saved.notes)
     if gradients is None:
         raise UserError(f"{args.file} has no finite gradients; train it again with record.tensors switched on.")
     return about, gradients

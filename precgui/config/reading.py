@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from precgui.config.recipes import RECIPES
 from precgui.config.tree import RunConfig
+from precgui.errors import SentenceError
 from precgui.regular_files import read_text
 
 MOST_TOML_BYTES = 1 << 20
@@ -27,7 +28,7 @@ _GONE = {  # keys of earlier versions, each with the way to go on
 _LONG_KEY = re.compile(rf"(?:[\w\"'-]+[ \t]*\.[ \t]*){{{MOST_KEY_PARTS}}}")  # the parser takes quadratic time for one
 
 
-class ConfigError(ValueError):
+class ConfigError(SentenceError, ValueError):
     """The config cannot be used; the message is one sentence per fault, with path, value and cure."""
 
     def __init__(self, faults: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from precgui.engine.errors import EngineError
+from precgui.errors import first_line
 
 TRUE_FP32_BELOW = 1e-5  # between FP32's 3e-7 and TF32's 3e-4
 TF32_BELOW = 1e-3  # between TF32's 3e-4 and BF16's 2e-3
@@ -86,7 +87,7 @@ def _error(device: torch.device, dtype: torch.dtype, size: int) -> float | str:
     try:
         return gemm_error(device, dtype, size)
     except (RuntimeError, TypeError) as error:
-        return str(error).splitlines()[0]
+        return first_line(error)
 
 
 @functools.cache

@@ -1,7 +1,9 @@
 """Errors of the engine that the user can correct, each with one sentence."""
 
+from precgui.errors import SentenceError
 
-class EngineError(Exception):
+
+class EngineError(SentenceError):
     """The run cannot start or go on; the message names the thing and the cure, `details` hold a traceback if any."""
 
     def __init__(self, message: str = "", details: str = "") -> None:
@@ -11,9 +13,3 @@ class EngineError(Exception):
 
 class Stopped(Exception):
     """The run was asked to stop before its first step."""
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of a message of somebody else's error, without its last stop; the class where there is none."""
-    lines = str(error).strip().splitlines()
-    return lines[0].strip().rstrip(".:") if lines else type(error).__name__

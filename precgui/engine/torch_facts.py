@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
+from precgui.errors import first_line
+
 # Switches of the new API, read by attribute: the legacy getters raise once one of these has been written.
 _SWITCHES = (
     "backends.fp32_precision",
@@ -109,7 +111,7 @@ def devices() -> tuple[list[dict[str, Any]], dict[str, str]]:
             try:
                 results.append(describe(index))
             except RuntimeError as error:  # a GPU in exclusive use, with a fault, or out of memory
-                refusals[f"{kind}:{index}"] = (str(error).splitlines() or [type(error).__name__])[0]
+                refusals[f"{kind}:{index}"] = first_line(error)
     if torch.backends.mps.is_available():
         results.append({"id": "mps:0", "kind": "mps", "name": "Apple GPU"})
     return results, refusals

@@ -10,6 +10,7 @@ from gettext import ngettext
 from itertools import count
 from typing import Literal, get_args
 
+from precgui.errors import SentenceError
 from precgui.formats import operations
 from precgui.formats.codec import Decoded, decode, encode
 from precgui.formats.expression import LARGEST_BITS
@@ -23,7 +24,7 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 TOO_LONG = "the exact sum has too many digits; give fewer terms, or decimals instead of fractions"
 
 
-class ArithmeticFault(ValueError):
+class ArithmeticFault(SentenceError, ValueError):
     """The operands do not fit the operation; the message is one sentence."""
 
 

@@ -8,6 +8,7 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation, Over
 from fractions import Fraction
 from functools import cache
 
+from precgui.errors import SentenceError
 from precgui.formats.codec import decode, encode, step
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.operations import add, divide, multiply, subtract
@@ -24,7 +25,7 @@ OUT_OF_REACH = "the result is out of reach: the widest format here ends at 1.2e4
 _CONTEXT = Context(prec=DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Overflow])
 
 
-class ExpressionError(ValueError):
+class ExpressionError(SentenceError, ValueError):
     """The expression has no value; the message is one sentence."""
 
 

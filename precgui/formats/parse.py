@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from precgui.errors import SentenceError
 from precgui.formats.codec import decode
 from precgui.formats.expression import FUNCTIONS, ExpressionError, combine, constant, property_of
 from precgui.formats.model import Format, power_of_two
@@ -28,7 +29,7 @@ _TOKEN = re.compile(
 _LOOKALIKES = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "＋": "+"})
 
 
-class InputError(ValueError):
+class InputError(SentenceError, ValueError):
     """The text is no number; the message is one sentence that names the place and the cure."""
 
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from precgui.errors import SentenceError
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat, Special, power_of_two
 from precgui.paths import resources
 
@@ -24,7 +25,7 @@ _SPECIALS: dict[str, Special] = {"": "ieee", "_ieee": "ieee", "fn": "fn", "fnuz"
 _PREFIXES = ("torch.", "numpy.", "np.", "jnp.", "jax.numpy.", "ml_dtypes.", "tf.")
 
 
-class UnknownFormatError(ValueError):
+class UnknownFormatError(SentenceError, ValueError):
     """No such format; the message names it and the nearest ones."""
 
 

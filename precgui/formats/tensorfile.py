@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.errors import SentenceError
 from precgui.formats.arrays import Floats, decode_table
 from precgui.formats.pieces import TensorReader
 from precgui.formats.registry import get
@@ -35,7 +36,7 @@ _PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", 
 _CODED = {"BF16": "bf16", "F8_E4M3": "e4m3fn", "F8_E5M2": "e5m2"}
 
 
-class TensorFileError(ValueError):
+class TensorFileError(SentenceError, ValueError):
     """The file cannot be used; the message is one sentence."""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from PySide6.QtCore import QObject, QTimer, Signal
 from shiboken6 import isValid
 
+from precgui.errors import SentenceError
 from precgui.gui.workers.kept_thread import KeptThread
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class _Thread(KeptThread):
             pass
         except MemoryError:
             self.fault = NO_MEMORY
-        except ValueError as error:
+        except (SentenceError, ValueError) as error:
             self.fault = str(error)
 
 
@@ -91,7 +92,7 @@ class ThreadWork(QObject):
 
     @property
     def fault(self) -> str:
-        """The sentence of the ValueError that ended it, or that the memory was too small; else empty."""
+        """The sentence of the error that ended it, or that the memory was too small; else empty."""
         return "" if self._progress.let_go else self._thread.fault
 
     def start(self) -> None:
@@ -132,9 +133,9 @@ def child(task: str, arguments: Mapping[str, Any] | None = None) -> ChildWork:
 class Answer(QObject):
     """Work that a part of the window asks for. All is called in the thread of the window, nothing once `owner` is gone.
 
-    Of a thread `answered` takes the result, `failed` the sentence of a ValueError and `progress` each intermediate
-    result. Of a child process `progress` takes each event and `failed` the message of one of the kind "fault". `ended`
-    comes last: with "", or with how the process died.
+    Of a thread `answered` takes the result, `failed` the sentence of a SentenceError or ValueError and `progress` each
+    intermediate result. Of a child process `progress` takes each event and `failed` the message of one of the kind
+    "fault". `ended` comes last: with "", or with how the process died.
     Work asked for while other work runs runs beside it, or in its place with `latest_only`: a thread that was replaced
     or cancelled has no answer, a process that was cancelled may still send what it has. When `answered`, `ended` or the
     `failed` of a thread is called, that work is over, so that the next can be asked for.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QObject, Signal
 
 from precgui.config import RunConfig
+from precgui.errors import SentenceError
 from precgui.gui.open_runs import Problem
 
 if TYPE_CHECKING:
@@ -72,7 +73,6 @@ class AssignedFormats(QObject):
 
     def verify(self, seeds: int) -> None:
         """Begin a study of the formats beside FP32."""
-        from precgui.sweeps.errors import SweepError
         from precgui.sweeps.spec import make_spec
 
         if self.planned is None:
@@ -85,7 +85,7 @@ class AssignedFormats(QObject):
                 self.planned, [BASELINE, self.planned.precision], seeds, twins=0,
                 order_seed=secrets.randbelow(2**31), title="Formats of layers",
             )  # fmt: skip
-        except SweepError as error:
+        except SentenceError as error:
             self._say(f"{error}.")
             return
         folder = self._session.folder / time.strftime("assign-%Y%m%d-%H%M%S")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from precgui.errors import SentenceError
 from precgui.gui.answer import Answer, child, thread
 from precgui.gui.open_runs import Problem
 
@@ -75,7 +76,6 @@ class StudyControl(QObject):
     def start(self, spec: SweepSpec, folder: Path, targets: Targets | None = None) -> bool:
         """Make the folder of a new study and run it; whether it began. A fault becomes a notice."""
         from precgui.runs.verdict.targets import DEFAULT_TARGETS
-        from precgui.sweeps.errors import SweepError
         from precgui.sweeps.folder import create_sweep
 
         if self.is_running:
@@ -83,7 +83,7 @@ class StudyControl(QObject):
             return False
         try:
             create_sweep(folder, spec, targets or DEFAULT_TARGETS)
-        except SweepError as error:
+        except SentenceError as error:
             self._tell(f"{error}.", severity="error")
             return False
         self.open(folder)
@@ -123,25 +123,23 @@ class StudyControl(QObject):
 
     def targets(self) -> Targets | None:
         """The targets of the open study; None, with a notice, where they cannot be read."""
-        from precgui.sweeps.errors import SweepError
         from precgui.sweeps.folder import read_targets
 
         assert self.folder is not None
         try:
             return read_targets(self.folder)
-        except SweepError as error:
+        except SentenceError as error:
             self._tell(f"{error}.", severity="error")
             return None
 
     def set_targets(self, targets: Targets) -> bool:
         """Judge the open study by other targets from now on; whether they could be kept."""
-        from precgui.sweeps.errors import SweepError
         from precgui.sweeps.folder import write_targets
 
         assert self.folder is not None
         try:
             write_targets(self.folder, targets)
-        except SweepError as error:
+        except SentenceError as error:
             self._tell(f"{error}.", severity="error")
             return False
         return True
@@ -219,13 +217,12 @@ class StudyControl(QObject):
         self.read_grid()
 
     def _set_paused(self, paused: bool) -> bool:
-        from precgui.sweeps.errors import SweepError
         from precgui.sweeps.folder import set_paused
 
         assert self.folder is not None
         try:
             set_paused(self.folder, paused)
-        except SweepError as error:
+        except SentenceError as error:
             self._tell(f"{error}.", severity="error")
             return False
         return True

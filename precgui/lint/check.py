@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from precgui.errors import SentenceError
 from precgui.events import Severity
 from precgui.lint import dtype_rules, loop_rules, loss_rules, measure_rules, scaler_rules, weight_rules
 from precgui.lint.fragment import Fragment
@@ -18,7 +19,7 @@ _TOO_LARGE = f"is too large to check (more than {_MOST_BYTES >> 10} KiB)"
 _NO_PYTHON = "is no Python that can be parsed"
 
 
-class ScriptError(ValueError):
+class ScriptError(SentenceError, ValueError):
     """The script cannot be read: one sentence with the cure."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from precgui.errors import SentenceError
 from precgui.events import Metric
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.comparable import training_settings
@@ -33,7 +34,7 @@ from precgui.runs.timing import (
 )
 
 
-class UnknownBaseline(ValueError):
+class UnknownBaseline(SentenceError, ValueError):
     """No run has the name that was given; the message lists the names."""
 
 

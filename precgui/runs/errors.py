@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from precgui.errors import SentenceError
 
-class RunFileError(Exception):
+
+class RunFileError(SentenceError):
     """A run file cannot be written or read; the message is one sentence that names the file and the cure."""

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from precgui.config import RunConfig
+from precgui.errors import SentenceError
 from precgui.events import Metric
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.metric import metric_of
 from precgui.runs.verdict.paired import paired_difference
-from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import SweepFolder, is_sweep
 from precgui.sweeps.plan import Kind
 
@@ -91,7 +91,7 @@ class EarlierRuns:
     def _members(self, study: Path) -> list[EarlierRun]:
         try:
             folder = SweepFolder(study)
-        except SweepError:
+        except SentenceError:
             return []
         members = {folder.path_of(member): (member.kind, member.arm) for member in folder.plan.members}
         return self._read([path for path in members if path.exists()], members)

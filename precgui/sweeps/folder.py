@@ -11,7 +11,7 @@ from pathlib import Path
 
 from precgui.config import RunConfig
 from precgui.regular_files import open_to_write, read_text, replace_file
-from precgui.runs.verdict.targets import DEFAULT_TARGETS, TargetError, Targets, load_targets, targets_toml
+from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, load_targets, targets_toml
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.lock import FileLock
 from precgui.sweeps.plan import (
@@ -64,13 +64,10 @@ def create_sweep(path: Path, spec: SweepSpec, targets: Targets = DEFAULT_TARGETS
 
 
 def read_targets(path: Path) -> Targets:
-    """The targets of the sweep in a folder: those of its `targets.toml`, else the defaults. Raises SweepError."""
+    """The targets of the sweep in a folder: those of its `targets.toml`, else the defaults. Raises TargetError."""
     if not (path / TARGETS).exists():
         return DEFAULT_TARGETS
-    try:
-        return load_targets(path / TARGETS)
-    except TargetError as error:
-        raise SweepError(str(error)) from None
+    return load_targets(path / TARGETS)
 
 
 def write_targets(path: Path, targets: Targets) -> None:

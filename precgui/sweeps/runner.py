@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from precgui.errors import SentenceError
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.step_times import keep_step_time
@@ -156,5 +157,5 @@ def serve(emit: EmitSweep, control: StopToken, *, folder: str, take_over: bool =
 
     try:
         run_sweep(SweepFolder(Path(folder)), relay, aborted=control.stopped, take_over=take_over)
-    except SweepError as error:
+    except SentenceError as error:
         emit(SweepWaits(str(error)))

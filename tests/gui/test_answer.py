@@ -11,6 +11,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QObject
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.answer import Answer, ProgressCallback, child, computation, thread
+from precgui.runs.errors import RunFileError
 from tests.fakes import FakeChild
 from tests.gui.conftest import PATIENCE_MS
 
@@ -42,6 +43,17 @@ def test_that_works_asked_for_beside_one_another_are_all_answered(qtbot: QtBot) 
     first.open.set()
     qtbot.waitUntil(lambda: answers == [2, 1])
     assert not answer.busy and states[-1] is False
+
+
+def test_that_any_error_for_the_user_is_told_by_its_sentence(qtbot: QtBot) -> None:
+    """A work that read a run file had to word its error again as a ValueError."""
+    owner, faults = QObject(), list[str]()
+
+    def read() -> None:
+        raise RunFileError("run.h5 is damaged")
+
+    Answer(owner, failed=faults.append).ask(thread(read))
+    qtbot.waitUntil(lambda: faults == ["run.h5 is damaged"])
 
 
 def test_that_only_the_latest_of_works_that_replace_one_another_is_answered(qtbot: QtBot) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from precgui import config
+from precgui.errors import SentenceError
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.spec import make_spec, parse_vary, read_spec, repeat_command, spec_toml
 from tests.sweeps.sample_sweep import small_spec
@@ -65,7 +66,7 @@ def test_that_looks_are_fixed_with_the_plan() -> None:
 def test_that_what_cannot_be_is_one_sentence(
     precisions: tuple[str, ...], options: dict[str, object], told: str
 ) -> None:
-    with pytest.raises(SweepError) as caught:
+    with pytest.raises(SentenceError) as caught:
         small_spec(**{"seeds": 3, "precisions": precisions, **options})  # type: ignore[arg-type]
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)

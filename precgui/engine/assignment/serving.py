@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from precgui.config import ConfigError, build
+from precgui.config import build
 from precgui.config.names import check_format
 from precgui.engine.assignment.budget_sentence import budget_sentence
 from precgui.engine.assignment.search import Assignment, MeasuredPlan, assign, assigned_config
-from precgui.engine.errors import EngineError, Stopped
+from precgui.engine.errors import Stopped
+from precgui.errors import SentenceError
 
 
 class _Control(Protocol):
@@ -50,7 +51,7 @@ def serve(
         planned = assigned_config(base, assignment.best.layers)
     except Stopped:
         emit({"kind": "fault", "message": "The search was stopped."})
-    except (EngineError, ConfigError, MemoryError, ValueError) as error:
+    except (SentenceError, MemoryError, ValueError) as error:
         emit({"kind": "fault", "message": str(error)})
     else:
         document = assignment_document(assignment, bits)

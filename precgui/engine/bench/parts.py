@@ -13,7 +13,7 @@ from precgui.engine.backend_flags import set_fp32_arithmetic
 from precgui.engine.bench import workloads as work
 from precgui.engine.bench.timing import Timing, Work, compare, measure, once, while_busy
 from precgui.engine.device import synchronize
-from precgui.engine.errors import first_line
+from precgui.errors import first_line
 from precgui.hardware import nvml
 from precgui.hardware.device import Device
 from precgui.hardware.energy import EnergyPlan, measure_step

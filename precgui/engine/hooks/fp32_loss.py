@@ -21,6 +21,7 @@ from precgui.engine.tasks.own import OwnTask
 from precgui.engine.telemetry.fp32_repetition import Repetition, Repetitions
 from precgui.engine.telemetry.recorder import Telemetry
 from precgui.engine.telemetry.second_pass import undisturbed
+from precgui.errors import first_line
 from precgui.events import StepDone
 
 _TIMES = 2  # with other random numbers, which dropout draws
@@ -73,8 +74,9 @@ class Fp32Loss(LoopHook):
             with undisturbed(self._parts.model):
                 losses = [self._loss() for _ in range(_TIMES)]
         except Exception as error:  # noqa: BLE001 - a model with adapters or parts of its own cannot be built so
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            return Repetition(None, module, why=f"the model cannot be built in FP32: {reason:.100}", part=part)
+            return Repetition(
+                None, module, why=f"the model cannot be built in FP32: {first_line(error, 100)}", part=part
+            )
         finite = [all(map(math.isfinite, each)) for each in losses]
         largest = max((abs(loss) for each in losses for loss in each if math.isfinite(loss)), default=0.0)
         agreed = all(finite) or not any(finite)

@@ -16,6 +16,7 @@ from typing import Any
 from precgui.config import build
 from precgui.engine.errors import EngineError
 from precgui.engine.parallel.rank_run import LostRank, train_rank
+from precgui.errors import first_line
 from precgui.process.child import EventPipe, Stop, StopToken
 from precgui.process.spawn import forget_safe_path
 
@@ -76,14 +77,13 @@ def _obey(connection: Connection, control: StopToken) -> None:
 
 
 def _failure(rank: int, error: BaseException) -> Failed:
-    words = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, LostRank):
         return Failed("lost", str(error))
     if isinstance(error, EngineError):
         return Failed("error", str(error), error.details)
     if isinstance(error, MemoryError):
-        return Failed("memory", f"rank {rank}: {words[0]}")
-    return Failed("error", f"rank {rank}: {type(error).__name__}: {words[0]}", traceback.format_exc())
+        return Failed("memory", f"rank {rank}: {first_line(error)}")
+    return Failed("error", f"rank {rank}: {type(error).__name__}: {first_line(error)}", traceback.format_exc())
 
 
 def _die_with_launcher() -> None:

@@ -18,6 +18,7 @@ from precgui.engine.qat.layers import LayerQuantization, Quantizer, begin_batch,
 from precgui.engine.qat.measure import evaluate, measure, sentences, sizes, some_batches
 from precgui.engine.qat.onednn import arithmetic_note
 from precgui.engine.torch_private import ConvTransposeNd
+from precgui.errors import first_line
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -131,7 +132,7 @@ class QuantizationAware(Precision):
         try:
             saved_model.save(path, self.config, converted.state, self._bits(), evaluation)
         except (OSError, RuntimeError) as error:
-            return f"qat.save_to: {path} could not be written ({str(error).splitlines()[0]})"
+            return f"qat.save_to: {path} could not be written ({first_line(error)})"
         facts["file"] = str(path)
         return f"the converted model is in {path}; `precgui evaluate` reads it"
 

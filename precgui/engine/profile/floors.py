@@ -16,6 +16,7 @@ from precgui.engine.bench.timing import Work, compare, once
 from precgui.engine.bench.workloads import FLOATS, gemm
 from precgui.engine.profile import kinds
 from precgui.engine.profile.operations import OperationRow
+from precgui.errors import first_line
 
 CPU_SIZE, ACCELERATOR_SIZE = 1024, 4096
 _LONGEST_S = 0.3  # of one product whose ratio is measured
@@ -57,7 +58,7 @@ def peak_ratio(precision: str, device: torch.device, *, emulated: bool, stopped:
             return _switched_ratio(size, device)
         ratio = time_ratio(gemm("fp32", size, device), gemm(fmt, size, device), device, stopped)
     except _REFUSALS as refusal:
-        return PeakRatio(fmt, None, size, f"torch refuses: {(str(refusal).splitlines() or [''])[0][:160]}")
+        return PeakRatio(fmt, None, size, f"torch refuses: {first_line(refusal, 160)}")
     return PeakRatio(fmt, 1 / ratio, size)
 
 

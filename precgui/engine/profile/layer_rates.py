@@ -24,6 +24,7 @@ from precgui.engine.profile.narrow_products import (
 )
 from precgui.engine.profile.recorded_call import RecordedCall, RecordedUse, TensorSpec
 from precgui.engine.torch_private import tree_leaves, tree_map_only
+from precgui.errors import first_line
 
 FLOPS_SHARE = 0.95  # of a step's FLOPs that the measured products make
 MOST_PRODUCTS = 16
@@ -122,7 +123,7 @@ def _timed(
             results[fmt] = {"note": f"not measured: {reason}"}
             continue
         except _REFUSALS as refusal:
-            results[fmt] = {"note": f"torch refuses: {(str(refusal).splitlines() or [''])[0][:160]}"}
+            results[fmt] = {"note": f"torch refuses: {first_line(refusal, 160)}"}
             continue
         if estimate_s > _LONGEST_S:
             results[fmt] = {"note": f"not measured: about {estimate_s:.1f} s a call"}

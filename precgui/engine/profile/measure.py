@@ -11,6 +11,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.memory import MemoryEvents, sizes_bytes
 from precgui.engine.profile.account import StepPeak, ledger, peak
 from precgui.engine.profile.one_step import StepParts, build_step, step, tracked
+from precgui.errors import first_line
 from precgui.planner.ledger import Ledger
 
 BY_EVENTS = "measured: the allocator's events (profiler)"
@@ -29,8 +30,7 @@ def measured_ledger(config: RunConfig) -> Ledger:
         except (RuntimeError, ValueError) as error:
             if isinstance(error, RuntimeError) and devices.is_out_of_memory(error):
                 raise MemoryError(devices.out_of_memory_text(error)) from error
-            line = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            raise EngineError(f"a step of this config fails: {line}") from error
+            raise EngineError(f"a step of this config fails: {first_line(error, 200)}") from error
 
 
 def ledger_of(parts: StepParts) -> Ledger:

@@ -18,6 +18,7 @@ from precgui.engine.profile.measure import measured_ledger
 from precgui.engine.profile.one_step import StepParts, build_step, step, tracked
 from precgui.engine.profile.tracker import TensorShape, Trace, TracedOperation
 from precgui.engine.torch_private import fake_shape_errors, tree_leaves, tree_map_only
+from precgui.errors import first_line
 from precgui.planner.ledger import PARTS, Ledger
 
 FROM_SHAPES = "predicted from shapes"
@@ -44,9 +45,8 @@ def predicted_ledger(config: RunConfig) -> Ledger:
         try:
             return _predicted(config)
         except (RuntimeError, ValueError) as error:
-            first = (str(error).splitlines() or [""])[0]
             raise EngineError(
-                f"the model takes no step as the config has it: {type(error).__name__}: {first}"
+                f"the model takes no step as the config has it: {type(error).__name__}: {first_line(error)}"
             ) from error
 
 
@@ -78,8 +78,7 @@ def _fake_trace(parts: StepParts) -> Trace:
             with tracked(parts, keep_operations=True) as tracker:
                 step(parts, tracker)
     except fake_shape_errors() as error:
-        line = (str(error).splitlines() or [""])[0][:160]
-        raise NotPredictableError(f"shapes alone do not tell its results ({line})") from error
+        raise NotPredictableError(f"shapes alone do not tell its results ({first_line(error, 160)})") from error
     return tracker.trace
 
 

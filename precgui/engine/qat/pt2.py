@@ -13,6 +13,7 @@ from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError
 from precgui.engine.qat.integer_layers import Integer
 from precgui.engine.qat.saved_model import restore_file
+from precgui.errors import first_line
 
 _SAMPLES = 4  # for torch.export: more than one, which it would take for a constant
 
@@ -62,13 +63,14 @@ def write_program(source: Path, target: Path, *, own_code: bool = False) -> list
     try:
         program = exported(restored.model, inputs)
     except torch_private.export_errors() as error:
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0].strip()[:200]
-        raise EngineError(f"torch.export cannot follow {restored.config.model_name}: {why}") from None
+        raise EngineError(
+            f"torch.export cannot follow {restored.config.model_name}: {first_line(error, 200)}"
+        ) from None
     try:
         torch.export.save(program, target)
     except (OSError, RuntimeError) as error:
         target.unlink(missing_ok=True)
-        raise EngineError(f"{target} cannot be written: {str(error).splitlines()[0]}; choose another place") from None
+        raise EngineError(f"{target} cannot be written: {first_line(error)}; choose another place") from None
     return [target]
 
 

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from precgui import config as configs
 from precgui.config import ConfigError, RunConfig, is_own_task
 from precgui.engine import tasks
-from precgui.engine.errors import EngineError, first_line
+from precgui.engine.errors import EngineError
 from precgui.engine.qat.integer_layers import Integer
 from precgui.engine.qat.layers import quantizable
 from precgui.engine.qat.measure import evaluate, saved_bytes, some_batches
 from precgui.engine.torch_private import BatchNormNd
+from precgui.errors import first_line
 from precgui.regular_files import replaced
 
 _SCHEMA = 1

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from precgui.engine.errors import first_line
 from precgui.engine.quantize.torch_form import called, rounded
 from precgui.engine.torch_private import dynamo_limits
+from precgui.errors import first_line
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import Format
 from precgui.formats.rounding import CastPolicy

@@ -19,6 +19,7 @@ from torch import Tensor
 from precgui.engine.shadow.replay import F64, replay_graph
 from precgui.engine.shadow.semantics import NARROW, aten, real_view, widened
 from precgui.engine.shadow.tape import Tape, TapeOp
+from precgui.errors import first_line
 
 _DERIVATIVES_GIVEN_UP = 8  # kinds of operations
 _BITS_LOST = 2.0**3  # how far below the normal numbers a number counts as flushed
@@ -99,7 +100,7 @@ class ShareCollector:
         match = re.search(r"derivative for '?(?:aten::)?(\w+)(?: (\w+))?'? is not implemented", str(fault))
         matching = [] if match is None else [o for o in self._tape.operations if o.name.partition(".")[0] == match[1]]
         if match is None or not matching:
-            self._tape.note(f"the shares of the lines are not known: torch says {str(fault).splitlines()[0][:160]}")
+            self._tape.note(f"the shares of the lines are not known: torch says {first_line(fault, 160)}")
             self._collected = None
             return False
         by = "" if match[2] is None else f" by {match[2]}"

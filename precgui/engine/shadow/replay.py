@@ -26,6 +26,7 @@ from precgui.engine.shadow.semantics import (
 )
 from precgui.engine.shadow.tape import Tape, TapeOp, ValueRef
 from precgui.engine.torch_private import onednn
+from precgui.errors import first_line
 
 F64 = torch.float64
 Table = dict[int, Tensor]
@@ -122,10 +123,9 @@ def named_faults(operation: TapeOp) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, TypeError, ValueError, IndexError) as fault:
-        said = (str(fault).splitlines() or [type(fault).__name__])[0][:160]
         raise EngineError(
-            f"the shadow cannot repeat {operation.name} at {operation.origin.line.label}: torch says {said!r}; leave "
-            "this line out of the step, or write it with other operations"
+            f"the shadow cannot repeat {operation.name} at {operation.origin.line.label}: torch says "
+            f"{first_line(fault, 160)!r}; leave this line out of the step, or write it with other operations"
         ) from fault
 
 

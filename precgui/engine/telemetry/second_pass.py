@@ -19,6 +19,7 @@ from precgui.engine.telemetry.hook import Hook
 from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.side_effects import side_effect
+from precgui.errors import first_line
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -68,7 +69,7 @@ def second_pass(
         except CannotRepeat:
             raise
         except Exception as raised:  # noqa: BLE001 - whatever somebody's module raises
-            error = _line(raised)
+            error = first_line(raised, 100)
     for handle in handles:
         handle.remove()
     return SecondPass(detector.first_nonfinite(), outputs, error)
@@ -102,12 +103,7 @@ def _twin(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model, memo)
     except Exception as error:  # noqa: BLE001 - whatever an attribute of somebody's module raises when it is copied
-        raise CannotRepeat(f"a copy of the model cannot be made: {_line(error)}") from None
-
-
-def _line(error: Exception) -> str:
-    """The first line of the message of an exception, or its class."""
-    return f"{(str(error).splitlines() or [type(error).__name__])[0]:.100}"
+        raise CannotRepeat(f"a copy of the model cannot be made: {first_line(error, 100)}") from None
 
 
 def _copied(value: Any) -> Any:

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from precgui.engine.device import upload
-from precgui.engine.errors import first_line
+from precgui.errors import first_line
 
 PIECE = 4096
 BLOCK = 64

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.errors import first_line
 from precgui.events import (
     Event,
     Facts,
@@ -250,4 +251,4 @@ def _texts(names: Sequence[str], table: str) -> NDArray[np.bytes_]:
 def _reason(error: Exception) -> str:
     """The system's words for the error; HDF5 buries the number in a long text."""
     number = re.search(r"errno = (\d+)", str(error))
-    return os.strerror(int(number[1])) if number else str(error).splitlines()[0]
+    return os.strerror(int(number[1])) if number else first_line(error)

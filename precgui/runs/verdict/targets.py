@@ -11,6 +11,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from precgui.config.reading import read_toml, toml_fault
+from precgui.errors import SentenceError
 from precgui.runs.verdict.judge import Goal
 
 SENSOR_ERROR = 0.05  # of an energy reading; it is the same in every run and does not shrink with more of them
@@ -19,7 +20,7 @@ Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
-class TargetError(ValueError):
+class TargetError(SentenceError, ValueError):
     """The file of targets cannot be used; the message is one sentence with the cure."""
 
 

@@ -9,7 +9,6 @@ from PySide6.QtCore import QObject, Signal
 
 from precgui.gui.answer import Answer, thread
 from precgui.gui.session import Session
-from precgui.runs.errors import RunFileError
 from precgui.runs.report.content import ReportContent
 from precgui.runs.report.loose import loose_report
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
@@ -55,8 +54,5 @@ class LooseGroups(QObject):
 
 
 def _report(paths: Sequence[Path], targets: Targets) -> ReportContent:
-    """Raises ValueError for a file that cannot be read, too."""
-    try:
-        return loose_report(paths, targets)
-    except RunFileError as error:
-        raise ValueError(str(error)) from None
+    """Raises RunFileError for a file that cannot be read, ValueError where no study is possible."""
+    return loose_report(paths, targets)

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import PRECISION_GROUPS, PRECISIONS, RunConfig
+from precgui.errors import SentenceError
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.parts import named
@@ -32,7 +33,6 @@ from precgui.gui.panels.setup.vary_fields import VaryFields
 from precgui.gui.plots.signals import duration
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 from precgui.sweeps.earlier import EarlierRuns
-from precgui.sweeps.errors import SweepError
 from precgui.sweeps.estimate import SweepEstimate, estimate_sweep
 from precgui.sweeps.spec import SweepSpec, make_spec
 
@@ -222,7 +222,7 @@ class StudySettings(QWidget):
                     timing_rounds=self.timing_rounds.value(),
                     title=config.title,
                 )
-            except SweepError as error:
+            except SentenceError as error:
                 self.fault = f"{str(error)[:1].upper()}{str(error)[1:]}."
         return None
 
