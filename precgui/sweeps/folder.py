@@ -73,7 +73,7 @@ def read_targets(path: Path) -> Targets:
 def write_targets(path: Path, targets: Targets) -> None:
     """Let the sweep in a folder be judged by other targets from now on, and record a change that came after results.
 
-    Raises SweepError.
+    Raises SweepError, and TargetError where the present ones cannot be read.
     """
     before, folder = read_targets(path), SweepFolder(path)
     folder.note_edited_targets()

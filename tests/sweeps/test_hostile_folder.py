@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from precgui.cli.main import main
+from precgui.errors import SentenceError
 from precgui.runs.verdict.targets import Targets
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import SweepFolder, create_sweep, write_targets
@@ -86,7 +87,7 @@ def test_that_no_link_in_a_folder_is_written_through(
     (path / name).symlink_to(goal)
     try:
         act(path)
-    except SweepError as error:
+    except SentenceError as error:
         assert name in str(error)
     assert victim.read_text(encoding="utf-8") == VICTIM
     assert not (tmp_path / "not-there").exists()
@@ -195,7 +196,7 @@ def test_that_one_odd_file_costs_its_own_study_only(tmp_path: Path, name: str, t
     assert bool(entries["bad-study"].error) == (name != "targets-changes.jsonl")
     try:
         judge(tmp_path / "bad-study")
-    except SweepError as error:
+    except SentenceError as error:
         assert name in str(error)
 
 
