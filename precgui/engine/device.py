@@ -12,7 +12,8 @@ import psutil
 import torch
 from torch import Tensor
 
-from precgui.engine.errors import EngineError, first_line
+from precgui.engine.errors import EngineError
+from precgui.errors import first_line
 
 
 def choose(requested: str) -> torch.device:
