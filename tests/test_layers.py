@@ -344,7 +344,7 @@ def test_that_a_script_can_carry_the_torch_form_of_rounding() -> None:
     assert libraries - set(sys.stdlib_module_names) == {"numpy", "torch"}
     assert carried == {
         f"precgui.{name}"
-        for name in ("paths", "engine.quantize.torch_form", "engine.quantize.plan", "formats.model",
+        for name in ("errors", "paths", "engine.quantize.torch_form", "engine.quantize.plan", "formats.model",
                      "formats.float_format", "formats.registry", "formats.rounding")
     }  # fmt: skip
 
