@@ -58,6 +58,7 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 
 ONE_RUN, STUDY = "One run", "Study"
+USUAL = ("fp32", "bf16-amp", "fp16-amp", "int8-qat")  # precisions that most people choose from
 TOML_FILES = "Configurations (*.toml);;All files (*)"
 
 
@@ -77,7 +78,7 @@ class SetupPanel(QWidget):
         self.recipe_note = PlainLabel(self)
         self.recipe_note.setProperty("kind", "muted")
         self.recipe_note.setWordWrap(True)
-        self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_SENTENCE, "e4m3fn"), self)
+        self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_SENTENCE, "e4m3fn"), self, usual=USUAL)
         self.outlook = OutlookText(self)
         self._marked_for = ""
         self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)

@@ -1,4 +1,4 @@
-"""The precision as one row of names for each group, and a sentence for the one that is chosen."""
+"""The precision: large cards for the usual ones, and a row of names for each group of all others."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLineEdit,
     QRadioButton,
+    QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
+from precgui.gui.kit.parts import label
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 
 GAP = 8
+LARGE_PX = 244
 FAMILY_GROUP = "Any format"
 
 
@@ -36,9 +39,12 @@ class ChoiceCard(QFrame):
         self.button.setAccessibleDescription(text)
         self.button.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         self.button.toggled.connect(self._on_toggled)
-        self.head = QHBoxLayout(self)
-        self.head.setContentsMargins(12, 6, 14, 6)
+        self.lines = QVBoxLayout(self)
+        self.lines.setContentsMargins(12, 6, 14, 6)
+        self.lines.setSpacing(4)
+        self.head = QHBoxLayout()
         self.head.setSpacing(4)
+        self.lines.addLayout(self.head)
         self.head.addWidget(self.button)
         self.word = PlainLabel(self)
         self.word.setProperty("kind", "muted")
@@ -61,6 +67,26 @@ class ChoiceCard(QFrame):
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.button.setFocus()
         self.button.click()
+
+
+class LargeCard(ChoiceCard):
+    """A card with its sentence, and with what this machine makes of it."""
+
+    def __init__(self, name: str, text: str, parent: QWidget) -> None:
+        super().__init__(name, text, parent)
+        self.setFixedWidth(LARGE_PX)
+        self.button.setProperty("kind", "heading")
+        self.about = label(text)
+        self.here = label("", "muted")
+        for part in (self.about, self.here):
+            self.lines.addWidget(part)
+        self.lines.addStretch(1)
+        self.here.hide()
+
+    def set_word(self, word: str, sentence: str) -> None:
+        super().set_word(word, sentence)
+        self.here.setText(sentence)
+        self.here.setVisible(bool(sentence))
 
 
 class OpenCard(ChoiceCard):
@@ -101,7 +127,7 @@ class ChoiceRow(QWidget):
         self._arrange(max(1, min(len(self._cards), fitting)))
 
     def _widest(self) -> int:
-        return max(card.sizeHint().width() for card in self._cards)
+        return max(min(card.sizeHint().width(), card.maximumWidth()) for card in self._cards)
 
     def _arrange(self, columns: int) -> None:
         if columns == self._columns:
@@ -114,7 +140,10 @@ class ChoiceRow(QWidget):
 
 
 class ChoiceCards(QWidget):
-    """An editor for names in groups; `family` is the prefix of more names, its text, and an example."""
+    """An editor for names in groups; `family` is the prefix of more names, its text, and an example.
+
+    The names of `usual` stand before all as large cards; the others are then folded until one of them is chosen.
+    """
 
     edited = Signal()
 
@@ -123,11 +152,22 @@ class ChoiceCards(QWidget):
         groups: Mapping[str, Mapping[str, str]],
         family: tuple[str, str, str] | None = None,
         parent: QWidget | None = None,
+        *,
+        usual: Sequence[str] = (),
     ) -> None:
         super().__init__(parent)
+        self._usual = frozenset(usual)
+        self.rest = QWidget(self)
+        self.fold = QToolButton(self)
         self._group = QButtonGroup(self)
-        created = {title: [ChoiceCard(n, text, self) for n, text in names.items()] for title, names in groups.items()}
-        self.cards = {card.button.text(): card for cards in created.values() for card in cards}
+        texts = {name: text for names in groups.values() for name, text in names.items()}
+        large = [LargeCard(name, texts[name], self) for name in usual]
+        created = {
+            title: [ChoiceCard(n, text, self) for n, text in names.items() if n not in self._usual]
+            for title, names in groups.items()
+        }
+        rows: list[Sequence[ChoiceCard]] = [large, *created.values()]
+        self.cards: dict[str, ChoiceCard] = {card.button.text(): card for cards in rows for card in cards}
         self.family = OpenCard(*family, self) if family else None
         if self.family:
             created[FAMILY_GROUP] = [self.family]
@@ -140,22 +180,32 @@ class ChoiceCards(QWidget):
         for card in self.cards.values():
             self._group.addButton(card.button)
         self._group.buttonToggled.connect(self._on_toggled)
-        self._lay_out(created)
+        self._lay_out(large, {title: cards for title, cards in created.items() if cards})
 
-    def _lay_out(self, created: Mapping[str, list[ChoiceCard]]) -> None:
-        grid = QGridLayout()
+    def _lay_out(self, large: Sequence[LargeCard], created: Mapping[str, list[ChoiceCard]]) -> None:
+        grid = QGridLayout(self.rest)
+        grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(16)
         grid.setVerticalSpacing(GAP)
         grid.setColumnStretch(1, 1)
         for line, (title, cards) in enumerate(created.items()):
-            label = PlainLabel(title, self)
-            label.setFixedHeight(cards[0].sizeHint().height())
-            grid.addWidget(label, line, 0, Qt.AlignmentFlag.AlignTop)
+            name = PlainLabel(title, self)
+            name.setFixedHeight(cards[0].sizeHint().height())
+            grid.addWidget(name, line, 0, Qt.AlignmentFlag.AlignTop)
             grid.addWidget(ChoiceRow(cards, self), line, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(GAP)
-        layout.addLayout(grid)
+        if large:
+            layout.addWidget(ChoiceRow(large, self))
+            self.fold.setText(f"All precisions ({len(self.cards)})")
+            self.fold.setProperty("kind", "fold")
+            self.fold.setCheckable(True)
+            self.fold.toggled.connect(self.rest.setVisible)
+            layout.addWidget(self.fold)
+        self.fold.setVisible(bool(large))
+        self.rest.setVisible(not large)
+        layout.addWidget(self.rest)
         layout.addWidget(self.description)
 
     def set_words(self, words: Mapping[str, tuple[str, str]]) -> None:
@@ -185,4 +235,7 @@ class ChoiceCards(QWidget):
         chosen = self._chosen()
         if checked and chosen:
             self.description.setText(chosen.text)
+            self.description.setVisible(not isinstance(chosen, LargeCard))
+            if self._usual and not isinstance(chosen, LargeCard):
+                self.fold.setChecked(True)
             self.edited.emit()

@@ -201,3 +201,19 @@ def test_that_a_study_of_open_runs_is_filled_into_the_form(panel: SetupPanel, or
     assert panel.study.seeds.value() == 7
     spec = panel.study.spec(config)
     assert spec is not None and spec.seeds == 7
+
+
+def test_that_the_usual_precisions_stand_first_as_large_cards_and_the_others_behind_a_fold(
+    panel: SetupPanel, qtbot: QtBot
+) -> None:
+    cards = panel.precision.cards
+    shown = [name for name, card in cards.items() if card.isVisible()]
+    assert shown == ["fp32", "bf16-amp", "fp16-amp", "int8-qat"]
+    qtbot.waitUntil(lambda: "FP32" in cards["fp32"].here.text())  # type: ignore[attr-defined]
+    assert cards["fp32"].here.isVisible()  # type: ignore[attr-defined]
+    assert panel.precision.fold.text() == f"All precisions ({len(cards)})"
+    panel.precision.fold.click()
+    assert cards["mxfp4"].isVisible()
+    panel.precision.fold.click()
+    panel.precision.set("nvfp4")  # as a recipe does
+    assert cards["nvfp4"].isVisible() and panel.precision.fold.isChecked()
