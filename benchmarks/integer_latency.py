@@ -20,7 +20,7 @@ from torch import nn
 from precgui.engine import tasks
 from precgui.engine.casting import cast_floats
 from precgui.engine.qat import saved_model
-from precgui.engine.qat.folding import fold, norms_behind
+from precgui.engine.qat.conversion import fold, norms_behind
 from precgui.engine.qat.measure import sizes, some_batches
 
 

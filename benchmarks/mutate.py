@@ -57,7 +57,7 @@ from precgui.runs.recorded_gradients import recorded_gradients
 from precgui.runs.replays import REPLAYS
 from precgui.runs.report.html import html_report
 from precgui.runs.report.loose import loose_report
-from precgui.runs.report.markdown import markdown_report
+from precgui.runs.report.writing import markdown_report
 from precgui.runs.scaler_simulation import policy_of, simulate
 from precgui.runs.signals import SIGNALS
 from precgui.runs.summary import summarise

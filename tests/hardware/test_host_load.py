@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from precgui.hardware.host_load import HostLoadReader
+from precgui.hardware.device_state import HostLoadReader
 
 
 def _pressure(folder: Path, total_us: int) -> Path:

@@ -10,7 +10,7 @@ import pytest
 from precgui.cli.main import main
 from precgui.hardware import measured
 from precgui.hardware.device_readings import CpuReader
-from precgui.hardware.host_load import HostLoadReader
+from precgui.hardware.device_state import HostLoadReader
 from precgui.hardware.readings import Absent
 from precgui.hardware.summary import machine_summary
 

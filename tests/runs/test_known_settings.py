@@ -18,7 +18,7 @@ from precgui.runs.file.reader import SavedRun
 from precgui.runs.known_settings import NOT_KNOWN, known_config, known_scaling, observed_settings
 from precgui.runs.open import open_run_or_events
 from precgui.runs.page import write_page
-from precgui.runs.study.comparable import difference_of_settings
+from precgui.runs.report.content import difference_of_settings
 from precgui.runs.study.loose import loose_figures
 from precgui.runs.tensorboard.export import export_events
 from tests.runs.synthetic import live_run

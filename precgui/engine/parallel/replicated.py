@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -24,7 +26,6 @@ from precgui.engine.hook import TrainingRun
 from precgui.engine.journal import Journal
 from precgui.engine.parallel.group import RankGroup, slice_of
 from precgui.engine.parallel.hooks import GradientTraffic, make_hook
-from precgui.engine.parallel.network_counters import bytes_sent, interface_name
 from precgui.engine.strategy import Slice, Strategy
 from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import BatchNormNd
@@ -34,6 +35,28 @@ DEFAULT_BUCKET_MB = 25.0  # of DDP
 _MIB = 2.0**20
 _MOST_TEXTS = 20  # of a rank in a step
 _UNUSED = "Expected to have finished reduction in the prior iteration"
+
+
+_COUNTERS = Path("/proc/self/net/dev")
+_SENT = 8  # the ninth number of a line (proc_pid_net(5)); the first one is of bytes received
+
+
+def interface_name() -> str:
+    """The interface that gloo was told to use; '' where it chooses by itself."""
+    return os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
+
+
+def bytes_sent(interface: str) -> float:
+    """Bytes sent by all processes through the interface since the system started; NaN where that cannot be read."""
+    try:
+        lines = _COUNTERS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return math.nan
+    for line in lines:
+        name, colon, numbers = line.partition(":")
+        if colon and name.strip() == interface:
+            return float(numbers.split()[_SENT])
+    return math.nan
 
 
 class Replicated(Strategy):

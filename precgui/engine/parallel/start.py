@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 
+import torch
+import torch.distributed as dist
+
 from precgui.config import RunConfig
+from precgui.engine import device as devices
+from precgui.engine.errors import EngineError
 from precgui.engine.parallel.allocation import in_allocation
 from precgui.engine.parallel.rank_run import train_rank
-from precgui.engine.parallel.requirements import check_machine
 from precgui.events import Emit
+
+
+def check_machine(config: RunConfig) -> None:
+    """Raises EngineError for too few cores or devices, and where torch cannot run several processes."""
+    ranks, device = config.parallel.ranks, devices.choose(config.device)
+    if not dist.is_available() or sys.platform == "win32":
+        raise EngineError("this torch cannot run several processes on this system; set parallel.strategy = none")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if ranks > count:
+            raise EngineError(
+                f"parallel.ranks = {ranks}, but torch sees {count} GPUs, and each rank needs its own; set "
+                f"parallel.ranks = {count} or device = cpu"
+            )
+    elif device.type != "cpu":
+        raise EngineError(f"several processes run on CPUs and CUDA GPUs, not on {device.type}; set device = cpu")
+    else:
+        _check_cores(config)
+
+
+def _check_cores(config: RunConfig) -> None:
+    ranks = config.parallel.ranks
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if ranks > cores and not config.parallel.oversubscribe:
+        raise EngineError(
+            f"parallel.ranks = {ranks}, but this process may use {cores} cores; set parallel.ranks = {cores}, or "
+            "parallel.oversubscribe = true where times do not matter"
+        )
 
 
 def train_on_ranks(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:

@@ -11,10 +11,10 @@ from precgui import __version__
 from precgui.events import Metric
 from precgui.runs.differences import DifferenceRow, machine_sentence
 from precgui.runs.figures import FIGURES, Figure, metric_figure
+from precgui.runs.known_settings import NOT_KNOWN
 from precgui.runs.metric import decimals, signed
 from precgui.runs.study.answer import answer, level_text
 from precgui.runs.study.claims import ClaimResult, judge_claims
-from precgui.runs.study.comparable import difference_of_settings
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.group_facts import group_differences
 from precgui.runs.study.groups import LEVEL, Group, GroupMetric, Study, speed_or_share
@@ -31,6 +31,13 @@ TITLES = {
     "tensor_use": "Tensor cores busy", "energy_saved": "Energy saved", "curve_distance": "Curve like the baseline's",
     "failures": "Failures",
 }  # fmt: skip
+
+
+def difference_of_settings(run: RunFigures, baseline: RunFigures) -> dict[str, tuple[object, object]]:
+    """Settings that differ, each with both values; title, seed and precision aside, and those that are not known."""
+    keys = sorted({*run.settings, *baseline.settings})
+    values = {key: (run.settings.get(key, NOT_KNOWN), baseline.settings.get(key, NOT_KNOWN)) for key in keys}
+    return {key: pair for key, pair in values.items() if pair[0] != pair[1] and NOT_KNOWN not in pair}
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,92 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
 from precgui.harmless_text import harmless
+from precgui.runs.csv_cells import write_table
 from precgui.runs.errors import RunFileError
-from precgui.runs.report.content import ReportContent
-from precgui.runs.report.csv_table import csv_table
+from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
 from precgui.runs.report.html import html_report
-from precgui.runs.report.markdown import markdown_report
+from precgui.runs.study.groups import LEVEL, Group, Study
 
 ReportKind = Literal["html", "markdown", "csv"]
+
+
+_HEADER = (
+    "group", "precision", "baseline", "n", "failed", "figure", "mean", "sd", "ci_low", "ci_high",
+    "difference", "ratio", "change_low", "change_high", "p_holm", "verdict", "why", "level",
+)  # fmt: skip
+
+
+def markdown_report(content: ReportContent) -> str:
+    """The whole text; what comes from files cannot make markup."""
+    claims = [
+        (claim.sentence, f"{claim.source}, {claim.url}", claim.verdict, claim.measured or claim.why, claim.group)
+        for claim in content.claims
+    ]
+    verdicts = [(line.group, line.target, line.short, line.detail) for line in content.verdicts]
+    parts = [
+        f"# {_plain(content.title)}", f"**{_plain(content.answer)}**",
+        "\n".join(f"- {_plain(line)}" for line in content.answer_lines), *map(_plain, content.notes),
+        "## Groups", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
+        "## Verdicts", _table(("group", "target", "verdict", "measured"), verdicts),
+        "\n".join(f"- {_plain(rule)}" for rule in content.rules),
+        "## Members", _table(MEMBER_COLUMNS, content.members),
+        "## Claims of guides and papers",
+        _table(("claim", "source", "here", "measured, or why not", "group"), claims),
+        "## Machine and settings", _table(("", ""), content.facts),
+        "## To repeat it", f"`{content.command.replace('`', '')}`",
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [_line(head), "|" + "---|" * len(head), *(_line(row) for row in rows)]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(_plain(cell) for cell in cells)} |"
+
+
+def _plain(text: str) -> str:
+    """A text on one line, with all markup of Markdown and HTML escaped."""
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
+
+
+def csv_table(study: Study) -> str:
+    """The whole text; nothing is rounded."""
+    text = StringIO()
+    write_table(text, _HEADER, [*(row for group in study.groups for row in _rows(group)), *_members(study)])
+    return text.getvalue()
+
+
+def _rows(group: Group) -> list[list[object]]:
+    head = [group.group, group.precision, group.baseline, group.n, group.failed]
+    rows: list[list[object]] = []
+    for name, m in group.metrics.items():
+        ci, change = m.ci95 or ("", ""), m.difference_ci95 or m.ratio_ci95 or ("", "")
+        level = LEVEL if m.ci95 or m.difference_ci95 or m.ratio_ci95 else ""
+        why = m.withheld or m.once or ("the interval is cut to the possible range" if m.cut else "")
+        rows.append([*head, name, m.mean, m.sd, *ci, m.difference, m.ratio, *change, m.p_holm, "", why, level])
+    for target, v in group.verdicts.items():
+        ci, why = v.ci or ("", ""), "; ".join(part for part in (v.why, v.caution) if part)
+        rows.append([*head, target, v.value, "", *ci, "", "", "", "", "", v.text, why, v.level])
+    return [["" if cell is None else cell for cell in row] for row in rows]
+
+
+def _members(study: Study) -> list[list[object]]:
+    """A row for each run: whether it is used, and why not, or how it failed."""
+    blank = [""] * (len(_HEADER) - 9)
+    return [
+        [member.group, member.precision, "", "", "", f"member {member.run}", *blank, member.use, member.why, ""]
+        for member in study.members
+    ]
 
 
 def write_report(content: ReportContent, kind: ReportKind, path: Path) -> None:

@@ -17,9 +17,8 @@ from precgui.config import ConfigError
 from precgui.config.adapters import AdapterConfig, BaseConfig
 from precgui.engine.adapters.adapt import add_adapters, merged_model
 from precgui.engine.adapters.base import kept_base
-from precgui.engine.adapters.codes import code_table
 from precgui.engine.adapters.frozen_linear import PackedLinear, choose_backend, freeze
-from precgui.engine.adapters.packed_weight import PackedWeight
+from precgui.engine.adapters.packed_weight import PackedWeight, code_table
 from precgui.engine.adapters.weights_file import load_weights, tensors_of, write_weights
 from precgui.engine.errors import EngineError
 from precgui.engine.journal import Journal

@@ -15,9 +15,9 @@ from precgui.engine import precisions
 from precgui.engine.backend_flags import restored, set_fp32_arithmetic
 from precgui.engine.certificate import gemm_error
 from precgui.engine.emulation.accumulator import Accumulator
-from precgui.engine.emulation.fp16_on_cpu import Fp16ProductMode
 from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, layers
 from precgui.engine.emulation.operands import FormatCast, Identity, OperandQuantizer, TorchCast
+from precgui.engine.precisions.fp16 import Fp16ProductMode
 
 CPU = torch.device("cpu")
 FP16 = TorchCast(torch.float16)

@@ -18,7 +18,7 @@ from precgui.engine import precisions
 from precgui.engine.errors import EngineError
 from precgui.engine.models import ImageShape, image_model
 from precgui.engine.qat import integer_layers
-from precgui.engine.qat.folding import fold, norms_behind
+from precgui.engine.qat.conversion import fold, norms_behind
 from precgui.engine.qat.layers import Quantizer, begin_batch, quantise
 from precgui.events import Evaluated, Event, Facts, Incident, StepDone
 from tests.engine.conftest import Record

@@ -14,7 +14,7 @@ from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, Te
 from precgui.runs.recorded_gradients import recorded_gradients
 from precgui.runs.report.html import html_report
 from precgui.runs.report.loose import loose_report
-from precgui.runs.report.markdown import markdown_report
+from precgui.runs.report.writing import markdown_report
 from precgui.runs.study.figures import figures_of
 from precgui.runs.tensors.what_if_table import what_if_table
 from tests.runs.synthetic import open_writer

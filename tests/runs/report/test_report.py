@@ -10,7 +10,7 @@ import pytest
 from precgui.events import Metric
 from precgui.runs.report.content import ReportContent, _detail, report_content
 from precgui.runs.report.html import html_report
-from precgui.runs.report.markdown import markdown_report
+from precgui.runs.report.writing import markdown_report
 from precgui.runs.study.groups import make_study
 from precgui.runs.verdict.judge import Verdict
 from tests.runs.study.sample_runs import arm

@@ -5,9 +5,8 @@ import io
 from dataclasses import replace
 
 from precgui.runs.report.content import report_content
-from precgui.runs.report.csv_table import csv_table
 from precgui.runs.report.html import html_report
-from precgui.runs.report.markdown import markdown_report
+from precgui.runs.report.writing import csv_table, markdown_report
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import Study, make_study
 from precgui.runs.study.members import member_notes

@@ -11,8 +11,7 @@ from PySide6.QtCore import QRectF, Qt
 from precgui.gui.panels.hardware import strip_chart
 from precgui.gui.panels.hardware.live_tab import DeviceStrips
 from precgui.gui.panels.hardware.strip_chart import Strip, lines
-from precgui.hardware.device_readings import CpuReader, DeviceReading, Process
-from precgui.hardware.host_processes import ProcessLoad, ProcessLoads
+from precgui.hardware.device_readings import CpuReader, DeviceReading, Process, ProcessLoad, ProcessLoads
 from precgui.hardware.readings import Absent
 
 
