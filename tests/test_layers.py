@@ -259,6 +259,20 @@ def test_that_an_import_leaves_heavy_libraries_out(module: str, left_out: list[s
     assert result.stdout.split() == []
 
 
+# Libraries that a worker pays for when it collects tests, whichever it runs: imported inside the tests that use them.
+HEAVY = {"torchao", "torchvision", "sklearn", "scipy", "lightning", "transformers"}
+
+
+def test_that_tests_import_heavy_libraries_where_they_use_them() -> None:
+    imported = [
+        f"{path.relative_to(ROOT)}:{item.line} {item.name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for item in imports(parsed(path))
+        if item.name.partition(".")[0] in HEAVY and not item.in_function
+    ]
+    assert imported == []
+
+
 def test_that_a_class_name_means_one_thing() -> None:
     homes: dict[str, list[str]] = {}
     for path in modules():

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from sklearn.datasets import load_digits
 
 from precgui.paths import resources
 
@@ -28,6 +27,8 @@ LIBRARY_ROW = re.compile(r"^(?:offscreen|x11|wayland) +(lib\S+)", re.MULTILINE)
 
 
 def test_that_the_bundled_digits_are_those_of_scikit_learn() -> None:
+    from sklearn.datasets import load_digits
+
     theirs = load_digits()
     with np.load(DATA / "digits.npz", allow_pickle=False) as ours:
         assert sorted(ours.files) == ["images", "labels"]

@@ -80,6 +80,7 @@ class Supervised:
         self._send_lock = threading.Lock()
         self._stop_lock = threading.Lock()  # held while `stopping` and the timer change together
         self._killer: threading.Timer | None = None
+        self._is_over = False
 
     @property
     def pid(self) -> int | None:
@@ -139,6 +140,8 @@ class Supervised:
             if self.stopping:
                 return
             self.stopping = True
+            if self._is_over:
+                return
             self._killer = threading.Timer(self._grace_s, self._channel.kill)
             self._killer.start()
         self.send(Stop())
@@ -157,7 +160,7 @@ class Supervised:
     def _ended(self, stopped: Callable[[], bool]) -> ProcessEnd:
         exit_code = self._channel.wait()
         with self._stop_lock:
-            killer = self._killer
+            self._is_over, killer = True, self._killer
         if killer is not None:
             killer.cancel()
             killer.join()

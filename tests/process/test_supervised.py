@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -55,6 +56,17 @@ def test_that_a_process_that_does_not_obey_is_killed_after_its_grace() -> None:
     end = Supervised(channel, grace_s=0.01).run(lambda _: None, stopped=lambda: True)
     assert channel.was_killed
     assert end.run_ended(WORDS) == RunEnded(0.0, "stopped", "stopped; the process did not answer and was ended")
+
+
+def test_that_a_stop_after_the_end_leaves_nothing_behind() -> None:
+    """A timer that nobody cancels would keep the interpreter until the grace is over."""
+    channel = PlayedChannel([EOFError()])
+    process = Supervised(channel, grace_s=60)
+    process.run(lambda _: None)
+    before = threading.active_count()
+    process.stop()
+    assert process.stopping
+    assert (channel.sent, threading.active_count()) == ([], before)
 
 
 def test_that_a_process_killed_before_it_starts_does_not_run() -> None:

@@ -7,8 +7,6 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
-from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-from torchao.float8.config import CastConfig, ScalingGranularity
 
 from precgui import config
 from precgui.engine import precisions
@@ -22,7 +20,7 @@ from tests.engine.conftest import Record
 from tests.engine.precisions.layer_gradients import gradients
 
 CPU = torch.device("cpu")
-TORCHAO = {"tensorwise": ScalingGranularity.TENSORWISE, "rowwise": ScalingGranularity.AXISWISE}
+TORCHAO = {"tensorwise": "TENSORWISE", "rowwise": "AXISWISE"}
 
 
 def made(name: str, *settings: str) -> Precision:
@@ -52,9 +50,11 @@ def all_gradients(model: nn.Module, x: Tensor, grad: Tensor) -> dict[str, Tensor
 
 def by_torchao(model: nn.Module, scaling: str) -> nn.Module:
     """torchao's own emulation of its FP8 training, with gradients in E5M2 and scales that are no powers of two."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    from torchao.float8.config import CastConfig, ScalingGranularity
 
     def cast() -> CastConfig:
-        return CastConfig(scaling_granularity=TORCHAO[scaling])
+        return CastConfig(scaling_granularity=ScalingGranularity[TORCHAO[scaling]])
 
     wanted = Float8LinearConfig(
         cast_config_input=cast(), cast_config_weight=cast(), cast_config_grad_output=cast(), emulate=True

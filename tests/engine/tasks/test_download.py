@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torchvision import datasets
 
 from precgui import config
 from precgui.engine import tasks
@@ -85,8 +84,8 @@ def mnist(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Se
             write_idx(tmp_path / file, values)
             server.files[f"{file}.gz"] = gzip.compress((tmp_path / file).read_bytes())
             resources.append((f"{file}.gz", hashlib.md5(server.files[f"{file}.gz"]).hexdigest()))
-    monkeypatch.setattr(datasets.MNIST, "resources", resources)
-    monkeypatch.setattr(datasets.MNIST, "mirrors", [f"{server.address}gone/", server.address])
+    monkeypatch.setattr("torchvision.datasets.MNIST.resources", resources)
+    monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", [f"{server.address}gone/", server.address])
     return server
 
 
@@ -140,7 +139,7 @@ def test_that_cifar_is_fetched_and_unpacked(server: Server, tmp_path: Path, monk
         "train_list": [["data_batch_1", sums["data_batch_1"]]], "test_list": [["test_batch", sums["test_batch"]]],
         "meta": {"filename": "batches.meta", "key": "label_names", "md5": sums["batches.meta"]},
     }.items():  # fmt: skip
-        monkeypatch.setattr(datasets.CIFAR10, name, value)
+        monkeypatch.setattr(f"torchvision.datasets.CIFAR10.{name}", value)
     for _ in range(2):
         task = tasks.make(load(tmp_path / "data", "cifar10", "data.batch_size=8"))
         images, labels = next(iter(task.train_batches()))

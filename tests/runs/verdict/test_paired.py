@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from precgui.runs.verdict.paired import detectable, holm, paired_difference, seeds_for
 
@@ -16,6 +15,8 @@ _RANDOM = np.random.default_rng(5)
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 50])
 def test_that_p_values_and_intervals_are_those_of_scipy(n: int) -> None:
+    from scipy import stats
+
     values = _RANDOM.normal(0.3, 1.0, n)
     found = paired_difference(values)
     expected = stats.ttest_1samp(values, 0.0)
@@ -74,6 +75,8 @@ def test_that_holm_is_the_closed_test_of_bonferroni(p_values: list[float]) -> No
 
 
 def test_that_what_can_be_told_apart_is_told_in_four_studies_of_five() -> None:
+    from scipy import stats
+
     difference = detectable(1.0, 8, 0.05)
     studies = _RANDOM.normal(difference, 1.0, (4000, 8))
     seen = np.mean(stats.ttest_1samp(studies, 0.0, axis=1).pvalue < 0.05)
@@ -83,6 +86,8 @@ def test_that_what_can_be_told_apart_is_told_in_four_studies_of_five() -> None:
 
 
 def test_that_so_many_seeds_as_are_named_decide_in_four_studies_of_five() -> None:
+    from scipy import stats
+
     n = seeds_for(0.5, 1.0, 0.05)
     assert n is not None
     studies = _RANDOM.normal(0.5, 1.0, (4000, n))

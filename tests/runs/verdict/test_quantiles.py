@@ -3,13 +3,13 @@
 import math
 
 import pytest
-from scipy import stats
-from scipy.special import betainc
 
 from precgui.runs.verdict.quantiles import beta_cdf, beta_quantile, share_interval, student_quantile, student_sf
 
 
 def test_that_the_incomplete_beta_function_is_that_of_scipy() -> None:
+    from scipy.special import betainc
+
     for a in (0.5, 1, 2.5, 30, 400):
         for b in (0.5, 1, 3, 50, 1000):
             for x in (0, 1e-9, 0.01, 0.3, 0.5, 0.9, 0.999, 1):
@@ -23,6 +23,8 @@ def test_that_the_incomplete_beta_function_refuses_what_it_is_not_defined_for(ar
 
 
 def test_that_student_tails_and_quantiles_are_those_of_scipy() -> None:
+    from scipy import stats
+
     for degrees in (*range(1, 40), 100, 1000, 7.5):
         for t in (0.0, 1e-3, 0.7, 1.96, 4.3, 31.8, 1e3, -2.0):
             assert student_sf(t, degrees) == pytest.approx(stats.t.sf(t, degrees), rel=1e-8, abs=1e-280)
@@ -38,11 +40,15 @@ def test_that_infinite_t_has_no_tail_and_an_impossible_quantile_is_refused() -> 
 
 
 def test_that_beta_quantiles_turn_the_distribution_round() -> None:
+    from scipy import stats
+
     for a, b, share in ((1, 9, 0.975), (4, 2, 0.025), (0.5, 0.5, 0.3)):
         assert beta_quantile(share, a, b) == pytest.approx(stats.beta.ppf(share, a, b), rel=1e-10)
 
 
 def test_that_intervals_of_shares_are_exact_for_every_count_up_to_30() -> None:
+    from scipy import stats
+
     for trials in range(1, 31):
         for successes in range(trials + 1):
             side = "less" if successes == 0 else "greater" if successes == trials else "two-sided"
