@@ -6,6 +6,7 @@ import json
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -146,13 +147,7 @@ def _number(value: Any) -> float | None:
 
 def work_of(config: RunConfig) -> tuple[object, ...]:
     """The fields that decide how long a run takes, the precision aside."""
-    values = []
-    for path in _WORK:
-        value: object = config
-        for part in path.split("."):
-            value = getattr(value, part)
-        values.append(value)
-    return tuple(values)
+    return tuple(attrgetter(path)(config) for path in _WORK)
 
 
 def settings_of(config: RunConfig) -> str:

@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from precgui.config import DEFAULT_RECIPE, EMULATED, ConfigError, RunConfig, build, key_table, table_paths, table_text
+from precgui.config.dotted import put_at
 from precgui.config.reading import parse_toml, read_toml, toml_fault
 from precgui.runs.verdict.looks import Looks, planned_looks
 from precgui.sweeps.errors import SweepError
@@ -79,7 +80,7 @@ class SweepSpec(BaseModel):
         tree = RunConfig.model_validate(self.config).model_dump()
         changed = {"precision": arm.precision, "seed": seed, **dict(arm.settings), **(changes or {})}
         for path, value in changed.items():
-            _put(tree, path, value)
+            put_at(tree, path, value)
         try:
             return build(tree)
         except ConfigError as error:
@@ -233,10 +234,3 @@ def _values(text: str) -> Iterator[Any]:
             yield part.strip()
         except ValueError as error:  # a number of too many digits, or lists in lists without end
             raise SweepError(f"{part.strip()[:40]}...: {error}") from None
-
-
-def _put(tree: dict[str, Any], path: str, value: Any) -> None:
-    *parents, last = path.split(".")
-    for parent in parents:
-        tree = tree[parent]
-    tree[last] = value

@@ -84,7 +84,7 @@ def add_adapters(model: nn.Module, config: RunConfig, device: torch.device) -> l
     model.requires_grad_(False)
     for name, layer in chosen.items():
         base = freeze(layer, config.base, backend, keep=keep)
-        _replace(model, name, LoraLinear(base, config.adapter, layer.weight.device))
+        model.set_submodule(name, LoraLinear(base, config.adapter, layer.weight.device))
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     notes = [
         f"{trained} weights of LoRA of rank {config.adapter.rank} train beside a frozen base: {len(chosen)} layers, "
@@ -112,7 +112,7 @@ def merged_model(model: nn.Module) -> nn.Module:
     result = copy.deepcopy(model)
     for name, module in [*result.named_modules()]:
         if isinstance(module, LoraLinear):
-            _replace(result, name, module.merged())
+            result.set_submodule(name, module.merged())
     return result
 
 
@@ -162,9 +162,3 @@ def _targets(model: nn.Module, config: RunConfig) -> dict[str, nn.Linear]:
             f"{', '.join(known[:8]) or 'none'}"
         )
     return chosen
-
-
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, own = name.rpartition(".")
-    holder: Any = model.get_submodule(parent)
-    setattr(holder, own, module)

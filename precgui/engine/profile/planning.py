@@ -9,6 +9,7 @@ import psutil
 import torch
 
 from precgui.config import ConfigError, RunConfig, build
+from precgui.config.dotted import put_at
 from precgui.engine import device as devices
 from precgui.engine.errors import EngineError
 from precgui.engine.profile.predict import predicted_ledger, with_batch
@@ -92,11 +93,7 @@ def _change(
     def make() -> RunConfig:
         tree = config.model_dump()
         for path, value in settings.items():
-            *parents, last = path.split(".")
-            place = tree
-            for parent in parents:
-                place = place[parent]
-            place[last] = value
+            put_at(tree, path, value)
         return build(tree)
 
     return sentence, settings, make

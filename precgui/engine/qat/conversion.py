@@ -60,8 +60,8 @@ def fold(model: nn.Module, pairs: dict[str, str]) -> None:
             factor, shift = _affine(norm)
             layer.rescale(factor, shift)
         else:
-            _replace(model, name, fuse_conv_bn_eval(layer, norm))  # type: ignore[type-var]
-        _replace(model, taker, nn.Identity())
+            model.set_submodule(name, fuse_conv_bn_eval(layer, norm))  # type: ignore[type-var]
+        model.set_submodule(taker, nn.Identity())
 
 
 def _affine(norm: BatchNormNd) -> tuple[Tensor, Tensor]:
@@ -73,11 +73,6 @@ def _affine(norm: BatchNormNd) -> tuple[Tensor, Tensor]:
         factor = factor * norm.weight.detach()
     shift = -norm.running_mean * factor
     return factor, shift + norm.bias.detach() if norm.affine else shift
-
-
-def _replace(model: nn.Module, name: str, new: nn.Module) -> None:
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, new)
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,5 @@ def _geometry(layer: nn.Module) -> tuple[Any, ...] | None:
 def convert(model: nn.Module, quantizers: Mapping[str, Quantizer]) -> nn.Module:
     """Replace the layers named in `quantizers` by their integer form, in place; the model is for evaluation then."""
     for name, quantizer in quantizers.items():
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, Integer.of(model.get_submodule(name), quantizer))
+        model.set_submodule(name, Integer.of(model.get_submodule(name), quantizer))
     return model.eval()

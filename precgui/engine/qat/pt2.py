@@ -78,8 +78,7 @@ def exported(model: nn.Module, inputs: Any) -> torch.export.ExportedProgram:
     """The model as a program for any number of samples, where its code allows it."""
     for name, module in list(model.named_modules()):
         if isinstance(module, Integer):
-            parent, _, last = name.rpartition(".")
-            setattr(model.get_submodule(parent), last, QuantizedLayer(module))
+            model.set_submodule(name, QuantizedLayer(module))
     few = torch_private.tree_map(lambda value: value[:_SAMPLES].clone(), inputs)
     shapes = (torch_private.tree_map(lambda value: {0: torch.export.Dim.AUTO}, inputs),)
     with torch.no_grad():

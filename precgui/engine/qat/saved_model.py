@@ -186,16 +186,11 @@ def restored(model: nn.Module, layers: Mapping[str, tuple[int, int]], state: Map
         scales, layer = state[f"{name}.scales"].numel(), known[name]
         if scales not in (1, len(layer.weight)):  # type: ignore[arg-type]
             raise ValueError(f"{name} has {scales} scales")
-        _put(model, name, Integer(layer, bits, inputs or None, scales=scales, bias=f"{name}.bias" in state))
+        model.set_submodule(name, Integer(layer, bits, inputs or None, scales=scales, bias=f"{name}.bias" in state))
     for name, module in list(model.named_modules()):
         if isinstance(module, BatchNormNd) and module.running_mean is not None and f"{name}.running_mean" not in state:
-            _put(model, name, nn.Identity())  # folded into the layer before it
+            model.set_submodule(name, nn.Identity())  # folded into the layer before it
         elif f"{name}.bias" in state and getattr(module, "bias", "") is None and not isinstance(module, Integer):
             module.bias = nn.Parameter(torch.zeros(len(module.weight)))
     model.load_state_dict(dict(state))
     return model.eval()
-
-
-def _put(model: nn.Module, name: str, new: nn.Module) -> None:
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, new)

@@ -13,6 +13,7 @@ from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.config import ConfigError
+from precgui.config.dotted import put_at
 from precgui.gui.kit.editors import Editor
 from precgui.gui.kit.form_rows import LABEL_WIDTH, FieldRow, SectionCard
 from precgui.gui.kit.plain_text import PlainLabel
@@ -186,11 +187,7 @@ class Form(QWidget, Generic[M]):
         """The values of the editors, valid or not."""
         created: dict[str, Any] = {}
         for path, editor in self.editors.items():
-            *parents, last = path.split(".")
-            section = created
-            for parent in parents:
-                section = section.setdefault(parent, {})
-            section[last] = editor.get()
+            put_at(created, path, editor.get())
         return created
 
     def _on_edited(self) -> None:

@@ -10,6 +10,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
 from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
+from precgui.config.dotted import put_at
 from precgui.gui.answer import Answer, thread
 from precgui.gui.diagnosing import JudgedRun, has_error, judgement
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
@@ -319,10 +320,6 @@ def changed(config: RunConfig, changes: dict[str, object]) -> RunConfig:
     """The config with values at paths such as `optimizer.lr`. Raises ConfigError."""
     tree = config.model_dump()
     for path, value in changes.items():
-        *parents, last = path.split(".")
-        branch = tree
-        for parent in parents:
-            branch = branch[parent]
-        branch[last] = value
+        put_at(tree, path, value)
     tree["title"] = f"{config.title} fixed"[:200] if config.title else ""
     return build(tree)

@@ -43,14 +43,6 @@ def command(source: str, base: RunConfig, config: RunConfig) -> str:
     return shlex.join(words)
 
 
-def set_at(tree: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path of a tree."""
-    *sections, name = path.split(".")
-    for section in sections:
-        tree = tree[section]
-    tree[name] = value
-
-
 def study_command(source: str, base: RunConfig, config: RunConfig, spec: SweepSpec) -> str:
     """The command line that runs a study of `config`, as its differences from `source`."""
     words = ["precgui", "sweep", source, "--precisions", ",".join(spec.precisions), "--seeds", str(spec.seeds)]

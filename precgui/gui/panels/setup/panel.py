@@ -36,6 +36,7 @@ from precgui.config import (
     load,
     to_toml,
 )
+from precgui.config.dotted import put_at
 from precgui.config.precision_traits import EMULATED_SENTENCE
 from precgui.events import Severity
 from precgui.gui.assigned_formats import AssignedFormats
@@ -49,7 +50,7 @@ from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.open_runs import Problem
-from precgui.gui.panels.setup.command import changes, command, set_at, study_command, value_text
+from precgui.gui.panels.setup.command import changes, command, study_command, value_text
 from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
 from precgui.gui.panels.setup.plan_sheet import PlanSheet
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
@@ -215,7 +216,7 @@ class SetupPanel(QWidget):
         tree, kept = self.base.model_dump(), []
         for path, value in changed.items():
             candidate = deepcopy(tree)
-            set_at(candidate, path, value)
+            put_at(candidate, path, value)
             try:
                 config = build(candidate)
             except ConfigError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
@@ -53,9 +54,7 @@ class VaryRow(QWidget):
 
     def show_present(self, config: RunConfig) -> None:
         """Say which value the form has now."""
-        value: Any = config
-        for part in self.field.currentText().split("."):
-            value = getattr(value, part)
+        value = attrgetter(self.field.currentText())(config)
         self.values.setPlaceholderText(f"two values or more, separated by commas; now {value_text(value)}")
 
 
