@@ -36,6 +36,7 @@ COMMANDS = {
     "evaluate": "precgui.cli.evaluate",
     "diagnose": "precgui.cli.diagnose",
     "check": "precgui.cli.check",
+    "checklist": "precgui.cli.checklist",
     "replay": "precgui.cli.replay",
     "twin": "precgui.cli.twin",
     "assign": "precgui.cli.assign",

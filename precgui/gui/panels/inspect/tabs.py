@@ -61,4 +61,10 @@ TABS: tuple[TabSpec, ...] = (
         "where the time of a step goes, what BF16 or FP16 gained, and ranks",
     ),
     TabSpec("memory", "Memory", "payoff.memory_tab:MemoryTab", "the peak of a step by part, module and moment"),
+    TabSpec(
+        "checklist",
+        "Check list",
+        "check_list_tab:CheckListTab",
+        "what guides on mixed precision ask of a run, each line measured from its file",
+    ),
 )

@@ -9,7 +9,6 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QHeaderView,
-    QPushButton,
     QScrollArea,
     QSplitter,
     QTreeWidget,
@@ -18,14 +17,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.config import ConfigError, change
 from precgui.gui.kit.bars import BarChart, BarRow, Segment
 from precgui.gui.kit.pages import PageTabs
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
-from precgui.gui.open_runs import Problem
 from precgui.gui.panels.inspect.payoff.layers_view import LayersView
 from precgui.gui.panels.inspect.payoff.profile_bar import ProfileBar
 from precgui.gui.session import Session
+from precgui.gui.trial import trial_button
 from precgui.runs.payoff.profile_file import operation_text
 from precgui.runs.payoff.waterfall import Factor, Waterfall, verdict, waterfall
 
@@ -123,23 +121,8 @@ class TimeTab(QWidget):
             row.setContentsMargins(0, 0, 0, 0)
             self._cause_list.addWidget(line)
             if factor.settings and factor.fix:
-                text = ", ".join(f"{path} = {value}" for path, value in factor.settings.items())
-                button = QPushButton(f"Try {text}", line)
-                button.setToolTip("Put the settings of this run with this change into Run")
-                button.clicked.connect(lambda _=False, f=factor: self.try_fix(f))
+                button = trial_button(factor.settings, self._session, self._key)
                 row.addWidget(button, 0, Qt.AlignmentFlag.AlignTop)
-
-    def try_fix(self, factor: Factor) -> None:
-        """Put the config of the run with the change of that factor into Run."""
-        opened = self._session.runs.get(self._key or "")
-        if opened is None:
-            return
-        try:
-            changed = change(opened.run.config, [f"{path}={value}" for path, value in factor.settings.items()])
-        except ConfigError as error:
-            self._session.notice.emit(Problem(str(error)))
-        else:
-            self._session.set_up(changed, opened.name)
 
     def _show_operations(self, document: dict[str, Any]) -> None:
         self.operations.clear()

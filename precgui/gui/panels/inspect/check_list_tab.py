@@ -1,0 +1,107 @@
+"""Check list: what guides on mixed precision ask of a run, each line measured from its file, with settings to try."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
+
+from precgui.gui.kit.parts import column, label, row
+from precgui.gui.session import Session
+from precgui.gui.theme import themes
+from precgui.gui.trial import trial_button
+from precgui.runs.check_list import CheckLine, check_list, lines_met
+
+REFRESH_MS = 2000  # of a run that goes on
+_MARKS = {"met": "✓", "missed": "✗", "not needed": "–", "not measured": "?"}
+_ABOUT = (
+    "Sizes of products should fill the rows of tensor cores; the other lines are those of the guides. A line says what "
+    "the file of this run holds; the effect of a setting is measured by a study that varies it."
+)
+
+
+class CheckListTab(QWidget):
+    """Reads the run again every two seconds while it goes on and is in sight."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._key: str | None = None
+        self.lines: tuple[CheckLine, ...] = ()
+        self.summary = label("", "heading")
+        self.rows: list[QWidget] = []
+        self._column = QVBoxLayout()
+        self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
+        self._lay_out()
+        self._timer.timeout.connect(self.refresh)
+        session.data_arrived.connect(self._on_data)
+        session.run_changed.connect(self._on_changed)
+        themes().follow(self, self._show)
+
+    def _lay_out(self) -> None:
+        inner = QWidget()
+        self._column.setSpacing(10)
+        about = label(_ABOUT, "muted")
+        column(self.summary, about, self._column, 1, spacing=10, margins=(0, 0, 8, 0), on=inner)
+        area = QScrollArea()
+        area.setWidgetResizable(True)
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setWidget(inner)
+        column((area, 1), margins=(0, 8, 0, 0), on=self)
+
+    def show_run(self, key: str | None) -> None:
+        self._key = key
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Measure the lines again; nothing is done while the tab is hidden."""
+        opened = self._session.runs.get(self._key or "")
+        if opened is None or not self.isVisible():
+            return
+        lines = check_list(opened.run)
+        if lines != self.lines or not self.rows:
+            self.lines = lines
+            self._show()
+
+    def _show(self) -> None:
+        for old in self.rows:
+            self._column.removeWidget(old)
+            old.hide()
+            old.deleteLater()
+        self.rows = [self._row(line) for line in self.lines]
+        for each in self.rows:
+            self._column.addWidget(each)
+        self.summary.setText(f"{lines_met(self.lines)}." if self.lines else "")
+
+    def _row(self, line: CheckLine) -> QWidget:
+        theme = themes().theme
+        colours = {"met": theme.ok, "missed": theme.error, "not needed": theme.muted, "not measured": theme.warning}
+        mark, text = label(_MARKS[line.state], "heading", wrap=False), label(f"{line.title}: {line.state}")
+        for part in (mark, text):
+            part.setStyleSheet(f"color: {colours[line.state]}")
+        mark.setFixedWidth(18)
+        measured = label(f"{line.measured[:1].upper()}{line.measured[1:]}.", "muted", selectable=True)
+        for part in (text, measured):
+            part.setMinimumWidth(60)
+        made = QFrame(self)
+        made.setAccessibleName(f"{line.title}: {line.state}")
+        parts = [trial_button({path: value}, self._session, self._key) for path, value in line.change.items()]
+        words = column(text, measured, spacing=2)
+        row(mark, (words, 1), *parts, on=made)
+        row_layout = made.layout()
+        if row_layout is not None:
+            row_layout.setAlignment(mark, Qt.AlignmentFlag.AlignTop)
+        return made
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def _on_data(self, key: str) -> None:
+        if key == self._key and self.isVisible() and not self._timer.isActive():
+            self._timer.start()
+
+    def _on_changed(self, key: str) -> None:
+        if key == self._key:
+            self.refresh()

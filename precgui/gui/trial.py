@@ -1,0 +1,34 @@
+"""The settings of a run with a change, put into Run to be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtWidgets import QPushButton
+
+from precgui.config import ConfigError, change
+from precgui.gui.kit.parts import button
+from precgui.gui.open_runs import Problem
+from precgui.gui.session import Session
+
+_TIP = "Put the settings of this run with this change into Run"
+
+
+def trial_button(changes: Mapping[str, Any], session: Session, key: str | None) -> QPushButton:
+    """A button that does `try_settings`."""
+    text = ", ".join(f"{path} = {value}" for path, value in changes.items())
+    return button(f"Try {text}", lambda: try_settings(session, key, changes), _TIP)
+
+
+def try_settings(session: Session, key: str | None, changes: Mapping[str, Any]) -> None:
+    """Put the config of an open run with other values into Run; a change that it cannot take becomes a notice."""
+    opened = session.runs.get(key or "")
+    if opened is None:
+        return
+    try:
+        changed = change(opened.run.config, [f"{path}={value}" for path, value in changes.items()])
+    except ConfigError as error:
+        session.notice.emit(Problem(str(error)))
+    else:
+        session.set_up(changed, opened.name)

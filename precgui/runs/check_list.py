@@ -1,0 +1,219 @@
+"""The check list of guides on mixed precision, filled in from what a run recorded: sizes, formats, memory and times.
+
+Sizes: tensor cores work at their full rate on dimensions that are multiples of 16 bytes (NVIDIA, "Matrix Multiplication
+Background User's Guide", "Requirements to use Tensor Cores"): of 8 numbers of 16 bits, of 16 numbers of 8 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from precgui.config.precision_traits import traits
+from precgui.formats.registry import formats
+from precgui.hardware.readings import Absent
+from precgui.runs.known_settings import NOT_KNOWN, settings_by_path
+from precgui.runs.recorded_facts import fact
+from precgui.runs.run import Run
+
+State = Literal["met", "missed", "not needed", "not measured"]
+_MOST_NAMES = 4
+_ROW_BITS = 128  # a dimension is well filled where its numbers take a multiple of so many bits
+_WAITING = 0.05  # share of the time waited for data from which more workers are worth a try
+_SKIPPED = 0.01  # share of skipped steps beyond which the loss scale is not settled
+_LOW_SHARE = 0.5  # share of the multiplications that are to be made in the low format
+_TENSOR_USE = 0.2  # share of the time that tensor cores work, below which they wait for other things
+_FULL, _EMPTY = 0.8, 0.5  # shares of the memory: close to its limit; below it checkpointing only costs time
+_FUSED = ("flash_attention", "efficient_attention", "cudnn_attention", "fused_attention")
+_OWN_LOOP = "the recorder does not see this setting"
+
+
+@dataclass(frozen=True)
+class CheckLine:
+    """One line. `measured` is what the run's file says, or why it says nothing; `change` are settings worth a try."""
+
+    id: str
+    title: str
+    state: State
+    measured: str
+    change: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check_list(run: Run) -> tuple[CheckLine, ...]:
+    """Every line for a run, in the order of the guides."""
+    known = settings_by_path(run)
+    return (
+        _sizes(run), _batch(run), _formats(run), _tensor_cores(run), _attention(run), _checkpointing(run, known),
+        _non_finite(run), _skipped_steps(run), _loader(run, known), _compiled(known),
+    )  # fmt: skip
+
+
+def lines_met(lines: Sequence[CheckLine]) -> str:
+    """How many lines are met of those that apply and were measured, as text."""
+    counts = [sum(line.state == state for line in lines) for state in ("met", "missed", "not measured")]
+    unmeasured = f", {counts[2]} not measured" if counts[2] else ""
+    return f"{counts[0]} of {counts[0] + counts[1]} met{unmeasured}"
+
+
+def _bits(run: Run) -> int:
+    """The bits of the operands of products."""
+    fmt = formats().get(traits(run.config.precision).operand)
+    return int(getattr(fmt, "bits", 32)) if fmt is not None else 32
+
+
+def _multiple(run: Run) -> int:
+    return max(4, _ROW_BITS // max(1, min(32, _bits(run))))
+
+
+def _sizes(run: Run) -> CheckLine:
+    title, model, multiple = "Sizes of the products", run.model(), _multiple(run)
+    if model.unavailable:
+        return CheckLine("sizes", title, "not measured", model.unavailable)
+    weights = [one for one in model.parameters if one.role == "parameter" and len(one.shape) > 1]
+    uneven = [one for one in weights if any(size % multiple for size in one.shape[:2])]
+    shown = [f"{one.name} {'x'.join(map(str, one.shape[:2]))}" for one in uneven[:_MOST_NAMES]]
+    more = f" and {len(uneven) - _MOST_NAMES} more" if len(uneven) > _MOST_NAMES else ""
+    if not weights:
+        return CheckLine("sizes", title, "not needed", "the model has no matrix of weights")
+    text = f"{len(weights) - len(uneven)} of {len(weights)} matrices have multiples of {multiple}"
+    if uneven:
+        return CheckLine("sizes", title, "missed", f"{text}; not {', '.join(shown)}{more}")
+    return CheckLine("sizes", title, "met", text)
+
+
+def _batch(run: Run) -> CheckLine:
+    samples, multiple = run.series("samples")[1], _multiple(run)
+    if not len(samples) or not np.median(samples) > 0:
+        return CheckLine("batch", "Batch size", "not measured", "the samples of a step were not recorded")
+    size = int(np.median(samples)) // max(1, run.config.train.accumulation)
+    even = size % multiple == 0
+    text = f"{size} samples, {'a' if even else 'no'} multiple of {multiple}"
+    change = {} if even else {"data.batch_size": -(-size // multiple) * multiple}
+    return CheckLine("batch", "Batch size", "met" if even else "missed", text, change)
+
+
+def _formats(run: Run) -> CheckLine:
+    title, census = "Products in the low format", fact(run, "census")
+    if isinstance(census, Absent):
+        return CheckLine("formats", title, "not measured", census.reason)
+    shares = {str(name): float(share) for name, share in dict(census.get("formats", {})).items()}
+    if not shares:
+        return CheckLine("formats", title, "not measured", "no product was counted in the first step")
+    low = sum(share for name, share in shares.items() if name not in ("fp32", "fp64"))
+    text = ", ".join(f"{share:.0%} of the multiplications in {name}" for name, share in shares.items())
+    if traits(run.config.precision).operand in ("fp32", "fp64"):
+        return CheckLine("formats", title, "not needed", text)
+    return CheckLine("formats", title, "met" if low >= _LOW_SHARE else "missed", text)
+
+
+def _tensor_cores(run: Run) -> CheckLine:
+    title = "Tensor cores at work"
+    if not str(run.environment.get("device", "")).startswith("cuda"):
+        return CheckLine("tensor_cores", title, "not measured", "the run was not on an NVIDIA GPU")
+    values = run.series("tensor_use")[1]
+    values = values[np.isfinite(values)]
+    if not len(values):
+        reason = "the driver gives no readings of them, or the run ended before the first"
+        return CheckLine("tensor_cores", title, "not measured", reason)
+    share = float(values.mean())
+    state: State = "met" if share >= _TENSOR_USE else "missed"
+    return CheckLine("tensor_cores", title, state, f"busy {share:.0%} of the time, the mean of {len(values)} readings")
+
+
+def _attention(run: Run) -> CheckLine:
+    title, census = "Fused attention", fact(run, "census")
+    if isinstance(census, Absent):
+        return CheckLine("attention", title, "not measured", census.reason)
+    operations = [str(name) for name in dict(census.get("operations", {}))]
+    fused = next((name for name in operations if any(part in name for part in _FUSED)), "")
+    if fused:
+        return CheckLine("attention", title, "met", f"the first step ran {fused}")
+    apart = "_softmax" in operations and "bmm" in operations
+    if not apart and not any("scaled_dot_product" in name for name in operations):
+        return CheckLine("attention", title, "not needed", "the first step has no attention")
+    text = "the first step computed products and softmax one by one"
+    return CheckLine("attention", title, "missed", text, {"train.attention": "auto"})
+
+
+def _checkpointing(run: Run, known: Mapping[str, Any]) -> CheckLine:
+    title, used = "Activations fit the memory", known.get("train.checkpointing")
+    peak, room = _peak_bytes(run), _memory_bytes(run)
+    if peak is None or not room:
+        return CheckLine("checkpointing", title, "not measured", "the peak of a step or the memory was not recorded")
+    share = peak / room
+    text = f"the peak of a step is {share:.1%} of the memory"
+    if used is True:
+        unneeded = share < _EMPTY
+        text += ", with checkpointing, which repeats the forward pass"
+        change = {"train.checkpointing": False} if unneeded else {}
+        return CheckLine("checkpointing", title, "missed" if unneeded else "met", text, change)
+    if used == NOT_KNOWN:
+        text += f"; whether it checkpoints is not known: {_OWN_LOOP}"
+    tight = share > _FULL
+    change = {"train.checkpointing": True} if tight and used is False else {}
+    return CheckLine("checkpointing", title, "missed" if tight else "met", text, change)
+
+
+def _peak_bytes(run: Run) -> float | None:
+    memory = run.environment.get("memory")
+    recorded = memory.get("peak_bytes") if isinstance(memory, Mapping) else None
+    series = run.series("memory_bytes")[1]
+    peaks = [float(value) for value in (recorded,) if isinstance(value, int | float)]
+    peaks += series[np.isfinite(series)].tolist()
+    return max(peaks, default=None)
+
+
+def _memory_bytes(run: Run) -> float | None:
+    """The memory of the device of the run, in bytes."""
+    kind, _, index = str(run.environment.get("device", "")).partition(":")
+    machine: Mapping[str, Any] = run.machine
+    if kind == "cuda":
+        gpus = machine.get("gpus")
+        place = int(index) if index.isdecimal() else 0
+        machine = gpus[place] if isinstance(gpus, list) and place < len(gpus) else {}
+    size = machine.get("memory_bytes") if isinstance(machine, Mapping) else None
+    return float(size) if isinstance(size, int | float) else None
+
+
+def _non_finite(run: Run) -> CheckLine:
+    title, losses = "Losses without NaN and Inf", run.series("loss")[1]
+    if not len(losses):
+        return CheckLine("non_finite", title, "not measured", "the run has no step")
+    bad = int((~np.isfinite(losses)).sum())
+    return CheckLine("non_finite", title, "missed" if bad else "met", f"{bad} of {len(losses)} losses are not finite")
+
+
+def _skipped_steps(run: Run) -> CheckLine:
+    title, skipped = "Steps skipped by the loss scaler", run.series("skipped")[1]
+    scale = run.series("scale")[1]
+    if not len(skipped):
+        return CheckLine("skipped", title, "not measured", "the run has no step")
+    if not (skipped > 0).any() and not (scale[np.isfinite(scale)] != 1).any():
+        return CheckLine("skipped", title, "not needed", "the run had no loss scaling")
+    share = float((skipped > 0).mean())
+    text = f"{int((skipped > 0).sum())} of {len(skipped)} steps ({share:.1%})"
+    return CheckLine("skipped", title, "missed" if share > _SKIPPED else "met", text)
+
+
+def _loader(run: Run, known: Mapping[str, Any]) -> CheckLine:
+    title = "Data ready in time"
+    waited, worked = (np.nansum(run.series(name)[1]) for name in ("data_s", "step_s"))
+    if not waited + worked > 0:
+        return CheckLine("loader", title, "not measured", "no times were recorded")
+    share = float(waited / (waited + worked))
+    workers = known.get("data.workers")
+    change = {"data.workers": max(2, 2 * workers)} if share > _WAITING and isinstance(workers, int) else {}
+    text = f"{share:.1%} of the time waited for data"
+    return CheckLine("loader", title, "missed" if share > _WAITING else "met", text, change)
+
+
+def _compiled(known: Mapping[str, Any]) -> CheckLine:
+    title, used = "Compiled model", known.get("train.compile")
+    if not isinstance(used, bool):
+        return CheckLine("compile", title, "not measured", _OWN_LOOP)
+    if used:
+        return CheckLine("compile", title, "met", "the model is compiled by torch.compile")
+    return CheckLine("compile", title, "missed", "the model is not compiled by torch.compile", {"train.compile": True})
