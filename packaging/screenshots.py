@@ -5,7 +5,8 @@
 
 Without run files it trains in each precision first, through the window's own queue, and leaves the last run going
 while it takes the pictures of Live, with a logarithmic loss. With the folder of a study it takes pictures of the
-places that show one, and trains nothing. It draws offscreen where there is no display.
+places that show one, and trains nothing. It draws offscreen where there is no display. With --shown it leaves out the
+pictures that no document shows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -40,6 +42,8 @@ from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
 from precgui.sweeps.folder import SweepFolder
 
+ROOT = Path(__file__).resolve().parent.parent
+_PICTURE = re.compile(r"images/([\w.-]+\.(?:png|svg))")
 LARGE, SMALL = (1280, 800), (800, 560)
 MOST_APART = 40  # of a colour of a picture from that in its file, in steps of 256
 SETTLE_S = 0.6  # redraws are staggered over some ticks
@@ -55,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as own:
         os.environ.update(HOME=own, PRECGUI_STATE=f"{own}/state")
         os.environ.pop("PRECGUI_RUNS", None)
-        gallery = Gallery(asked.folder)
+        gallery = Gallery(asked.folder, shown_pictures() if asked.shown else None)
         if asked.study is not None:
             shutil.copytree(asked.study, paths.runs_dir() / asked.study.name)
         gallery.open(asked.files)
@@ -79,19 +83,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", default=PRECISIONS, help="precisions to train in, one run each")
     parser.add_argument("--recipe", default="digits-scale-demo", help="what to train")
     parser.add_argument("--study", type=Path, help="the folder of a study to show instead of runs")
+    parser.add_argument("--shown", action="store_true", help="take only the pictures that a document shows")
     return parser
+
+
+def shown_pictures() -> set[str]:
+    """The file names of the pictures that README.md and docs/ show."""
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return {name for path in documents for name in _PICTURE.findall(path.read_text(encoding="utf-8"))}
 
 
 class Gallery:
     """The application without its event loop: `_until` turns it while something is awaited."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: set[str] | None = None) -> None:
+        """`names` are those of the files to write; None for all."""
         QLocale.setDefault(QLocale.c())
         self._app = QApplication.instance() or QApplication(sys.argv[:1])
         assert isinstance(self._app, QApplication)
         self._app.setApplicationName("precgui")
         self._app.setStyle("Fusion")
-        self._folder = folder
+        self._folder, self._names = folder, names
         self._window = Window(Settings(fresh=True), Notices())
         self._start: Start | None = None
 
@@ -180,6 +192,8 @@ class Gallery:
         self._turn(0.1)
 
     def _picture(self, name: str, mode: Mode, size: tuple[int, int]) -> None:
+        if self._names is not None and f"{name}.png" not in self._names:
+            return
         themes().set_mode(mode)
         self._window.resize(*size)
         self._turn(SETTLE_S)
