@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from precgui.cli.console import HarmlessConsole
+from precgui.cli.detect_watch import UNTIL_STOPPED, seconds, watch
 from precgui.cli.parser import UserError
 from precgui.hardware import measured
 from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
@@ -38,12 +39,26 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("--task", choices=list(TASKS), help="what the advice is for (default classification)")
     parser.add_argument("--size", choices=list(SIZES), help="how large the model is (default large)")
     parser.add_argument("--card", metavar="NAME", help="a card that is not in this machine, for example V100 or B200")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=seconds,
+        const=UNTIL_STOPPED,
+        metavar="SECONDS",
+        help="print present readings of every device twice a second, for SECONDS or until Ctrl+C",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document and nothing else; with --watch one a line"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Detect and print. Returns 0."""
+    if args.watch is not None:
+        if args.card is not None:
+            raise UserError("--watch reads the devices of this machine; leave --card out")
+        return watch(args.watch, as_json=args.json)
     facts, problem = ask_torch()
     machine = detect(facts)
     if args.card is not None:

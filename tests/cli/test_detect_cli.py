@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import threading
 from collections import Counter
 
 import pytest
@@ -50,6 +51,50 @@ def test_that_detect_for_people_names_everything(capsys, monkeypatch):
     assert code == 0
     for words in ("GTX 1660", "no tensor cores", "Use fp32", "cudnn", "small gan", "NVML"):
         assert words in out
+
+
+def test_that_readings_are_printed_until_the_time_is_over(capsys, monkeypatch):
+    install(monkeypatch, cards.h100())
+    code, out, _ = output(capsys, "detect", "--watch", "0.01")
+    assert code == 0
+    first = next(line for line in out.splitlines() if "H100" in line)
+    assert "power, average" in first and " W" in first and "SM clock" in first and "GiB" in first
+    assert any("CPU: " in line for line in out.splitlines())
+    code, out, _ = output(capsys, "detect", "--watch", "0.01", "--json")
+    documents = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and documents
+    gpu, cpu = documents[0]["devices"][:2]
+    assert "H100" in gpu["device"] and gpu["sm_clock_mhz"] > 0 and gpu["clock_reasons"] is not None
+    assert cpu["memory_total_bytes"] > 0 and cpu["clock_reasons"] is None
+
+
+def test_that_a_gpu_without_readings_says_once_which_are_missing(capsys, monkeypatch):
+    install(monkeypatch, cards.gtx_1660())
+    out = output(capsys, "detect", "--watch", "0.6")[1]
+    assert out.count("not available: ") <= 2 and "Tensor cores busy" in out
+
+
+def test_that_ctrl_c_ends_the_readings_and_their_thread(capsys, monkeypatch):
+    install(monkeypatch, init=LIBRARY_NOT_FOUND)
+
+    def interrupted(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("precgui.cli.detect_watch._print", interrupted)
+    before = threading.active_count()
+    assert output(capsys, "detect", "--watch")[0] == 0
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "x", "nan", "inf"])
+def test_that_a_time_to_watch_that_is_none_is_one_sentence(capsys, value):
+    code, _, err = output(capsys, "detect", f"--watch={value}")
+    assert code == 2 and "no number of seconds above 0" in err
+
+
+def test_that_a_card_that_is_not_here_cannot_be_watched(capsys):
+    code, _, err = output(capsys, "detect", "--watch", "1", "--card", "V100")
+    assert code == 2 and "leave --card out" in err
 
 
 def test_that_advice_that_nobody_asked_for_says_what_it_supposes(capsys, monkeypatch):

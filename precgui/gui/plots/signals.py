@@ -68,6 +68,8 @@ SIGNALS: dict[str, Signal] = {
                absent="Memory was not measured step by step: a CPU keeps no count. "
                       "One step was; its peak is in Compare."),
         _signal("step_time", FIGURES["step_s"], "Step"),
+        Signal("data_wait", "Waiting for data", "Waiting (ms)", ("data_s",), unit="ms", factor=1e3,
+               absent="The time waited for data is not in these files."),
         _signal("cpu_time", FIGURES["cpu_s"], "CPU",
                absent="The CPU time of steps is not in these files: they were written by an older version or a loop of "
                       "one's own."),

@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.gui.plots.axes import Kind, ValueAxis, axis_name
 from precgui.gui.plots.signals import SIGNALS, duration, from_plot, number, place_text, signal_text, to_plot
+from tests.runs.synthetic import live_run, synthetic_events
 
 
 def labels(kind: Kind, low: float, high: float, size: float = 200, side: str = "left") -> list[str]:
@@ -91,3 +92,9 @@ def test_that_durations_and_places_read_well() -> None:
     assert [duration(v) for v in (0.5, 59.0, 61, 3725)] == ["0.5 s", "59 s", "1:01", "1:02:05"]
     assert place_text(1200.0, "step") == "step 1\u2009200"
     assert place_text(12.25, "time_s") == "time 12.25 s"
+
+
+def test_that_the_time_waited_for_data_is_a_plot_in_milliseconds() -> None:
+    signal = SIGNALS["data_wait"]
+    waited = live_run(synthetic_events(20)).series(signal.series[0])[1]
+    assert (signal.unit, to_plot(waited, signal.factor, signal.scale).tolist()) == ("ms", [1.0] * 20)
