@@ -168,6 +168,9 @@ def scroll(area: QtWidgets.QAbstractScrollArea) -> None:
 OTHERS: dict[str, Callable[[Any], object]] = {
     "accept": lambda dialog: QtCore.QMetaObject.invokeMethod(dialog, "accept"),
     "boundingRect": render,
+    "dragMoveEvent": lambda widget: QtWidgets.QWidget.event(
+        widget, QtGui.QDragMoveEvent(QPoint(5, 5), Qt.DropAction.CopyAction, MIME, LEFT, NONE)
+    ),
     "dropEvent": lambda widget: QtWidgets.QWidget.event(
         widget, QtGui.QDropEvent(POINT, Qt.DropAction.CopyAction, MIME, LEFT, NONE)
     ),
