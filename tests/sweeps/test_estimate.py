@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from precgui.errors import SentenceError
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 from precgui.sweeps.earlier import EarlierRuns
-from precgui.sweeps.errors import SweepError
 from precgui.sweeps.estimate import START_S, TYPICAL_SD, estimate_sweep
 from precgui.sweeps.folder import TARGET_CHANGES, TARGETS, SweepFolder, create_sweep, read_targets, write_targets
 from precgui.sweeps.study import SweepReader
@@ -144,5 +144,5 @@ def test_that_broken_lines_about_changed_targets_are_left_out(tmp_path: Path) ->
 def test_that_targets_changed_by_hand_to_nonsense_are_named(tmp_path: Path) -> None:
     folder = small_sweep(tmp_path)
     (folder.path / TARGETS).write_text("speed = 2\n", encoding="utf-8")
-    with pytest.raises(SweepError, match="speed is not a target"):
+    with pytest.raises(SentenceError, match="speed is not a target"):
         read_targets(folder.path)
