@@ -80,7 +80,8 @@ def test_that_live_readings_see_a_load(load):
     power = last["power_average_w"]
     assert isinstance(power, Absent) or power > 20
     tensor = last["tensor"]
-    assert isinstance(tensor, Absent) is (torch.cuda.get_device_capability() < HOPPER) or tensor > 10
+    assert isinstance(tensor, Absent) or tensor > 10  # a container may not read it on Hopper either
+    assert isinstance(tensor, Absent) or torch.cuda.get_device_capability() >= HOPPER
     if not isinstance(tensor, Absent):
         assert tensor > 10
 

@@ -29,11 +29,11 @@ QUICK_RECIPES = {"regression-precise": (), "digits-pruned": (), "cartpole-quick"
 LONG_RECIPES = {
     "digits-adamw": (), "digits-long": (), "digits-int8": (), "gan-quick": (),
     "gpt-quick": ("model.size=small",), "lstm-quick": (), "segmentation-quick": (), "detection-quick": (),
+    "gpt-qlora": ("model.size=small", "base.train_steps=2"),
 }  # fmt: skip
 # Recipes that the pretended device cannot run, each with the reason.
 CANNOT = {
     "gpt-two-ranks": "NCCL does not start without a GPU",
-    "gpt-qlora": "it trains its base for minutes first",
     **dict.fromkeys((name for name, (_, config) in RECIPES.items() if config.task not in (
         "digits", "text", "segmentation", "detection", "regression", "gan", "cartpole",
     )), "its data are downloaded"),
@@ -119,7 +119,7 @@ def test_that_runs_in_every_precision_have_the_losses_of_the_cpu(on_pretended_gp
 @pytest.mark.parametrize("recipe", LONG_RECIPES)
 def test_that_every_task_has_the_losses_of_the_cpu(on_pretended_gpu: Script, recipe: str) -> None:
     (row,) = rows_of(on_pretended_gpu, [_call(recipe, *LONG_RECIPES[recipe])])
-    _check(row, CLOSE.get(RECIPES[recipe][1].precision, 1e-6))
+    _check(row, 1e-4 if recipe == "gpt-qlora" else CLOSE.get(RECIPES[recipe][1].precision, 1e-6))
 
 
 def test_that_no_recipe_is_left_out_without_a_reason() -> None:

@@ -96,8 +96,13 @@ def measure(tensors: Sequence[Tensor], strides: Sequence[int], firsts: Sequence[
             _piece[(len(own_pieces),)](
                 own_pieces, places, whole, sums, counts, factor, kind, PIECE, BLOCK, num_warps=WARPS
             )
-    parts: list[Any] = [whole[:, :2].double(), sums, whole[:, 2:].double(), counts.double()]
+    parts: list[Any] = [whole[:, :2].double(), sums, _unsigned(whole[:, 2:]), _unsigned(counts)]
     return torch.cat(parts, 1)
+
+
+def _unsigned(counts: Tensor) -> Tensor:
+    """Counts below 2^32, which the kernel adds up in 32 bits, as float64."""
+    return (counts.long() & 0xFFFFFFFF).double()
 
 
 def _uploaded(tables: Sequence[Tensor], device: torch.device) -> list[Tensor]:

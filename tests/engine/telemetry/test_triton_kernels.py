@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 PROGRAM = """
 import numpy as np
@@ -40,3 +41,9 @@ def test_that_the_kernel_for_gpus_finds_what_the_loops_find() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == "equal", done.stderr
+
+
+def test_that_counts_of_more_than_2_to_the_31_elements_are_not_negative() -> None:
+    triton_kernels = pytest.importorskip("precgui.engine.telemetry.triton_kernels", reason="needs Triton")
+    wrapped = torch.tensor([0, 5, 2**31 - 1, -(2**31), -1], dtype=torch.int32)
+    assert triton_kernels._unsigned(wrapped).tolist() == [0.0, 5.0, 2.0**31 - 1, 2.0**31, 2.0**32 - 1]
