@@ -94,7 +94,7 @@ class Telemetry:
     def _clear(self) -> None:
         self._tables: list[tuple[StatisticsTable, Any]] = []
         self._unscaled = 1.0  # what gradients must be multiplied by
-        self._collected_s = 0.0  # that `collect` took in this step
+        self._collected_s: float | None = None  # that `collect` took in this step; None: it was not called
         self._before: tuple[list[Weight], Any] | None = None
 
     def watch(self, weights: Sequence[Weight]) -> None:
@@ -206,8 +206,8 @@ class Telemetry:
             spent_s = self._outputs.end() if self._outputs is not None else 0.0
             self.budget.book_idle_step(spent_s + self._begin_s)
             return
-        begin = time.thread_time() - self._collected_s
-        if not self._collected_s:
+        begin = time.thread_time() - (self._collected_s or 0.0)
+        if self._collected_s is None:
             self._measure_held()
         self._clock.book(FIXED, self._begin_s)
         busy_s = self._clock.busy_s(step_s, begin)
