@@ -89,6 +89,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "frozen-average": ("lost-updates", "cancelled-digits"),
     "lost-updates": ("cancelled-digits", "no-gradients"),
     "merged-positions": ("coarse-angles",),
+    "vanished-values": ("coarse-data",),
     "coarse-data": ("cancelled-digits",),
     "weights-unchanged": ("no-progress",),
     "hidden-overflow": ("dead-units",),

@@ -47,6 +47,7 @@ _WIDE = tuple(
 )
 _UNBOUNDED = 1e4  # times the largest loss of the first steps, below zero
 _PACED, _GROWING = 50.0, 5.0  # the same for a loss that falls faster and faster; growth of the gradient norm then
+_PACED_TO_NAN = 10.0  # the same where it becomes NaN or Inf then
 _BEGINNING = 10  # steps
 _FEWEST_BELOW = 3  # steps
 _DEAD = 0.999
@@ -176,11 +177,11 @@ def unbounded_loss(m: Measurements) -> Answer:
             f"because the least loss, {least_loss:.3g}, is {abs(least_loss) / begin:.3g} times as large as the first "
             f"ones, up to {begin:.3g}, of {_UNBOUNDED:g}, and does not fall faster and faster with growing gradients",
         )
-    step = int(steps[below[0] if far else np.flatnonzero(loss < -_PACED * begin)[0]])
+    step = int(steps[below[0] if far else np.flatnonzero(loss < -_pace(m) * begin)[0]])
     low = computes_in_16_bits(m) and (gathers is None or not m.finite_loss.all() or storage(m) in DIGITS)
     proof = Evidence(
         "loss < -10^4 max(|loss| of the first 10 steps) and negative in 90 % of the steps from there on; or < -50 "
-        "times that, the run falls faster at its end than at its begin, and the gradient norm x 5",
+        "times that (-10 where it ends in NaN or Inf), the run falls faster at its end than at its begin, norm x 5",
         {"begin": begin, "least": least_loss, "step": step, "last": float(loss[-1]), "norm_ratio": gathers or 0.0},
         f"The losses of the first {_BEGINNING} steps are {begin:.3g} at most in size; in step {step} it is far below, "
         f"the least is {least_loss:.3g}"
@@ -203,12 +204,16 @@ def _gathers_pace(m: Measurements, loss: Values, begin: float) -> float | None:
     A log-likelihood of a density, a reward or a score that grows slows down, and its gradients get smaller.
     """
     result = growth(m, m.n)
-    if len(loss) < 3 * _BEGINNING or not loss[-_BEGINNING:].max() < -_PACED * begin or result is None:
+    if len(loss) < 3 * _BEGINNING or not loss[-_BEGINNING:].max() < -_pace(m) * begin or result is None:
         return None
     quarters = [float(np.median(part)) for part in np.array_split(loss, 4)]
     falls = -np.diff(quarters)
     gathers = bool((falls > 0).all() and falls[-1] > falls[0] and falls[-1] > 0.8 * falls[1])
     return result.norm_ratio if gathers and result.norm_ratio > _GROWING else None
+
+
+def _pace(m: Measurements) -> float:
+    return _PACED if m.finite_loss[-1] else _PACED_TO_NAN
 
 
 def _no_measure(m: Measurements) -> bool:

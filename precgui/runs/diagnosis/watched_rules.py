@@ -219,7 +219,7 @@ def broadcast_loss(m: Measurements) -> Answer:
 def vanished_values(m: Measurements) -> Answer:
     """Data, targets or weights of samples that a cast to FP16 makes zero."""
     rows = [row for row in m.fact("lost_values").get("all", []) if isinstance(row, Mapping)]
-    bad = [row for row in rows if row.get("format") == "fp16"]
+    bad = [row for row in rows if row.get("format") == "fp16" and row.get("operation") == "cast"]
     if not m.own_loop or not m.n or not bad:
         return None
     row = max(bad, key=lambda each: _number(each, "share"))
