@@ -6,8 +6,9 @@ import ast
 import difflib
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 
 _MOST_TRIES = 400  # lines that may turn out to be no code, one after the other
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*(.*?)\s*$")
@@ -42,7 +43,7 @@ class Fragment:
         error = _error(text)
         if error is None:
             return cls(text, text)
-        for lines in (_without_indentation(_lines(text)), _extracted(_lines(text))):
+        for lines in (_without_indentation(lines_of(text)), _extracted(lines_of(text))):
             if _error(code := "".join(lines)) is None and code.strip():
                 return cls(text, code)
         raise error
@@ -50,18 +51,35 @@ class Fragment:
     def with_code(self, changed: str) -> str:
         """The text with other code. Lines that stayed keep their prompts and indentation, new ones take those of the
         line that they replace, or of the code before them."""
-        before, after, whole = _lines(self.code), _lines(changed), _lines(self.text)
+        if self.text == self.code:
+            return changed
+        before, after, whole = lines_of(self.code), lines_of(changed), lines_of(self.text)
         result: list[str] = []
-        matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-        for tag, start, stop, first, last in matcher.get_opcodes():
-            if tag == "equal":
-                result += whole[start:stop]
-                continue
+        done = 0
+        for start, stop, first, last in _changes(before, after):
+            result += whole[done:start]
             result += [line for line, code in zip(whole[start:stop], before[start:stop], strict=True)
                        if line.strip() and not code.strip()]  # fmt: skip
             prefix = _prefix(before, whole, start)
-            result += [prefix + line if line.strip() else line for line in after[first:last]]
-        return "".join(result)
+            result += [_prompted(prefix, line) if line.strip() else line for line in after[first:last]]
+            done = stop
+        return "".join(result + whole[done:])
+
+
+def _changes(before: list[str], after: list[str]) -> Iterator[tuple[int, int, int, int]]:
+    """The first line and the end of each part that differs, in both. Equal lines at both ends are taken off, because
+    the search for the others takes time with the square of the number of lines that repeat, as empty ones do."""
+    head = _count_equal(before, after)
+    tail = _count_equal(before[head:][::-1], after[head:][::-1])
+    own, other = before[head : len(before) - tail], after[head : len(after) - tail]
+    for tag, start, stop, first, last in difflib.SequenceMatcher(None, own, other, autojunk=False).get_opcodes():
+        if tag != "equal":
+            yield head + start, head + stop, head + first, head + last
+
+
+def _count_equal(before: list[str], after: list[str]) -> int:
+    """The number of lines at the begin of both that are equal."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
 
 
 def _prefix(code: list[str], whole: list[str], place: int) -> str:
@@ -73,7 +91,12 @@ def _prefix(code: list[str], whole: list[str], place: int) -> str:
     return ""
 
 
-def _lines(text: str) -> list[str]:
+def _prompted(prefix: str, line: str) -> str:
+    """A line after a prefix. An indented line of a doctest continues a statement, whatever stood in its place."""
+    return (prefix.replace(">>> ", "... ") if _depth(line) else prefix) + line
+
+
+def lines_of(text: str) -> list[str]:
     """Lines with their ends, as Python counts them: a form feed ends none."""
     return [match[0] for match in re.finditer(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)]
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from precgui.lint.check import ScriptError, ScriptFinding, check
+from precgui.lint.fragment import Fragment, lines_of
 from precgui.lint.source import CallSite, Source
 
 _SYNCHRONIZE = "torch.cuda.synchronize()"
@@ -33,19 +34,19 @@ Rewrite = Callable[[Source, int], Iterator[Edit]]
 
 
 def rewritten(text: str, finding: ScriptFinding) -> str | None:
-    """The script without the mistake of a finding; None where no rule changes it so that nothing else is found."""
+    """The text without the mistake of a finding, as it was around its code; None where no rule changes it so that
+    nothing else is found."""
     rewrite = REWRITES.get(finding.rule)
     if rewrite is None:
         return None
-    script = _lines_end(textwrap.dedent(text))
-    indentation = text[: len(text) - len(text.lstrip())].rpartition("\n")[2] if textwrap.dedent(text) != text else ""
     try:
-        changed = _applied(script, list(rewrite(Source(script), finding.line)))
-        before, after = (Counter(each.rule for each in check(each)) for each in (script, changed))
+        fragment = Fragment.of(text)
+        source = Source(_lines_end(fragment.code))
+        changed = fragment.with_code(_applied(source.text, list(rewrite(source, finding.line))))
+        before, after = (Counter(each.rule for each in check(each)) for each in (text, changed))
     except (SyntaxError, ScriptError):
         return None
-    cured = after[finding.rule] < before[finding.rule]
-    return textwrap.indent(changed, indentation) if cured and not after - before else None
+    return changed if after[finding.rule] < before[finding.rule] and not after - before else None
 
 
 def difference(text: str, finding: ScriptFinding, name: str = "script.py") -> str:
@@ -53,7 +54,7 @@ def difference(text: str, finding: ScriptFinding, name: str = "script.py") -> st
     changed = rewritten(text, finding)
     if changed is None:
         return ""
-    before, after = _lines(text), _lines(changed)
+    before, after = lines_of(text), lines_of(changed)
     pieces = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", n=2)
     return "".join(piece if piece.endswith("\n") else f"{piece}\n\\ No newline at end of file\n" for piece in pieces)
 
@@ -67,11 +68,6 @@ def _applied(text: str, edits: list[Edit]) -> str:
         after = lines[last - 1][right:] if last <= len(lines) else b""
         lines[first - 1 : last] = (before + edit.text.encode() + after).splitlines(keepends=True)
     return b"".join(lines).decode()
-
-
-def _lines(text: str) -> list[str]:
-    """Lines with their ends, as Python counts them: a form feed ends none."""
-    return [line.decode() for line in text.encode().splitlines(keepends=True)]
 
 
 def _lines_end(text: str) -> str:
@@ -224,7 +220,7 @@ def _out_of_autocast(source: Source, line: int) -> Iterator[Edit]:
     for region, _ in source.autocasts:
         if statement in region.body[1:] and region.body[-1].end_lineno is not None:
             last = region.body[-1].end_lineno
-            lines = _lines(source.text)[line - 1 : last]
+            lines = lines_of(source.text)[line - 1 : last]
             moved = textwrap.indent(textwrap.dedent("".join(lines)), " " * region.col_offset)
             yield Edit((line, 0), (last, len(lines[-1].encode())), moved)
 

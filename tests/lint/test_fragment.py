@@ -55,3 +55,14 @@ def test_that_changed_code_keeps_the_text_around_it() -> None:
 def test_that_new_lines_keep_the_prompts_of_a_doctest() -> None:
     fragment = Fragment.of(">>> a = 1\n>>> b = 2\n")
     assert fragment.with_code("a = 1\nc = 3\nb = 2\n") == ">>> a = 1\n>>> c = 3\n>>> b = 2\n"
+
+
+def test_that_lines_of_a_doctest_have_the_prompt_of_their_depth() -> None:
+    fragment = Fragment.of(">>> for x in y:\n...     f(x)\n>>> b = 2\n")
+    changed = fragment.with_code("for x in y:\n    f(x)\n    g(x)\nb = 2\n")
+    assert changed == ">>> for x in y:\n...     f(x)\n...     g(x)\n>>> b = 2\n"
+
+
+def test_that_a_last_line_of_prose_without_an_end_stays() -> None:
+    fragment = Fragment.of("See this part:\na = 1\nIt does not work")
+    assert fragment.with_code(fragment.code.replace("1", "2")) == "See this part:\na = 2\nIt does not work"

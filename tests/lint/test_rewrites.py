@@ -66,6 +66,49 @@ def test_that_the_change_of_an_indented_fragment_is_indented() -> None:
     assert "\n        scaler.scale(loss).backward()\n" in changed
 
 
+def _indented(text: str, prefix: str = "    ") -> str:
+    return "".join(f"{prefix}{line}" if line.strip() else line for line in text.splitlines(keepends=True))
+
+
+def _with_prompts(text: str) -> str:
+    lines = (line for line in text.splitlines() if line.strip())
+    return "".join(f"{'...' if line.startswith(' ') else '>>>'} {line}\n" for line in lines)
+
+
+AROUND = {
+    "fences": lambda code: f"My loss is NaN:\n\n```python\n{code}```\n\nWhy does it happen?",
+    "indented fences": lambda code: f"1. First do this\n\n   ```py\n{_indented(code, '   ')}   ```\n",
+    "prose": lambda code: f"My loop is as follows:\n\n{code}\nThe loss is NaN after a while.",
+    "commands of a notebook": lambda code: f"%matplotlib inline\n!pip install torch\n{code}",
+    "indented": _indented,
+    "prompts": _with_prompts,
+}
+
+
+@pytest.mark.parametrize("rule", sorted(REWRITES))
+@pytest.mark.parametrize("around", AROUND)
+def test_that_the_change_of_a_fragment_is_that_of_its_code_alone(around: str, rule: str) -> None:
+    code, wrap = BY_RULE[rule], AROUND[around]
+    right = rewritten(code, finding_of(code, rule))
+    assert right is not None
+    assert rewritten(wrap(code), finding_of(wrap(code), rule)) == wrap(right)
+
+
+def test_that_the_command_prints_the_change_of_code_between_prose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes.md"
+    notes.write_text(AROUND["fences"](MISTAKES["clip-before-unscale"]), encoding="utf-8")
+    assert main(["check", str(notes), "--diff", "--json"]) == 1
+    change = json.loads(capsys.readouterr().out)["findings"][0]["diff"]
+    added = [line for line in change.splitlines()[2:] if line[0] in "+-"]
+    assert added == ["+    scaler.unscale_(optimizer)"]
+    if shutil.which("patch") is None:
+        pytest.skip("patch is not installed")
+    subprocess.run(["patch", "-p1", "--silent"], input=change, text=True, check=True, cwd=tmp_path)
+    assert notes.read_text(encoding="utf-8") == AROUND["fences"](RIGHT)
+
+
 def test_that_the_command_prints_changes_that_patch_applies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "train.py"
     script.write_text(MISTAKES["clip-before-unscale"].rstrip("\n"), encoding="utf-8")

@@ -58,6 +58,18 @@ def test_that_a_fragment_is_checked(view: ScriptView, qtbot: QtBot) -> None:
     assert not view.cards[0].copy_button.isHidden()
 
 
+def test_that_code_pasted_with_prose_around_it_has_its_change_to_copy(view: ScriptView, qtbot: QtBot) -> None:
+    code = MISTAKES["clip-before-unscale"]
+    view.editor.setPlainText(f"My loss is NaN:\n\n```python\n{code}```\n\nWhy does it happen?")
+    qtbot.waitUntil(lambda: [card.finding.line for card in view.cards] == [13])
+    card = view.cards[0]
+    assert card.diff.isVisible() and card.copy_button.isVisible()
+    lines = card.diff.toPlainText().splitlines()
+    assert [line for line in lines if line[0] in "+-"] == ["+    scaler.unscale_(optimizer)"]
+    card.copy_button.click()
+    assert QGuiApplication.clipboard().text() == card.change
+
+
 def test_that_a_finding_without_a_change_offers_none(view: ScriptView, qtbot: QtBot) -> None:
     view.editor.setPlainText(MISTAKES["no-scaler"])
     qtbot.waitUntil(lambda: len(view.cards) == 1)
