@@ -53,7 +53,7 @@ FEW = (
 LEFT_OUT = frozenset({
     "title", "task", "precision", "seed", "device", "threads", "train.epochs", "train.max_steps", "train.compile",
     "base.weights", "base.train_steps", "base.backend", "qat.save_to", "qat.measure", "adapter.save_to",
-    "precision_schedule",
+    "train.save_to", "precision_schedule",
 })  # fmt: skip
 SECTIONS_LEFT_OUT = ("model.", "data.", "record.", "parallel.")
 _MOST_SWITCHES = 12
@@ -61,6 +61,7 @@ _MOST_SWITCHES = 12
 LEFT_OUT_OF_COMMANDS = frozenset({
     "task", "precision", "device", "threads", "train.epochs", "train.max_steps", "data.epoch_steps", "model.name",
     "data.download", "data.path", "base.weights", "adapter.save_to", "qat.save_to",
+    "train.save_to",
 })  # fmt: skip
 FEW_PROCESSES = {
     "data.workers": ("0", "1"), "parallel.ranks": ("1", "2"), "parallel.oversubscribe": ("true",),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precgui.config import RunConfig, build
-from precgui.config.sections import SNAPSHOT_IN_RUN_FOLDER
+from precgui.config.sections import BESIDE_THE_RUN
 from precgui.errors import SentenceError, first_line
 from precgui.events import Emit, Event, Incident, RunEnded, RunStarted, Status
 from precgui.hardware.environment import environment
@@ -49,12 +49,12 @@ class Job:
 
     def __init__(self, config: RunConfig, path: Path, listeners: Sequence[Emit] = (), run_id: str = "") -> None:
         """Creates the run file. Raises RunFileError when it cannot be written."""
-        self.config, self.path = config, path
+        self.config, self.path, self._run_id = config, path, run_id or uuid.uuid4().hex
         self._environment = environment(PowerSampler(self._emit, 0.0).sensors())
         self._writer = RunWriter(
             path,
             config,
-            run_id=run_id or uuid.uuid4().hex,
+            run_id=self._run_id,
             created=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
             machine=machine_summary(),
             environment=self._environment,
@@ -118,7 +118,8 @@ class Job:
         from precgui.engine.tasks import place_in_task
 
         try:
-            _training_of(self.config)(_placed(self.config, self.path), self._emit, self._stop.is_set)
+            train = _training_of(self.config)
+            train(_placed(self.config, self.path), self._emit, self._stop.is_set, self._run_id)
         except EngineError as error:
             self.was_refused = not self._started and not error.details
             self._fail(str(error), error.details)
@@ -402,7 +403,7 @@ def follow(config: RunConfig, stopped: Callable[[], bool]) -> str:
     return ""
 
 
-def _training_of(config: RunConfig) -> Callable[[RunConfig, Emit, Callable[[], bool]], None]:
+def _training_of(config: RunConfig) -> Callable[[RunConfig, Emit, Callable[[], bool], str], None]:
     """The function that trains: in this process, or in those of its ranks."""
     if config.parallel.strategy == "none":
         from precgui.engine.train import train
@@ -414,11 +415,14 @@ def _training_of(config: RunConfig) -> Callable[[RunConfig, Emit, Callable[[], b
 
 
 def _placed(config: RunConfig, path: Path) -> RunConfig:
-    """The config with `auto` in `record.snapshot_to` and `qat.save_to` as the path beside the run file."""
-    if config.record.snapshot_to == SNAPSHOT_IN_RUN_FOLDER:
+    """The config with `auto` in `record.snapshot_to` and in each `save_to` as the path beside the run file."""
+    if config.record.snapshot_to == BESIDE_THE_RUN:
         record = config.record.model_copy(update={"snapshot_to": str(path.absolute())})
         config = config.model_copy(update={"record": record})
-    if config.qat.save_to != "auto":
+    if config.train.save_to == BESIDE_THE_RUN:
+        train = config.train.model_copy(update={"save_to": str(path.absolute().with_suffix(".safetensors"))})
+        config = config.model_copy(update={"train": train})
+    if config.qat.save_to != BESIDE_THE_RUN:
         return config
     companion = path.absolute().with_suffix(f".{config.precision.partition('-')[0]}.pt")
     return config.model_copy(update={"qat": config.qat.model_copy(update={"save_to": str(companion)})})

@@ -54,12 +54,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the training commands of the README were typed, cut to one epoch."""
     place = tmp_path_factory.mktemp("readme")
     lines = [line for line in command_lines("precgui", "run") if "-o" in line]
-    assert len(lines) == 3
+    assert len(lines) == 4
     for line in lines:
         result = typed([*line, "--set", "train.epochs=1"], place)
         assert result.returncode == 0, result.stderr
         if "--json" in line:
             assert json.loads(result.stdout)["status"] == "completed"
+    assert (place / "w.safetensors").is_file()
     return place
 
 

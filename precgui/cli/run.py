@@ -142,11 +142,14 @@ def _report(path: Path, precision: str) -> dict[str, Any]:
     """
     from precgui.runs.errors import RunFileError
     from precgui.runs.file.reader import open_run
+    from precgui.runs.recorded_facts import saved_weights
     from precgui.runs.step_times import keep_step_time
 
-    kept: Mapping[str, Any] = {}
+    kept: dict[str, Any] = {}
     with suppress(RunFileError), open_run(path) as saved:
-        kept = saved.summary
+        kept = dict(saved.summary)
+        if weights := saved_weights(saved):
+            kept["weights"] = weights
         with suppress(OSError):
             keep_step_time(saved)
     return {"run": str(path), "precision": precision, **_NOTHING_KEPT, **kept}
@@ -221,6 +224,7 @@ class _Terminal:
             "non-finite events": report["nonfinite_events"],
             FIGURES["memory_bytes"].in_words: _unit(report["memory_peak_bytes"], 2**20, "MiB"),
             "energy": _unit(report["energy_j"], 1, "J"),
+            **({"weights": report["weights"]} if "weights" in report else {}),
         }
         for name, value in rows.items():
             table.add_row(name, escape(str(value)))

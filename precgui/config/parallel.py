@@ -178,6 +178,8 @@ def _training_faults(strategy: str, known: dict[str, Any]) -> list[str]:
         result.append("adapters have not been tried on several ranks; set adapter.kind = none")
     if strategy == "fsdp" and train.ema_decay is not None:
         result.append("train.ema_decay averages whole weights, of which an fsdp rank has a part; leave it empty")
+    if strategy == "fsdp" and train.save_to:
+        result.append("train.save_to writes whole weights, of which an fsdp rank has a part; leave it empty")
     options = known.get("precision_options")
     if strategy == "fsdp" and options is not None and options != type(options)():
         result.append(

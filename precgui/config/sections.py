@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    field_validator,
+)
 
 from precgui.config.names import BELOW_16_BITS, EMULATED, QUANTISED, check_format, check_number_format
 from precgui.config.precision_traits import TRAITS
@@ -55,6 +64,9 @@ _WITH_MASTERS: dict[str, JsonValue] = {
 _LOW: dict[str, JsonValue] = {"precision": [*BELOW_16_BITS]}
 _EMULATED: dict[str, JsonValue] = {"precision": [f"{EMULATED}*"]}
 _FP8: dict[str, JsonValue] = {"precision": ["fp8"]}
+
+
+BESIDE_THE_RUN = "auto"  # of settings that name a file
 
 
 class TrainConfig(Section):
@@ -137,6 +149,26 @@ class TrainConfig(Section):
         description="Move start weights to a neighbouring number: what then differs from the run is rounding alone.",
         json_schema_extra={"rare": True},
     )
+    save_to: str = Field(
+        "",
+        max_length=4096,
+        title="Save weights",
+        description="New .safetensors file for the weights at the end, auto: beside the run's file; empty: none.",
+        json_schema_extra={"suggestions": [BESIDE_THE_RUN], "show_if": {"adapter.kind": ["none"]}},
+    )
+    save_average: bool = Field(
+        False,
+        title="Save the average",
+        description="The file of weights gets their moving average instead of those after the last step.",
+        json_schema_extra={"rare": True, "show_if": {"train.save_to": ["?*"], "train.ema_decay": ["[0-9]*"]}},
+    )
+
+    @field_validator("save_average")
+    @classmethod
+    def _average_is_kept(cls, save_average: bool, known: ValidationInfo) -> bool:
+        if save_average and known.data.get("ema_decay", 0.0) is None:
+            raise ValueError("no average is kept; set train.ema_decay, or this to false")
+        return save_average
 
 
 class OptimizerConfig(Section):
@@ -306,7 +338,6 @@ class PrecisionOptions(Section):
     )
 
 
-SNAPSHOT_IN_RUN_FOLDER = "auto"
 _RECORDED: dict[str, JsonValue] = {"record.tensors": [True]}
 
 
@@ -349,7 +380,7 @@ class RecordConfig(Section):
     activations_every: int = _every(10, "Activations")
     activation_gradients_every: int = _every(50, "Activation gradients")
     snapshot_to: str = Field(
-        SNAPSHOT_IN_RUN_FOLDER,
+        BESIDE_THE_RUN,
         max_length=4096,
         title="Snapshots",
         description="Files of batch, weights and random state before the first step with NaN or Inf, for replay; "

@@ -66,6 +66,9 @@ class LoopHook:
         """A context in which the model is evaluated, and in which the run ends."""
         return contextlib.nullcontext()
 
+    def end_steps(self) -> None:
+        """The last step has been made, or the run was stopped after a step; not called where an error ended it."""
+
     def end_run(self) -> None:
         """All steps have been made."""
 
@@ -129,6 +132,10 @@ class HookList(LoopHook):
             for hook in self.hooks:
                 entered.enter_context(hook.evaluation())
             yield
+
+    def end_steps(self) -> None:
+        for hook in self.hooks:
+            hook.end_steps()
 
     def end_run(self) -> None:
         for hook in self.hooks:

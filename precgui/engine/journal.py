@@ -10,11 +10,14 @@ from precgui.events import Emit, Facts, Incident, IncidentKind, Severity
 
 
 class Journal:
-    """Hands events on; times are seconds since it was made, or since `start_s` of `time.perf_counter`."""
+    """Hands events on; times are seconds since it was made, or since `start_s` of `time.perf_counter`.
 
-    def __init__(self, emit: Emit, start_s: float | None = None) -> None:
+    `run_id` is that of the run file, empty for a run without one.
+    """
+
+    def __init__(self, emit: Emit, start_s: float | None = None, run_id: str = "") -> None:
         self._start = time.perf_counter() if start_s is None else start_s
-        self.emit = emit
+        self.emit, self.run_id = emit, run_id
 
     def now(self) -> float:
         return time.perf_counter() - self._start

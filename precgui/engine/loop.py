@@ -54,6 +54,7 @@ class Loop:
         try:
             for _ in self.steps():
                 pass
+            self.hooks.end_steps()
         finally:
             self.hooks.close()
         if not self.stopped() and self.strategy.is_first:

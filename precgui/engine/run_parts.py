@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ class RunParts:
     average: WeightAverage | None
     facts: dict[str, Any]  # what only the engine knows of this run, as built-in types
     conversion: Conversion | None = None  # of runs with a precision schedule
+    state_names: Collection[str] = ()  # of the model's state_dict() as the task made it, before its conversion
 
     def trained(self) -> list[tuple[str, nn.Parameter]]:
         """The model's own parameters with their names, beside `weights`."""

@@ -44,7 +44,7 @@ def build_run(
     task = tasks.make(config, tell)
     # Every precision starts from the same FP32 weights: built first, converted after.
     model = start_model(config, task, device, precision, tell, stopped)
-    weights_hash = _hash(model)
+    weights_hash, state_names = _hash(model), frozenset(model.state_dict())
     conversion = Conversion(model) if config.precision_schedule else None
     model = execution.prepare_model(precision.convert(model), config.train, precision)
     if conversion is not None:
@@ -56,8 +56,9 @@ def build_run(
     facts |= {"metric": vars(task.metric), "data": dict(task.facts)}
     average = make_average(config, model, weights)
     return RunParts(
-        device, task, precision, model, weights, make_optimizer(config, weights), average, facts, conversion
-    )
+        device, task, precision, model, weights, make_optimizer(config, weights), average, facts, conversion,
+        state_names,
+    )  # fmt: skip
 
 
 def start_model(

@@ -17,6 +17,7 @@ from precgui.engine.hooks.fp32_loss import Fp32Loss
 from precgui.engine.hooks.memory_peak import MemoryPeak
 from precgui.engine.hooks.non_finite import NonFiniteReporter
 from precgui.engine.hooks.precision_schedule import PrecisionSchedule
+from precgui.engine.hooks.saved_weights import SavedWeights
 from precgui.engine.hooks.telemetry import TelemetryHook
 from precgui.engine.journal import Journal
 from precgui.engine.loop import Loop
@@ -31,18 +32,19 @@ from precgui.events import Emit, RunEnded
 # step, of what they kept of the one before; EarlyStopping has the last word on a step.
 HOOKS: tuple[type[LoopHook], ...] = (
     FirstStepCensus, TelemetryHook, Snapshots, Averaging, MemoryPeak, Fp32Loss, NonFiniteReporter, PrecisionSchedule,
-    Pruning, Adapters, EarlyStopping,
+    Pruning, Adapters, SavedWeights, EarlyStopping,
 )  # fmt: skip
 
 
-def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
+def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: str = "") -> None:
     """Train as `config` says, emitting events from RunStarted to RunEnded; ends early once `stopped()` is true.
 
-    Event times are seconds since the call. Raises EngineError for faults that the user can correct (a device that
-    is not there), MemoryError when a batch does not fit, and lets errors of the model through; in all cases no RunEnded
-    has been emitted. torch's process-wide switches are afterwards as they were before.
+    Event times are seconds since the call. `run_id` is that of the run file, for files that are written beside it.
+    Raises EngineError for faults that the user can correct (a device that is not there), MemoryError when a batch does
+    not fit, and lets errors of the model through; in all cases no RunEnded has been emitted. torch's process-wide
+    switches are afterwards as they were before.
     """
-    journal = Journal(emit)
+    journal = Journal(emit, run_id=run_id)
     with backend_flags.restored():
         try:
             make_loop(config, journal, stopped).train()
@@ -94,4 +96,5 @@ def unrecorded(config: RunConfig) -> RunConfig:
     """The config of a run that leaves no file."""
     record = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
     qat = config.qat.model_copy(update={"save_to": ""})
-    return config.model_copy(update={"record": record, "qat": qat})
+    train = config.train.model_copy(update={"save_to": ""})
+    return config.model_copy(update={"record": record, "qat": qat, "train": train})

@@ -30,7 +30,7 @@ _TRAINING_SECTIONS = ("data", "train", "optimizer", "optimizers")
 # Steps are compared as they were made; the others move neither the result nor the time of a step.
 _LEFT_OUT = (
     "data.workers", "data.path", "data.download", "train.epochs", "train.max_steps", "train.rounding_twin",
-    "train.stop_at_nonfinite", "train.stop_after_skipped",
+    "train.stop_at_nonfinite", "train.stop_after_skipped", "train.save_to", "train.save_average",
 )  # fmt: skip
 
 

@@ -48,6 +48,12 @@ def fact(run: Run, name: str) -> Maybe[Mapping[str, Any]]:
     return Absent(f"{reason}, or the file is of an early version")
 
 
+def saved_weights(run: Run) -> str:
+    """The file that `train.save_to` wrote at the end of the run; empty where it wrote none."""
+    result = run.environment.get("saved_weights")
+    return str(result.get("file", "")) if isinstance(result, Mapping) else ""
+
+
 def fp32_repetition(run: Run, step: int) -> Mapping[str, Any]:
     """The repetition in FP32 of the forward pass of a step, as docs/run-file.md lists its keys; {} without one."""
     result = fact(run, "fp32_repetition")

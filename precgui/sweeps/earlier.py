@@ -25,6 +25,7 @@ _MOST_FILES, _MOST_STUDIES = 200, 20  # the newest ones
 # What decides how long a run takes; other fields of the config may differ.
 _WORK = ("task", "model_name", "model.size", "data.batch_size", "train.epochs", "train.max_steps", "train.accumulation")
 _NOT_OF_RESULT = ("title", "seed", "precision", "device", "threads", "record")
+_NO_RESULT = ("train.rounding_twin", "train.save_to", "train.save_average", "qat.save_to", "adapter.save_to")
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,9 @@ def work_of(config: RunConfig) -> tuple[object, ...]:
 def settings_of(config: RunConfig) -> str:
     """The fields that decide the result of a run, precision and seed aside, as text to compare."""
     tree = config.model_dump(mode="json", exclude=set(_NOT_OF_RESULT))
-    tree["train"].pop("rounding_twin", None)
+    for path in _NO_RESULT:
+        section, _, name = path.partition(".")
+        tree[section].pop(name, None)
     return json.dumps(tree, sort_keys=True)
 
 

@@ -190,7 +190,11 @@ class SweepFolder:
         number = 1
         while (folder / f"{member.name}.{number}.h5").exists():
             number += 1
-        self.path_of(member).rename(folder / f"{member.name}.{number}.h5")
+        run = self.path_of(member)
+        run.rename(folder / f"{member.name}.{number}.h5")
+        weights = run.with_suffix(".safetensors")  # of train.save_to = auto, which never replaces a file
+        if weights.exists():
+            weights.rename(folder / f"{member.name}.{number}.safetensors")
 
     def run_again(self, name: str) -> None:
         """Put the file of a run that has ended aside, so that it runs again in its turn.

@@ -45,6 +45,17 @@ def test_that_a_run_that_was_cut_off_is_put_aside_and_runs_again(tmp_path: Path)
     assert sorted(path.name for path in (folder.path / "discarded").iterdir()) == ["warm-up.1.h5", "warm-up.2.h5"]
 
 
+def test_that_the_weights_of_a_run_are_put_aside_with_it(tmp_path: Path) -> None:
+    folder = small_sweep(tmp_path)
+    member = folder.plan.members[0]
+    write_member(folder, member, status="stopped")
+    beside = folder.path_of(member).with_suffix(".safetensors")
+    beside.write_bytes(b"weights")
+    folder.discard(member)
+    assert not beside.exists()
+    assert (folder.path / "discarded" / "warm-up.1.safetensors").read_bytes() == b"weights"
+
+
 def test_that_what_another_process_changes_is_seen(tmp_path: Path) -> None:
     folder = small_sweep(tmp_path)
     other = SweepFolder(folder.path)

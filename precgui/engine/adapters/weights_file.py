@@ -34,9 +34,9 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
-def write_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
+def write_weights(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
     """Write tensors in their own types, by name, in full or not at all. Raises OSError, and TypeError for a type."""
-    write_tensors(path, tensors, "weights")
+    write_tensors(path, tensors, "weights", {"format": "pt", **(metadata or {})})  # transformers asks for `format`
 
 
 def load_weights(model: nn.Module, path: str, key: str = "base.weights") -> None:

@@ -87,7 +87,7 @@ def _settings(config: RunConfig, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a config that the copied modules read, as plain values."""
     requested = config.model_dump(mode="json", include=set(_SECTIONS))
     requested["model_name"] = config.model_name
-    requested["qat"]["save_to"] = ""
+    requested["qat"]["save_to"] = requested["train"]["save_to"] = ""
     if is_own_task(config.task):
         requested["task"] = _own_task(config.task, facts)
     else:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from precgui.engine.tasks import Batch
 
 MORE_TIME_S = 5.0  # a collective waits longer than the launcher, which knows who does not answer
-_OF_ONE_RANK = {"title", "device", "threads", "record"}
+_OF_ONE_RANK: Mapping[str, Any] = {"title": True, "device": True, "threads": True, "record": True, "train": {"save_to"}}
 BUILD_LIMIT_S = 3600.0  # for a download by the first rank
 
 
@@ -111,7 +111,7 @@ def _require_agreement(group: RankGroup, config: RunConfig) -> None:
 
 
 def _identity(config: RunConfig) -> dict[str, str]:
-    """Facts that must be equal on all ranks. Devices and threads may differ, and the record, which one rank keeps."""
+    """Facts that must be equal on all ranks. Devices and threads may differ, and the files, which one rank writes."""
     own = json.dumps(config.model_dump(mode="json", exclude=_OF_ONE_RANK), sort_keys=True)
     digest = hashlib.sha256(own.encode()).hexdigest()
     return {"torch": str(torch.__version__), "precgui": __version__, "config": digest}

@@ -52,10 +52,10 @@ class _Rank:
         return self.is_gone and self.last is None
 
 
-def launch(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
+def launch(config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: str = "") -> None:
     """Train in `parallel.ranks` processes. Emits as `train`; raises EngineError, MemoryError. No process is left."""
     start_s = time.perf_counter()
-    ranks = RanksChannel(config, start_s)
+    ranks = RanksChannel(config, start_s, run_id)
     run_ends: list[RunEnded] = []
 
     def take(events: list[Event]) -> None:
@@ -82,8 +82,8 @@ class RanksChannel:
 
     pid = None
 
-    def __init__(self, config: RunConfig, start_s: float) -> None:
-        self._config, self._start_s = config, start_s
+    def __init__(self, config: RunConfig, start_s: float, run_id: str = "") -> None:
+        self._config, self._start_s, self._run_id = config, start_s, run_id
         pairs = [multiprocessing.Pipe() for _ in range(config.parallel.ranks)]
         self._ranks = [_Rank(number, near) for number, (near, _) in enumerate(pairs)]
         self._far = [far for _, far in pairs]
@@ -168,7 +168,8 @@ class RanksChannel:
                 logs_specs=DefaultLogsSpecs(log_dir=self._folder, redirects=Std.ALL),
             )  # fmt: skip
             try:
-                elastic_launch(parallel, inside.main)(self._far, self._config.model_dump(), self._start_s)
+                start = elastic_launch(parallel, inside.main)
+                start(self._far, self._config.model_dump(), self._start_s, self._run_id)
             except ChildFailedError as error:  # the pipes have told of it, except of ranks that had not begun
                 self._first_lost, self._first_failure = error.get_first_failure()
             except Exception as error:  # noqa: BLE001 - of a library, in a thread: raised by `raise_failure`

@@ -42,7 +42,7 @@ class Done:
     """The last message of a rank that ended well."""
 
 
-def main(ends: Sequence[Connection], config: Mapping[str, Any], start_s: float) -> None:
+def main(ends: Sequence[Connection], config: Mapping[str, Any], start_s: float, run_id: str) -> None:
     """Entry point that torchrun's agent calls in each rank. `start_s` is the zero of event times."""
     forget_safe_path()
     _die_with_launcher()
@@ -56,7 +56,7 @@ def main(ends: Sequence[Connection], config: Mapping[str, Any], start_s: float) 
     threading.Thread(target=_obey, args=(ends[rank], control), name="launcher", daemon=True).start()
     last: Done | Failed = Done()
     try:
-        train_rank(build(config), pipe.emit, control.stopped, start_s)
+        train_rank(build(config), pipe.emit, control.stopped, start_s, run_id)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises is told by the launcher
         last = _failure(rank, error)
     pipe.close()

@@ -22,15 +22,19 @@ class LostRank(EngineError):
     """Another rank is gone or does not answer; who, is known to those who started it."""
 
 
-def train_rank(config: RunConfig, emit: Emit, stopped: Callable[[], bool], start_s: float | None = None) -> None:
+def train_rank(
+    config: RunConfig, emit: Emit, stopped: Callable[[], bool], start_s: float | None = None, run_id: str = ""
+) -> None:
     """Train as the rank that the environment names; the first one emits the events of the run.
 
-    `start_s` of `time.perf_counter` is the time zero of events. Raises LostRank where another rank is gone.
+    `start_s` of `time.perf_counter` is the time zero of events, `run_id` that of the run file. Raises LostRank where
+    another rank is gone.
     """
     with backend_flags.restored(), joined(config) as group:
         try:
             strategy = _strategy(config, group, stopped)
-            make_loop(strategy.config, strategy.journal(emit, start_s), strategy.stopped, strategy).train()
+            journal = strategy.journal(emit, start_s, run_id)
+            make_loop(strategy.config, journal, strategy.stopped, strategy).train()
             sys.stdout.flush()
         except Stopped:
             return

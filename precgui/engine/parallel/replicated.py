@@ -81,9 +81,9 @@ class Replicated(Strategy):
         """Whether the ranks have agreed to stop."""
         return self._agreed_to_stop
 
-    def journal(self, emit: Emit, start_s: float | None) -> Journal:
+    def journal(self, emit: Emit, start_s: float | None, run_id: str) -> Journal:
         """The journal of this rank: the first one emits, the others keep what it cannot know."""
-        return Journal(emit if self.is_first else self._keep, start_s)
+        return Journal(emit if self.is_first else self._keep, start_s, run_id)
 
     @contextlib.contextmanager
     def building(self, config: RunConfig) -> Iterator[None]:
@@ -224,7 +224,7 @@ class Replicated(Strategy):
 
 
 def of_rank(config: RunConfig, group: RankGroup) -> RunConfig:
-    """The config with the device and the threads of one rank; the first one records tensors and keeps snapshots."""
+    """The config with the device and the threads of one rank; the first one alone writes files."""
     changed: dict[str, object] = {}
     if config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available()):
         changed["device"] = f"cuda:{group.local_rank}"
@@ -233,4 +233,5 @@ def of_rank(config: RunConfig, group: RankGroup) -> RunConfig:
         changed["threads"] = max(1, devices.physical_cores() // max(local, 1))
     if group.rank:
         changed["record"] = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
+        changed["train"] = config.train.model_copy(update={"save_to": ""})
     return config.model_copy(update=changed)

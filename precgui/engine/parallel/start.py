@@ -45,15 +45,15 @@ def _check_cores(config: RunConfig) -> None:
         )
 
 
-def train_on_ranks(config: RunConfig, emit: Emit, stopped: Callable[[], bool]) -> None:
+def train_on_ranks(config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: str = "") -> None:
     """Train as `config.parallel` says, in processes of this machine or as one of an allocation of torchrun.
 
     Emits and raises as `precgui.engine.train.train`. No process is left when it returns or raises.
     """
     if in_allocation():
-        train_rank(config, emit, stopped)
+        train_rank(config, emit, stopped, run_id=run_id)
         return
     check_machine(config)
     from precgui.engine.parallel.launch import launch  # torchrun takes a second to import
 
-    launch(config, emit, stopped)
+    launch(config, emit, stopped, run_id)

@@ -23,13 +23,17 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _MOST_HEADER_BYTES = 1 << 26
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], text: str) -> None:
-    """Write tensors and a text, in full or not at all. Raises OSError, and TypeError for a dtype without a code."""
-    header: dict[str, Any] = {"__metadata__": {"precgui": text}}
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], text: str, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors, a text and further texts by name, in full or not at all.
+
+    Raises OSError, and TypeError for a tensor that `require_codes` refuses.
+    """
+    require_codes(tensors)
+    header: dict[str, Any] = {"__metadata__": {"precgui": text, **(metadata or {})}}
     begin = 0
     for name, tensor in tensors.items():
-        if tensor.dtype not in _CODES or tensor.layout is not torch.strided:
-            raise TypeError(f"{name} is {tensor.dtype}, {tensor.layout}")
         end = begin + tensor.numel() * tensor.dtype.itemsize
         header[name] = {"dtype": _CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
         begin = end
@@ -39,6 +43,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], text: str) -> None:
         file.write(len(head).to_bytes(8, "little") + head)
         for tensor in tensors.values():
             file.write(_bytes(tensor))
+
+
+def require_codes(tensors: Mapping[str, Tensor]) -> None:
+    """Raises TypeError for a tensor whose dtype or layout has no code in such a file."""
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _CODES or tensor.layout is not torch.strided:
+            raise TypeError(f"{name} is {tensor.dtype}, {tensor.layout}")
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -9,7 +9,7 @@ from typing import Self
 
 from torch import Tensor
 
-from precgui.config.sections import SNAPSHOT_IN_RUN_FOLDER
+from precgui.config.sections import BESIDE_THE_RUN
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.journal import Journal
 from precgui.engine.run_parts import RunParts
@@ -40,7 +40,7 @@ class Snapshots(LoopHook):
     @classmethod
     def make(cls, run: TrainingRun) -> Self | None:
         record = run.config.record
-        if record.snapshot_to in ("", SNAPSHOT_IN_RUN_FOLDER) or run.config.precision_schedule:
+        if record.snapshot_to in ("", BESIDE_THE_RUN) or run.config.precision_schedule:
             return None
         return cls(Path(record.snapshot_to).expanduser().absolute(), record.snapshot_step, run.journal, run.parts)
 

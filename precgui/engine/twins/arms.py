@@ -104,7 +104,8 @@ def arm_config(config: RunConfig, precision: str) -> RunConfig:
     tree |= {"precision": precision, "precision_schedule": {}}
     tree["train"] |= {
         "compile": False, "checkpointing": False, "ema_decay": None, "stop_at_nonfinite": False,
-        "stop_after_skipped": None, "rounding_twin": False,
+        "stop_after_skipped": None, "rounding_twin": False, "save_to": "",
+        "save_average": False,
     }  # fmt: skip
     tree["record"] |= {"tensors": False, "snapshot_to": ""}
     if precision == REFERENCE:

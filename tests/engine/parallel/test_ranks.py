@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from precgui.config import RunConfig, build, load
+from precgui.engine import tasks
 from precgui.engine.errors import EngineError
 from precgui.engine.parallel.group import disagreement, joined
+from precgui.engine.snapshot.file import read_tensors
 from precgui.engine.train import train
 from precgui.events import Event, StepDone
 from tests.engine.parallel.many_runs import run_all
@@ -49,8 +52,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         port = server.getsockname()[1]
     runs = [config_of(name).model_dump() for name in RUNS]
     runs.append({**runs[0], "of_other_ranks": {**runs[0], "seed": 1}})
-    own_record = {**runs[0]["record"], "snapshot_to": str(tmp_path_factory.mktemp("kept") / "run")}
-    runs.append({**runs[0], "record": own_record, "of_other_ranks": runs[0]})
+    kept = tmp_path_factory.mktemp("kept")
+    own_record = {**runs[0]["record"], "snapshot_to": str(kept / "run")}
+    own_train = {**runs[0]["train"], "save_to": str(kept / "run.safetensors")}
+    runs.append({**runs[0], "record": own_record, "train": own_train, "of_other_ranks": runs[0]})
     told = run_all(runs, 2, tmp_path_factory.mktemp("ranks"), port)
     return dict(zip([*RUNS, "other seed", "other record"], told, strict=True))
 
@@ -146,6 +151,15 @@ def test_that_ranks_with_different_configs_do_not_train(results: dict[str, dict[
 def test_that_only_the_first_rank_needs_to_know_where_the_run_is_kept(results: dict[str, dict[str, Any]]) -> None:
     assert results["other record"]["error"] == ""
     assert field(results["other record"], "StepDone", "loss") == field(results["fp32"], "StepDone", "loss")
+
+
+def test_that_the_first_rank_writes_the_whole_weights(results: dict[str, dict[str, Any]]) -> None:
+    written = [facts for facts in field(results["other record"], "Facts", "values") if "saved_weights" in facts]
+    assert len(written) == 1
+    tensors, _ = read_tensors(Path(written[0]["saved_weights"]["file"]))
+    chosen = config_of("fp32")
+    tasks.make(chosen, print).model().load_state_dict(tensors, strict=True)
+    assert sum(tensor.numel() for tensor in tensors.values()) >= PARAMETERS
 
 
 def test_that_another_version_of_torch_on_a_host_is_named() -> None:

@@ -62,6 +62,21 @@ def test_that_a_click_chooses_the_precision_that_starts(orders: Orders, panel: S
     assert orders.ordered == []
 
 
+def test_that_the_form_has_a_place_for_the_weights_that_is_hidden_with_adapters(panel: SetupPanel) -> None:
+    row, average = panel.form.rows["train.save_to"], panel.form.rows["train.save_average"]
+    assert row.label.text() == "Save weights"
+    assert ".safetensors" in row.hint.text()
+    assert (row.relevant, row.rare, average.relevant) == (True, False, False)
+    row.editor.set("auto")
+    panel.form.rows["train.ema_decay"].editor.set(0.99)
+    value = panel.form.value()
+    assert value is not None and value.train.save_to == "auto"
+    assert average.relevant
+    row.editor.set("")
+    panel.form.rows["adapter.kind"].editor.set("lora")
+    assert not row.relevant
+
+
 def test_that_a_family_of_precisions_takes_a_format(panel: SetupPanel) -> None:
     assert panel.precision.family is not None
     panel.precision.family.suffix.setText("e5m2")

@@ -1,0 +1,82 @@
+"""Writes the weights of the model when its run ends, for use outside of precgui."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Self
+
+from torch import Tensor
+
+from precgui import __version__
+from precgui.config.sections import BESIDE_THE_RUN
+from precgui.engine.adapters.weights_file import check_new_file, tensors_of, write_weights
+from precgui.engine.errors import EngineError
+from precgui.engine.hook import LoopHook, TrainingRun
+from precgui.engine.snapshot.file import require_codes
+from precgui.harmless_text import some_names
+
+
+class SavedWeights(LoopHook):
+    """Writes parameters and buffers as a .safetensors file after the last step of a completed or stopped run.
+
+    The names are those of the `state_dict()` of the task's own model, so a plain torch model takes them with
+    `strict=True`; a shared tensor stands there under each of its names. State that a precision adds is left out.
+    """
+
+    def __init__(self, run: TrainingRun, path: Path) -> None:
+        self._run, self._path = run, path
+
+    @classmethod
+    def make(cls, run: TrainingRun) -> Self | None:
+        train = run.config.train
+        if train.save_to in ("", BESIDE_THE_RUN):
+            return None
+        check_new_file(train.save_to, "train.save_to")
+        hook = cls(run, Path(train.save_to).expanduser().absolute())
+        try:
+            require_codes(hook._tensors())
+        except TypeError as error:
+            raise EngineError(
+                f"train.save_to: {error}, which a .safetensors file does not hold; leave it empty"
+            ) from None
+        return hook
+
+    def end_steps(self) -> None:
+        if self._run.step:
+            self._run.journal.note(self._run.step, self._save())
+
+    def _save(self) -> str:
+        """Write the file and record its path. Returns the sentence that says so, or why there is none."""
+        run = self._run
+        try:
+            with self._weights():
+                write_weights(self._tensors(), self._path, self._metadata())
+        except OSError as error:
+            return f"train.save_to: {self._path} could not be written: {error.strerror or error}"
+        run.journal.facts({"saved_weights": {"file": str(self._path), "step": run.step, "of": self._kind}})
+        others = sorted({*run.parts.state_names} - self._tensors().keys())
+        left_out = f"; left out, since they are no tensors: {some_names(others, 5)}" if others else ""
+        return f"the weights were written to {self._path} ({self._kind}){left_out}"
+
+    @property
+    def _kind(self) -> str:
+        return "moving average" if self._run.config.train.save_average else "last step"
+
+    def _weights(self) -> contextlib.AbstractContextManager[None]:
+        average = self._run.parts.average
+        return average.applied() if average and self._run.config.train.save_average else contextlib.nullcontext()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        parts = self._run.parts
+        return {name: value for name, value in tensors_of(parts.model).items() if name in parts.state_names}
+
+    def _metadata(self) -> dict[str, str]:
+        """Facts for whoever gets the file: the config without what it wrote and where."""
+        run = self._run
+        config = run.config.model_dump_json(exclude={"record": True, "train": {"save_to"}, "qat": {"save_to"}})
+        return {
+            "precgui_version": __version__, "run_id": run.journal.run_id,
+            "precision": run.parts.precision.config.precision, "config": config,
+            "step": str(run.step), "total_steps": str(run.total_steps), "weights": self._kind,
+        }  # fmt: skip
