@@ -51,7 +51,7 @@ def typed(line: list[str], folder: Path) -> Typed:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the training commands of the README were typed, cut to one epoch."""
+    """A folder in which the training commands of the README were typed, cut to one epoch, and a script was written."""
     place = tmp_path_factory.mktemp("readme")
     lines = [line for line in command_lines("precgui", "run") if "-o" in line]
     assert len(lines) == 4
@@ -61,6 +61,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if "--json" in line:
             assert json.loads(result.stdout)["status"] == "completed"
     assert (place / "w.safetensors").is_file()
+    (line,) = [line for line in command_lines("precgui", "export") if "--script" in line]
+    assert typed(line, place).returncode == 0
+    assert (place / line[-1]).exists()
     return place
 
 
@@ -89,13 +92,18 @@ def test_that_a_first_run_goes_to_the_folder_of_runs(tmp_path: Path) -> None:
     assert [path.suffix for path in place.iterdir()] == [".h5"]
 
 
-OTHERS = [line for line in command_lines("precgui") if len(line) > 1 and "-o" not in line and line[1] != "compare"]
+OTHERS = [
+    line for line in command_lines("precgui")
+    if len(line) > 1 and line[1] != "compare" and not {"-o", "--script"} & {*line}
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", [line for line in OTHERS if not line[1].endswith(".h5")], ids=shlex.join)
 def test_that_every_other_command_works(line: list[str], folder: Path) -> None:
-    result = typed(line, folder)
-    assert result.returncode == 0, result.stderr
+    until_stopped = line[-1] == "--watch"
+    result = typed([*line, "0.01"] if until_stopped else line, folder)
+    missed = line[1] == "checklist"  # lines that one short epoch on a CPU does not meet
+    assert result.returncode in ((0, 1) if missed else (0,)), result.stderr
     assert result.stdout.strip() or any((folder / word).exists() for word in line[2:])
 
 
