@@ -32,15 +32,18 @@ _AMPLIFIED = 1e3
 _SAMPLE = 4096  # elements that are compared, of each difference
 _MOST_ROWS = 8
 _FEWEST = 16  # elements of a difference, that a share means something
+_FEWEST_OF_DIVISOR = 4  # a variance has one for each feature
+_WHOLE = 2.0**24  # beyond it, FP32 holds whole numbers only, and not each of them
 
 
 @dataclass(frozen=True)
 class Cancelled:
     """A use of differences without digits: in `module` (None outside of the model) and in `step`.
 
-    `use` is `divisor` (or a root or logarithm), `amplified` (divided by 1e-3 or less, or multiplied by 1000 or more)
-    or `rounded data` (a difference of values without a graph that a cast had rounded). `share` is the share of the
-    elements whose difference is at most 2 eps of the larger operand.
+    `use` is `divisor` (or a root or logarithm), `amplified` (divided by 1e-3 or less, or multiplied by 1000 or more),
+    `rounded data` (a difference of values without a graph that a cast had rounded) or `large data` (one of FP32 values
+    without a graph beyond 2^24, where FP32 holds no fractions). `share` is the share of the elements whose difference
+    is at most 2 eps of the larger operand.
     """
 
     step: int
@@ -115,8 +118,13 @@ class Cancellations:
         if name in _OF_SMALL:
             self._add("divisor", first)
         factor = _number(args[1]) if len(args) > 1 else None
-        if factor and (
-            (name in _DIVISIONS and abs(factor) <= 1 / _AMPLIFIED) or (name in _PRODUCTS and abs(factor) >= _AMPLIFIED)
+        if (
+            factor
+            and first.elements >= _FEWEST
+            and (
+                (name in _DIVISIONS and abs(factor) <= 1 / _AMPLIFIED)
+                or (name in _PRODUCTS and abs(factor) >= _AMPLIFIED)
+            )
         ):
             self._add("amplified", first)
 
@@ -133,15 +141,18 @@ class Cancellations:
         if name not in _SUMS or out is a or type(a) not in _PLAIN or a.dtype not in _FORMATS or out.dtype != a.dtype:
             return None
         alike = isinstance(b, Tensor) and type(b) in _PLAIN and b.dtype == a.dtype
-        if out.numel() < _FEWEST or not (alike or _number(b) is not None):
+        if out.numel() < _FEWEST_OF_DIVISOR or not (alike or _number(b) is not None):
             return None
         share = _cancelled(a, b, float(kwargs.get("alpha", 1)), out, rsub=name == "aten.rsub")
         if share is None:
             return None
         mark = _Mark(weakref.ref(out), share, out.numel(), dtype_name(out.dtype))
-        cast = any(each is not None and each.is_cast for each in (first, second))
-        if cast and not any(isinstance(each, Tensor) and each.requires_grad for each in (a, b)):
-            self._add("rounded data", mark)
+        is_data = not any(isinstance(each, Tensor) and each.requires_grad for each in (a, b))
+        if is_data and out.numel() >= _FEWEST:
+            if any(each is not None and each.is_cast for each in (first, second)):
+                self._add("rounded data", mark)
+            elif alike and a.dtype is torch.float32 and float(a.detach().abs().median()) > _WHOLE:
+                self._add("large data", mark)
         return mark
 
 

@@ -398,3 +398,51 @@ def places_counted_in_fp16(opened: Open, broken: bool) -> float:
         loss = F.mse_loss(model(places)[..., 0], worth[1:3001].expand(2, -1))
         _descend(recorder, optimizer, loss)
     return float(loss.detach())
+
+
+class _SumsOfSquares(nn.Module):
+    """Normalises by the variance E[x^2] - E[x]^2 of all that was seen, in the format of its sums."""
+
+    def __init__(self, features: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(2, features, dtype=dtype))
+        self.count = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.to(self.get_buffer("sums").dtype)
+        self.sums = self.get_buffer("sums") + torch.stack((x.sum(0), x.square().sum(0)))
+        self.count += len(x)
+        mean, square = self.sums / self.count
+        deviation = (square - mean.square()).clamp(min=1e-9).sqrt()
+        return ((x - mean) / deviation).clamp(-5, 5).float()
+
+
+@_mistake("cancelled-digits")
+def variance_of_six_features_in_fp32(opened: Open, broken: bool) -> float:
+    """Temperatures in kelvin times 1000 that differ by tenths: the squares have no digits for the variance."""
+    dtype = torch.float32 if broken else torch.float64
+    model = nn.Sequential(_SumsOfSquares(6, dtype), nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    recorder, loss = opened(model, optimizer), torch.zeros(())
+    for _ in range(120):
+        state = torch.randn(64, 6, dtype=torch.float64)
+        loss = F.mse_loss(model((300_000 + 0.3 * state).to(dtype))[:, 0], state[:, 0].sin().float())
+        _descend(recorder, optimizer, loss)
+    return float(loss.detach())
+
+
+@_mistake("cancelled-digits")
+def gaps_between_time_stamps_in_fp32(opened: Open, broken: bool) -> float:
+    """Seconds between events, of a table of time stamps that was cast before the training."""
+    gaps = 40 * torch.rand(2000, 8, dtype=torch.float64)
+    stamps = 1.7e9 + 1e6 * torch.rand(2000, 1, dtype=torch.float64) + gaps.cumsum(1)
+    stamps = stamps.float() if broken else stamps
+    model = nn.Sequential(nn.Linear(7, 24), nn.Tanh(), nn.Linear(24, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    recorder, loss = opened(model, optimizer), torch.zeros(())
+    for _ in range(120):
+        places = torch.randint(2000, (64,))
+        between = (stamps[places, 1:] - stamps[places, :-1]).float() / 20 - 1
+        loss = F.mse_loss(model(between)[:, 0], gaps[places, 1].float() / 20 - 1)
+        _descend(recorder, optimizer, loss)
+    return float(loss.detach())

@@ -151,6 +151,10 @@ _USES = {  # of a difference without digits: the clause, and the fix
         "is what the training reads of data that a cast had rounded",
         "Subtract the offset first, in the format of the data, and cast the result.",
     ),
+    "large data": (
+        "is of data beyond 2^24, where FP32 holds no fractions and not each whole number",
+        "Keep such data (time stamps, identities) in int64 or FP64, subtract there, and cast the result.",
+    ),
 }
 
 
