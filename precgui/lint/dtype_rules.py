@@ -6,7 +6,17 @@ import ast
 from collections.abc import Callable
 
 from precgui.lint.arguments import keyword, number
-from precgui.lint.flow import cast_of, definition, dtype_of, is_optimizer, region_is_fp16, trains
+from precgui.lint.classes import class_format, enclosing_class
+from precgui.lint.flow import (
+    cast_of,
+    comes_from_product,
+    definition,
+    dtype_of,
+    is_optimizer,
+    model_format,
+    region_is_fp16,
+    trains,
+)
 from precgui.lint.source import CallSite, Mistakes, Source
 
 _FP16_LARGEST = 65504.0
@@ -47,16 +57,33 @@ def scaler_with_bf16(source: Source) -> Mistakes:
 
 
 def large_mask(source: Source) -> Mistakes:
-    """A finite mask value beyond FP16 in a script that uses FP16."""
+    """A finite mask value beyond FP16, in a script with autocast to FP16 or in a model that is cast to it."""
     fp16 = bool(source.scalers) or any(region_is_fp16(source, call) for _, call in source.autocasts)
     for site in source.of("masked_fill", "masked_fill_"):
-        value = number(keyword(site.node, "value", 1))
-        if fp16 and value is not None and _FP16_LARGEST < abs(value) < float("inf"):
+        value = number(keyword(site.node, "value", 2 if site.name.startswith("torch.") else 1))
+        if value is None or not _FP16_LARGEST < abs(value) < float("inf"):
+            continue
+        if fp16 or _is_of_half_model(source, site):
             yield (
                 site.line, "warning", f"a mask of {value:g} does not fit into FP16 (65504): torch raises, or it "
                 f"becomes Inf",
                 'float("-inf") in a row that is not masked completely, or torch.finfo(scores.dtype).min',
             )  # fmt: skip
+
+
+def _is_of_half_model(source: Source, site: CallSite) -> bool:
+    """Whether a mask is laid on a product that a model of the script computes, one of which is certainly cast to FP16:
+    without autocast, and without another cast before the mask."""
+    own = enclosing_class(source, site.node)
+    if own is None or source.autocasts or class_format(source, own) != "fp16":
+        return False
+    before = [each for each in source.inside(source.scope(site.node)) if each.place <= source.end(site.node)]
+    casts = [cast for each in before if (cast := cast_of(source, each.node)) is not None]
+    if any(text != "fp16" for text, _ in casts) or any(each.method == "type_as" for each in before):
+        return False
+    is_function = site.name.startswith("torch.")
+    operand = site.node.func.value if isinstance(site.node.func, ast.Attribute) and not is_function else None
+    return comes_from_product(source, keyword(site.node, "input", 0) if is_function else operand)
 
 
 def low_positions(source: Source) -> Mistakes:
@@ -114,7 +141,7 @@ def tf32(source: Source) -> Mistakes:
     mixed = source.autocasts or source.scalers or any(
         cast is not None and cast[0] == "fp16" for site in source.of("half", "to", "type")
         for cast in [cast_of(source, site.node)]
-    )  # fmt: skip
+    ) or any(model_format(source, site.node) not in ("", "fp32") for site in source.of("from_pretrained"))  # fmt: skip
     cuda = [site for site in source.calls if site.method == "cuda" or any(
         isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.startswith("cuda")
         for each in site.node.args)]  # fmt: skip

@@ -17,12 +17,13 @@ _DTYPES = {
 }  # fmt: skip
 _CASTS = {"half": "fp16", "bfloat16": "bf16", "float": "fp32", "double": "fp64"}
 _SAME_OBJECT = {"cuda", "cpu", "eval", "train", "requires_grad_", "detach", "contiguous", "clone", "to", "type"}
-_SAME_MODEL = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "deepcopy"}
+SAME_MODEL = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "deepcopy"}
 SAME_VALUES = _SAME_OBJECT | {
     "float", "half", "bfloat16", "double", "squeeze", "unsqueeze", "view", "reshape", "gather", "flatten", "transpose",
     "permute", "t",
 }  # fmt: skip
 OPERATIONS = {"softmax", "log_softmax", "sigmoid", "tanh", "std", "var", "mean"}
+_PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum", "linear"}
 _MODULES = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 
 
@@ -81,14 +82,23 @@ def model_format(source: Source, node: ast.AST) -> str:
             return ""
         name = source.name_of(node.func).rpartition(".")[2]
         if name == "from_pretrained":
-            return dtype_of(source, keyword(node, "torch_dtype") or keyword(node, "dtype"))
+            return _dtype_of_pretrained(source, keyword(node, "torch_dtype") or keyword(node, "dtype"))
         if isinstance(node.func, ast.Attribute) and name in _SAME_OBJECT:
             node = node.func.value
-        elif name in _SAME_MODEL and node.args:
+        elif name in SAME_MODEL and node.args:
             node = node.args[0]
         else:
             return ""
     return ""
+
+
+def _dtype_of_pretrained(source: Source, given: ast.expr | None) -> str:
+    """As `dtype_of`, also by its name as text; UNKNOWN where the text does not tell (`"auto"`, an argument)."""
+    if given is None or (isinstance(given, ast.Constant) and given.value is None):
+        return ""
+    if isinstance(given, ast.Constant) and isinstance(given.value, str):
+        return _DTYPES.get(f"torch.{given.value}", UNKNOWN)
+    return dtype_of(source, given) or UNKNOWN
 
 
 def base(node: ast.AST) -> ast.AST:
@@ -114,7 +124,7 @@ def weights_format(source: Source, model: Variable, scope: ast.AST) -> tuple[str
             if text or each.value is None or not _is_same_model(source, model, each.value):
                 events.append((each.place, each.node, text))
     for site in source.calls_of(model, *_CASTS, "to", "type"):
-        text = model_format(source, _whole_chain(source, site.node)) if source.scope(site.node) is scope else ""
+        text = model_format(source, whole_chain(source, site.node)) if source.scope(site.node) is scope else ""
         if text and not isinstance(statement(source, site.node), ast.Assign):
             events.append((site.place, site.node, text))
     events.sort(key=lambda event: event[0])
@@ -130,11 +140,11 @@ def weights_format(source: Source, model: Variable, scope: ast.AST) -> tuple[str
 
 def _is_same_model(source: Source, model: Variable, value: ast.expr) -> bool:
     """Whether an assignment leaves the weights of a model as they are: `net = net.cuda()`, `net = DDP(net)`."""
-    wraps = isinstance(value, ast.Call) and source.name_of(value.func).rpartition(".")[2] in _SAME_MODEL
+    wraps = isinstance(value, ast.Call) and source.name_of(value.func).rpartition(".")[2] in SAME_MODEL
     return wraps or source.variable(base(value)) == model
 
 
-def _whole_chain(source: Source, node: ast.AST) -> ast.AST:
+def whole_chain(source: Source, node: ast.AST) -> ast.AST:
     """The chain of calls that begins with a call: `net.half().float()` for `net.half()`."""
     while isinstance(attribute := source.parent(node), ast.Attribute):
         call = source.parent(attribute)
@@ -211,6 +221,23 @@ def operation(source: Source, node: ast.AST) -> str:
         else:
             return ""
     return ""
+
+
+def comes_from_product(source: Source, node: ast.AST | None) -> bool:
+    """Whether a tensor is certainly made of a matrix product, or of a layer that is one."""
+    for _ in range(_MOST_STEPS):
+        below = source.walk(node) if node is not None else []
+        if any(isinstance(each, ast.BinOp) and isinstance(each.op, ast.MatMult) for each in below):
+            return True
+        calls = [each for each in below if isinstance(each, ast.Call)][:_MOST_STEPS]
+        if any(source.name_of(each.func).rpartition(".")[2] in _PRODUCTS for each in calls):
+            return True
+        modules = [last_module(source, definition(source, each.func)) for each in calls]
+        if any(each is not None and source.name_of(each.func) == "torch.nn.Linear" for each in modules):
+            return True
+        names = [each for each in below if isinstance(each, ast.Name)][:_MOST_STEPS]
+        node = next((value for each in names if (value := definition(source, each)) is not None), None)
+    return False
 
 
 def last_module(source: Source, node: ast.AST | None) -> ast.Call | None:

@@ -47,8 +47,8 @@ def loop_in_autocast(source: Source) -> Mistakes:
             continue
         if (site := _steps_below(source, region)) is not None:
             yield (
-                site.line, "error", f"the training loop runs inside one autocast region (line {region.lineno}): it "
-                f"keeps casts of weights that the optimizer has changed since",
+                region.lineno, "error", "the training loop runs inside this one autocast region: it keeps casts of "
+                f"weights that the optimizer (line {site.line}) has changed since",
                 "enter autocast anew in each step, around the forward pass and the loss",
             )  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Shapes as far as a loss needs them: a batch of numbers, [B], or a column of them, [B, 1]."""
+"""Shapes as far as a loss needs them: a batch of numbers, [B], or a column of them, [B, 1]; on the way to these a
+matrix, [B, N], and one number, [1]."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from precgui.lint.source import Source
 _CREATORS = ("randn", "rand", "zeros", "ones", "empty", "full")
 _MOST_STEPS = 12
 _KEEP_SHAPE = {"relu", "sigmoid", "tanh", "softplus", "exp", "abs", "clamp", "float", "to", "cuda", "cpu", "detach",
-               "half", "bfloat16", "double", "clone", "contiguous", "requires_grad_", "sqrt"}  # fmt: skip
+               "half", "bfloat16", "double", "clone", "contiguous", "requires_grad_", "sqrt", "sin", "cos", "square",
+               "log"}  # fmt: skip
 
 
 def trailing_shape(source: Source, node: ast.AST, depth: int = 0) -> str:
-    """`[B]`, `[B, 1]`, or '' where the shape is another one or not certain."""
+    """`[B]`, `[B, 1]`, `[B, N]` (N may be 1), `[1]` of one number, or '' where it is another one or not certain."""
     current: ast.AST | None = node
     for _ in range(_MOST_STEPS if depth < _MOST_STEPS else 0):
         if isinstance(current, ast.Name | ast.Attribute):
@@ -26,9 +28,26 @@ def trailing_shape(source: Source, node: ast.AST, depth: int = 0) -> str:
             shape, current = _of_call(source, current, depth)
             if shape or current is None:
                 return shape
+        elif isinstance(current, ast.BinOp):
+            shapes = [trailing_shape(source, each, depth + 2) for each in (current.left, current.right)]
+            return _of_product(*shapes) if isinstance(current.op, ast.MatMult) else _of_both(*shapes)
+        elif isinstance(current, ast.UnaryOp):
+            current = current.operand
         else:
-            return ""
+            return "[1]" if number(current) is not None else ""
     return ""
+
+
+def _of_both(left: str, right: str) -> str:
+    """Of two tensors element by element."""
+    if "" not in (left, right) and "[1]" in (left, right):
+        return right if left == "[1]" else left
+    return left if left == right else ""
+
+
+def _of_product(left: str, right: str) -> str:
+    """Of a matrix product: with a vector, or with a column, of a matrix."""
+    return right if left in ("[B, N]", "[B, 1]") and right in ("[B]", "[B, 1]") else ""
 
 
 def _of_index(source: Source, node: ast.Subscript, depth: int) -> str:
@@ -40,9 +59,7 @@ def _of_index(source: Source, node: ast.Subscript, depth: int) -> str:
         return ""
     if parts[1].value is None:
         return "[B, 1]" if trailing_shape(source, node.value, depth + 1) == "[B]" else ""
-    value = definition(source, node.value)
-    created = _size(source, value) if isinstance(value, ast.Call) else None
-    return "[B]" if created is not None and len(created) == 2 else ""
+    return "[B]" if trailing_shape(source, node.value, depth + 1) in ("[B, N]", "[B, 1]") else ""
 
 
 def _of_call(source: Source, call: ast.Call, depth: int) -> tuple[str, ast.AST | None]:
@@ -50,7 +67,11 @@ def _of_call(source: Source, call: ast.Call, depth: int) -> tuple[str, ast.AST |
     name = source.name_of(call.func).rpartition(".")[2]
     is_method = isinstance(call.func, ast.Attribute) and not source.name_of(call.func).startswith("torch.")
     if (size := _size(source, call)) is not None:
-        return ("[B]" if len(size) == 1 else "[B, 1]" if len(size) == 2 and number(size[1]) == 1 else ""), None
+        return _of_sizes(size), None
+    if name in ("mv", "matmul", "mm"):
+        operands = [call.func.value, *call.args] if is_method and isinstance(call.func, ast.Attribute) else call.args
+        shapes = [trailing_shape(source, each, depth + 1) for each in operands]
+        return (_of_product(*shapes) if len(shapes) == 2 else ""), None
     if name == "squeeze" and _numbers(call, is_method) in ([], [1.0], [-1.0]):
         inner = call.func.value if is_method and isinstance(call.func, ast.Attribute) else next(iter(call.args), None)
         return (
@@ -70,6 +91,15 @@ def _of_call(source: Source, call: ast.Call, depth: int) -> tuple[str, ast.AST |
     if name in SAME_VALUES:
         return "", None
     return _of_module(source, call)
+
+
+def _of_sizes(size: list[ast.expr]) -> str:
+    """Of a tensor that is created with sizes that are written out."""
+    if len(size) == 1:
+        return "[1]" if number(size[0]) == 1 else "[B]"
+    if len(size) == 2:
+        return "[B, 1]" if number(size[1]) == 1 else "[B, N]"
+    return ""
 
 
 def _of_module(source: Source, call: ast.Call) -> tuple[str, ast.AST | None]:

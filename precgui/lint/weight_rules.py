@@ -53,28 +53,48 @@ def _is_wrapped(source: Source, site: CallSite) -> bool:
         return True
     for each in source.variables.assignments(variable):
         value = each.value
-        if (
-            isinstance(value, ast.Call)
-            and value is not site.node
-            and any(path_text(given) == variable.text for given in [*value.args, *(k.value for k in value.keywords)])
-        ):
+        if isinstance(value, ast.Call) and value is not site.node and _is_given(variable, value):
             return True
     return any(not isinstance(each.targets[0], ast.Name | ast.Attribute) for each in [assigned]
                if isinstance(each, ast.Assign))  # fmt: skip
 
 
+def _is_given(variable: Variable, call: ast.Call) -> bool:
+    """Whether a variable is an argument of a call."""
+    return any(path_text(given) == variable.text for given in [*call.args, *(k.value for k in call.keywords)])
+
+
 def _is_trained_after(source: Source, model: Variable, site: CallSite, cast: ast.AST) -> bool:
-    """Whether a backward() comes after the cast in its function, or a function that calls it gets the model."""
+    """Whether a backward() comes after the cast in its function, or a function that calls it gets the model or reads
+    it from outside."""
     place, scope = source.places[cast], source.scope(site.node)
     if any(each.owner and each.place > place and source.scope(each.node) is scope for each in source.of("backward")):
         return True
     if isinstance(model.scope, ast.ClassDef):
         return True
-    scopes = {source.scope(each.node) for each in source.of("backward")}
+    training = {source.scope(each.node) for each in source.of("backward") if each.owner}
+    reading = _read_from_outside(source, training).get(model, set())
+    if reading and site.place > place:
+        return True
     return any(
-        function in scopes and any(path_text(given) == model.text for given in each.node.args)
+        function in training and (function in reading or _is_given(model, each.node))
         for name, function in source.functions.items() for each in source.of(name) if each.place > place
     )  # fmt: skip
+
+
+def _read_from_outside(source: Source, functions: set[ast.AST]) -> dict[Variable, set[ast.AST]]:
+    """For each variable that functions read and do not bind themselves, these functions."""
+
+    def collect() -> dict[Variable, set[ast.AST]]:
+        found: dict[Variable, set[ast.AST]] = {}
+        for node in source.nodes:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and source.scope(node) in functions:
+                variable = source.variable(node)
+                if variable is not None and variable.scope is not source.scope(node):
+                    found.setdefault(variable, set()).add(source.scope(node))
+        return found
+
+    return source.cached("read from outside by training", collect)
 
 
 def half_weights(source: Source) -> Mistakes:
@@ -106,7 +126,8 @@ def bf16_weights(source: Source) -> Mistakes:
         if weights == "bf16" and site.method in _LIKE_ADAM and rate is not None and rate <= _SMALL_RATE:
             yield (
                 getattr(cast, "lineno", site.line), "warning",
-                f"{model} is trained with BF16 weights at a rate of {rate:g}: most updates are rounded away",
+                f"{model} is trained with BF16 weights at a rate of {rate:g} (line {site.line}): most updates are "
+                f"rounded away",
                 "keep FP32 weights and use torch.autocast with dtype=torch.bfloat16",
             )  # fmt: skip
 
@@ -120,10 +141,11 @@ def low_average(source: Source) -> Mistakes:
     assigned = [each for each in source.nodes if isinstance(each, ast.Assign)]
     for node in [each for each in assigned if _is_average(path_text(each.targets[0]))][:_MOST_AVERAGES]:
         weights = _low_inside(source, node.value)
-        if weights and _is_updated(source, path_text(node.targets[0])):
+        change = _update_of(source, path_text(node.targets[0])) if weights else None
+        if change is not None:
             yield (
                 node.lineno, "warning", f"{path_text(node.targets[0])} is a moving average in {weights.upper()}: small "
-                f"changes are rounded away",
+                f"changes (line {change.line}) are rounded away",
                 "keep the average in FP32 (.float())",
             )  # fmt: skip
 
@@ -147,14 +169,14 @@ def _low_inside(source: Source, value: ast.expr) -> str:
     return weights if weights in ("fp16", "bf16") else ""
 
 
-def _is_updated(source: Source, name: str) -> bool:
-    """Whether a loop over the average, or a call with it, changes it in place."""
+def _update_of(source: Source, name: str) -> CallSite | None:
+    """The call that changes an average in place, in a loop over it or with it as an argument."""
     for site in source.of("mul_", "lerp_", "_foreach_mul_", "_foreach_lerp_"):
         loop = source.loop(site.node)
         nodes = [*source.walk(site.node), *(source.walk(loop.iter) if isinstance(loop, ast.For) else [])]
         if any(isinstance(each, ast.Name | ast.Attribute) and path_text(each) == name for each in nodes):
-            return True
-    return False
+            return site
+    return None
 
 
 def layer_replaced(source: Source) -> Mistakes:

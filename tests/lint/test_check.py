@@ -227,6 +227,106 @@ def test_that_a_model_is_followed_through_one_expression(change: str) -> None:
     assert "fp16-weights" not in rules(loop.replace("model = Net", "data = Net"))
 
 
+MADE_OUTSIDE = """
+import torch
+model = Net().half()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
+def fit(loader):
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_that_a_model_is_followed_into_the_function_that_trains_it_from_outside() -> None:
+    assert [(each.rule, each.line) for each in check(MADE_OUTSIDE)] == [("fp16-weights", 3), ("fp16-weights", 4)]
+    low = MADE_OUTSIDE.replace("Net().half()", "M.from_pretrained('gpt2', torch_dtype=torch.bfloat16).to('cuda')")
+    assert [(each.rule, each.line) for each in check(low)] == [("bf16-weights", 3)]
+    assert rules(low.replace("torch.bfloat16", "'bfloat16'")) == {"bf16-weights"}
+    for healthy in (
+        MADE_OUTSIDE.replace("def fit(loader)", "def fit(loader, model)"),
+        MADE_OUTSIDE.replace("        model(x)", "        other(x)"),
+        MADE_OUTSIDE.replace("Net().half()", "Net()") + "fit(loader)\nmodel.half()\nsave(model)\n",
+        low.replace("torch.bfloat16", "'auto'"),
+        low.replace("torch.bfloat16", "dtype"),
+    ):
+        assert check(healthy) == [], healthy
+
+
+def test_that_a_pretrained_model_in_another_format_is_not_said_to_train_in_fp32() -> None:
+    text = MISTAKES["tf32-unawares"]
+    assert "tf32-unawares" in rules("import torch\nmodel = M.from_pretrained('a')\n" + text)
+    for dtype in ("torch.bfloat16", "'float16'", "'auto'", "args.dtype"):
+        assert rules(f"import torch\nmodel = M.from_pretrained('a', torch_dtype={dtype})\n{text}") == set()
+
+
+ATTENTION = """
+import torch
+from torch import nn
+class Attention(nn.Module):
+    def forward(self, q, k, mask):
+        scores = q @ k.transpose(-2, -1)
+        scores = scores * 0.125
+        return scores.masked_fill(mask, -1e9).softmax(-1)
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Attention() for _ in range(4)])
+model = Block().cuda().half()
+"""
+
+
+def test_that_a_mask_in_a_model_that_is_cast_to_fp16_is_found() -> None:
+    assert [(each.rule, each.line) for each in check(ATTENTION)] == [("mask-beyond-fp16", 8)]
+    for change in ("model = Block()\nmodel.half()\n", "model = nn.Sequential(Attention(), nn.ReLU()).half()\n",
+                   "model = Attention().to(torch.float16)\n"):  # fmt: skip
+        assert rules(ATTENTION.replace("model = Block().cuda().half()\n", change)) == {"mask-beyond-fp16"}, change
+    called = ATTENTION.replace("scores.masked_fill(mask, -1e9)", "torch.masked_fill(scores, mask, -1e9)")
+    assert rules(called) == {"mask-beyond-fp16"}
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        (".half()", ""), (".half()", ".bfloat16()"), (".half()", ".half().float()"), ("-1e9", "-1e4"),
+        ("scores * 0.125", "scores.float() * 0.125"), ("scores * 0.125", "scores.to(dtype) * 0.125"),
+        ("q @ k.transpose(-2, -1)", "self.places(q)"), ("Attention() for", "Other() for"),
+        ("model = ", "with torch.autocast('cuda', dtype=torch.bfloat16):\n    model = "),
+    ],
+)  # fmt: skip
+def test_that_a_mask_is_left_alone_where_its_format_is_not_certain(was: str, becomes: str) -> None:
+    assert check(ATTENTION.replace(was, becomes)) == []
+
+
+REGRESSION = """
+import torch
+from torch import nn
+X = torch.randn(1000, 8)
+y = X @ torch.randn(8) + 0.1 * torch.randn(1000)
+model = nn.Linear(8, 1)
+loss = nn.functional.mse_loss(model(X), y)
+"""
+
+
+def test_that_the_shape_of_a_target_is_followed_through_products_and_sums() -> None:
+    assert [(each.rule, each.line) for each in check(REGRESSION)] == [("broadcast-loss", 7)]
+    for target in ("torch.mv(X, w) - torch.randn(1)", "2 * X.matmul(w) + 1", "-(X @ w)", "torch.sin(X[:, 0]) / 2"):
+        text = REGRESSION.replace("X @ torch.randn(8) + 0.1 * torch.randn(1000)", target)
+        assert rules(text.replace("y =", "w = torch.randn(8)\ny =")) == {"broadcast-loss"}, target
+    for target in ("X @ torch.randn(8, 1)", "X @ torch.randn(8, 1) + torch.randn(1)", "X @ w", "X @ torch.randn(8) + v",
+                   "X.view(9, 9, 8) @ torch.randn(8)", "(X @ torch.randn(8))[:, None]", "torch.randn(1)"):  # fmt: skip
+        text = REGRESSION.replace("X @ torch.randn(8) + 0.1 * torch.randn(1000)", target)
+        assert check(text) == [], target
+
+
+def test_that_a_finding_stands_where_it_is_mended_and_names_the_line_of_its_effect() -> None:
+    for rule, line, effect in (("loop-in-autocast", 2, 6), ("bf16-weights", 2, 3), ("average-in-16-bits", 2, 6)):
+        [found] = [each for each in check(MISTAKES[rule]) if each.rule == rule]
+        assert found.line == line
+        assert f"(line {effect})" in found.title
+
+
 def test_that_a_scaler_that_is_an_argument_is_one() -> None:
     assert check(PASSED_ON) == []
     assert rules(PASSED_ON.replace("      scaler.update()\n", "")) == {"scaler-not-updated"}
