@@ -19,6 +19,7 @@ _MOSTLY, _SOME = 0.5, 0.01  # shares of the elements
 _MOST_ROWS = 8
 _COARSE = 0.25  # rms of the rounding error over the standard deviation of a column
 _MOST_COLUMNS = 64
+_CARRIES = 0.1  # spread of a column over the largest of its table: less of it is next to nothing beside the others
 _CONSTANT = 1e-9  # relative spread of a column that is a constant
 _ROWS = 32  # that a standard deviation means something
 _WIDTHS = {torch.bfloat16: 8, torch.float16: 11, torch.float32: 24, torch.float64: 53, torch.int32: 31, torch.int64: 63}
@@ -101,11 +102,13 @@ def _loses_spread(source: Tensor, out: Tensor) -> bool:
 def _worst_column(source: Tensor, out: Tensor) -> float:
     """The largest rms of the rounding error over the standard deviation, of the columns of a table or a vector.
 
-    Images and wide tables have columns that are nearly constant: there all numbers are one column.
+    Images and wide tables have columns that are nearly constant: there all numbers are one column. Of a table only
+    columns count whose spread is not small beside that of another: slow cosines of an embedding carry next to nothing.
     """
     shape = (len(source), -1) if source.dim() <= 2 and source[0].numel() <= _MOST_COLUMNS else (-1, 1)
     rows = source.detach().reshape(shape)[:_MOST].double()
     error = (out.detach().reshape(shape)[:_MOST].double() - rows).square().mean(0).sqrt()
     spread = rows.std(0)
     known = (spread > _CONSTANT * rows.abs().amax(0)) & error.isfinite()
+    known &= spread >= _CARRIES * spread.nan_to_num(0, 0).amax()
     return float((error / spread)[known].max()) if bool(known.any()) else 0.0

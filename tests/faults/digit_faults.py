@@ -234,7 +234,7 @@ def slopes_at_too_small_a_distance(opened: Open, broken: bool) -> float:
     return _slopes(opened, 1e-7 if broken else 1e-2)
 
 
-@_mistake("cancelled-digits")
+@_mistake("coarse-data")
 def days_cast_before_their_offset_is_subtracted(opened: Open, broken: bool) -> float:
     model = nn.Sequential(nn.Linear(1, 48), nn.Tanh(), nn.Linear(48, 1))
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)

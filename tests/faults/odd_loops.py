@@ -126,7 +126,7 @@ def _scaled(opened: Open, model: nn.Module, optimizer: Optimizer, init_scale: fl
             loss_of: Callable[[], Tensor], *, clear: bool = True, through: bool = True) -> None:  # fmt: skip
     scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, growth_interval=10)
     recorder = opened(model, optimizer, scaler)
-    for _ in range(steps):
+    for _ in range(200):
         loss = loss_of()
         if clear:
             optimizer.zero_grad()
@@ -366,3 +366,34 @@ def whole_numbers_as_activations(opened: Open) -> None:
     recorder = opened(model, optimizer)
     for _ in range(80):
         recorder.step(_descend(model, optimizer, F.cross_entropy(model(x[:64]), labels[:64])))
+
+
+@_healthy
+def time_embedding_under_autocast(opened: Open) -> None:
+    """Cosines of the slow frequencies hardly differ from 1: BF16 rounds away what they differ by, which is nothing."""
+    embed = nn.Sequential(nn.Linear(32, 32), nn.SiLU(), nn.Linear(32, 32))
+    model = nn.ModuleList([embed, nn.Sequential(nn.Linear(36, 64), nn.SiLU(), nn.Linear(64, 4))])
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
+    recorder, rates = opened(model, optimizer), torch.exp(-math.log(1000.0) * torch.arange(16) / 16)
+    for _ in range(160):
+        t, noise = torch.rand(64, 1), torch.randn(64, 4)
+        clean = torch.sin(torch.tensor([0.3, 0.5, 0.7, 0.9]) + 6.28 * torch.rand(64, 1))
+        angles = 100 * t * rates
+        with torch.autocast("cpu", torch.bfloat16):
+            known = model[0](torch.cat((angles.cos(), angles.sin()), 1))
+            out = model[1](torch.cat(((1 - t) * clean + t * noise, known), 1))
+        recorder.step(_descend(model, optimizer, F.mse_loss(out.float(), noise - clean)))
+
+
+@_healthy
+def last_polish_of_a_trained_network(opened: Open) -> None:
+    """Training at a very small rate that goes on from 200 steps at a normal one."""
+    model, (x, labels) = _net(), _classes(spread=0.3)
+    first = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(200):
+        _descend(model, first, F.cross_entropy(model(x), labels))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-6, weight_decay=0.0)
+    recorder = opened(model, optimizer)
+    for _ in range(150):
+        chosen = torch.randint(len(x), (128,))
+        recorder.step(_descend(model, optimizer, F.cross_entropy(model(x[chosen]), labels[chosen])))

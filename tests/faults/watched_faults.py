@@ -349,6 +349,23 @@ def time_stamps_in_fp32(opened: Open, broken: bool) -> float:
     return float(loss.detach())
 
 
+@_mistake("coarse-data")
+def a_column_of_a_table_in_bf16(opened: Open, broken: bool) -> float:
+    """A year among features of the size of 1; the last column is nearly constant in both."""
+    model = nn.Sequential(nn.Linear(5, 32), nn.Tanh(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    recorder, loss = opened(model, optimizer), torch.zeros(())
+    for _ in range(120):
+        x = torch.cat((torch.randn(64, 4), 1 + 1e-3 * torch.randn(64, 1)), 1)
+        x[:, 0] = 2000 + 2 * x[:, 0] if broken else x[:, 0]
+        truth = (x[:, 0] - 2000) / 2 if broken else x[:, 0]
+        rows = x.bfloat16().float()
+        rows[:, 0] = (rows[:, 0] - 2000) / 2 if broken else rows[:, 0]
+        loss = F.mse_loss(model(rows)[:, 0], truth.sin())
+        _descend(recorder, optimizer, loss)
+    return float(loss.detach())
+
+
 @_mistake("lost-updates")
 def scale_of_rewards_in_fp16(opened: Open, broken: bool) -> float:
     """A running sum of squares of rewards of the loop, which overflows FP16 and makes every reward zero."""

@@ -24,7 +24,7 @@ from precgui.runs.diagnosis.analysis import (
     storage,
     update_ratios,
 )
-from precgui.runs.diagnosis.blame import computes_in_16_bits, low_state
+from precgui.runs.diagnosis.blame import computes_in_16_bits, low_state, operations
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import non_finite_cause
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
@@ -52,6 +52,8 @@ _BEGINNING = 10  # steps
 _FEWEST_BELOW = 3  # steps
 _DEAD = 0.999
 _ABOVE = 10.0  # times the size of the gradients
+_LEARNT = 0.1  # a cross entropy that only a trained network has; one of k classes begins near log k
+_OF_CROSS_ENTROPY = ("nll_loss_forward", "nll_loss2d_forward", "binary_cross_entropy")
 
 
 def non_finite(m: Measurements) -> Answer:
@@ -251,6 +253,8 @@ def no_progress(m: Measurements) -> Answer:
         return None  # the rate is being warmed up
     if end < 0.9 * begin:
         return RuledOut("no-progress", f"because the loss fell from {begin:.3g} to {end:.3g}")
+    if 0 <= begin < _LEARNT and end < _LEARNT and any(name in operations(m) for name in _OF_CROSS_ENTROPY):
+        return RuledOut("no-progress", f"because the cross entropy begins at {begin:.2g}, as of a trained network")
     proof = Evidence(
         "|update| / |weight| x steps < 0.001 and the loss falls by less than 10 %",
         {"update_ratio": typical, "steps": m.n, "loss_first": begin, "loss_last": end},
