@@ -6,6 +6,7 @@ import atexit
 import gc
 import getpass
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +108,18 @@ def safe_path_ends_with_its_test() -> Iterator[None]:
     """A test that compiles in this process must not hide the tests from the processes that later ones start."""
     yield
     forget_safe_path()
+
+
+@pytest.fixture(autouse=True)
+def no_dispatch_mode_is_left() -> Iterator[None]:
+    """A dispatch mode that a test leaves on torch's stack would watch the operations of the tests behind it."""
+    yield
+    if (torch := sys.modules.get("torch")) is None:
+        return
+    left = []
+    while torch._C._len_torch_dispatch_stack():
+        left.append(type(torch._C._pop_torch_dispatch_stack(None)).__qualname__)
+    assert not left, f"left on the stack of dispatch modes: {', '.join(left)}"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,7 +16,13 @@ from precgui.engine.lost_values import LostValues
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.stored_updates import After, StoredUpdates
 from precgui.engine.telemetry.guard import Guard, guarded
-from precgui.engine.torch_private import TorchDispatchMode, dispatch_mode_at, dispatch_modes, is_anything_compiled
+from precgui.engine.torch_private import (
+    TorchDispatchMode,
+    dispatch_mode_at,
+    dispatch_modes,
+    graph_task,
+    is_anything_compiled,
+)
 
 _STEPS = frozenset(2 * 4**power for power in range(12))  # 2, 8, 32 ...: these see the whole step, the first does not
 
@@ -135,7 +141,12 @@ class _Mode(TorchDispatchMode):
         return self._modules.innermost if self._modules is not None else None
 
     def leave(self) -> bool:
-        """Whether this has left torch's stack of modes, now or before; not from below another mode."""
+        """Whether this has left torch's stack of modes, now or before; not from below another mode.
+
+        Nor in a backward pass, whose end puts the stack of its beginning back.
+        """
+        if graph_task() != -1:
+            return self._has_left
         depth = dispatch_modes()
         if not self._has_left and depth and dispatch_mode_at(depth - 1) is self:
             self.__exit__(None, None, None)
@@ -143,7 +154,12 @@ class _Mode(TorchDispatchMode):
         return self._has_left
 
     def _fail(self) -> None:
-        """The loop has raised: no step to tell of. The hooks stay, since torch goes through them now."""
+        """The loop has raised: no step to tell of. The hooks stay, since torch goes through them now.
+
+        In a backward pass torch itself raises, where a checkpointed segment has computed again all that is needed.
+        """
+        if graph_task() != -1:
+            return
         self._has_failed = self._stopped = True
         self.leave()
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import precgui
 from precgui.engine.cancellation import Cancellations
@@ -154,4 +155,19 @@ def test_that_an_operation_that_raises_ends_the_watch_with_the_next_call(tmp_pat
         with pytest.raises(RuntimeError):
             model(torch.ones(1, 2)) @ torch.ones(3, 3)
         model(torch.ones(1, 2))
+        assert dispatch_modes() == 0
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+def test_that_a_checkpointed_segment_does_not_end_the_watch(tmp_path: Path, early_stop: bool) -> None:
+    """Its second forward pass is cut short by an exception of torch, in the backward pass."""
+    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with precgui.Recorder(tmp_path / "run.h5", model, optimizer) as recorder:
+        for _ in range(2):
+            with set_checkpoint_early_stop(early_stop):
+                checkpoint(model, torch.ones(1, 2), use_reentrant=False).sum().backward()
+            assert dispatch_modes() == 1
+            optimizer.step()
+            recorder.step(1.0)
         assert dispatch_modes() == 0
