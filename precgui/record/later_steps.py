@@ -54,10 +54,10 @@ class Watchers:
 
     def after(self, told: list[After], func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operation has run."""
+        if not func.is_view and not func._schema.is_mutable:
+            self._stored.created(out)  # first, since its memory tells by which key a result is found again
         for each in told:
             each(out)
-        if not func.is_view and not func._schema.is_mutable:
-            self._stored.created(out)
         self.cancellations.observe(func, args, kwargs, out)
         if not self.cancellations.in_optimizer:
             self._integers.observe(func, args, out, self.where())
