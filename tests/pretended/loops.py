@@ -57,11 +57,9 @@ def plain(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
     return Parts(model, [optimizer]), loop
 
 
-def scaled(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
-    """FP16 autocast with a GradScaler, whose first scales are too high."""
-    model = _network().to(device)
-    optimizer, scaler = AdamW(model.parameters(), lr=1e-2), torch.amp.GradScaler("cuda", init_scale=2.0**22)
-
+def _in_fp16(
+    model: nn.Module, optimizer: Optimizer, scaler: torch.amp.GradScaler, device: str, steps: int
+) -> tuple[Parts, Callable[[], Loop]]:
     def loop() -> Loop:
         for images, labels in batches(device, steps):
             optimizer.zero_grad()
@@ -73,6 +71,13 @@ def scaled(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
             yield loss.detach()
 
     return Parts(model, [optimizer], scaler), loop
+
+
+def scaled(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
+    """FP16 autocast with a GradScaler, whose first scales are too high."""
+    model = _network().to(device)
+    optimizer, scaler = AdamW(model.parameters(), lr=1e-2), torch.amp.GradScaler("cuda", init_scale=2.0**22)
+    return _in_fp16(model, optimizer, scaler, device, steps)
 
 
 def fused(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
@@ -80,18 +85,7 @@ def fused(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
     model = _network().to(device)
     rate = torch.tensor(1e-2, device=device)
     optimizer, scaler = AdamW(model.parameters(), lr=rate, fused=True), torch.amp.GradScaler("cuda", init_scale=256.0)
-
-    def loop() -> Loop:
-        for images, labels in batches(device, steps):
-            optimizer.zero_grad()
-            with torch.autocast("cuda", torch.float16):
-                loss = nn.functional.cross_entropy(model(images), labels)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            yield loss.detach()
-
-    return Parts(model, [optimizer], scaler), loop
+    return _in_fp16(model, optimizer, scaler, device, steps)
 
 
 class _Reader(nn.Module):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QShowEvent
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from precgui.gui.kit.parts import column, label, row
+from precgui.gui.panels.inspect.run_tab import RunTab
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.trial import trial_button
@@ -20,22 +20,16 @@ _ABOUT = (
 )
 
 
-class CheckListTab(QWidget):
+class CheckListTab(RunTab):
     """Reads the run again every two seconds while it goes on and is in sight."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._session = session
-        self._key: str | None = None
+        super().__init__(session, REFRESH_MS, parent)
         self.lines: tuple[CheckLine, ...] = ()
         self.summary = label("", "heading")
         self.rows: list[QWidget] = []
         self._column = QVBoxLayout()
-        self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._lay_out()
-        self._timer.timeout.connect(self.refresh)
-        session.data_arrived.connect(self._on_data)
-        session.run_changed.connect(self._on_changed)
         themes().follow(self, self._show)
 
     def _lay_out(self) -> None:
@@ -49,10 +43,6 @@ class CheckListTab(QWidget):
         area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         area.setWidget(inner)
         column((area, 1), margins=(0, 8, 0, 0), on=self)
-
-    def show_run(self, key: str | None) -> None:
-        self._key = key
-        self.refresh()
 
     def refresh(self) -> None:
         """Measure the lines again; nothing is done while the tab is hidden."""
@@ -93,15 +83,3 @@ class CheckListTab(QWidget):
         if row_layout is not None:
             row_layout.setAlignment(mark, Qt.AlignmentFlag.AlignTop)
         return made
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.refresh()
-
-    def _on_data(self, key: str) -> None:
-        if key == self._key and self.isVisible() and not self._timer.isActive():
-            self._timer.start()
-
-    def _on_changed(self, key: str) -> None:
-        if key == self._key:
-            self.refresh()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QTimer
-from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.gui.kit.caveat import CaveatLabel
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.inspect.fact_tree import FactTree
+from precgui.gui.panels.inspect.run_tab import RunTab
 from precgui.gui.session import Session
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.errors import RunFileError
@@ -21,24 +20,18 @@ from precgui.runs.library import annotate
 REFRESH_MS = 1000  # of a run that goes on
 
 
-class OverviewTab(QWidget):
+class OverviewTab(RunTab):
     """Follows a run that goes on once a second."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._session = session
-        self._key: str | None = None
+        super().__init__(session, REFRESH_MS, parent)
         self.caveat = CaveatLabel(self)
         self.search = QLineEdit(self)
         self.note = QLineEdit(self)
         self.tree = FactTree(self)
-        self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._lay_out()
         self.search.textChanged.connect(self.tree.set_words)
         self.note.editingFinished.connect(self._keep_note)
-        self._timer.timeout.connect(self.refresh)
-        session.data_arrived.connect(self._on_data)
-        session.run_changed.connect(self._on_changed)
 
     def _lay_out(self) -> None:
         self.search.setPlaceholderText("Filter by any word")
@@ -60,14 +53,13 @@ class OverviewTab(QWidget):
         column.addWidget(self.tree, 1)
 
     def show_run(self, key: str | None) -> None:
-        self._key = key
         opened = self._session.runs.get(key or "")
         path = opened.run.path if opened is not None else None
         self.note.setText(read_notes(path).note if path is not None else "")
         can_note = opened is not None and isinstance(opened.run, SavedRun)
         self.note.setReadOnly(not can_note)
         self.note.setToolTip("" if can_note else "A note can be written when the run has ended and its file is open.")
-        self.refresh()
+        super().show_run(key)
 
     def refresh(self) -> None:
         """Read the facts again; nothing is computed while the tab is hidden."""
@@ -76,18 +68,6 @@ class OverviewTab(QWidget):
             return
         self.caveat.set_text(arithmetic_of(opened.run).caveat)
         self.tree.show_groups(run_facts(opened.run))
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.refresh()
-
-    def _on_data(self, key: str) -> None:
-        if key == self._key and self.isVisible() and not self._timer.isActive():
-            self._timer.start()
-
-    def _on_changed(self, key: str) -> None:
-        if key == self._key:
-            self.refresh()
 
     def _keep_note(self) -> None:
         opened = self._session.runs.get(self._key or "")
