@@ -54,12 +54,16 @@ def saved_weights(run: Run) -> str:
     return str(result.get("file", "")) if isinstance(result, Mapping) else ""
 
 
+def fact_rows(run: Run, name: str) -> list[Mapping[str, Any]]:
+    """The rows of a fact that has some; [] where none were recorded."""
+    result = fact(run, name)
+    every = [] if isinstance(result, Absent) else result.get("all", [])
+    return [each for each in every if isinstance(each, Mapping)] if isinstance(every, list) else []
+
+
 def fp32_repetition(run: Run, step: int) -> Mapping[str, Any]:
     """The repetition in FP32 of the forward pass of a step, as docs/run-file.md lists its keys; {} without one."""
-    result = fact(run, "fp32_repetition")
-    every = [] if isinstance(result, Absent) else result.get("all", [])
-    known = [each for each in every if isinstance(each, Mapping)] if isinstance(every, list) else []
-    return next((each for each in known if each.get("step") == step), {})
+    return next((each for each in fact_rows(run, "fp32_repetition") if each.get("step") == step), {})
 
 
 def measurement_counts(run: Run) -> dict[str, int]:

@@ -87,7 +87,7 @@ def _masters(m: Measurements) -> RuledOut | None:
     Not where the loop was seen to make them anew from the rounded weights, see `lost-updates`.
     """
     state, weights = m.table("optimizer"), m.table("weight")
-    if state is None or weights is None or any(row.get("optimizer") for row in m.fact("stored_updates").get("all", [])):
+    if state is None or weights is None or any(row.get("optimizer") for row in m.fact_rows("stored_updates")):
         return None
     known = {name: place for place, name in enumerate(weights.names)}
     steps, own, other = np.intersect1d(state.steps, weights.steps, return_indices=True)

@@ -27,7 +27,7 @@ _OFFSET = 32.0  # mean over standard deviation of the outputs
 def swallowed_additions(m: Measurements) -> Answer:
     """Small terms are added to a state in 16 bits, one after another, and each is below half an ulp of it."""
     counted = m.fact("census").get("additions")
-    outside = [row for row in m.fact("loop_additions").get("all", []) if isinstance(row, Mapping)]
+    outside = m.fact_rows("loop_additions")
     rows: dict[str, Any] = dict(counted) if isinstance(counted, Mapping) else {}
     rows |= {_LOOP: outside[0]} if outside else {}
     if not m.own_loop or not rows or not m.n:
@@ -160,9 +160,7 @@ _USES = {  # of a difference without digits: the clause, and the fix
 
 def cancelled_digits(m: Measurements) -> Answer:
     """Differences of nearly equal numbers, with one digit or two, that are used where digits matter."""
-    rows = [
-        row for row in m.fact("cancellation").get("all", []) if isinstance(row, Mapping) and row.get("use") in _USES
-    ]
+    rows = [row for row in m.fact_rows("cancellation") if row.get("use") in _USES]
     if not m.own_loop or not m.n:
         return None
     if not rows:

@@ -15,7 +15,7 @@ from precgui.events import TENSOR_STATS, Incident
 from precgui.hardware.readings import Absent
 from precgui.runs.diagnosis.number_formats import formats_of
 from precgui.runs.diagnosis.phases import Phase, phases_of
-from precgui.runs.recorded_facts import fact
+from precgui.runs.recorded_facts import fact, fact_rows
 from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.run import Run
 from precgui.runs.tensors.record import TensorHistory
@@ -174,6 +174,10 @@ class Measurements:
             return self._later_facts.get(name, {})
         result = fact(self.run, name)
         return {} if isinstance(result, Absent) else result
+
+    def fact_rows(self, name: str) -> list[Mapping[str, Any]]:
+        """The rows of a fact that has some; [] where none were recorded."""
+        return fact_rows(self.run, name)
 
     @property
     def _later_facts(self) -> Mapping[str, Mapping[str, Any]] | None:

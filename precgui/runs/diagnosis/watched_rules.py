@@ -13,9 +13,7 @@ from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _LOST = 0.5  # share of the elements that an update leaves as they were
-_LOST_OF_WEIGHTS = (
-    0.7  # of weights that an optimizer widens and rounds back: a part of an update is its largest elements
-)
+_LOST_OF_WEIGHTS = 0.7  # of weights that an optimizer widens and rounds back: the largest elements always arrive
 _FEWEST_STEPS = 2  # in which an update was seen
 _GAP = 0.03  # between an average and what it follows, relative
 _SAME_WAY = 0.3  # cosine of the updates of two steps that were seen
@@ -27,7 +25,7 @@ _MOST_STEPS_SHOWN = 4
 
 def lost_updates(m: Measurements) -> Answer:
     """Averages, targets, merged weights, running statistics: updates that rounding to 16 bits swallows."""
-    rows = [row for row in m.fact("stored_updates").get("all", []) if isinstance(row, Mapping) and _steps(row)]
+    rows = [row for row in m.fact_rows("stored_updates") if _steps(row)]
     if not m.own_loop or not m.n or not rows:
         return None
     if overflown := [row for row in rows if row.get("format") == "fp16" and _number(_steps(row)[-1], "infinite") > 0]:
@@ -137,7 +135,7 @@ def _kind(row: Mapping[str, Any], name: str, stored: str) -> tuple[str, str]:
 
 def merged_positions(m: Measurements) -> Answer:
     """Positions, time steps or indices that 16 bits have merged before they are used, in whatever format."""
-    rows = [row for row in m.fact("integers").get("all", []) if isinstance(row, Mapping)]
+    rows = m.fact_rows("integers")
     if not m.own_loop or not m.n or not rows:
         return None
     bad = [row for row in rows if row.get("format") in DIGITS and _is_merged(row)]
@@ -190,7 +188,7 @@ def _number(row: Mapping[str, Any], name: str) -> float:
 
 def broadcast_loss(m: Measurements) -> Answer:
     """A loss of outputs [B, 1] and targets [B]: the mean over all pairs, whose least is at the mean of the targets."""
-    rows = [row for row in m.fact("broadcast_loss").get("all", []) if isinstance(row, Mapping)]
+    rows = m.fact_rows("broadcast_loss")
     if not m.own_loop or not m.n:
         return None
     if not rows:
@@ -218,7 +216,7 @@ def broadcast_loss(m: Measurements) -> Answer:
 
 def vanished_values(m: Measurements) -> Answer:
     """Data, targets or weights of samples that a cast to FP16 makes zero."""
-    rows = [row for row in m.fact("lost_values").get("all", []) if isinstance(row, Mapping)]
+    rows = m.fact_rows("lost_values")
     bad = [row for row in rows if row.get("format") == "fp16" and row.get("operation") == "cast"]
     if not m.own_loop or not m.n or not bad:
         return None
@@ -242,7 +240,7 @@ def vanished_values(m: Measurements) -> Answer:
 
 def wrapped_integers(m: Measurements) -> Answer:
     """Labels, indices or pixels beyond the range of their integer format, which begins again at its other end."""
-    rows = [row for row in m.fact("lost_values").get("all", []) if isinstance(row, Mapping)]
+    rows = m.fact_rows("lost_values")
     bad = [row for row in rows if str(row.get("operation")).startswith("wrapped")]
     if not m.own_loop or not m.n or not bad:
         return None
@@ -267,7 +265,7 @@ def wrapped_integers(m: Measurements) -> Answer:
 
 def coarse_data(m: Measurements) -> Answer:
     """Data or targets whose rounding error is of the size of their spread: large numbers that differ by little."""
-    rows = [row for row in m.fact("lost_values").get("all", []) if isinstance(row, Mapping)]
+    rows = m.fact_rows("lost_values")
     bad = [row for row in rows if row.get("operation") == "coarse cast"]
     if not m.own_loop or not m.n or not bad:
         return None
