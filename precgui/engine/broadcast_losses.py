@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 from torch import Tensor
 
-from precgui.engine.torch_private import graph_task
+from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.torch_private import graph_task, operation_name
 
 _PAIRED = ("sub", "rsub", "mul", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 _KEEPING = {"pow", "abs", "square", "mul", "neg", "where", "log", "exp", "add", "div", "clamp", "log_cosh", "_to_copy",
@@ -25,25 +25,26 @@ class BroadcastLosses:
 
     def __init__(self) -> None:
         self._step = 0
-        self._shapes: dict[int, tuple[weakref.ref[Tensor], tuple[int, ...]]] = {}  # before they were expanded
-        self._columns: dict[int, weakref.ref[Tensor]] = {}  # made on purpose
-        self._pairs: dict[int, tuple[weakref.ref[Tensor], tuple[str, int]]] = {}
+        self._shapes = TensorMarks[tuple[int, ...]]()  # before they were expanded
+        self._columns = TensorMarks[bool]()  # made on purpose
+        self._pairs = TensorMarks[tuple[str, int]]()
         self._found: dict[tuple[str, int], dict[str, Any]] = {}
 
     def begin(self, step: int) -> None:
         self._step = step
-        for each in (self._shapes, self._columns, self._pairs):
-            each.clear()
+        self._shapes.clear()
+        self._columns.clear()
+        self._pairs.clear()
 
     def observe(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if graph_task() != -1 or not isinstance(out, Tensor) or not args:
             return
-        name = str(func.overloadpacket).removeprefix("aten.")
+        name = operation_name(func)
         first = args[0]
         if name == "unsqueeze":
-            self._columns[id(out)] = weakref.ref(out)
+            self._columns[out] = True
         elif name == "expand" and isinstance(first, Tensor):
-            self._shapes[id(out)] = weakref.ref(out), tuple(first.shape)
+            self._shapes[out] = tuple(first.shape)
             self._keep_purpose(first, out)
         elif name in _VIEWS and isinstance(first, Tensor) and first.shape == out.shape:
             self._keep_purpose(first, out)
@@ -51,22 +52,18 @@ class BroadcastLosses:
             if out.dim() == 0:
                 self._note(pair)
             else:
-                self._pairs[id(out)] = weakref.ref(out), pair
+                self._pairs[out] = pair
             return
-        if not isinstance(first, Tensor):
-            return
-        known = self._pairs.get(id(first))
-        if known is None or known[0]() is not first:
+        if (known := self._pairs.get(first)) is None:
             return
         if name in _MEANS and out.dim() == 0:
-            self._note(known[1])
+            self._note(known)
         elif name.removesuffix("_") in _KEEPING and out.shape == first.shape:
-            self._pairs[id(out)] = weakref.ref(out), known[1]
+            self._pairs[out] = known
 
     def _keep_purpose(self, first: Tensor, out: Tensor) -> None:
-        known = self._columns.get(id(first))
-        if known is not None and known() is first:
-            self._columns[id(out)] = weakref.ref(out)
+        if self._columns.get(first):
+            self._columns[out] = True
 
     def _pair(self, name: str, args: Any) -> tuple[str, int] | None:
         """The operation and B, where a column meets a vector by the rules of broadcasting alone."""
@@ -77,17 +74,13 @@ class BroadcastLosses:
         vector = next((shape for shape in shapes if len(shape) == 1), None)
         if column is None or vector is None or column[0] != vector[0] or vector[0] < 2:
             return None
-        if args[0].requires_grad == args[1].requires_grad or any(self._is_on_purpose(each) for each in args[:2]):
+        if args[0].requires_grad == args[1].requires_grad or any(map(self._columns.get, args[:2])):
             return None
         return name, vector[0]
 
     def _own_shape(self, tensor: Tensor) -> tuple[int, ...]:
-        known = self._shapes.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else tuple(tensor.shape)
-
-    def _is_on_purpose(self, tensor: Tensor) -> bool:
-        known = self._columns.get(id(tensor))
-        return known is not None and known() is tensor
+        known = self._shapes.get(tensor)
+        return tuple(tensor.shape) if known is None else known
 
     def _note(self, pair: tuple[str, int]) -> None:
         self._found.setdefault(pair, {"operation": pair[0], "samples": pair[1], "step": self._step})

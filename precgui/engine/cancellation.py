@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.samples import sampled
+from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, transform_level
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -56,7 +56,6 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class _Mark:
-    tensor: weakref.ref[Tensor]
     share: float  # of the elements that have few digits; 0 of a cast
     elements: int
     format: str
@@ -73,7 +72,7 @@ class Cancellations:
         self.step = 1
         self.where: Callable[[], str | None] = lambda: None  # the module whose forward pass is running
         self.in_optimizer = False
-        self._marks: dict[int, _Mark] = {}
+        self._marks = TensorMarks[_Mark]()
         self._found: dict[tuple[str | None, str], Cancelled] = {}
 
     def begin(self, step: int) -> None:
@@ -91,24 +90,17 @@ class Cancellations:
         if not out.is_floating_point() or transform_level() is not None or _is_captured(out):
             return
         name = str(func.overloadpacket)
-        mark = self._mark_of(args[0])
-        second = self._mark_of(args[1]) if len(args) > 1 else None
+        mark = self._marks.get(args[0])
+        second = self._marks.get(args[1]) if len(args) > 1 else None
         self._note_use(name, args, mark, second)
         if (result := self._difference(name, args, kwargs, out, mark, second)) is not None:
-            self._set(out, result)
+            self._marks[out] = result
         elif name == "aten._to_copy" and _is_rounding(args[0], out):
-            self._set(out, _Mark(weakref.ref(out), 0.0, out.numel(), dtype_name(out.dtype), is_cast=True))
+            self._marks[out] = _Mark(0.0, out.numel(), dtype_name(out.dtype), is_cast=True)
         elif (kept := mark or second) is not None and _keeps(name, args):
-            self._set(out, _Mark(weakref.ref(out), kept.share, kept.elements, kept.format, kept.is_cast))
+            self._marks[out] = kept
         else:
-            self._marks.pop(id(out), None)
-
-    def _set(self, out: Tensor, mark: _Mark) -> None:
-        self._marks[id(out)] = mark
-
-    def _mark_of(self, value: Any) -> _Mark | None:
-        mark = self._marks.get(id(value))
-        return mark if mark is not None and mark.tensor() is value else None
+            self._marks.forget(out)
 
     def _note_use(self, name: str, args: Any, first: _Mark | None, second: _Mark | None) -> None:
         if name in _DIVISIONS and second is not None and not second.is_cast:
@@ -146,7 +138,7 @@ class Cancellations:
         share = _cancelled(a, b, float(kwargs.get("alpha", 1)), out, rsub=name == "aten.rsub")
         if share is None:
             return None
-        mark = _Mark(weakref.ref(out), share, out.numel(), dtype_name(out.dtype))
+        mark = _Mark(share, out.numel(), dtype_name(out.dtype))
         is_data = not any(isinstance(each, Tensor) and each.requires_grad for each in (a, b))
         if is_data and out.numel() >= _FEWEST:
             if any(each is not None and each.is_cast for each in (first, second)):

@@ -17,7 +17,7 @@ from precgui.engine.emulation.layers import ATTENTION, current_label
 from precgui.engine.lost_digits import After, LostDigits
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard, guarded
-from precgui.engine.torch_private import TorchDispatchMode, graph_task
+from precgui.engine.torch_private import TorchDispatchMode, graph_task, operation_name
 
 _MOST_MODULES = 300  # in the record; the rest is summed up
 OTHERS = "(others)"
@@ -125,7 +125,7 @@ class Census(TorchDispatchMode):
                     if isinstance(t, Tensor) and t.is_floating_point()]  # fmt: skip
         if not operands or func.is_view:
             return
-        self._calls[str(func.overloadpacket).removeprefix("aten.")][_format(operands)] += 1
+        self._calls[operation_name(func)][_format(operands)] += 1
         if operands[0].dtype in _SHORT and str(func.overloadpacket) in _ANGLES and operands[0].numel():
             largest = float(operands[0].detach().abs().max())
             self._angle = max(self._angle, (largest, dtype_name(operands[0].dtype), self._module()))

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.dtype_names import dtype_name
-from precgui.engine.torch_private import graph_task
+from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.torch_private import graph_task, operation_name
 
 _EXACT = {torch.bfloat16: 2**8, torch.float16: 2**11}  # whole numbers up to here
 _MOST = 65536  # elements that are looked at
@@ -49,7 +50,7 @@ class CoarseIntegers:
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
         self._step = 0
-        self._known: dict[int, tuple[weakref.ref[Tensor], _Rounded]] = {}
+        self._known = TensorMarks[_Rounded]()
         self._stored: dict[int, _Rounded] = {}  # by address
         self._found: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._seen: set[tuple[int, int]] = set()
@@ -65,7 +66,7 @@ class CoarseIntegers:
     def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
         if graph_task() != -1 or not args:
             return
-        name = str(func.overloadpacket).removeprefix("aten.")
+        name = operation_name(func)
         first = args[0]
         if name in _INDEXING:
             self._indexed(args, _INDEXING[name], module)
@@ -77,16 +78,15 @@ class CoarseIntegers:
         if kept is None and name.removesuffix("_") in _KEEPING:
             kept = next((mark for each in args[:2] if (mark := self._mark(each)) is not None), None)
         if kept is not None:
-            self._known[id(out)] = weakref.ref(out), kept
+            self._known[out] = kept
             if kept.kind == "ramp" and name in ("index", "mul", "_to_copy", "embedding", "sub", "outer", "mm", "bmm"):
                 self._note("ramp", kept, module)
 
     def _mark(self, value: Any) -> _Rounded | None:
         if not isinstance(value, Tensor):
             return None
-        known = self._known.get(id(value))
-        if known is not None and known[0]() is value:
-            return known[1]
+        if (known := self._known.get(value)) is not None:
+            return known
         return self._stored.get(value.untyped_storage().data_ptr()) if value.dtype in _EXACT and self._stored else None
 
     def _made(self, name: str, first: Any, out: Tensor, module: str | None) -> _Rounded | None:

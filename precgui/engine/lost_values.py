@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.dtype_names import dtype_name
-from precgui.engine.torch_private import graph_task
+from precgui.engine.torch_private import graph_task, operation_name
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
 _SUMS = ("sub", "add", "mul", "rsub")
@@ -43,12 +43,12 @@ class LostValues:
     def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
         if graph_task() != -1 or not isinstance(out, Tensor) or not args or not isinstance(args[0], Tensor):
             return
-        name = str(func.overloadpacket).removeprefix("aten.").removesuffix("_")
+        name = operation_name(func)
         if out.numel() < _FEWEST:
             return
         if name == "_to_copy":
             self._cast(args[0], out, module)
-        elif out.dtype in _INTEGERS and name in _SUMS and not str(func.overloadpacket).endswith("_"):
+        elif out.dtype in _INTEGERS and name in _SUMS:
             self._computed(name, args, out, module)
 
     def _cast(self, source: Tensor, out: Tensor, module: str | None) -> None:
@@ -83,9 +83,11 @@ class LostValues:
         stored = dtype_name(out.dtype) if out.dtype.is_floating_point else str(out.dtype).removeprefix("torch.")
         key = operation, stored, module
         if key in self._found or len(self._found) < _MOST_ROWS:
-            row = {"operation": operation, "format": stored, "share": share, "largest": largest, "module": module}
-            self._found[key] = self._found.get(key, {}) | row | {"step": self._step, "count": 1 + int(
-                self._found.get(key, {}).get("count", 0))}  # fmt: skip
+            count = 1 + int(self._found[key]["count"] if key in self._found else 0)
+            self._found[key] = {
+                "operation": operation, "format": stored, "share": share, "largest": largest, "module": module,
+                "step": self._step, "count": count,
+            }  # fmt: skip
 
     def facts(self) -> list[dict[str, Any]]:
         """A row for each operation, format and module, see `lost_values` in docs/run-file.md."""
@@ -94,9 +96,9 @@ class LostValues:
 
 def _loses_spread(source: Tensor, out: Tensor) -> bool:
     """Whether a cast of data to floating point may round it: to fewer digits, without a graph, of more than a few."""
-    return (
-        out.dtype.is_floating_point and not source.requires_grad and len(out) >= _ROWS if out.dim() else False
-    ) and _WIDTHS.get(source.dtype, 0) > _WIDTHS.get(out.dtype, 99)
+    if not out.dtype.is_floating_point or source.requires_grad or not out.dim() or len(out) < _ROWS:
+        return False
+    return _WIDTHS.get(source.dtype, 0) > _WIDTHS.get(out.dtype, 99)
 
 
 def _worst_column(source: Tensor, out: Tensor) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.samples import sampled
-from precgui.engine.torch_private import graph_task
+from precgui.engine.torch_private import graph_task, operation_name
 
 _SHORT = (torch.bfloat16, torch.float16)
 _KEEPING = ("add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "_to_copy", "clone")
@@ -74,7 +74,7 @@ class StoredUpdates:
         """An operation is about to run, in the forward pass of `module`, None outside, or in an optimizer."""
         if graph_task() != -1 or torch.is_inference_mode_enabled():
             return None
-        name = str(func.overloadpacket).removeprefix("aten.")
+        name = operation_name(func)
         base = name if name == "_to_copy" else name.removeprefix("_foreach_").removesuffix("_")
         if base not in _KEEPING:
             return None

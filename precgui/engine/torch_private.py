@@ -28,7 +28,7 @@ __all__ = [
     "dynamo_limits", "export_errors", "fake_shape_errors", "fake_tensor_mode", "foreach_lerp_", "foreach_norm",
     "function_modes", "graph_task", "has_avx2", "int_mm", "is_anything_compiled", "is_compiled",
     "is_traceable_wrapper_subclass", "may_be_compiled", "memory_profiler", "named_fused_kernels", "node_number",
-    "onednn", "onednn_enabled", "operation_types", "process_group_store", "quantized_operations",
+    "onednn", "onednn_enabled", "operation_name", "operation_types", "process_group_store", "quantized_operations",
     "release_unfinished_backward", "scaled_mm",
     "sequence_number", "set_grad_enabled", "tracing_state", "transform_level", "tree_leaves", "tree_map",
     "tree_map_only",
@@ -59,6 +59,11 @@ scaled_mm = torch._scaled_mm
 int_mm = torch._int_mm
 has_avx2 = torch.cpu._is_avx2_supported
 operation_types = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def operation_name(func: Any) -> str:
+    """The name of an operation that a dispatch mode is told of, without its overload, such as `mul_`."""
+    return str(func.overloadpacket).removeprefix("aten.")
 
 
 def node_number(node: Any) -> int:

@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
+from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, tree_leaves
 
 _PRODUCTS = ("aten.mul", "aten.mul_", "aten._foreach_mul")
@@ -26,7 +27,7 @@ class BackwardRoots:
 
     def __init__(self, scaler: Any, guard: Guard) -> None:
         self._scaler, self._guard = scaler, guard
-        self._scaled: dict[int, weakref.ref[Tensor]] = {}
+        self._scaled = TensorMarks[bool]()
         self._root: bool | None = None  # whether that of the pass that begins is scaled; None: not known
         self._passes: dict[int, bool | None] = {}  # by the number of the pass
         self._arrived: weakref.WeakKeyDictionary[Optimizer, set[bool]] = weakref.WeakKeyDictionary()
@@ -49,11 +50,10 @@ class BackwardRoots:
         elif (name in _PRODUCTS and self._has_scale(args)) or (self._scaled and any(map(self._is_scaled, operands))):
             for tensor in tree_leaves(out):
                 if isinstance(tensor, Tensor):
-                    self._scaled[id(tensor)] = weakref.ref(tensor)
+                    self._scaled[tensor] = True
 
     def _is_scaled(self, tensor: Tensor) -> bool:
-        known = self._scaled.get(id(tensor))
-        return known is not None and known() is tensor
+        return bool(self._scaled.get(tensor))
 
     def _has_scale(self, args: Any) -> bool:
         """Whether one factor is the scale: the scaler's own tensor, a copy on another device, or a plain number."""

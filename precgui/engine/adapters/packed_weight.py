@@ -20,10 +20,8 @@ from precgui.formats.registry import blocks, get
 _SCALES_IN_GROUP = 256  # of scales in 8 bits, as in QLoRA (Dettmers et al. 2023)
 _INT8_LARGEST = 127
 _MX_BIAS = 127  # of e8m0
-_unpacking: list[bool] = []
-
-
 _BYTE = 8
+_unpacking: list[bool] = []
 
 
 class CodeTable:

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import flop_registry
 
 from precgui.engine.census import Census
 from precgui.engine.profile.recorded_call import RecordedCall, RecordedUse, recorded_call
-from precgui.engine.torch_private import graph_task, tree_leaves
+from precgui.engine.torch_private import graph_task, operation_name, tree_leaves
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class OperationCounts(Census):
         tensors = [t for t in tree_leaves((args, kwargs or {}, out)) if isinstance(t, Tensor)]
         if not tensors or func.is_view:
             return out
-        module, name = self._module(), str(func.overloadpacket).removeprefix("aten.")
+        module, name = self._module(), operation_name(func)
         count = self.counts.setdefault((name, module), Count())
         count.calls += 1
         count.bytes += sum(t.numel() * t.element_size() for t in tensors)

@@ -23,7 +23,7 @@ from precgui.engine.profile.narrow_products import (
     operand_bytes,
 )
 from precgui.engine.profile.recorded_call import RecordedCall, RecordedUse, TensorSpec
-from precgui.engine.torch_private import tree_leaves, tree_map_only
+from precgui.engine.torch_private import operation_name, tree_leaves, tree_map_only
 from precgui.errors import first_line
 
 FLOPS_SHARE = 0.95  # of a step's FLOPs that the measured products make
@@ -150,7 +150,7 @@ def _matrix_sizes(call: RecordedCall) -> tuple[int, int, int]:
 
 
 def _operation(call: RecordedCall) -> str:
-    return str(call.func.overloadpacket).removeprefix("aten.")
+    return operation_name(call.func)
 
 
 def _specs(call: RecordedCall) -> list[TensorSpec]:

@@ -21,6 +21,7 @@ from precgui.engine.casting import tensors_in
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.torch_private import (
     TorchDispatchMode,
+    operation_name,
     tree_leaves,
     tree_map_only,
 )
@@ -116,7 +117,7 @@ class MemoryTracker(TorchDispatchMode):
         kind = "unpacked" if is_unpacking() else "cast_cache" if self._copies_a_weight(func, args) else ""
         module, name, before = (
             self._modules.of_operation(),
-            str(func.overloadpacket).removeprefix("aten."),
+            operation_name(func),
             len(self.trace.blocks),
         )
         for value in tree_leaves(out):
