@@ -161,9 +161,9 @@ class StoredUpdates:
 
     def _changed(self, result: Tensor, chain: _Chain | None) -> None:
         key = self._key(result)
+        self._written.pop(key, None)  # a dead tensor's identity comes back: the order is that of the last writing
         if chain is None:
             self._chains.pop(key, None)
-            self._written.pop(key, None)
             return
         self._chains[key] = (weakref.ref(result if isinstance(key, int) else chain.stored), chain)
         has_graph = result.requires_grad and not result.is_leaf

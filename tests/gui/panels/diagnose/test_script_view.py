@@ -63,7 +63,7 @@ def test_that_code_pasted_with_prose_around_it_has_its_change_to_copy(view: Scri
     view.editor.setPlainText(f"My loss is NaN:\n\n```python\n{code}```\n\nWhy does it happen?")
     qtbot.waitUntil(lambda: [card.finding.line for card in view.cards] == [13])
     card = view.cards[0]
-    assert card.diff.isVisible() and card.copy_button.isVisible()
+    qtbot.waitUntil(lambda: card.diff.isVisible() and card.copy_button.isVisible())
     lines = card.diff.toPlainText().splitlines()
     assert [line for line in lines if line[0] in "+-"] == ["+    scaler.unscale_(optimizer)"]
     card.copy_button.click()
