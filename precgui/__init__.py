@@ -11,6 +11,7 @@ _LAZY = {  # looked up on first use, so that importing precgui stays light
     "Metric": "precgui.runs.metric",
     "Recorder": "precgui.record",
     "diagnose": "precgui.runs.diagnosis",
+    "keep_shadow": "precgui.record.kept_shadow",
     "open_run": "precgui.runs.file.reader",
     "quantize": "precgui.engine.quantize.elements",
     "quantize_blocks": "precgui.engine.quantize.blocks",

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from precgui.process.child import StopToken
 
 _STOPPED = "stopped before the step was made again"
-_MEASURED = 3  # lines of a replayed step whose error left is measured, the largest first
 _MEMORY_CURE = "reduce data.batch_size or model.size, or choose a 16-bit precision"
 
 
@@ -236,9 +235,7 @@ def replayed(
     kept = snapshot.exists()
     repeated = shadow_of_snapshot(config, snapshot, step) if kept else shadow_of_run(config, step, stopped, progress)
     shadow = repeated.shadow
-    for line in shadow.lines()[:_MEASURED]:
-        if line.line != "(no line)":
-            shadow.with_fp64(line)
+    shadow.measure_largest()
     parts = anatomy(shadow.step, repeated.scale)
     ANATOMIES.keep(run, StepAnatomy.model_validate({"step": step, "precision": config.precision, **parts}))
     document = shadow.to_json()

@@ -83,7 +83,7 @@ def _step(saved: SavedRun, args: argparse.Namespace) -> tuple[int, list[float]]:
 
     config = saved.config
     if config.task == OWN_LOOP:
-        raise UserError(no_start(str(args.file), "call precgui.shadow in it"))
+        raise UserError(no_start(str(args.file), "call precgui.shadow and precgui.keep_shadow in it (docs/shadow.md)"))
     if is_own_task(config.task) and not args.own_code:
         raise UserError(f"{args.file} was trained on a task of your own; --own-code runs the code that it names")
     losses, last = saved.series("loss")[1].tolist(), last_step(saved)

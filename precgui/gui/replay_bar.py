@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from PySide6.QtWidgets import QWidget
@@ -11,6 +12,7 @@ from precgui.gui.kit.parts import button, named
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
 from precgui.runs.facts import seconds_text
+from precgui.runs.loop_lines import shadow_lines
 from precgui.runs.layer_errors import compared_precisions
 from precgui.runs.replays import first_bad_step, last_step, repeating_s, snapshot_path
 from precgui.runs.run import Run
@@ -21,7 +23,13 @@ _PASS_STEPS = 2.0  # time of a pass in another precision with the outputs of eve
 _REFUSALS = Refusals(
     "A step is made again from a run file; this run has none.",
     "The run is still going on; make a step again when it has ended.",
-    "The run trained a loop of its own, which no run file starts; call precgui.shadow in its loop.",
+    "precgui cannot start this loop. With these lines in place of its two passes the loop keeps a step with FP64 "
+    "beside it, and this tab shows it:",
+)
+_LAYERS_REFUSALS = replace(
+    _REFUSALS,
+    own_loop="Layers are compared by running the model in several precisions, which needs a model that precgui can "
+    "start: write the loop as a task of your own (docs/own-task.md) and train it from Run. By line shows this loop.",
 )
 
 
@@ -83,6 +91,9 @@ class ReplayBar(RunTaskBar):
     def arguments(self, run: Run) -> dict[str, Any]:
         return {"path": str(run.path), "step": self.step.value()}
 
+    def loop_lines(self, run: Run) -> str:
+        return shadow_lines(run, self._bad or last_step(run))
+
     def start_label(self) -> str:
         return REPLAY
 
@@ -104,6 +115,7 @@ class LayersBar(ReplayBar):
     """The same for a comparison of the layers in up to five precisions."""
 
     task = "precgui.job:serve_layers"
+    refusals = _LAYERS_REFUSALS
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(session, parent)
@@ -127,6 +139,9 @@ class LayersBar(ReplayBar):
 
     def arguments(self, run: Run) -> dict[str, Any]:
         return super().arguments(run) | {"precisions": compared_precisions(self.precisions.get())}
+
+    def loop_lines(self, run: Run) -> str:
+        return ""
 
     def start_label(self) -> str:
         return COMPARE

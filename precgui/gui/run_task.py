@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from precgui.config import OWN_LOOP
 from precgui.gui.answer import Answer, child
 from precgui.gui.kit.consent import Consent
+from precgui.gui.kit.code_block import CodeBlock
 from precgui.gui.kit.parts import column, row
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.session import Session
@@ -43,7 +44,8 @@ class RunTaskBar(QWidget):
     """A sentence and a button that starts a task "module:function" on the shown run, or stops it.
 
     `kept` is emitted when the task has written a side file beside the run. Subclasses give the arguments of the task
-    and the texts of the button.
+    and the texts of the button. For a recorded loop, which cannot be trained again, the controls make place for
+    `own_loop`: the lines to paste into that loop, or why there are none.
     """
 
     kept = Signal()
@@ -61,8 +63,11 @@ class RunTaskBar(QWidget):
         self.text.setWordWrap(True)
         self.button = QPushButton(self)
         self.button.clicked.connect(self.toggle)
-        self.line = row()
-        self.lines = column(self.line, margins=(0, 8, 0, 0), on=self)
+        self.controls = QWidget(self)
+        self.own_loop = CodeBlock(self)
+        self.own_loop.hide()
+        self.line = row(on=self.controls)
+        self.lines = column(self.controls, self.own_loop, margins=(0, 8, 0, 0), on=self)
 
     def arguments(self, run: Run) -> dict[str, Any]:
         """The arguments of the task for a run."""
@@ -75,6 +80,16 @@ class RunTaskBar(QWidget):
     def idle_text(self) -> str:
         """The sentence while no task is going on and none has failed."""
         return ""
+
+    def loop_lines(self, run: Run) -> str:
+        """The lines of Python that do the work in a recorded loop; empty where none can."""
+        return ""
+
+    @property
+    def is_own_loop(self) -> bool:
+        """Whether the run is a recorded loop that has ended."""
+        run = self._run
+        return run is not None and run.path is not None and run.status != "running" and run.config.task == OWN_LOOP
 
     def why_not(self) -> str:
         """The sentence for a run that cannot be trained again from the window; empty when it can."""
@@ -96,6 +111,13 @@ class RunTaskBar(QWidget):
     def say(self, text: str = "") -> None:
         """Show a sentence, or that of the present state, and what the button does now."""
         why_not, busy = self.why_not(), self._work.busy
+        own = self.is_own_loop and not busy
+        self.controls.setHidden(own)
+        self.own_loop.setHidden(not own)
+        if own and self._run is not None:
+            self.own_loop.show_lines(why_not, self.loop_lines(self._run))
+            self.text.setText("")
+            return
         self.button.setText(STOP if busy else self.start_label())
         self.button.setEnabled(busy or not why_not)
         self.text.setText(text or self._fault or self.idle_text() or why_not)

@@ -76,6 +76,7 @@ class StepPages(Pages, Generic[S]):
         """Read the side files of the run again; the chosen step stays if it is still there."""
         opened = self._session.runs.get(self._key or "")
         self.bar.show_run(opened.run if opened is not None else None)
+        self.empty.text.setHidden(self.bar.is_own_loop)  # it speaks of the controls above
         path = opened.run.path if opened is not None else None
         steps = list(self.read(path)) if path is not None else []
         if steps == self._steps:

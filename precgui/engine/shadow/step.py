@@ -14,7 +14,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.shadow.blame import is_cast
 from precgui.engine.shadow.measures import StepMeasures
 from precgui.engine.shadow.record import Parameters, RecordedStep, record_step
-from precgui.engine.shadow.tape import SourceLine
+from precgui.engine.shadow.tape import NO_LINE_LABEL, SourceLine
 from precgui.engine.shadow.verdict import LEAST_FLIPS, judge
 from precgui.engine.shadow.yardstick import by_line
 
@@ -145,6 +145,12 @@ class Shadow(StepMeasures):
             )
             for line in ordered
         ]  # fmt: skip
+
+    def measure_largest(self, count: int = 3) -> None:
+        """Compute `left_measured` of the lines with the largest shares."""
+        for line in self.lines()[:count]:
+            if line.line != NO_LINE_LABEL:
+                self.with_fp64(line)
 
     def _module(self, line: SourceLine) -> str:
         """The module of a line; `blocks.*.up` where several that differ by number run it."""

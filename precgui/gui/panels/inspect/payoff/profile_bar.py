@@ -33,7 +33,8 @@ class ProfileBar(RunTaskBar):
     refusals = Refusals(
         "A profile is kept beside a run file; this run has none.",
         "The run is still going on; profile it when it has ended.",
-        "The run trained a loop of its own, which no run file starts.",
+        "Time and memory are measured in steps of the run beside steps in FP32, which needs a loop that precgui can "
+        "start: write this one as a task of your own (docs/own-task.md) and train it from Run.",
     )
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:

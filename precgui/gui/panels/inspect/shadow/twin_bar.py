@@ -28,7 +28,8 @@ class TwinBar(RunTaskBar):
     refusals = Refusals(
         "Branches are kept beside a run file; this run has none.",
         "The run is still going on; branch it when it has ended.",
-        "The run trained a loop of its own, which no run file starts.",
+        "Branches train the run again in FP32, which needs a loop that precgui can start: write this one as a task of "
+        "your own (docs/own-task.md) and train it from Run.",
     )
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:

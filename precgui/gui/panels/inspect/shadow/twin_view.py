@@ -112,6 +112,7 @@ class TwinView(QWidget):
         result = self.result
         for part in (self.choice, self.numbers, self._body, self.notes):
             part.setVisible(result is not None)
+        self.verdict.setHidden(result is None and self.bar.is_own_loop)
         if result is None:
             self.verdict.setText(NONE_YET)
             self._recolour()

@@ -1,0 +1,23 @@
+"""Lines of Python to paste into a recorded loop, for facts that the recorder alone does not measure."""
+
+from __future__ import annotations
+
+from precgui.runs.known_settings import observed_settings
+from precgui.runs.run import Run
+
+
+def shadow_lines(run: Run, step: int) -> str:
+    """The lines that keep a step of the loop of `run` with FP64 beside it, as Inspect > Step and Error show it.
+
+    They stand in the place of the two passes of that step. The loss scale is read where the loop has a scaler.
+    """
+    scaled = (observed_settings(run) or {}).get("scaling.mode") == "dynamic"
+    scale = ", scale=scaler.get_scale()" if scaled else ""
+    return (
+        f"def both_passes():  # of step {step}: forward and backward, as in your loop\n"
+        "    ...\n"
+        "    return loss\n\n"
+        "shadow = precgui.shadow(both_passes, model)\n"
+        f"precgui.keep_shadow(shadow, {str(run.path)!r}, {step}{scale})\n"
+        "loss = shadow.loss"
+    )
