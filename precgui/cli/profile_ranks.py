@@ -17,12 +17,12 @@ _COLUMNS = ("rank", "step, ms", "waited, ms", "CPU, ms", "memory", "sent", "inte
 def show_ranks(path: Path | None, *, as_json: bool) -> int:
     """Print the figures of each rank. Returns 0. Raises SentenceError where the run has none."""
     from precgui.runs.file.reader import open_run
-    from precgui.runs.ranks import rank_figures, waiting_sentence
+    from precgui.runs.ranks import memory_sentence, rank_figures, waiting_sentence
 
     if path is None:
         raise UserError("--ranks shows what a run recorded; name a run file that ends in .h5")
     with open_run(path) as run:
-        figures = rank_figures(run)
+        figures, of_memory = rank_figures(run), memory_sentence(run)
     if not figures:
         raise UserError(f"{path.name} trained in one process, so it has no ranks; see parallel.strategy")
     if as_json:
@@ -35,6 +35,7 @@ def show_ranks(path: Path | None, *, as_json: bool) -> int:
     console = HarmlessConsole()
     console.print(table)
     console.print(waiting_sentence(figures))
+    console.print(of_memory)
     return 0
 
 

@@ -7,7 +7,7 @@ Collective Communication Operations in MPICH", section 3). For n bytes on W rank
 - all-reduce as two trees (Sanders, Speck and Traeff 2009; NCCL): 2 ceil(log2 W) a + 2 n / b
 - codes: all-to-all, sum, all-gather: messages and bytes as the ring, of the codes
 - shards (FSDP): two all-gathers of the parameters and a reduce-scatter of the gradients: 3 (W - 1) a and (W - 1) / W of
-  the bytes of each. gloo does the reduce-scatter as an all-reduce, and so sends more.
+  the bytes of each. gloo does the reduce-scatter as an all-reduce, and so sends the gradients twice.
 
 Every rank has a link of its own, nobody else uses it, and computing does not slow it down.
 """
@@ -47,23 +47,25 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """The messages of a step. `gradient_bytes` and `gathered_bytes` are of all gradients and of all parameters
-    as they are sent; `pieces` are sent one after the other, each as soon as it is computed."""
+    as they are sent; `pieces` are sent one after the other, each as soon as it is computed. `scatters_by_all_reduce`:
+    the ranks sum the gradients of shards over gloo."""
 
     gradient_bytes: float
     pieces: int = 1
     coded: bool = False
     gathered_bytes: float = 0.0
+    scatters_by_all_reduce: bool = False
 
     def sent_bytes(self, ranks: int) -> float:
         """Bytes that one rank sends in a step."""
         share = (ranks - 1) / ranks
         if self.gathered_bytes:
-            return share * (2 * self.gathered_bytes + self.gradient_bytes)
+            return share * (2 * self.gathered_bytes + (1 + self.scatters_by_all_reduce) * self.gradient_bytes)
         return 2 * share * self.gradient_bytes
 
     def ring_s(self, ranks: int, link: Link) -> float:
         """Seconds on the link with rings, or with all-to-all and all-gather."""
-        collectives = 3 if self.gathered_bytes else 2
+        collectives = 3 + self.scatters_by_all_reduce if self.gathered_bytes else 2
         messages = self.pieces * collectives * (ranks - 1)
         return messages * link.latency_s + self.sent_bytes(ranks) / link.bytes_per_s
 

@@ -103,6 +103,16 @@ def one_rank_step_s(figures: list[RankFigures], *, shared_batch: bool = True) ->
     return computed_s * (len(figures) if shared_batch else 1)
 
 
+def memory_sentence(run: Run) -> str:
+    """Which memory the figures of the ranks are."""
+    if run.device.startswith("cpu"):
+        return (
+            "Memory is that of each whole process, with Python and all libraries: on a CPU it cannot be compared with "
+            "the tensors of a plan."
+        )
+    return "Memory is the peak of the tensors of each rank."
+
+
 def waiting_sentence(figures: list[RankFigures]) -> str:
     """Who waits, in one sentence; it names the one that waits least without saying why."""
     measured = [row for row in figures if row.wait_s == row.wait_s and row.step_s > 0]

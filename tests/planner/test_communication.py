@@ -34,6 +34,12 @@ def test_that_shards_send_half_as_much_again() -> None:
     assert shards.tree_s(8, GIGABIT) is None
 
 
+def test_that_gloo_sends_the_gradients_of_shards_twice() -> None:
+    gloo = Traffic(4e6, 3, gathered_bytes=4e6, scatters_by_all_reduce=True)
+    assert gloo.sent_bytes(4) == pytest.approx(4 * 3 / 4 * 4e6)
+    assert gloo.ring_s(4, GIGABIT) == pytest.approx(3 * 4 * 3 * GIGABIT.latency_s + 12e6 / GIGABIT.bytes_per_s)
+
+
 def test_that_codes_take_the_bytes_that_the_hooks_counted() -> None:
     """docs/measurements.md, "Several processes": 466 432 gradients on two ranks."""
     assert coded_bytes(466432, 8, 1024) == pytest.approx(0.473e6, rel=0.02)

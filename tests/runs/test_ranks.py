@@ -85,3 +85,4 @@ def test_that_the_command_line_shows_each_rank(tmp_path: Path, capsys: pytest.Ca
     shown = capsys.readouterr().out
     assert "rank 0 least" in " ".join(shown.split())
     assert mib(1000) in shown
+    assert "Memory is that of each whole process" in " ".join(shown.split())

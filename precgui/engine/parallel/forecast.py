@@ -47,7 +47,10 @@ def _shards(parts: StepParts, parallel: ParallelConfig) -> Traffic:
         gathered = _DTYPE_BYTES.get(parallel.param_dtype, weight.element_size())
         gathered_bytes += weight.numel() * gathered
         gradient_bytes += weight.numel() * _DTYPE_BYTES.get(parallel.reduce_dtype, gathered) * weight.requires_grad
-    return Traffic(gradient_bytes, len(blocks(parts.model)) + 1, gathered_bytes=gathered_bytes)
+    return Traffic(
+        gradient_bytes, len(blocks(parts.model)) + 1, gathered_bytes=gathered_bytes,
+        scatters_by_all_reduce=parts.device.type == "cpu",
+    )  # fmt: skip
 
 
 def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 A hook takes a bucket of gradients and gives the mean over the ranks. Bytes are those that one rank sends, by the
 algorithm of the collective: 2 (W - 1) / W times the bucket for an all-reduce as a ring (Patarasuk and Yuan 2009),
-(W - 1) / W for an all-to-all and for an all-gather.
+(W - 1) / W for an all-to-all, for an all-gather, and for a reduce-scatter but with gloo, which makes it an all-reduce.
 """
 
 from __future__ import annotations
@@ -54,10 +54,14 @@ class GradientTraffic:
         world = dist.get_world_size()
         self.sent_bytes += 2 * (world - 1) / world * size_bytes
 
-    def sent_once(self, size_bytes: float) -> None:
-        """An all-gather or reduce-scatter of that many bytes over all ranks."""
+    def gathered(self, size_bytes: float) -> None:
+        """An all-gather to that many bytes."""
         world = dist.get_world_size()
         self.sent_bytes += (world - 1) / world * size_bytes
+
+    def scattered(self, size_bytes: float, *, by_all_reduce: bool) -> None:
+        """A reduce-scatter of that many bytes, which gloo does as an all-reduce."""
+        (self.all_reduced if by_all_reduce else self.gathered)(size_bytes)
 
     def hook_left(self) -> None:
         self._last_hook_s = time.perf_counter()

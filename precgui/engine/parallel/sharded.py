@@ -85,8 +85,7 @@ class _CountedCollective:
         """The buffer that FSDP2 asks for."""
         return torch.empty(*size, dtype=dtype, device=device)
 
-    def _counted(self, whole: Tensor, call: Callable[[], dist.Work | None]) -> dist.Work | None:
-        self._traffic.sent_once(whole.nbytes)
+    def _counted(self, call: Callable[[], dist.Work | None]) -> dist.Work | None:
         begin = time.perf_counter()
         work = call()
         if self._timed:
@@ -103,7 +102,8 @@ class CountedAllGather(_CountedCollective):
         def call() -> dist.Work | None:
             return dist.all_gather_into_tensor(output_tensor, input_tensor, group, async_op)
 
-        return self._counted(output_tensor, call)
+        self._traffic.gathered(output_tensor.nbytes)
+        return self._counted(call)
 
 
 class CountedReduceScatter(_CountedCollective):
@@ -115,7 +115,8 @@ class CountedReduceScatter(_CountedCollective):
         def call() -> dist.Work | None:
             return dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op)
 
-        return self._counted(input_tensor, call)
+        self._traffic.scattered(input_tensor.nbytes, by_all_reduce=input_tensor.device.type == "cpu")
+        return self._counted(call)
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:

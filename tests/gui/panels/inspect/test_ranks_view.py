@@ -41,6 +41,7 @@ def test_that_a_run_of_two_ranks_is_shown_with_who_waited(views: TimeViews, sess
     ranks = views.ranks
     assert "rank 0 least" in ranks.verdict.text()
     assert [row[:3] for row in ranks.table.texts()] == [("0", "100 ms", "10 ms"), ("1", "100 ms", "60 ms")]
+    assert ranks.of_memory.isVisible() and "of each whole process" in ranks.of_memory.text()
     area = ranks.picture.area()
     place = QPoint(area.right() - 3, area.top() + ranks.picture.row_px + 3)
     assert ranks.picture.text_of(ranks.picture.cell_at(place)) == "rank 1\nstep 8: 60 % of the step waited"

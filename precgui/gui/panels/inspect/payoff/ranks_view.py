@@ -5,13 +5,20 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.parts import label
 from precgui.gui.kit.table import TextTable
 from precgui.gui.plots.heat_map import HeatMap
 from precgui.gui.ranks_plan import RanksPlan
 from precgui.gui.session import Session
 from precgui.planner.ledger import mib
-from precgui.runs.ranks import RankFigures, one_rank_step_s, rank_figures, rank_waits, waiting_sentence
+from precgui.runs.ranks import (
+    RankFigures,
+    memory_sentence,
+    one_rank_step_s,
+    rank_figures,
+    rank_waits,
+    waiting_sentence,
+)
 from precgui.runs.run import Run
 
 COLUMNS = ("Rank", "Step", "Waited", "CPU time", "Memory", "Sent", "Interface, all ranks")
@@ -35,12 +42,12 @@ class RanksView(QWidget):
         self._session = session
         self._key: str | None = None
         self._plan_of: str | None = None
-        self.verdict = PlainLabel(self)
-        self.verdict.setWordWrap(True)
+        self.verdict = label("")
         self.picture = HeatMap(_TITLE, _ABOUT, _CELL_TEXT, self)
         self.picture.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # nothing follows a chosen cell
         self.picture.choose(-1, None)
         self.table = TextTable(COLUMNS, "Medians of each rank", self)
+        self.of_memory = label("", "muted")
         self.plan: RanksPlan | None = None
         self._lay_out()
         self._timer = QTimer(self, singleShot=True, interval=_REFRESH_MS)
@@ -51,7 +58,7 @@ class RanksView(QWidget):
         content = QWidget(self)
         self._column = QVBoxLayout(content)
         self._column.setContentsMargins(0, 8, 8, 0)
-        for part in (self.verdict, self.picture, self.table):
+        for part in (self.verdict, self.picture, self.table, self.of_memory):
             self._column.addWidget(part)
         self._column.addStretch(1)
         area = QScrollArea(self)
@@ -72,8 +79,9 @@ class RanksView(QWidget):
         if opened is None or not self.isVisible():
             return
         figures = rank_figures(opened.run)
-        for part in (self.picture, self.table):
+        for part in (self.picture, self.table, self.of_memory):
             part.setVisible(bool(figures))
+        self.of_memory.setText(memory_sentence(opened.run))
         self.verdict.setText(waiting_sentence(figures) if figures else _ONE_PROCESS)
         self.picture.show_shares(rank_waits(opened.run) if figures else None)
         self.table.fill([_cells(row) for row in figures])
