@@ -12,8 +12,8 @@ from precgui.gui.kit.parts import button, named
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
 from precgui.runs.facts import seconds_text
-from precgui.runs.loop_lines import shadow_lines
 from precgui.runs.layer_errors import compared_precisions
+from precgui.runs.loop_lines import shadow_lines
 from precgui.runs.replays import first_bad_step, last_step, repeating_s, snapshot_path
 from precgui.runs.run import Run
 

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QPushButton, QWidget
 
 from precgui.config import OWN_LOOP
 from precgui.gui.answer import Answer, child
-from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.code_block import CodeBlock
+from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.parts import column, row
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.session import Session

@@ -59,6 +59,11 @@ class Run(SignalSource, Protocol):
     @property
     def machine(self) -> Mapping[str, Any]: ...
     @property
+    def device(self) -> str:
+        """As torch names it; empty before the run starts."""
+        ...
+
+    @property
     def steps_per_epoch(self) -> int: ...
 
     def model(self) -> RecordedModel:
