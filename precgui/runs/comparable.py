@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from precgui.config import RunConfig
@@ -24,6 +24,17 @@ def why_not_comparable(own: RunConfig, base: RunConfig) -> str:
         if value(own) != value(base):
             return f"another {name}: {value(own)}, not {value(base)}"
     return ""
+
+
+def repeated_runs(runs: Iterable[Run]) -> int:
+    """How many runs repeat the work and precision of another one with another seed, that one included."""
+    seeds: dict[str, set[int]] = {}
+    for run in runs:
+        config = run.config
+        if not config.train.rounding_twin:
+            key = repr((config.precision, config.task, config.model, training_settings(run)))
+            seeds.setdefault(key, set()).add(config.seed)
+    return sum(len(each) for each in seeds.values() if len(each) > 1)
 
 
 _TRAINING_SECTIONS = ("data", "train", "optimizer", "optimizers")

@@ -91,8 +91,10 @@ class Compared:
 
     @property
     def difference_remark(self) -> str:
-        """The remark behind a difference to the baseline, with a space before it."""
-        return f" ({'; '.join(('one seed', *(f'other {key}' for key in self.differs_in)))})"
+        """The remark behind a difference to the baseline, with a space before it; several settings are a number."""
+        others = [f"other {key}" for key in self.differs_in]
+        shown = others if len(others) < 2 else [f"{len(others)} other settings"]
+        return f" ({'; '.join(('one seed', *shown))})"
 
 
 @dataclass(frozen=True)

@@ -244,12 +244,14 @@ def _detail(verdict: Verdict, metric: Metric) -> str:
         unit = " points"
     if not (share or ratio) and verdict.margin:  # a metric without a unit: in steps of a hundredth of its target
         digits = min(max(digits, 2 - math.floor(math.log10(1.01 * abs(verdict.margin)))), 12)
-    ends = [factor * end for end in verdict.ci or ()]
+    lost = verdict.target == "accuracy_lost"
+    sign, plus = (-1 if lost and metric.higher_is_better else 1), ("+" if lost else "")  # as the change of the metric
+    ends = sorted(sign * factor * end for end in verdict.ci or ())
     digits = decimals(digits, factor * (verdict.value - ratio), ends)
-    ci = f" [{ends[0]:z.{digits}f}, {ends[1]:z.{digits}f}]{level_text(verdict)}" if ends else ""
+    ci = f" [{ends[0]:{plus}z.{digits}f}, {ends[1]:{plus}z.{digits}f}]{level_text(verdict)}" if ends else ""
     side = "at least" if verdict.target in ("speedup", "tensor_use") else "at most"
-    margin = f"; target {side} {factor * (verdict.margin or 0):.4g}{unit}"
-    measured = f"{factor * verdict.value:z.{digits}f}{unit}{ci}{margin}"
+    margin = f"; target {side} {factor * (verdict.margin or 0):.4g}{unit}{' lost' * lost}"
+    measured = f"{sign * factor * verdict.value:{plus}z.{digits}f}{unit}{ci}{margin}"
     pairs = f"{verdict.n} pair{'s' * (verdict.n != 1)}" if verdict.why != ONE_STEP else ""
     return "; ".join(part for part in (measured, pairs, verdict.why, verdict.caution) if part)
 

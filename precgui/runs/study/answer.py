@@ -72,8 +72,9 @@ def _headline(
 
 
 def _stay(base: Group, keeping: Sequence[Group], arms: Sequence[Group]) -> str:
-    """Whether to stay with the baseline: not decided where no arm was judged."""
-    judged = keeping or any(_word(group, "accuracy_lost") == "missed" or group.failed for group in arms)
+    """Whether to stay with the baseline: not decided where no arm was judged, and by no single run."""
+    failed = any(group.failed and group.n + group.failed > 1 for group in arms)
+    judged = keeping or failed or any(_word(group, "accuracy_lost") == "missed" for group in arms)
     return _BASELINE_STAYS.format(baseline=base.group) if judged else "Not decided."
 
 

@@ -106,6 +106,6 @@ def test_that_a_metric_without_a_unit_is_written_as_finely_as_its_target() -> No
     verdict = Verdict("accuracy_lost", "met", 0.0000123, (-0.00001, 0.00004), 0.00999999, 4)
     metric = Metric("r2", "R²", "", unit="")
     text = _detail(verdict, metric)
-    assert text.startswith("0.000012 [-0.000010, 0.000040]; target at most 0.01; 4 pairs")
+    assert text.startswith("-0.000012 [-0.000040, +0.000010]; target at most 0.01 lost; 4 pairs")
     fine = _detail(replace(verdict, margin=1e-6, level=0.9412), metric)
-    assert fine.startswith("0.00001230 [-0.00001000, 0.00004000] (94.12 %); target at most 1e-06")
+    assert fine.startswith("-0.00001230 [-0.00004000, +0.00001000] (94.12 %); target at most 1e-06 lost")

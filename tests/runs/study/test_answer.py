@@ -126,3 +126,11 @@ def test_that_an_arm_stands_beside_its_own_baseline_where_a_field_was_varied() -
     assert answered.text.startswith("Use bf16 lr=1 here. Against fp32 lr=1,")
     assert answered.lines[0] == "bf16 lr=1 beside fp32 lr=1:"
     assert "fp32 lr=1: 0 of 5 failed" in _line(answered, "Failures")
+
+
+def test_that_one_failed_run_is_no_reason_to_stay_with_the_baseline() -> None:
+    one, three = (
+        _answer(BASE[:n], arm("bf16-amp", SEEDS[:n]), [_failed(run) for run in arm("fp16-amp", SEEDS[:n])])
+        for n in (1, 3)
+    )
+    assert one.text.startswith("Not decided.") and three.text.startswith("Stay with fp32 here.")

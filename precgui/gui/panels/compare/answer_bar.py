@@ -36,7 +36,8 @@ class AnswerBar(QWidget):
         self.fold.setCheckable(True)
         self.fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.note = label("", "muted", selectable=True)
-        column(row((self.answer, 1), self.more_seeds), row(self.fold, 1), self.note, spacing=6, on=self)
+        self.line = row(self.fold, 1)
+        column(row((self.answer, 1), self.more_seeds), self.line, self.note, spacing=6, on=self)
         for part in (self.more_seeds, self.fold, self.note):
             part.hide()
         self.fold.toggled.connect(lambda _: self._show_note())

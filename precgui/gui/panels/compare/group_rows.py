@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from precgui.runs.figures import Figure
 from precgui.runs.metric import decimals, signed
+from precgui.runs.study.answer import level_text
 from precgui.runs.study.groups import Group, GroupMetric, Study, speed_or_share
 from precgui.runs.study.pairs import NOT_MEASURED
+from precgui.runs.verdict.judge import Verdict
 
 COLUMNS = (
-    "Group", "Runs", "Mean", "95 % interval", "Against the baseline", "Its 95 % interval", "Verdict", "Reason",
+    "Group", "Runs", "Mean", "95 % interval", "Against the baseline", "Its interval", "Verdict", "Reason",
 )  # fmt: skip
 UNKNOWN = "–"
 _NO_RULE = "no target"
@@ -23,20 +27,30 @@ def group_row(group: Group, figure: Figure, study: Study) -> tuple[str, ...]:
     head = (f"{group.group} (baseline)" if is_base else group.group, own.once or runs, mean, _ends(own, figure))
     if is_base:
         return (*head, UNKNOWN, UNKNOWN, UNKNOWN, _why_no_mean(own))
-    change, interval = _change(own, figure)
+    change, interval = _change(own, figure, group.verdicts.get(figure.target), study)
     return (*head, change, interval, *_verdict(group, figure, study))
 
 
-def _change(own: GroupMetric, figure: Figure) -> tuple[str, str]:
+def _change(own: GroupMetric, figure: Figure, verdict: Verdict | None, study: Study) -> tuple[str, str]:
+    """The change and its interval: that of the verdict, with its level, where the figure was judged, else of 95 %."""
+    judged = verdict if verdict is not None and verdict.ci is not None and verdict.level else None
+    level = level_text(judged) if judged is not None else " (95 %)"
     if own.ratio is not None:
         ratio, ci = speed_or_share(own, figure.key)
+        if judged is not None and judged.value is not None and math.isclose(judged.value, ratio):
+            ci = judged.ci
+        else:
+            level = " (95 %)"
         digits = decimals(2, ratio - 1, ci or ())
         text = f"speed-up {ratio:.{digits}f}x" if figure.target == "speedup" else f"{ratio:.{digits}f}x"
-        return text, UNKNOWN if ci is None else " to ".join(f"{end:.{digits}f}x" for end in ci)
+        return text, UNKNOWN if ci is None else " to ".join(f"{end:.{digits}f}x" for end in ci) + level
     if own.difference is not None:
         value, ends = figure.scale * own.difference, [figure.scale * end for end in own.difference_ci95 or ()]
+        if judged is not None and judged.ci is not None:  # it counts losses as positive
+            sign = -1 if study.metric.get("higher_is_better", True) else 1
+            ends = sorted(sign * figure.scale * end for end in judged.ci)
         digits = decimals(figure.digits, value, ends)
-        interval = " to ".join(signed(end, digits) for end in ends) or UNKNOWN
+        interval = " to ".join(signed(end, digits) for end in ends) + level if ends else UNKNOWN
         return f"{signed(value, digits)}{figure.difference_suffix}", interval
     return UNKNOWN, UNKNOWN
 

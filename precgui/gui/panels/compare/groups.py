@@ -142,6 +142,12 @@ class GroupsView(Pages):
             self.source.setCurrentIndex(max(0, self.source.findData(chosen)))
         self.source.setToolTip(plain_tip(str(study.folder or "")))
 
+    def show_open_runs(self) -> None:
+        """Show the groups of the open runs, also where a study is open."""
+        self._name_sources()
+        self.source.setCurrentIndex(max(0, self.source.findData(RUNS)))
+        self._choose_source()
+
     def _choose_source(self) -> None:
         self.report_content, self._judged = None, -1
         self.refresh()

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QComboBox, QSizePolicy, QVBoxLayout, QWidget
 
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
-from precgui.gui.kit.parts import named
+from precgui.gui.kit.parts import button, named
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import is_covered
 from precgui.gui.open_runs import Problem
@@ -21,12 +21,15 @@ from precgui.gui.panels.compare.groups import GroupsView
 from precgui.gui.panels.compare.table import CompareTable
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.runs.comparable import repeated_runs
 from precgui.runs.compare import KeptFigures, compare
 from precgui.runs.differences import KeptFacts, differing, machine_sentence
 from precgui.runs.short_answer import SEEDS, short_answer
 
 REFRESH_MS = 1000
 READ_AT_ONCE = 4  # runs; their figures take some 15 ms each
+_GROUPS = "{count} runs repeat others: show groups"
+_GROUPS_TIP = "Runs that differ in their seed alone are one group, with a mean, an interval and a verdict"
 RUNS, DIFFERENCES, GROUPS = "Runs", "Differences", "Groups"
 _EMPTY = (
     "Open two or more runs, or train the same recipe in another precision, and their accuracy, time, memory, energy "
@@ -53,6 +56,8 @@ class ComparePanel(Pages):
         ignore_wheel(self.baseline)
         self.answer = AnswerBar(session, self)
         self.answer.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.show_groups = button("", lambda: self._show_repeats(), _GROUPS_TIP)
+        self.show_groups.hide()
         self.table = CompareTable(self)
         self.curves = CompareCurves(self)
         self.view = SegmentedChoice((RUNS, DIFFERENCES, GROUPS), "Single runs, or the groups of a study", self)
@@ -78,6 +83,8 @@ class ComparePanel(Pages):
         column = QVBoxLayout(self.content)
         column.setContentsMargins(24, 12, 24, 16)
         column.setSpacing(12)
+        for part in (self.show_groups, self.table.all_columns):
+            self.answer.line.addWidget(part)
         column.addWidget(self.answer)
         column.addWidget(self.table)
         column.addWidget(self.curves, 1)
@@ -183,6 +190,9 @@ class ComparePanel(Pages):
         base_name = opened[requested].name if requested in opened else None
         result = compare(runs, base_name, [each.name for each in opened.values()], self._kept)
         self._fill_baseline(keys, requested)
+        repeats = repeated_runs(runs)
+        self.show_groups.setVisible(repeats > 0)
+        self.show_groups.setText(_GROUPS.format(count=repeats))
         machines = machine_sentence(differing(facts, ["machine"]))
         notes = [machines, *result.notes]
         current = opened.get(self._session.current or "")
@@ -213,6 +223,11 @@ class ComparePanel(Pages):
         self._choose_baseline()
         keys = list(self._session.runs)
         self.table.choose([keys.index(each) for each in (base, key) if each in keys])
+
+    def _show_repeats(self) -> None:
+        """Show the open runs as groups."""
+        self.view.choose(GROUPS)
+        self.groups.show_open_runs()
 
     def _repeat(self, baseline: str) -> None:
         """Put a study of the two runs of the answer into Run."""

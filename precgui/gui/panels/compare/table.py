@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QFont
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
+from PySide6.QtGui import QFont, QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QToolButton, QWidget
 
 from precgui.events import Metric
+from precgui.gui.format_colours import colour_chip, precision_colour
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.plots.export import SWATCH, swatch_icon
@@ -22,9 +23,12 @@ from precgui.runs.ratio_interval import ratio_text
 
 UNKNOWN = "–"
 FROM_ONE_SEED = "To the baseline, from one run each: one seed is no measurement, another one moves it, too"
-NAME_WIDTH = 180
+NAME_WIDTH, NARROW_NAME_WIDTH = 180, 100  # pixels of the names, and in a table below NARROW
+NARROW, WIDEST_PX, NARROW_WIDEST_PX = 900, 200, 150  # longer cells are elided; their tool tip has all of it
 METRIC, DIFFERENCE = 2, 3  # columns
-FIRST = ("Precision", "Metric", "Difference", "Speed-up", FIGURES["memory_bytes"].title)  # fit into 800 pixels
+# The columns by importance: those that do not fit are hidden from the end.
+FIRST = ("Precision", "Metric", "Difference", "Speed-up", FIGURES["memory_bytes"].title, "Status")
+_SILENT = (UNKNOWN, "0", "completed")  # texts of a column that says nothing where all its cells have one of them
 TEXTS = 2  # the first columns hold words, the others numbers
 MOST_ROWS, LEAST_ROWS = 8, 2  # visible without scrolling
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
@@ -102,10 +106,17 @@ class CompareTable(QTableWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(0, len(COLUMNS), parent)
         self._mixed = False  # whether the runs have different metrics
+        self._rows: list[tuple[OpenRun, Compared, bool]] = []  # with whether it is the baseline
+        self.all_columns = QToolButton(self)
+        self.all_columns.setProperty("kind", "fold")
+        self.all_columns.setCheckable(True)
+        self.all_columns.hide()
+        self.all_columns.toggled.connect(lambda _: self._fit())
         self.setAccessibleName("Comparison of the open runs")
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setShowGrid(False)
+        self.setWordWrap(False)
         self.setTabKeyNavigation(False)
         self.setCornerButtonEnabled(False)
         self.verticalHeader().setToolTip("Select runs to see only their curves, beside the baseline's")
@@ -132,8 +143,13 @@ class CompareTable(QTableWidget):
             self.clearSelection()
             self.setRowCount(len(opened))
             self._take_height()
-        for row, (run, figures) in enumerate(zip(opened, comparison.runs, strict=True)):
-            self._fill_row(row, run, figures, is_base=figures.run == comparison.baseline)
+        self._rows = [
+            (run, row, row.run == comparison.baseline) for run, row in zip(opened, comparison.runs, strict=True)
+        ]
+        for row, (run, figures, is_base) in enumerate(self._rows):
+            self._name_row(row, run, figures, is_base)
+            self._fill_row(row, figures, is_base=is_base)
+        self._fit()
 
     def chosen(self) -> list[int]:
         """The selected rows."""
@@ -161,10 +177,44 @@ class CompareTable(QTableWidget):
     def sizeHint(self) -> QSize:
         return QSize(super().sizeHint().width(), self.maximumHeight())
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            for row, (run, figures, is_base) in enumerate(self._rows[: self.rowCount()]):
+                self._name_row(row, run, figures, is_base)
+            self._fit()
+
+    def _fit(self) -> None:
+        """Hide columns that say nothing, and from the least important on those without room; or show all of them."""
+        across, everything = self.horizontalHeader(), self.all_columns.isChecked()
+        widest = NARROW_WIDEST_PX if self.width() < NARROW else WIDEST_PX
+        across.setMaximumSectionSize(16777215 if everything else widest)
+        left = self.width() - self.verticalHeader().sizeHint().width() - 2 * self.frameWidth()
+        left -= self.verticalScrollBar().sizeHint().width()
+        policies = Qt.ScrollBarPolicy
+        self.setHorizontalScrollBarPolicy(policies.ScrollBarAsNeeded if everything else policies.ScrollBarAlwaysOff)
+        hidden = 0
+        for place in range(len(COLUMNS)):
+            column = across.logicalIndex(place)
+            needed = max(self.sizeHintForColumn(column), across.sectionSizeHint(column))
+            left -= 0 if self._is_silent(column) else min(needed, widest)
+            fits = place == 0 or (left >= 0 and not self._is_silent(column))
+            hidden += not fits
+            self.setColumnHidden(column, not (fits or everything))
+        self.all_columns.setVisible(hidden > 0)
+        self.all_columns.setText("Fewer columns" if everything else f"{hidden} more columns")
+        self._take_height()
+
+    def _is_silent(self, column: int) -> bool:
+        """Whether all cells of a column say that there is nothing to say."""
+        cells = [item for row in range(self.rowCount()) if (item := self.item(row, column)) is not None]
+        return all(item.text() in _SILENT for item in cells)
+
     def _take_height(self) -> None:
         row = self.verticalHeader().defaultSectionSize()
-        remainder = self.horizontalHeader().sizeHint().height() + self.horizontalScrollBar().sizeHint().height()
-        remainder += 2 * self.frameWidth()
+        remainder = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
+        if self.all_columns.isChecked():
+            remainder += self.horizontalScrollBar().sizeHint().height()
         self.setMaximumHeight(remainder + row * min(self.rowCount(), MOST_ROWS))
         self.setMinimumHeight(remainder + row * min(self.rowCount(), LEAST_ROWS))
 
@@ -182,11 +232,17 @@ class CompareTable(QTableWidget):
             heading.setText(title)
             heading.setToolTip(plain_tip(text))
 
-    def _fill_row(self, row: int, opened: OpenRun, compared: Compared, *, is_base: bool) -> None:
-        name = self.fontMetrics().elidedText(opened.name, Qt.TextElideMode.ElideMiddle, NAME_WIDTH)
+    def _name_row(self, row: int, opened: OpenRun, compared: Compared, is_base: bool) -> None:
+        width = NARROW_NAME_WIDTH if self.width() < NARROW else NAME_WIDTH
+        name = self.fontMetrics().elidedText(opened.name, Qt.TextElideMode.ElideMiddle, width)
+        bold = self.verticalHeaderItem(row)
         head = QTableWidgetItem(swatch_icon(opened, 5.0 if is_base else 2.0), f"{name} (baseline)" if is_base else name)
         head.setToolTip(plain_tip(f"{opened.name}\n{compared.path or 'not saved'}"))
+        if bold is not None:
+            head.setFont(bold.font())  # of the current run
         self.setVerticalHeaderItem(row, head)
+
+    def _fill_row(self, row: int, compared: Compared, *, is_base: bool) -> None:
         for column, each in enumerate(COLUMNS):
             text = each.text(compared)
             if column == DIFFERENCE and not is_base and compared.accuracy_delta is not None:
@@ -194,7 +250,9 @@ class CompareTable(QTableWidget):
             if column == METRIC and self._mixed and text != UNKNOWN:
                 text = f"{in_text(compared.metric['title'])} {text}"
             item = QTableWidgetItem(text)
-            item.setToolTip(plain_tip(_why(each, compared)))
+            item.setToolTip(plain_tip(_why(each, compared) or text))
+            if each.title == "Precision":
+                item.setIcon(colour_chip(precision_colour(compared.precision)))
             item.setTextAlignment(LEFT if column < TEXTS else RIGHT)
             self.setItem(row, column, item)
 

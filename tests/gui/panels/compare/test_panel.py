@@ -11,6 +11,7 @@ import pytest
 from PySide6.QtCore import QItemSelectionModel
 from pytestqt.qtbot import QtBot
 
+from precgui.config import RunConfig
 from precgui.events import Evaluated, Metric, RunEnded, RunStarted
 from precgui.gui.open_runs import OpenRun
 from precgui.gui.panels.compare.curves import BASELINE_PX, LINE_PX
@@ -198,3 +199,49 @@ def test_that_the_answer_stands_on_top_and_its_button_sets_up_the_study(qtbot: Q
     session.study_requested.connect(lambda precisions, seeds: asked.append((precisions, seeds)))
     panel.answer.more_seeds.click()
     assert asked == [(["fp32", "bf16-amp"], 3)]
+
+
+def test_that_the_table_fits_without_scrolling_and_shows_the_rest_on_request(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    panel = ComparePanel(session)
+    qtbot.addWidget(panel)
+    panel.show()
+    for name, precision in (("one", "fp32"), ("two", "fp32"), ("three", "bf16-amp")):
+        session.open_file(write_run(tmp_path / f"{name}.h5", f"a run with a long title, {name}", precision))
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 3)
+    table, first = panel.table, [each.title for each in COLUMNS].index("Precision")
+    for width, least in ((1216, 5), (744, 4)):
+        panel.resize(width, 700)
+        panel.refresh()
+        shown = [column for column in range(len(COLUMNS)) if not table.isColumnHidden(column)]
+        assert len(shown) >= least and first in shown
+        assert table.horizontalScrollBar().maximum() == 0
+        assert table.all_columns.text() == f"{len(COLUMNS) - len(shown)} more columns"
+    table.all_columns.click()
+    assert not any(table.isColumnHidden(column) for column in range(len(COLUMNS)))
+    cells = [item for row in range(3) if (item := table.item(row, first)) is not None]
+    chips = [cell.icon().pixmap(10, 10).toImage() for cell in cells]
+    assert chips[0] == chips[1] != chips[2]
+
+
+def test_that_runs_that_repeat_are_offered_as_groups(qtbot: QtBot) -> None:
+    session = Session()
+    panel = ComparePanel(session)
+    qtbot.addWidget(panel)
+    panel.show()
+
+    def add(key: str, config: RunConfig) -> None:
+        run = live_run([RunStarted(0.0, 1, 1, "cpu", {}), RunEnded(1.0, "completed")], config)
+        run.run_id = key
+        session.runs[key] = OpenRun(key, run, key, 0, 0)
+        session.run_added.emit(key)
+
+    add("a", RunConfig(precision="fp32"))
+    add("b", RunConfig(precision="bf16-amp"))
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 2)
+    assert not panel.show_groups.isVisible()
+    add("c", RunConfig(precision="fp32", seed=1))
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 3)
+    assert panel.show_groups.text() == "2 runs repeat others: show groups"
+    panel.show_groups.click()
+    assert panel.view.current == "Groups"
