@@ -37,6 +37,7 @@ COMMANDS = {
     "diagnose": "precgui.cli.diagnose",
     "check": "precgui.cli.check",
     "checklist": "precgui.cli.checklist",
+    "fp16-or-bf16": "precgui.cli.sixteen_bits",
     "replay": "precgui.cli.replay",
     "twin": "precgui.cli.twin",
     "assign": "precgui.cli.assign",

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 
 from precgui.gui.kit.editors import number_text, read_number
 from precgui.gui.kit.plain_text import PlainLabel
-from precgui.runs.report.content import TITLES
+from precgui.runs.report.group_table import TITLES
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, TargetError, Targets, make_targets
 
 _TITLES = {**TITLES, "accuracy_lost": "Accuracy lost", "metric_lost": "Metric lost, if it is no share"}

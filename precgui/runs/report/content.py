@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from precgui import __version__
 from precgui.events import Metric
 from precgui.runs.differences import DifferenceRow, machine_sentence
-from precgui.runs.figures import FIGURES, Figure, metric_figure
 from precgui.runs.known_settings import NOT_KNOWN
-from precgui.runs.metric import decimals, signed
+from precgui.runs.metric import decimals
+from precgui.runs.report.group_table import TITLES, Row, group_rows
+from precgui.runs.report.sixteen_bits import SixteenBits, sixteen_bits
 from precgui.runs.study.answer import answer, level_text
 from precgui.runs.study.claims import ClaimResult, judge_claims
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.group_facts import group_differences
-from precgui.runs.study.groups import LEVEL, Group, GroupMetric, Study, speed_or_share
+from precgui.runs.study.groups import Group, Study
 from precgui.runs.study.members import StudyMember, member_notes
-from precgui.runs.study.pairs import NOT_MEASURED, ONE_STEP
+from precgui.runs.study.pairs import ONE_STEP
 from precgui.runs.verdict.judge import Verdict
 
-Cell = str
-Row = tuple[str, tuple[Cell, ...]]
-_LEVEL_WORD = f"({100 * LEVEL:.0f} % interval)"
 MEMBER_COLUMNS = ("run", "group", "kind", "seed", "used", "why")
-TITLES = {
-    "speedup": "Speed-up", "memory_saved": "Memory saved", "accuracy_lost": "Loss of the metric",
-    "tensor_use": "Tensor cores busy", "energy_saved": "Energy saved", "curve_distance": "Curve like the baseline's",
-    "failures": "Failures",
-}  # fmt: skip
 
 
 def difference_of_settings(run: RunFigures, baseline: RunFigures) -> dict[str, tuple[object, object]]:
@@ -61,7 +54,8 @@ class ReportContent:
     """Everything that a report says. `columns` are the groups; `rows` and `differences` have a cell for each.
 
     `answer_lines` are about one group beside its baseline; `more_seeds` would probably decide. `members` has a row for
-    each run, in the order of `MEMBER_COLUMNS`; `runs` are those that are used.
+    each run, in the order of `MEMBER_COLUMNS`; `runs` are those that are used. `sixteen_bits` is None unless there are
+    groups in FP16 and in BF16.
     """
 
     title: str
@@ -80,6 +74,7 @@ class ReportContent:
     runs: tuple[RunFigures, ...]
     differences: tuple[DifferenceRow, ...]
     members: tuple[tuple[str, ...], ...]
+    sixteen_bits: SixteenBits | None = None
 
 
 def report_content(study: Study, all_runs: Sequence[RunFigures], *, title: str, command: str) -> ReportContent:
@@ -97,7 +92,7 @@ def report_content(study: Study, all_runs: Sequence[RunFigures], *, title: str, 
         answer_lines=answered.lines,
         more_seeds=answered.more_seeds,
         columns=tuple(group.group for group in groups),
-        rows=tuple(_rows(groups, metric)),
+        rows=tuple(group_rows(groups, metric)),
         verdicts=tuple(_line(group, verdict, metric) for group in groups for verdict in group.verdicts.values()),
         notes=(
             *member_notes(study.members),
@@ -114,6 +109,7 @@ def report_content(study: Study, all_runs: Sequence[RunFigures], *, title: str, 
         runs=tuple(runs),
         differences=tuple(differences),
         members=tuple(_member_row(member) for member in study.members),
+        sixteen_bits=sixteen_bits(study, runs),
     )
 
 
@@ -135,96 +131,6 @@ def _setting_notes(groups: Sequence[Group], runs: Sequence[RunFigures]) -> list[
         f"Settings other than the precision differ from those of {base}: {values} ({', '.join(names)})."
         for (base, values), names in differing.items()
     ]
-
-
-_ROWS = ("val_loss", "step_s", "cpu_s", "data_share", "memory_bytes", "joules_per_sample")
-
-
-def _rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
-    def row(label: str, cell: Callable[[Group], str]) -> Row:
-        return label, tuple(cell(group) for group in groups)
-
-    def rows_of(figure: Figure) -> Iterator[Row]:
-        title = figure.title if figure.key == "metric" else figure.in_words
-        yield row(title, lambda g: _mean(g.metrics[figure.key], figure))
-        if figure.compared_by:
-            label = f"speed-up in {title}" if figure.target == "speedup" else f"{title} against it"
-            cell = _ratio if figure.compared_by == "ratio" else _difference
-            yield row(f"{label} {_LEVEL_WORD}", lambda g: cell(g, figure))
-
-    ordered = [metric_figure(metric), *(FIGURES[key] for key in _ROWS)]
-    results = [
-        row("runs that came through", lambda g: f"{g.n} of {g.n + g.failed}"),
-        *(each for figure in ordered for each in rows_of(figure)),
-        *_to_loss_rows(groups),
-        *rows_of(FIGURES["time_s"]),
-    ]
-    targets = dict.fromkeys(target for group in groups for target in group.verdicts)
-    return results + [
-        (f"{TITLES[target]}: verdict", tuple(_verdict_cell(group, target) for group in groups)) for target in targets
-    ]
-
-
-def _to_loss_rows(groups: Sequence[Group]) -> list[Row]:
-    """When the runs reached the loss that each run of the baseline has reached."""
-    losses = [group.to_loss.loss for group in groups if group.to_loss is not None]
-    if not losses:
-        return []
-    title = f"until a validation loss of {losses[0]:.4g}" if len(set(losses)) == 1 else "until the baseline's loss"
-    return [(title, tuple(_to_loss(group) for group in groups))]
-
-
-def _to_loss(group: Group) -> str:
-    reached = group.to_loss
-    if reached is None:
-        return "withheld"
-    if reached.time_s is None:
-        return f"{reached.reached} of {reached.n} runs reached it"
-    if group.emulated:
-        return f"all {reached.n} runs reached it; its time is not measurable: emulated here"
-    costs = [f"{reached.time_s:.1f} s"]
-    costs += [] if reached.cpu_s is None else [f"CPU time {reached.cpu_s:.2f} s"]
-    costs += [] if reached.energy_j is None else [f"{reached.energy_j:.1f} J"]
-    return f"{', '.join(costs)} (median of {reached.n})"
-
-
-def _mean(own: GroupMetric, figure: Figure) -> str:
-    if own.mean is None:
-        return "not measured"
-    value, sd = figure.scale * own.mean, figure.scale * (own.sd or 0.0)
-    digits = max(decimals(figure.digits, value), decimals(figure.digits, sd))
-    spread = f" ± {sd:.{digits}f}" if own.sd is not None else ""
-    return f"{value:.{digits}f}{spread}{figure.suffix} ({own.once or f'n = {own.n}'})"
-
-
-def _difference(group: Group, figure: Figure) -> str:
-    own = group.metrics[figure.key]
-    if group.baseline == group.group:
-        return "baseline"
-    if own.difference is None:
-        return "not measured" if own.withheld in ("", NOT_MEASURED) else f"withheld: {own.withheld}"
-    value, ci = figure.scale * own.difference, [figure.scale * end for end in own.difference_ci95 or ()]
-    digits = decimals(figure.digits, value, ci)
-    interval = f" [{signed(ci[0], digits)}, {signed(ci[1], digits)}]" if ci else ", no interval"
-    floor = ", not more than rounding" if own.within_rounding else ""
-    return f"{signed(value, digits)}{figure.difference_suffix}{interval}{floor}"
-
-
-def _ratio(group: Group, figure: Figure) -> str:
-    own = group.metrics[figure.key]
-    if group.baseline == group.group:
-        return "baseline"
-    if own.ratio is None:
-        return "not measured" if own.withheld in ("", NOT_MEASURED) else f"withheld: {own.withheld}"
-    ratio, ci = speed_or_share(own, figure.key)
-    digits = decimals(2, ratio - 1, ci or ())
-    interval = f" [{ci[0]:.{digits}f}, {ci[1]:.{digits}f}]" if ci else f" ({own.once})" if own.once else ""
-    return f"{ratio:.{digits}f}x{interval}"
-
-
-def _verdict_cell(group: Group, target: str) -> str:
-    verdict = group.verdicts.get(target)
-    return "baseline" if verdict is None else verdict.text
 
 
 def _line(group: Group, verdict: Verdict, metric: Metric) -> VerdictLine:

@@ -9,6 +9,7 @@ from html import escape
 from precgui.runs.figures import FIGURES
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
 from precgui.runs.report.pictures import interval_picture, loss_picture, pareto_picture
+from precgui.runs.report.sixteen_bits import NOT_BOTH, TENSOR_COLUMNS, SixteenBits
 
 _STYLE = """
 :root { color-scheme: light dark; --fg: #1c2430; --bg: #ffffff; --line: #d8dde4; --muted: #596473; --good: #1b7837;
@@ -69,6 +70,7 @@ def html_report(content: ReportContent) -> str:
         *(f"<p>{escape(note)}</p>" for note in content.notes),
         "<h2>Groups</h2>", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
         "<h2>Verdicts</h2>", _verdicts(content), _list(content.rules),
+        *_sixteen_bits(content.sixteen_bits),
         "<h2>Pictures</h2>", *pictures,
         "<h2>Claims of guides and papers</h2>", _claims(content),
         "<h2>Machine and settings</h2>", _table(("", ""), content.facts),
@@ -77,6 +79,33 @@ def html_report(content: ReportContent) -> str:
         "<h2>Runs</h2>", _runs(content),
     ]  # fmt: skip
     return _page(content.title, "".join(body))
+
+
+def sixteen_bits_report(content: ReportContent) -> str:
+    """The page "FP16 or BF16 here" alone. Raises ValueError for a study without both."""
+    if content.sixteen_bits is None:
+        raise ValueError(NOT_BOTH)
+    return _page(
+        f"FP16 or BF16: {content.title}",
+        f"<h1>{escape(content.title)}</h1>{''.join(_sixteen_bits(content.sixteen_bits))}"
+        f"<p>{escape(content.answer)}</p>{loss_picture(content.study, content.runs)}{_list(content.rules)}"
+        f"<h2>Machine and settings</h2>{_table(('', ''), content.facts)}"
+        f"<h2>To repeat it</h2><p><code>{escape(content.command)}</code></p>",
+    )
+
+
+def _sixteen_bits(page: SixteenBits | None) -> list[str]:
+    """The verdict on FP16 and BF16 with all that it rests on; nothing for a study without both."""
+    if page is None:
+        return []
+    tensors = _table(TENSOR_COLUMNS, page.tensors) if page.tensors else ""
+    source = page.gradients.run if page.gradients is not None else page.no_gradients
+    return [
+        f'<h2>FP16 or BF16 here</h2><p class="answer">{escape(page.sentence)}</p>{_list(page.caveats)}',
+        _table(("", "FP16", "BF16"), [(label, *cells) for label, cells in page.rows]),
+        f"<h2>BF16 beside FP16</h2>{_table(('', 'BF16'), page.beside)}",
+        f'<h2>Gradients that become zero in FP16</h2><p class="muted">{escape(source)}</p>{tensors}',
+    ]
 
 
 def _page(title: str, body: str) -> str:

@@ -1,4 +1,4 @@
-"""Writes the report of a study into a new file: HTML, Markdown or CSV."""
+"""Writes the report of a study into a new file: HTML, Markdown or CSV, and the page on FP16 and BF16."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from precgui.harmless_text import harmless
 from precgui.runs.csv_cells import write_table
 from precgui.runs.errors import RunFileError
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
-from precgui.runs.report.html import html_report
+from precgui.runs.report.html import html_report, sixteen_bits_report
 from precgui.runs.study.groups import LEVEL, Group, Study
 
-ReportKind = Literal["html", "markdown", "csv"]
+ReportKind = Literal["html", "markdown", "csv", "sixteen bits"]
 
 
 _HEADER = (
@@ -34,6 +34,7 @@ def markdown_report(content: ReportContent) -> str:
     parts = [
         f"# {_plain(content.title)}", f"**{_plain(content.answer)}**",
         "\n".join(f"- {_plain(line)}" for line in content.answer_lines), *map(_plain, content.notes),
+        *_sixteen_bits(content),
         "## Groups", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
         "## Verdicts", _table(("group", "target", "verdict", "measured"), verdicts),
         "\n".join(f"- {_plain(rule)}" for rule in content.rules),
@@ -44,6 +45,15 @@ def markdown_report(content: ReportContent) -> str:
         "## To repeat it", f"`{content.command.replace('`', '')}`",
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _sixteen_bits(content: ReportContent) -> list[str]:
+    page = content.sixteen_bits
+    if page is None:
+        return []
+    caveats = "\n".join(f"- {_plain(line)}" for line in page.caveats)
+    own = _table(("", "FP16", "BF16"), [(label, *cells) for label, cells in page.rows])
+    return ["## FP16 or BF16 here", f"**{_plain(page.sentence)}**", caveats, own]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -91,7 +101,10 @@ def _members(study: Study) -> list[list[object]]:
 
 
 def write_report(content: ReportContent, kind: ReportKind, path: Path) -> None:
-    """Raises RunFileError for a file that exists already and for a place that cannot be written."""
+    """Raises RunFileError for a file that exists already and for a place that cannot be written.
+
+    Raises ValueError for the page on FP16 and BF16 of a study without both.
+    """
     text = csv_table(content.study) if kind == "csv" else _page(content, kind)
     try:
         with path.open("x", encoding="utf-8", newline="") as file:
@@ -104,4 +117,5 @@ def write_report(content: ReportContent, kind: ReportKind, path: Path) -> None:
 
 def _page(content: ReportContent, kind: ReportKind) -> str:
     """The page, in which no text of a file acts on the terminal that shows it, or turns the direction of writing."""
-    return harmless(html_report(content) if kind == "html" else markdown_report(content))
+    forms = {"html": html_report, "markdown": markdown_report, "sixteen bits": sixteen_bits_report}
+    return harmless(forms[kind](content))

@@ -21,6 +21,7 @@ from precgui.gui.panels.compare.figures_view import FiguresView
 from precgui.gui.panels.compare.loose_groups import LooseGroups
 from precgui.gui.panels.compare.more_seeds import MoreSeedsButton
 from precgui.gui.panels.compare.report_export import ReportExport
+from precgui.gui.panels.compare.sixteen_bits_view import SixteenBitsView
 from precgui.gui.panels.compare.trade_off import TradeOffView
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -33,8 +34,8 @@ _EMPTY = (
     "Study, open the folder of one, or open runs: they are grouped by their settings."
 )
 FIGURES, TRADE_OFF, CURVES, CLAIMS = "Figures", "Trade-off", "Curves", "Claims"
-DIFFERENCES, MEMBERS = "Differences", "Members"
-VIEWS = (FIGURES, TRADE_OFF, CURVES, CLAIMS, DIFFERENCES, MEMBERS)
+SIXTEEN_BITS, DIFFERENCES, MEMBERS = "FP16 or BF16", "Differences", "Members"
+VIEWS = (FIGURES, TRADE_OFF, CURVES, SIXTEEN_BITS, CLAIMS, DIFFERENCES, MEMBERS)
 STUDY, RUNS = "study", "runs"
 
 
@@ -57,6 +58,7 @@ class GroupsView(Pages):
         self.folder_button = QPushButton("Open study...", self)
         self.view = SegmentedChoice(VIEWS, "View of the groups", self)
         self.figures, self.trade_off, self.curves = FiguresView(self), TradeOffView(self), BandsView(self)
+        self.sixteen_bits = SixteenBitsView(session, self)
         self.claims, self.differences = ClaimsView(self), DifferencesView(self)
         columns = tuple(column.capitalize() for column in MEMBER_COLUMNS)
         self.members = TextTable(columns, "Runs of the study, and whether they are used", self)
@@ -76,7 +78,9 @@ class GroupsView(Pages):
         self.source.setMinimumContentsLength(16)
         ignore_wheel(self.source)
         self.targets_button.setToolTip("What you ask of a precision: the bounds that verdicts are made by")
-        for page in (self.figures, self.trade_off, self.curves, self.claims, self.differences, self.members):
+        for page in (
+            self.figures, self.trade_off, self.curves, self.sixteen_bits, self.claims, self.differences, self.members,
+        ):  # fmt: skip
             self.pages.addWidget(page)
         row = QHBoxLayout()
         row.setSpacing(8)
@@ -209,6 +213,8 @@ class GroupsView(Pages):
                 self.trade_off.show_study(content.study if content is not None else None)
             elif name == CURVES:
                 self.curves.show_content(content)
+            elif name == SIXTEEN_BITS:
+                self.sixteen_bits.show_content(content)
             elif name == CLAIMS:
                 why = "no run of this study has ended" if self.source_kind else "no study is open"
                 self.claims.show_results(content.claims if content is not None else untested_claims(why))

@@ -17,7 +17,7 @@ from precgui.gui.open_runs import Problem
 from precgui.gui.panels.compare.answer_bar import AnswerBar
 from precgui.gui.panels.compare.curves import CompareCurves
 from precgui.gui.panels.compare.differences_view import DifferencesView
-from precgui.gui.panels.compare.groups import GroupsView
+from precgui.gui.panels.compare.groups import SIXTEEN_BITS, GroupsView
 from precgui.gui.panels.compare.table import CompareTable
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -133,12 +133,15 @@ class ComparePanel(Pages):
                 self._timer.start()
 
     def show_tab(self, tab: str) -> None:
-        """Show `groups`, `differences`, `claims` (those about a precision that follows a space), or the single runs."""
+        """Show `groups`, `fp16-or-bf16` of them, `differences`, `claims` (those about a precision that follows a
+        space), or the single runs."""
         name, _, precision = tab.partition(" ")
-        views = {"groups": GROUPS, "claims": GROUPS, "differences": DIFFERENCES}
+        views = {"groups": GROUPS, "claims": GROUPS, "fp16-or-bf16": GROUPS, "differences": DIFFERENCES}
         self.view.choose(views.get(name, RUNS))
         if name == "claims":
             self.groups.show_claims(precision)
+        elif name == "fp16-or-bf16":
+            self.groups.view.choose(SIXTEEN_BITS)
 
     def place(self) -> tuple[str, object]:
         """The view, and that of the groups, for Back."""

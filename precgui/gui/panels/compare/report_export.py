@@ -1,4 +1,4 @@
-"""The button that writes the report on the groups: HTML, Markdown or CSV."""
+"""The button that writes the report on the groups: HTML, Markdown or CSV, and the page on FP16 and BF16."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ KINDS: dict[ReportKind, tuple[str, str, str]] = {  # text, suffix, filter
     "html": ("Report to read and print (HTML)...", "html", "HTML (*.html)"),
     "markdown": ("Report as Markdown...", "md", "Markdown (*.md)"),
     "csv": ("Figures as CSV...", "csv", "Comma-separated values (*.csv)"),
+    "sixteen bits": ("FP16 or BF16 as a page (HTML)...", "html", "HTML (*.html)"),
 }
 
 
@@ -33,14 +34,16 @@ class ReportExport(QPushButton):
         self.content: ReportContent | None = None
         self.setToolTip("Write the answer, all figures, verdicts and claims as one file")
         menu = QMenu(self)
-        for kind, (text, _, _) in KINDS.items():
-            menu.addAction(text).triggered.connect(partial(self.ask, kind))
+        self._actions = {kind: menu.addAction(text) for kind, (text, _, _) in KINDS.items()}
+        for kind, action in self._actions.items():
+            action.triggered.connect(partial(self.ask, kind))
         self.setMenu(menu)
         self.show_content(None)
 
     def show_content(self, content: ReportContent | None) -> None:
         self.content = content
         self.setEnabled(content is not None)
+        self._actions["sixteen bits"].setEnabled(content is not None and content.sixteen_bits is not None)
 
     def ask(self, kind: ReportKind) -> None:
         """Ask for the file, then write it."""

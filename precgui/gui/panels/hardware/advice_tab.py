@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.config import RECIPES, ConfigError, build
+from precgui.config import RECIPES, ConfigError, RunConfig, build
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.decision_tree import TreeView
 from precgui.gui.panels.hardware.model import HardwareModel
@@ -52,6 +52,7 @@ class AdviceTab(QWidget):
         self.memory = label("")
         self.run_button = QPushButton("Open in Run")
         self.claims_button = QPushButton("Claims")
+        self.sixteen_bits_button = QPushButton("FP16 or BF16")
         self.answer = label("", bold=True)
         self.reason = label("")
         self.watch = label("")
@@ -69,6 +70,7 @@ class AdviceTab(QWidget):
             line.textChanged.connect(self._ask)
         self.run_button.clicked.connect(lambda _: self.open_in_run())
         self.claims_button.clicked.connect(lambda _: model.claims_requested.emit(self.run_precision))
+        self.sixteen_bits_button.clicked.connect(lambda _: self.open_sixteen_bits())
         self.device.activated.connect(self._keep_choice)
         model.machine_changed.connect(self._fill_devices)
         model.results_changed.connect(self._ask)
@@ -84,6 +86,7 @@ class AdviceTab(QWidget):
         self.memory_size.setPlaceholderText("that of the device; or such as 24GB")
         self.run_button.setToolTip("Set up a run of this task in this precision")
         self.claims_button.setToolTip("Claims of guides about this precision, beside what was measured here")
+        self.sixteen_bits_button.setToolTip("Set up short runs of this task in fp32, fp16-amp and bf16-amp that decide")
         self.model_size.setCurrentIndex(list(SIZES).index("large"))
         self.code.setReadOnly(True)
         self.code.setAccessibleName("Training step in torch")
@@ -105,6 +108,7 @@ class AdviceTab(QWidget):
         buttons = QHBoxLayout()
         buttons.addWidget(self.run_button)
         buttons.addWidget(self.claims_button)
+        buttons.addWidget(self.sixteen_bits_button)
         buttons.addStretch(1)
         left = QWidget()
         column = QVBoxLayout(left)
@@ -160,7 +164,7 @@ class AdviceTab(QWidget):
         else:
             self.tree.show_tree(INFERENCE_TREE, INFERENCE_START)
             self._show(device, advise_inference(InferenceQuestion(device, parameters, memory_bytes)))
-        for part in (self.task, self.model_size):
+        for part in (self.task, self.model_size, self.sixteen_bits_button):
             part.setEnabled(training)
         self._show_memory(parameters, memory_bytes, training)
 
@@ -203,15 +207,27 @@ class AdviceTab(QWidget):
 
     def open_in_run(self) -> None:
         """Put a recipe for the task into the form of Run, in the advised precision."""
-        task = self.task.currentData()
-        tree = RECIPES[_RECIPES[task]][1].model_dump() | {"precision": self.run_precision}
+        if (config := self._recipe(self.run_precision)) is not None:
+            self._model.run_requested.emit(config, self._source)
+
+    def open_sixteen_bits(self) -> None:
+        """Put the study that decides between FP16 and BF16 for this task into Run."""
+        if (config := self._recipe("bf16-amp")) is not None:
+            self._model.sixteen_bits_requested.emit(config, self._source)
+
+    @property
+    def _source(self) -> str:
+        return f"the advice for {TASKS[self.task.currentData()]}"
+
+    def _recipe(self, precision: str) -> RunConfig | None:
+        """A recipe for the task in a precision; None, with the reason shown, where there is none."""
+        tree = RECIPES[_RECIPES[self.task.currentData()]][1].model_dump() | {"precision": precision}
         try:
-            config = build(tree)
+            return build(tree)
         except ConfigError as error:
-            self.memory.setText(f"There is no run of this task in {self.run_precision}: {error}.")
+            self.memory.setText(f"There is no run of this task in {precision}: {error}.")
             self.memory.show()
-            return
-        self._model.run_requested.emit(config, f"the advice for {TASKS[task]}")
+            return None
 
     def _show(self, device: Device, advice: Advice) -> None:
         self.advice = advice

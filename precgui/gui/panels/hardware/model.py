@@ -27,6 +27,7 @@ class HardwareModel(QObject):
     measuring = Signal(bool)  # a measurement starts or ends
     idle = Signal()  # no run trains any more
     run_requested = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
+    sixteen_bits_requested = Signal(object, str)  # as run_requested, for the study of FP16 and BF16
     claims_requested = Signal(str)  # the claims of guides about a precision
 
     def __init__(self, busy: Callable[[], bool], parent: QObject | None = None) -> None:

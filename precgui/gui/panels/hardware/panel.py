@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QMenu, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
+from precgui.config import RunConfig
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.pages import LazyTabs
 from precgui.gui.panels.hardware.model import HardwareModel
@@ -41,6 +42,7 @@ class HardwarePanel(QWidget):
             self.model.measuring.connect(session.set_measuring)
             session.idle.connect(self.model.idle)
             self.model.run_requested.connect(session.set_up)
+            self.model.sixteen_bits_requested.connect(self._set_up_sixteen_bits)
             self.model.claims_requested.connect(lambda name: session.panel_requested.emit(f"compare/claims {name}"))
         self.tabs = LazyTabs([(title, tip, partial(self._create, place)) for title, tip, place in TABS], self)
         self.copy = QToolButton(self)
@@ -51,6 +53,11 @@ class HardwarePanel(QWidget):
         self.frames = (self, self.tabs, *self.tabs.findChildren(QStackedWidget))
         self.tab(0)
         self.tabs.currentChanged.connect(self.place_changed)
+
+    def _set_up_sixteen_bits(self, config: RunConfig, source: str) -> None:
+        assert self.session is not None
+        self.session.set_up(config, source)
+        self.session.panel_requested.emit("setup/study/fp16-or-bf16")
 
     def _create(self, place: str) -> QWidget:
         module, _, name = place.partition(":")

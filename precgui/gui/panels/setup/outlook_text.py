@@ -18,6 +18,7 @@ from precgui.hardware.detect import Machine, detect
 from precgui.hardware.device import Device
 from precgui.runs.outlook import WORDS, PrecisionOutlook, outlook, time_estimate
 from precgui.runs.precision_advice import PrecisionAdvice, precision_advice
+from precgui.runs.report.sixteen_bits import BF16, FP16
 from precgui.runs.study.claims import claims_of
 
 _ASKING = "Asking the machine..."
@@ -120,6 +121,8 @@ class OutlookText(QFrame):
         colour = themes().theme.accent
         count = len(claims_of(precision)) if precision else 0
         links = [("why", "Why"), *([("claims", f"Claims of guides ({count})")] if count else [])]
+        if precision in (FP16, BF16):
+            links.append(("sixteen", "FP16 or BF16 here"))
         if self.advice is not None and self.advice.precision != precision:
             links.insert(0, ("use", f"Use {self.advice.precision}"))
         self._precision = precision
@@ -128,6 +131,8 @@ class OutlookText(QFrame):
     def _follow(self, link: str) -> None:
         if link == "claims":
             self.advice_requested.emit(f"compare/claims {self._precision}")
+        elif link == "sixteen":
+            self.advice_requested.emit("setup/study/fp16-or-bf16")
         elif self.advice is None:
             self.advice_requested.emit("hardware/advice")
         elif link == "use":

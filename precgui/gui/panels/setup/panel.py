@@ -54,9 +54,10 @@ from precgui.gui.panels.setup.command import changes, command, study_command, va
 from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
 from precgui.gui.panels.setup.plan_sheet import PlanSheet
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
-from precgui.gui.panels.setup.study_form import StudySettings
+from precgui.gui.panels.setup.study_form import SEEDS, StudySettings
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.runs.report.sixteen_bits import BF16, FP16, FP32
 
 ONE_RUN, STUDY = "One run", "Study"
 USUAL = ("fp32", "bf16-amp", "fp16-amp", "int8-qat")  # precisions that most people choose from
@@ -115,6 +116,7 @@ class SetupPanel(QWidget):
         self.kind.chosen.connect(self.place_changed)
         self.study.changed.connect(self._refresh)
         self.study.claims_button.clicked.connect(lambda: session.panel_requested.emit("compare/claims"))
+        self.study.sixteen_bits_button.clicked.connect(lambda: self.show_tab("study/fp16-or-bf16"))
         self.outlook.known.connect(self._mark_precisions)
         self.outlook.advice_requested.connect(session.panel_requested)
         self.outlook.precision_requested.connect(lambda name: self.precision.set(name))
@@ -326,8 +328,11 @@ class SetupPanel(QWidget):
         return sheet
 
     def show_tab(self, tab: str) -> None:
-        """Set up one run, or a study."""
-        self.kind.choose(STUDY if tab == "study" else ONE_RUN)
+        """Set up one run, or a study; `study/fp16-or-bf16` chooses the precisions that decide between the two."""
+        kind, _, precisions = tab.partition("/")
+        self.kind.choose(STUDY if kind == "study" else ONE_RUN)
+        if precisions:
+            self.study.choose((FP32, FP16, BF16), SEEDS)
 
     def place(self) -> tuple[str, object]:
         """One run or a study, for Back."""

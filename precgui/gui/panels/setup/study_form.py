@@ -71,6 +71,7 @@ class StudySettings(QWidget):
         self.targets: Targets = DEFAULT_TARGETS
         self.targets_button = QPushButton("Targets...", self)
         self.claims_button = QPushButton("Claims of guides", self)
+        self.sixteen_bits_button = QPushButton("FP16 or BF16", self)
         self.path = QLineEdit(self)
         self.choose_button = QPushButton("Choose...", self)
         self.estimate = PlainLabel(self)
@@ -102,6 +103,9 @@ class StudySettings(QWidget):
         self.timing_rounds.setToolTip(plain_tip(_TIMING))
         self.targets_button.setToolTip("What you ask of a precision: the bounds that verdicts are made by")
         self.claims_button.setToolTip("Statements of guides about these precisions, which a study tests here")
+        self.sixteen_bits_button.setToolTip(
+            "Choose fp32, fp16-amp and bf16-amp: Compare > Groups > FP16 or BF16 then says which of the two to use here"
+        )
         self.more.setPlaceholderText("more, such as emulated:e5m2, emulated:e3m4")
         self.more.setAccessibleName("More precisions, separated by commas")
         self.path.setAccessibleName("Folder of the study")
@@ -120,6 +124,7 @@ class StudySettings(QWidget):
                     self.timing_rounds,
                     self.targets_button,
                     self.claims_button,
+                    self.sixteen_bits_button,
                 ),
             )
         )

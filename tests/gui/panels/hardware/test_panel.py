@@ -309,6 +309,10 @@ def test_that_the_advice_asks_for_memory_and_inference_and_opens_a_run(panel):
     assert source == "the advice for Transformer language model"
     advice.claims_button.click()
     assert claims == [advice.run_precision]
+    studies = []
+    made.model.sixteen_bits_requested.connect(lambda config, source: studies.append((config.task, source)))
+    advice.sixteen_bits_button.click()
+    assert studies == [("text", source)]
     advice.memory_size.setText("8GB")
     advice.purpose.setCurrentText("Inference")
     assert advice.answer.text() == "Use int8"

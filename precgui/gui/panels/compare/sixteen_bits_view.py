@@ -1,0 +1,59 @@
+"""Compare > Groups > FP16 or BF16: the verdict for one training, and all that it rests on."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QWidget
+
+from precgui.gui.kit.parts import button, column, holder, label, row
+from precgui.gui.kit.table import TextTable
+from precgui.gui.session import Session
+from precgui.runs.report.content import ReportContent
+from precgui.runs.report.sixteen_bits import TENSOR_COLUMNS
+
+_NONE = (
+    "No study with ended runs in fp32, fp16-amp and bf16-amp is open. Set one up: short runs of your training in each, "
+    "with the same seeds."
+)
+
+
+class SixteenBitsView(QWidget):
+    """The page of the open study, or how to make one."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self.answer, self.caveats = label(kind="heading", selectable=True), label(kind="muted", selectable=True)
+        self.set_up = button("Set up the study", self.ask_for_study, "fp32, fp16-amp and bf16-amp with the same seeds")
+        self.own = TextTable(("Of each", "FP16", "BF16"), "FP16 and BF16 of this training")
+        columns = tuple(name[:1].upper() + name[1:] for name in TENSOR_COLUMNS)
+        self.tensors = TextTable(columns, "Gradients that become zero in FP16")
+        self.source = label(kind="muted")
+        self._tables, self._filler = holder(column((self.own, 3), self.source, (self.tensors, 1))), QWidget()
+        column(self.answer, row(self.set_up, 1), self.caveats, (self._tables, 1), (self._filler, 1), on=self)
+        self.show_content(None)
+
+    def show_content(self, content: ReportContent | None) -> None:
+        """Show the page of a study; without FP16 and BF16 in it, the way to one."""
+        page = content.sixteen_bits if content is not None else None
+        self.answer.setText(page.sentence if page is not None else _NONE)
+        self.caveats.setText("\n".join(page.caveats) if page is not None else "")
+        for part in (self.set_up, self._filler):
+            part.setVisible(page is None)
+        for part in (self.caveats, self._tables):
+            part.setVisible(page is not None)
+        if page is None:
+            return
+        in_pairs = [(of, "baseline", cell) for of, cell in page.beside]
+        self.own.fill([*((of, *cells) for of, cells in page.rows), *in_pairs])
+        self.tensors.fill(page.tensors)
+        self.tensors.fit_rows(max(1, len(page.tensors)))
+        gradients = page.gradients
+        self.source.setText(
+            f"Gradients: {page.no_gradients}."
+            if gradients is None
+            else f"Shares of the gradients that become zero, in {gradients.steps} recorded steps of {gradients.run}."
+        )
+
+    def ask_for_study(self) -> None:
+        """Put the study of the three precisions into Run, for the training that is set up there."""
+        self._session.panel_requested.emit("setup/study/fp16-or-bf16")
