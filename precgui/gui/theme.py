@@ -82,7 +82,7 @@ class Themes(QObject):
         """Give a widget and all in it, menus and tool tips too, the shapes of the theme, now and after each change.
 
         The parts of the window are dressed one by one, not the window or the application: a change of the theme then
-        waits only for those in view (`benchmarks/window_cost.py`).
+        waits only for those in view (`benchmarks/window_latency.py typing`).
         """
         self._dressed.add(part)
         sheet = style_sheet(self._theme)
