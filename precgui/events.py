@@ -23,6 +23,7 @@ IncidentKind = Literal[
     "emulated",
     "sensor",
     "recording_stopped",
+    "resumed",
     "failure",
     "note",
 ]
@@ -244,6 +245,14 @@ class ZerosCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointDue:
+    """A checkpoint of the run after `step` is about to get its name: the record is written out before."""
+
+    step: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """Something worth a mark on the time line: a row of `/events`."""
 
@@ -287,6 +296,6 @@ class RunEnded:
 
 Event = (
     RunStarted | Facts | ModelDescribed | StepDone | RankStep | Evaluated
-    | PowerRead | DeviceRead | HostRead | ZerosCounted | Incident | TensorStats | RunEnded
+    | PowerRead | DeviceRead | HostRead | ZerosCounted | CheckpointDue | Incident | TensorStats | RunEnded
 )  # fmt: skip
 Emit = Callable[[Event], None]

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from precgui.config import RunConfig, build
 from precgui.config.sections import BESIDE_THE_RUN
 from precgui.errors import SentenceError, first_line
-from precgui.events import Emit, Event, Incident, RunEnded, RunStarted, Status
+from precgui.events import Emit, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, Status
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.summary import machine_summary
 from precgui.runs.anatomy import ANATOMIES, StepAnatomy
+from precgui.runs.broken_off import BrokenOff, broken_off
 from precgui.runs.errors import RunFileError
+from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.layer_errors import LAYERS, LayersReplay
@@ -37,6 +39,7 @@ _NOT_AS_RECORDED = (
     "hardware, kernels or random draws"
 )
 if TYPE_CHECKING:
+    from precgui.engine.checkpoint.resume import Resumption
     from precgui.process.child import StopToken
 
 _STOPPED = "stopped before the step was made again"
@@ -46,20 +49,22 @@ _MEMORY_CURE = "reduce data.batch_size or model.size, or choose a 16-bit precisi
 class Job:
     """One run. `run` blocks until it has ended; `stop` and `abandon` may be called from other threads."""
 
-    def __init__(self, config: RunConfig, path: Path, listeners: Sequence[Emit] = (), run_id: str = "") -> None:
-        """Creates the run file. Raises RunFileError when it cannot be written."""
+    def __init__(
+        self, config: RunConfig, path: Path, listeners: Sequence[Emit] = (), run_id: str = "",
+        broken: BrokenOff | None = None,
+    ) -> None:  # fmt: skip
+        """Creates the run file, unless a broken run goes on. Raises RunFileError when it cannot be written."""
         self.config, self.path, self._run_id = config, path, run_id or uuid.uuid4().hex
         self._environment = environment(PowerSampler(self._emit, 0.0).sensors())
-        self._writer = RunWriter(
-            path,
-            config,
-            run_id=self._run_id,
-            created=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
-            machine=machine_summary(),
-            environment=self._environment,
-            on_incident=self._emit_to(listeners),
-        )
-        self._emit_all = self._emit_to([self._writer, *listeners])
+        self._emit_to_listeners = self._emit_to(listeners)
+        self._broken = broken
+        self._resumed: Resumption | None = None
+        self._writer: RunWriter | None = None
+        self._is_retold = False
+        self._before_start: list[Event] = []  # of a broken run, whose file stays as it is until it really goes on
+        self._earlier_j: dict[str, float] = {}  # by sensor, used before the break
+        if broken is None:
+            self._writer = self._new_writer(datetime.now(UTC).astimezone().isoformat(timespec="seconds"))
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.ended: RunEnded | None = None
@@ -69,14 +74,41 @@ class Job:
         self._start = 0.0
         self._sampler: PowerSampler | None = None
 
+    @classmethod
+    def going_on(cls, path: Path, listeners: Sequence[Emit] = (), *, retold: bool = False) -> Job:
+        """The job of a run that has ended before its last step; `retold` tells listeners what was before the break.
+
+        Raises RunFileError where it cannot go on.
+        """
+        broken = broken_off(path)
+        job = cls(broken.config, path, listeners, broken.run_id, broken)
+        job._is_retold = retold
+        return job
+
+    def _new_writer(self, created: str, earlier: EarlierPart | None = None) -> RunWriter:
+        return RunWriter(
+            self.path,
+            self.config,
+            run_id=self._run_id,
+            created=created,
+            machine=machine_summary(),
+            environment=self._environment,
+            on_incident=self._emit_to_listeners,
+            earlier=earlier,
+        )
+
     def run(self) -> RunEnded:
         """Train to the end, whatever happens; what was recorded stays."""
         self._start = time.perf_counter()
+        if self._broken is not None:
+            self._resumed = self._read_checkpoint(self._broken)
+            self._start -= self._resumed.checkpoint.time_s if self._resumed is not None else 0.0
         try:
             with PowerSampler(self._emit, self._start) as self._sampler:
-                self._train()
+                if self.ended is None:
+                    self._train()
         finally:
-            self._writer.close()
+            self._close()
         assert self.ended is not None
         return self.ended
 
@@ -101,13 +133,17 @@ class Job:
     @property
     def fault(self) -> str:
         """Why the file does not hold the whole run, as a sentence; empty when it does."""
-        return self._writer.fault()
+        return self._writer.fault() if self._writer is not None else ""
 
     def abandon(self) -> None:
         """End the record while the training thread is still inside a step. The process must exit next."""
         self._sampler = None  # it may be what does not answer
         self._end("stopped", f"stopped inside step {self._step + 1}, which did not end in time")
-        self._writer.close()
+        self._close()
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
 
     def _train(self) -> None:
         import torch  # only where a run really starts
@@ -117,8 +153,10 @@ class Job:
         from precgui.engine.tasks import place_in_task
 
         try:
-            train = _training_of(self.config)
-            train(_placed(self.config, self.path), self._emit, self._stop.is_set, self._run_id)
+            self._train_here(_placed(self._broken.trained_as if self._broken else self.config, self.path))
+        except RunFileError as error:  # of a broken run, whose file does not go on
+            self.was_refused = True
+            self._fail(str(error))
         except EngineError as error:
             self.was_refused = not self._started and not error.details
             self._fail(str(error), error.details)
@@ -131,6 +169,68 @@ class Job:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises ends its run, not the process
             place = f"{self._when()}{place_in_task(self.config.task, error)}"
             self._fail(f"{type(error).__name__} {place}: {first_line(error)}", traceback.format_exc())
+
+    def _train_here(self, config: RunConfig) -> None:
+        """In this process, or in those of its ranks."""
+        if config.parallel.strategy == "none":
+            from precgui.engine.train import train
+
+            train(config, self._emit, self._stop.is_set, self._run_id, self.path.absolute(), self._resumed)
+        else:
+            from precgui.engine.parallel.start import train_on_ranks
+
+            train_on_ranks(config, self._emit, self._stop.is_set, self._run_id)
+
+    def _read_checkpoint(self, broken: BrokenOff) -> Resumption | None:
+        """The newest checkpoint that can be read; None, with the end of the job, where there is none."""
+        from precgui.engine.checkpoint.resume import Resumption
+        from precgui.engine.errors import EngineError
+
+        why = ""
+        for step, path in broken.checkpoints.items():
+            try:
+                return Resumption.read(path, broken.sentence(step))
+            except EngineError as error:
+                why = why or str(error)
+        self.was_refused = True
+        self._fail(why)
+        return None
+
+    def _go_on(self, step: int, time_s: float) -> None:
+        """Let the file of a broken run go on after a step. Raises RunFileError, and leaves it as it is then."""
+        assert self._broken is not None
+        earlier = EarlierPart.open(self.path, step, time_s)
+        try:
+            self._earlier_j = earlier.energy_j()
+            self._writer = self._new_writer(self._broken.created, earlier)
+            for event in earlier.events() if self._is_retold else ():
+                self._emit_to_listeners(event)
+        finally:
+            earlier.close()
+        for event in self._before_start:
+            self._writer(self._since_the_start(event))
+        self._before_start.clear()
+
+    def _since_the_start(self, event: Event) -> Event:
+        """A reading of an energy counter with what was used before the break."""
+        if isinstance(event, PowerRead) and (before_j := self._earlier_j.get(event.device)):
+            return replace(event, energy_j=event.energy_j + before_j)
+        return event
+
+    def _emit_all(self, event: Event) -> None:
+        if isinstance(event, RunStarted) and self._writer is None and self._resumed is not None:
+            self._go_on(self._resumed.checkpoint.step, self._resumed.checkpoint.time_s)
+        event = self._since_the_start(event)
+        if self._writer is not None:
+            self._writer(event)
+        else:
+            self._before_start.append(event)
+        self._emit_to_listeners(event)
+        if isinstance(event, RunStarted) and self._broken is not None and self._resumed is not None:
+            earlier = self._broken.environment.get("breaks")
+            breaks = list(earlier) if isinstance(earlier, list) else []
+            breaks.append(self._broken.as_fact(self._resumed.checkpoint.step))
+            self._emit_all(Facts(event.time_s, {"breaks": breaks}))
 
     def _when(self) -> str:
         if not self._started:
@@ -150,8 +250,9 @@ class Job:
             self._ending = True
             if self._sampler is not None:
                 self._sampler.read_now()
-            self._writer.flush()
-            if event.status != "failed" and (fault := self._writer.fault()):
+            if self._writer is not None:
+                self._writer.flush()
+            if event.status != "failed" and (fault := self.fault):
                 event = replace(event, status="failed", message=fault)
         with self._lock:
             if self.ended is not None:
@@ -181,10 +282,14 @@ class Job:
         return time.perf_counter() - self._start
 
 
-def serve(emit: Emit, control: StopToken, *, config: Mapping[str, Any], path: str, run_id: str) -> None:
-    """One run as the task of a child process (see `precgui.process.child`)."""
+def serve(
+    emit: Emit, control: StopToken, *, config: Mapping[str, Any], path: str, run_id: str, goes_on: bool = False
+) -> None:
+    """One run as the task of a child process (see `precgui.process.child`); `goes_on` takes a broken one up."""
     try:
-        job = Job(build(config), Path(path), [emit], run_id)
+        job = (
+            Job.going_on(Path(path), [emit], retold=True) if goes_on else Job(build(config), Path(path), [emit], run_id)
+        )
     except RunFileError as error:
         emit(RunEnded(0.0, "failed", str(error)))
         return
@@ -398,17 +503,6 @@ def follow(config: RunConfig, stopped: Callable[[], bool]) -> str:
     except (EngineError, MemoryError) as error:
         return str(error)
     return ""
-
-
-def _training_of(config: RunConfig) -> Callable[[RunConfig, Emit, Callable[[], bool], str], None]:
-    """The function that trains: in this process, or in those of its ranks."""
-    if config.parallel.strategy == "none":
-        from precgui.engine.train import train
-
-        return train
-    from precgui.engine.parallel.start import train_on_ranks
-
-    return train_on_ranks
 
 
 def _placed(config: RunConfig, path: Path) -> RunConfig:

@@ -17,13 +17,23 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "precgui"
 
-GROUND = {"backward_order", "errors", "events", "fact_sources", "harmless_text", "paths", "regular_files"}
+GROUND = {
+    "backward_order",
+    "checkpoint_files",
+    "errors",
+    "events",
+    "fact_sources",
+    "harmless_text",
+    "paths",
+    "regular_files",
+}
 MACHINE = GROUND | {"formats", "config", "hardware", "planner"}
 # The rooms that each room may import, also inside functions. A room not named here does not exist.
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"formats", "engine", "runs", "record"},
     "__main__": {"cli"},
     "backward_order": set(),
+    "checkpoint_files": set(),
     "errors": set(),
     "events": set(),
     "paths": set(),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -26,6 +26,9 @@ from precgui.cli.terminal import say
 from precgui.events import NO_METRIC, Evaluated, Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.figures import FIGURES
 from precgui.runs.metric import ACCURACY, in_text, metric_of, value_text
+
+if TYPE_CHECKING:
+    from precgui.job import Job
 
 _STYLE = {"info": "dim", "warning": "yellow", "error": "red"}
 _NOTHING_KEPT = {
@@ -49,8 +52,18 @@ def add_parsers(subparsers: Any) -> None:
         "config",
         nargs="?",
         default=config.DEFAULT_RECIPE,
-        metavar="CONFIG.toml|RECIPE",
+        metavar="CONFIG.toml|RECIPE|RUN.h5",
         help=f"a TOML file or one of: {', '.join(config.RECIPES)} (default {config.DEFAULT_RECIPE})",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in the file RUN.h5, which ended before its last step, from its newest checkpoint",
+    )
+    parser.add_argument(
+        "--own-code",
+        action="store_true",
+        help="with --resume: allow the code of one's own that the file names as its task to run",
     )
     parser.add_argument("-o", "--output", type=Path, metavar="RUN.h5", help="the run file; must not exist yet")
     parser.add_argument(
@@ -71,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
     """Train and report. Returns 0 when the run completed or was stopped, 1 when it failed."""
     if args.keys:
         return _print_keys(as_json=args.json)
+    if args.resume:
+        return _go_on(args)
     is_auto = config.is_precision_auto(args.config, args.settings)
     requested = searched_config(args) if is_auto else config.load(args.config, args.settings)
     if requested is None:
@@ -83,12 +98,32 @@ def run(args: argparse.Namespace) -> int:
     path = args.output or new_run_path(paths.runs_dir(), requested)
     view = None if args.json else _Terminal()
     job = Job(requested, path, [view.show] if view else [])
-    with _stop_on_signals(job.stop, job.interrupt), view or nullcontext():
-        ended = job.run()
+    ended = _run_job(job, view)
     if job.was_refused:
         path.unlink(missing_ok=True)  # nothing of a run is in it
         raise UserError(ended.message)
     return _tell(ended, job.fault, _report(path, requested.precision), view)
+
+
+def _go_on(args: argparse.Namespace) -> int:
+    """Go on with a run that has ended before its last step. Returns as `run`."""
+    from precgui.job import Job
+
+    if args.output or args.settings:
+        raise UserError("--resume goes on with the settings and the file of the run; leave out -o and --set")
+    view = None if args.json else _Terminal()
+    job = Job.going_on(Path(args.config), [view.show] if view else [])
+    if config.is_own_task(job.config.task) and not args.own_code:
+        raise UserError(f"{job.path} was trained on a task of your own; --own-code runs the code that it names")
+    ended = _run_job(job, view)
+    if job.was_refused:
+        raise UserError(ended.message)
+    return _tell(ended, job.fault, _report(job.path, job.config.precision), view)
+
+
+def _run_job(job: Job, view: _Terminal | None) -> RunEnded:
+    with _stop_on_signals(job.stop, job.interrupt), view or nullcontext():
+        return job.run()
 
 
 def _tell(ended: RunEnded, fault: str, report: dict[str, Any], view: _Terminal | None) -> int:

@@ -20,6 +20,7 @@ from pydantic import (
     field_validator,
 )
 
+from precgui.config.intervals import IntervalText
 from precgui.config.names import BELOW_16_BITS, EMULATED, QUANTISED, check_format, check_number_format
 from precgui.config.precision_traits import TRAITS
 from precgui.formats.rounding import RoundingMode
@@ -148,6 +149,13 @@ class TrainConfig(Section):
         title="Rounding twin",
         description="Move start weights to a neighbouring number: what then differs from the run is rounding alone.",
         json_schema_extra={"rare": True},
+    )
+    checkpoint_every: IntervalText = Field(
+        "10 min",
+        max_length=40,
+        title="Checkpoint every",
+        description="Time or steps between checkpoints beside the run's file, from which it can go on; empty: none.",
+        json_schema_extra={"rare": True, "suggestions": ["", "10 min", "1 h", "500 steps"]},
     )
     save_to: str = Field(
         "",

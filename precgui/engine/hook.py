@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Self, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeVar
 
 from torch import Tensor
 
@@ -30,7 +30,10 @@ class LoopHook:
         raise NotImplementedError
 
     def begin_run(self) -> None:
-        """The run has started; no step has been made."""
+        """The run has started; no step has been made. Not called where a run goes on from a checkpoint."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """An epoch, counted from 1, begins; none of its batches has been drawn by this process."""
 
     def prepare_step(self, step: int) -> None:
         """The step, counted from 1, is about to begin; the precision may be changed here."""
@@ -75,6 +78,13 @@ class LoopHook:
     def close(self) -> None:
         """No step follows, whatever ended the run."""
 
+    def state(self) -> dict[str, Any]:
+        """Plain values and tensors without which the steps that follow would be other ones, for a checkpoint."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up the state of a checkpoint, before `begin_epoch`. Raises ValueError or KeyError for another one."""
+
 
 class HookList(LoopHook):
     """Calls every hook of a list, in its order."""
@@ -85,6 +95,10 @@ class HookList(LoopHook):
     def begin_run(self) -> None:
         for hook in self.hooks:
             hook.begin_run()
+
+    def begin_epoch(self, epoch: int) -> None:
+        for hook in self.hooks:
+            hook.begin_epoch(epoch)
 
     def prepare_step(self, step: int) -> None:
         for hook in self.hooks:
@@ -146,12 +160,25 @@ class HookList(LoopHook):
             hook.close()
 
 
+class EarlierSteps(Protocol):
+    """The steps that a run made before it goes on; see `precgui.engine.checkpoint.resume`."""
+
+    @property
+    def steps_in_epoch(self) -> int:
+        """Those of the present epoch."""
+        ...
+
+
 class TrainingRun:
-    """A run as its hooks and its strategy know it. `step` is the one that is being made, 0 before the first."""
+    """A run as its hooks and its strategy know it. `step` is the one that is being made, 0 before the first.
+
+    `epoch` is the present one, 0 before the first. `resumed` is set until a run that goes on is where it was.
+    """
 
     def __init__(self, config: RunConfig, parts: RunParts, journal: Journal, total_steps: int) -> None:
         self.config, self.parts, self.journal, self.total_steps = config, parts, journal, total_steps
-        self.step = 0
+        self.step = self.epoch = 0
+        self.resumed: EarlierSteps | None = None
         self.hooks = HookList()
         self.stop_reason = ""
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine import execution
+from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.journal import Journal
@@ -29,9 +30,9 @@ class Loop:
 
     def __init__(
         self, config: RunConfig, parts: RunParts, journal: Journal, stopped: Callable[[], bool],
-        hooks: Sequence[type[LoopHook]] = (), strategy: Strategy | None = None,
+        hooks: Sequence[type[LoopHook]] = (), strategy: Strategy | None = None, resumed: Resumption | None = None,
     ) -> None:  # fmt: skip
-        """Raises EngineError for a config that a hook or the strategy refuses."""
+        """Raises EngineError for a config that a hook or the strategy refuses, or a checkpoint of another run."""
         self.config, self.journal, self._asked_to_stop = config, journal, stopped
         self.device, self.task, self.model, self.optimizer = parts.device, parts.task, parts.model, parts.optimizer
         self.steps_per_epoch = math.ceil(self.task.steps_per_epoch / config.train.accumulation)
@@ -40,9 +41,12 @@ class Loop:
             total_steps = min(total_steps, config.train.max_steps)
         self.run = TrainingRun(config, parts, journal, total_steps)
         self.hooks = self.run.hooks
+        self.run.resumed = self._resumed = resumed
         self.run.make_hooks(hooks)
         self.strategy = strategy or Strategy()
         self.strategy.join(self.run)
+        if resumed is not None:
+            resumed.begin(self.run)
 
     def stopped(self) -> bool:
         """Whether the run should end: it was stopped, or a hook has ended it."""
@@ -76,8 +80,11 @@ class Loop:
                 self.run.parts.facts, tensors,
             )
         )  # fmt: skip
-        self.run.note_precision()
-        self.hooks.begin_run()
+        if (resumed := self._resumed) is not None:
+            self.journal.incident(self.run.step, "resumed", "info", resumed.sentence)
+        else:
+            self.run.note_precision()
+            self.hooks.begin_run()
         self.strategy.begin_run()
 
     def steps(self) -> Iterator[StepDone]:
@@ -90,13 +97,13 @@ class Loop:
 
         The caller makes the step. With `evaluate` the model is evaluated after each epoch.
         """
-        epoch = 0
-        while self.run.step < self.run.total_steps and not self.stopped():
-            epoch += 1
-            yield from self._epoch(epoch)
+        run = self.run
+        while run.step < run.total_steps and not self.stopped():
+            run.epoch += 1
+            yield from self._epoch(run.epoch)
             if evaluate and not self.stopped():
                 with self.hooks.evaluation(), self.strategy.evaluation():
-                    self._evaluate(epoch)
+                    self._evaluate(run.epoch)
 
     def begin_epoch(self, epoch: int) -> None:
         """Put the model into training for an epoch, counted from 1."""
@@ -104,12 +111,19 @@ class Loop:
         self.run.parts.precision.begin_epoch(self.model, epoch)
 
     def _epoch(self, epoch: int) -> Iterator[tuple[list[Batch], float]]:
+        run, resumed = self.run, self._resumed
+        if resumed is not None:
+            resumed.begin_epoch(run)
         self.begin_epoch(epoch)
-        for batches, data_s in _timed(self.task.train_batches(), self.config.train.accumulation):
-            if self.run.step >= self.run.total_steps or self.stopped():
-                return
-            self.run.step += 1
-            yield batches, data_s
+        self.hooks.begin_epoch(epoch)
+        groups = _timed(self.task.train_batches(), self.config.train.accumulation)
+        if resumed is not None:
+            resumed.pass_by(run, groups)
+            run.resumed = self._resumed = None
+        # Asked before a batch is drawn: what a checkpoint keeps is the state between two steps.
+        while run.step < run.total_steps and not self.stopped() and (drawn := next(groups, None)) is not None:
+            run.step += 1
+            yield drawn
 
     def make_step(self, batches: list[Batch], data_s: float = 0.0) -> StepDone:
         """Make the step `run.step` with these batches."""

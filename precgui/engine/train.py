@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from precgui.config import RunConfig
 from precgui.engine import backend_flags, execution
 from precgui.engine import device as devices
 from precgui.engine.adapters.hook import Adapters
+from precgui.engine.checkpoint.hook import Checkpoints
+from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.hook import LoopHook
 from precgui.engine.hooks.averaging import Averaging
@@ -29,25 +33,31 @@ from precgui.engine.strategy import Strategy
 from precgui.events import Emit, RunEnded
 
 # The features of a run, in the order in which they are called. MemoryPeak follows those that let go, at the start of a
-# step, of what they kept of the one before; EarlyStopping has the last word on a step.
+# step, of what they kept of the one before; EarlyStopping decides whether the run goes on, and what then is the state
+# of the run Checkpoints keeps.
 HOOKS: tuple[type[LoopHook], ...] = (
     FirstStepCensus, TelemetryHook, Snapshots, Averaging, MemoryPeak, Fp32Loss, NonFiniteReporter, PrecisionSchedule,
-    Pruning, Adapters, SavedWeights, EarlyStopping,
+    Pruning, Adapters, SavedWeights, EarlyStopping, Checkpoints,
 )  # fmt: skip
 
 
-def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: str = "") -> None:
+def train(
+    config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: str = "", run_file: Path | None = None,
+    resumed: Resumption | None = None,
+) -> None:  # fmt: skip
     """Train as `config` says, emitting events from RunStarted to RunEnded; ends early once `stopped()` is true.
 
-    Event times are seconds since the call. `run_id` is that of the run file, for files that are written beside it.
+    Event times are seconds since the call. `run_id` is that of the run file, for files that are written beside it,
+    and `run_file` its path, beside which checkpoints are kept; without it there are none. `resumed` goes on from one.
     Raises EngineError for faults that the user can correct (a device that is not there), MemoryError when a batch does
     not fit, and lets errors of the model through; in all cases no RunEnded has been emitted. torch's process-wide
     switches are afterwards as they were before.
     """
-    journal = Journal(emit, run_id=run_id)
+    start_s = time.perf_counter() - (resumed.checkpoint.time_s if resumed is not None else 0.0)
+    journal = Journal(emit, start_s, run_id, run_file)
     with backend_flags.restored():
         try:
-            make_loop(config, journal, stopped).train()
+            make_loop(config, journal, stopped, resumed=resumed).train()
         except Stopped:
             journal.emit(RunEnded(journal.now(), "stopped", "stopped before the first step"))
         except RuntimeError as error:
@@ -60,7 +70,7 @@ def train(config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: st
 
 def make_loop(
     config: RunConfig, journal: Journal, stopped: Callable[[], bool], strategy: Strategy | None = None,
-    hooks: Sequence[type[LoopHook]] | None = None,
+    hooks: Sequence[type[LoopHook]] | None = None, resumed: Resumption | None = None,
 ) -> Loop:  # fmt: skip
     """Build a run and its loop, with all hooks unless others are given.
 
@@ -76,7 +86,7 @@ def make_loop(
     strategy = strategy or Strategy()
     with strategy.building(config):
         parts = build_run(config, tell, stopped, strategy.shard)
-    return Loop(config, parts, journal, stopped, HOOKS if hooks is None else hooks, strategy)
+    return Loop(config, parts, journal, stopped, HOOKS if hooks is None else hooks, strategy, resumed)
 
 
 def train_quietly(config: RunConfig, stopped: Callable[[], bool]) -> RunParts:
@@ -96,5 +106,5 @@ def unrecorded(config: RunConfig) -> RunConfig:
     """The config of a run that leaves no file."""
     record = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
     qat = config.qat.model_copy(update={"save_to": ""})
-    train = config.train.model_copy(update={"save_to": ""})
+    train = config.train.model_copy(update={"save_to": "", "checkpoint_every": ""})
     return config.model_copy(update={"record": record, "qat": qat, "train": train})

@@ -49,6 +49,12 @@ def tensor_names(path: Path) -> list[str]:
     return [name for name in _header(path)[0] if name != "__metadata__"]
 
 
+def metadata_of(path: Path) -> dict[str, str]:
+    """The texts in the header of a .safetensors file. Raises TensorFileError."""
+    texts = _header(path)[0].get("__metadata__")
+    return {str(name): str(text) for name, text in texts.items()} if isinstance(texts, dict) else {}
+
+
 def load_tensor(path: Path, name: str) -> Floats:
     """One tensor as doubles, in its shape. Raises TensorFileError."""
     opened = open_tensor(path, name, MOST_ELEMENTS)

@@ -42,6 +42,7 @@ _TRAINING_SECTIONS = ("data", "train", "optimizer", "optimizers")
 _LEFT_OUT = (
     "data.workers", "data.path", "data.download", "train.epochs", "train.max_steps", "train.rounding_twin",
     "train.stop_at_nonfinite", "train.stop_after_skipped", "train.save_to", "train.save_average",
+    "train.checkpoint_every",
 )  # fmt: skip
 
 

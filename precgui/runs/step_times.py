@@ -23,7 +23,7 @@ _FEWEST_STEPS = 5  # the first steps warm caches up
 # What a step costs does not depend on these.
 _FREE = {
     "": ("title", "seed", "precision"),
-    "train": ("epochs", "max_steps", "clip_norm", "deterministic", "save_to", "save_average"),
+    "train": ("epochs", "max_steps", "clip_norm", "deterministic", "save_to", "save_average", "checkpoint_every"),
     "optimizer": ("lr", "momentum", "eps", "weight_decay", "schedule"),
 }
 

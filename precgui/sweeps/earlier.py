@@ -25,7 +25,14 @@ _MOST_FILES, _MOST_STUDIES = 200, 20  # the newest ones
 # What decides how long a run takes; other fields of the config may differ.
 _WORK = ("task", "model_name", "model.size", "data.batch_size", "train.epochs", "train.max_steps", "train.accumulation")
 _NOT_OF_RESULT = ("title", "seed", "precision", "device", "threads", "record")
-_NO_RESULT = ("train.rounding_twin", "train.save_to", "train.save_average", "qat.save_to", "adapter.save_to")
+_NO_RESULT = (
+    "train.rounding_twin",
+    "train.save_to",
+    "train.save_average",
+    "train.checkpoint_every",
+    "qat.save_to",
+    "adapter.save_to",
+)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -115,13 +116,24 @@ class AmaxScale:
 
     def __init__(self, largest: float, clock: BatchSeed, *, rowwise: bool = False, history: int = 0) -> None:
         self._largest, self._clock, self.rowwise = largest, clock, rowwise
-        self._history = history
+        self._length = history
         self._amax_history: deque[tuple[int, Tensor]] | None = deque(maxlen=history + 1) if history else None
 
     @property
     def is_delayed(self) -> bool:
         """Whether the factor follows the batches before, and asking for it counts as one."""
         return self._amax_history is not None
+
+    @property
+    def history(self) -> list[tuple[int, Tensor]]:
+        """The largest values of the last batches, each with the number of its batch; empty without delayed scaling."""
+        return list(self._amax_history or ())
+
+    @history.setter
+    def history(self, values: Iterable[tuple[int, Tensor]]) -> None:
+        if self._amax_history is not None:
+            self._amax_history.clear()
+            self._amax_history.extend((int(tick), value) for tick, value in values)
 
     def __call__(self, tensor: Tensor, axis: int) -> Tensor:
         """The factor, shaped to multiply the tensor."""
@@ -138,7 +150,7 @@ class AmaxScale:
     def _delayed(self, visited: deque[tuple[int, Tensor]], amax: Tensor) -> Tensor:
         """The largest value of the batches before this one; of this one while there is none before it."""
         tick = self._clock.tick
-        before = [value for when, value in visited if when != tick][-self._history :]
+        before = [value for when, value in visited if when != tick][-self._length :]
         if not torch.is_inference_mode_enabled():
             again = [value for when, value in visited if when == tick]
             if again:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.events import StepDone
@@ -24,6 +25,12 @@ class EarlyStopping(LoopHook):
     def make(cls, run: TrainingRun) -> Self | None:
         train = run.config.train
         return cls(run) if train.stop_at_nonfinite or train.stop_after_skipped is not None else None
+
+    def state(self) -> dict[str, Any]:
+        return {"skipped": self._skipped}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._skipped = int(state["skipped"])
 
     def end_step(self, done: StepDone) -> None:
         """A skipped step has not harmed the weights, so its NaN does not count."""

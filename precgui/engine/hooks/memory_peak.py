@@ -47,6 +47,9 @@ class MemoryPeak(LoopHook):
         elif self._state == "waiting" and not skipped:
             self._state = "ready"
 
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._state = "done"  # it was measured in one of the first steps
+
     def close(self) -> None:
         self._events.stop()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -37,6 +37,17 @@ class ScheduleWatch:
         self._losses: list[float] = []
         self._step, self._scale = 0, 1.0
         self._small: float | None = None  # share of the gradients below the normal numbers
+
+    def state(self) -> dict[str, Any]:
+        """The waiting changes by their number, and what was measured for the next one."""
+        return {"waiting": len(self._waiting), "losses": list(self._losses), "small": self._small}
+
+    def load_state(self, state: Mapping[str, Any], precision: str) -> None:
+        """Go on in a precision, with so many changes before it. Raises KeyError, TypeError or ValueError."""
+        del self._waiting[: len(self._waiting) - int(state["waiting"])]
+        self._precision, small = precision, state["small"]
+        self._losses = [float(loss) for loss in state["losses"]]
+        self._small = None if small is None else float(small)
 
     def due(self, step: int) -> tuple[str, str] | None:
         """The precision that holds from this step on and why, if one is due; it counts as the present one from now."""
@@ -114,7 +125,22 @@ class PrecisionSchedule(LoopHook):
         run.journal.incident(step, "precision_change", "info", f"precision changed from {before} to {name} ({why})")
         run.note_precision()
 
+    def state(self) -> dict[str, Any]:
+        precision = self._run.parts.precision.config.precision
+        return {"watch": self._watch.state(), "precision": precision, "changes": self._changes}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        run, name = self._run, state["precision"]
+        self._watch.load_state(state["watch"], name)
+        if changes := [dict(change) for change in state["changes"]]:
+            if name not in {change.precision for change in changes_of(run.config.precision_schedule)}:
+                raise ValueError("it is of another schedule")
+            run.use(changed_precision(run.parts, run.config, name))
+            self._changes, self._census = changes, None
+
     def precision_changed(self, precision: Precision) -> None:
+        if not self._changes:  # a run that goes on has counted them before
+            return
         self._tell_changes()
         tried = certificate(self._run.parts.device, fp32_only=True)
         self._changes[-1]["certificate"] = tried

@@ -14,6 +14,7 @@ from precgui.engine.adapters.weights_file import check_new_file, tensors_of, wri
 from precgui.engine.errors import EngineError
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.snapshot.file import require_codes
+from precgui.formats.tensorfile import TensorFileError, metadata_of
 from precgui.harmless_text import some_names
 
 
@@ -32,7 +33,8 @@ class SavedWeights(LoopHook):
         train = run.config.train
         if train.save_to in ("", BESIDE_THE_RUN):
             return None
-        check_new_file(train.save_to, "train.save_to")
+        if run.resumed is None or not _is_of(run.journal.run_id, Path(train.save_to).expanduser()):
+            check_new_file(train.save_to, "train.save_to")
         hook = cls(run, Path(train.save_to).expanduser().absolute())
         try:
             require_codes(hook._tensors())
@@ -80,3 +82,11 @@ class SavedWeights(LoopHook):
             "precision": run.parts.precision.config.precision, "config": config,
             "step": str(run.step), "total_steps": str(run.total_steps), "weights": self._kind,
         }  # fmt: skip
+
+
+def _is_of(run_id: str, file: Path) -> bool:
+    """Whether a file was written when this run was stopped, which now goes on."""
+    try:
+        return bool(run_id) and metadata_of(file).get("run_id") == run_id
+    except TensorFileError:
+        return False

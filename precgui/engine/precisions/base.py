@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -52,6 +52,16 @@ class Precision:
 
     def continue_from(self, batch_count: int) -> None:
         """Go on counting batches from `batch_count`, as after a resumed run."""
+
+    def state(self) -> dict[str, Any]:
+        """Plain values and tensors, beside the weights, on which the next steps depend, for a checkpoint."""
+        return {"scaler": self._scaler.state_dict(), "scale": self.scale, "batch_count": self.batch_count}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up the state of a checkpoint. Raises KeyError, TypeError or ValueError for another one."""
+        self._scaler.load_state_dict(dict(state["scaler"]))
+        self.scale = float(state["scale"])
+        self.continue_from(int(state["batch_count"]))
 
     @property
     def rounds_by_itself(self) -> bool:

@@ -244,6 +244,7 @@ class FP8(Low):
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
+        self._scales: list[AmaxScale] = []  # in the order in which the layers were converted
         if self.options.fp8_amax == "delayed" and self.options.fp8_scaling == "rowwise":
             raise EngineError(
                 "precision_options.fp8_amax = delayed goes with fp8_scaling = tensorwise only: rows change from "
@@ -279,9 +280,19 @@ class FP8(Low):
 
     def _scale(self, role: Role) -> AmaxScale:
         history = self.options.fp8_history if self.options.fp8_amax == "delayed" else 0
-        return AmaxScale(
+        scale = AmaxScale(
             largest(self.formats[role]), self.clock, rowwise=self.options.fp8_scaling == "rowwise", history=history
         )
+        self._scales.append(scale)
+        return scale
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"largest": [scale.history for scale in self._scales]}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        for scale, history in zip(self._scales, state["largest"], strict=True):
+            scale.history = history
 
     def _round(self, role: Role, place: str) -> OperandQuantizer:
         return ScaledCast(self.formats[role], RoundingSpec(self.options.rounding, self.clock, place), self._scale(role))

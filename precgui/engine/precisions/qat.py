@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from gettext import ngettext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -49,6 +49,14 @@ class QuantizationAware(Precision):
     @property
     def reads_buffers(self) -> bool:
         return True  # the ranges of the observers
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"observed": {name: each.has_observed for name, each in self.quantizers.items()}}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        for name, quantizer in self.quantizers.items():
+            quantizer.has_observed = bool(state["observed"][name])
 
     def _convert(self, model: nn.Module) -> nn.Module:
         qat = self.qat

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,13 @@ class BF16Stochastic(BF16Pure):
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
         self._clock = BatchSeed(config.seed)
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"rounded_steps": self._clock.tick}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self._clock.tick = int(state["rounded_steps"])
 
     def weights(self, model: nn.Module) -> list[nn.Parameter]:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -108,6 +108,13 @@ class Pruning(LoopHook):
     def close(self) -> None:
         self._norms.end()
 
+    def state(self) -> dict[str, Any]:
+        return {"dropped": {name: layer.dropped for name, layer in self.layers.items()}}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        for name, layer in self.layers.items():
+            layer.dropped = state["dropped"][name].to(layer.dropped)
+
     def _mask(self, name: str, layer: PrunedLayer, share: float) -> Tensor:
         """Weights that are at zero have the least score, so that a mask only grows."""
         weight = layer.scored

@@ -62,7 +62,7 @@ class Quantizer(nn.Module):
         begin = 2 * weight.detach().abs().mean(self.axes, keepdim=True) / highest(bits) ** 0.5
         self.scale = nn.Parameter(begin) if learned else None
         self.active, self.observing = True, True
-        self.due, self._observed = True, False  # whether this batch is still to be observed; whether any was
+        self.due, self.has_observed = True, False  # whether this batch is still to be observed; whether any was
 
     @property
     def label(self) -> str:
@@ -89,7 +89,7 @@ class Quantizer(nn.Module):
 
     def _must_observe(self) -> bool:
         """A trained range begins with that of the batches before it is used, or of the first one."""
-        trained = self.learned_range and self.active and self._observed
+        trained = self.learned_range and self.active and self.has_observed
         return self.training and self.observing and self.due and not trained
 
     @property
@@ -118,7 +118,7 @@ class Quantizer(nn.Module):
 
     @torch.no_grad()
     def _observe(self, value: Tensor) -> None:
-        self.due, self._observed = False, True
+        self.due, self.has_observed = False, True
         low, high = value.aminmax()
         share = torch.where(self.batches > 0, _MOMENTUM, 1.0)
         self.low.lerp_(low.clamp_max(0), share)

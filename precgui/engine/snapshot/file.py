@@ -57,7 +57,7 @@ def _bytes(tensor: Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
+def read_tensors(path: Path, kind: str = "snapshot") -> tuple[dict[str, Tensor], str]:
     """The tensors and the text of a file of `write_tensors`. Raises EngineError for another or a damaged file."""
     try:
         with open_regular(path) as file:
@@ -73,7 +73,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
     except OSError as error:
         raise EngineError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-        raise EngineError(f"{path} is no snapshot of precgui, or is damaged: {error}") from None
+        raise EngineError(f"{path} is no {kind} of precgui, or is damaged: {error}") from None
 
 
 def _tensor(entry: Mapping[str, Any], data: bytearray) -> Tensor:
@@ -86,3 +86,40 @@ def _tensor(entry: Mapping[str, Any], data: bytearray) -> Tensor:
     if not count:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(data, dtype=torch.uint8, count=end - begin, offset=begin).clone().view(dtype).view(shape)
+
+
+def pack_tree(value: Any, tensors: dict[str, Tensor], prefix: str, subject: str) -> Any:
+    """A tree of plain values that names its tensors, which are put into `tensors` under `prefix` and a number.
+
+    Raises TypeError, which begins with `subject`, for what is neither.
+    """
+
+    def packed(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            name = f"{prefix}{len(tensors)}"
+            tensors[name] = value
+            return {"tensor": name}
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return {"dict": {key: packed(item) for key, item in value.items()}}
+        if type(value) in (list, tuple):
+            return {type(value).__name__: [packed(item) for item in value]}
+        if value is None or isinstance(value, bool | int | float | str):
+            return {"value": value}
+        raise TypeError(f"{subject} a {type(value).__name__}")
+
+    return packed(value)
+
+
+def unpack_tree(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The value of `pack_tree`. Raises ValueError, KeyError, TypeError or AttributeError for another tree."""
+    (kind, value), = tree.items()  # fmt: skip
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "dict":
+        return {str(key): unpack_tree(item, tensors) for key, item in value.items()}
+    if kind in ("list", "tuple"):
+        items = [unpack_tree(item, tensors) for item in value]
+        return items if kind == "list" else tuple(items)
+    if kind == "value" and (value is None or isinstance(value, bool | int | float | str)):
+        return value
+    raise ValueError("it holds a value of an unknown kind")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -63,6 +63,12 @@ class Snapshots(LoopHook):
 
     def end_step(self, done: object) -> None:
         self._batches, self._random = (), None
+
+    def state(self) -> dict[str, Any]:
+        return {"kept": sorted(self._kept)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._kept = set(state["kept"])
 
     def _write(self) -> None:
         if self._random is None:

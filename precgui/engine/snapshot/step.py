@@ -13,7 +13,7 @@ from torch import Tensor
 
 from precgui.engine.casting import tensors_in
 from precgui.engine.errors import EngineError
-from precgui.engine.snapshot.file import read_tensors, write_tensors
+from precgui.engine.snapshot.file import pack_tree, read_tensors, unpack_tree, write_tensors
 from precgui.engine.tasks import Batch
 
 _SCHEMA = 1
@@ -50,7 +50,7 @@ class StepSnapshot:
         tensors[_RANDOM] = self.random
         if self.device_random is not None:
             tensors[_DEVICE_RANDOM] = self.device_random
-        tree = _packed(list(self.batches), tensors)
+        tree = pack_tree(list(self.batches), tensors, _BATCH, "its batches hold")
         document = {
             "snapshot": _SCHEMA, "step": self.step, "scale": self.scale, "batch_count": self.batch_count,
             "batches": tree,
@@ -66,7 +66,7 @@ def read_snapshot(path: Path) -> StepSnapshot:
         if document["snapshot"] != _SCHEMA:
             raise ValueError(f"it has the layout {document['snapshot']}, known is {_SCHEMA}")
         weights = {name.removeprefix(_WEIGHTS): t for name, t in tensors.items() if name.startswith(_WEIGHTS)}
-        batches = [_batch(_unpacked(tree, tensors)) for tree in document["batches"]["list"]]
+        batches = [_batch(unpack_tree(tree, tensors)) for tree in document["batches"]["list"]]
         return StepSnapshot(
             int(document["step"]), float(document["scale"]), int(document["batch_count"]), batches, weights,
             tensors[_RANDOM], tensors.get(_DEVICE_RANDOM),
@@ -80,35 +80,6 @@ def _batch(value: Any) -> Batch:
     if not isinstance(targets, Tensor | list | tuple | dict):
         raise TypeError("its batches have no targets")
     return inputs, cast(Tensor, targets)
-
-
-def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """A tree of plain values that names its tensors, which are put into `tensors`."""
-    if isinstance(value, Tensor):
-        name = f"{_BATCH}{len(tensors)}"
-        tensors[name] = value
-        return {"tensor": name}
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"dict": {key: _packed(item, tensors) for key, item in value.items()}}
-    if type(value) in (list, tuple):
-        return {type(value).__name__: [_packed(item, tensors) for item in value]}
-    if value is None or isinstance(value, bool | int | float | str):
-        return {"value": value}
-    raise TypeError(f"its batches hold a {type(value).__name__}")
-
-
-def _unpacked(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
-    (kind, value), = tree.items()  # fmt: skip
-    if kind == "tensor":
-        return tensors[value]
-    if kind == "dict":
-        return {str(key): _unpacked(item, tensors) for key, item in value.items()}
-    if kind in ("list", "tuple"):
-        items = [_unpacked(item, tensors) for item in value]
-        return items if kind == "list" else tuple(items)
-    if kind == "value" and (value is None or isinstance(value, bool | int | float | str)):
-        return value
-    raise ValueError("its batches are of an unknown kind")
 
 
 def random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:

@@ -30,6 +30,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file import disk, json_text
 from precgui.runs.file.atomic import CAN_RENAME_OPEN, remove_stale
 from precgui.runs.file.contents import RunFileView
+from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.event_tables import EVENT_TABLES, by_type, event_rows
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import TABLES, tensor_room
@@ -49,25 +50,37 @@ class EventStore:
     """
 
     def __init__(
-        self, path: Path, *, attributes: Mapping[str, str], texts: Mapping[str, str], reserve_bytes: int
-    ) -> None:
-        """Make the file; see TableFile. Raises RunFileError."""
+        self, path: Path, *, attributes: Mapping[str, str], texts: Mapping[str, str], reserve_bytes: int,
+        earlier: EarlierPart | None = None,
+    ) -> None:  # fmt: skip
+        """Make the file; see TableFile. With an earlier part it goes on in its place. Raises RunFileError."""
         disk.require_room(path.parent, reserve_bytes)
         remove_stale(path.parent)
+        self._devices = {
+            table.names: {} if earlier is None else earlier.numbered(table.names)
+            for table in EVENT_TABLES
+            if table.names
+        }
+        known_names = () if earlier is None else tuple(earlier.numbered("tensors/names"))
         self._reserve_bytes = reserve_bytes
         self._new_file = partial(TableFile, path, attributes=attributes, texts=texts)
         self._ballast = disk.Ballast(path.parent)
         try:
-            self.file = self._new_file()
-            self.file.publish()
+            if earlier is None:
+                self.file = self._new_file()
+                self.file.publish()
+            else:
+                self.file = self._continued(earlier)
         except RunFileError:
             self._ballast.drop()
             raise
-        self._devices: dict[str, dict[str, int]] = {table.names: {} for table in EVENT_TABLES if table.names}
-        self._names, self._dtypes = Names(), Dtypes()
+        self._names, self._dtypes = Names(self.file.tensor_room), Dtypes()
         self._reported_left_out = 0
-        self._started: dict[str, Any] = {}
+        self._started: dict[str, Any] = {} if earlier is None else earlier.started
         self._last_time_s, self._last_step = 0.0, 0
+        if earlier is not None:
+            self._names.axis(known_names)
+            self._last_time_s, self._last_step = earlier.time_s, earlier.step
         self._recording, self._ended = True, False
         self.fault = ""  # why the recording stopped
         self.identity = file_identity(path)
@@ -89,7 +102,7 @@ class EventStore:
 
     def _store(self, events: Sequence[Event]) -> list[Incident]:
         for event in events:
-            if isinstance(event, RunStarted) and event.tensors:
+            if isinstance(event, RunStarted) and event.tensors and not self._started:
                 self._make_room(event.tensors)
         batch = self._batch(events)
         reported = self._left_out()
@@ -97,7 +110,8 @@ class EventStore:
             free = disk.free_bytes(self.file.path.parent)
             for event in events:
                 if isinstance(event, RunStarted):
-                    self._started = asdict(event)
+                    before = self._started.get("engine") or {}  # of the part before a break
+                    self._started = asdict(event) | {"engine": {**before, **event.engine}}
                     self.file.write_text("engine", self._started)
                 elif isinstance(event, Facts) and self._started:
                     self._started["engine"] = {**self._started["engine"], **event.values}
@@ -113,6 +127,19 @@ class EventStore:
             reported.append(self._stop(f"only {free >> 20} MB are left on the disk", {}))
         return reported
 
+    def _continued(self, earlier: EarlierPart) -> TableFile:
+        """A file with the rows of the earlier part, in its place."""
+        tensors = int(earlier.started.get("tensors") or 0)
+        new = self._new_file(tensor_room=tensor_room(tensors))
+        try:
+            new.write_text("engine", earlier.started)
+            new.take_over(earlier.view, earlier.keeps)
+            new.publish(earlier.is_unchanged)
+        except (OSError, RuntimeError) as error:
+            new.discard()
+            raise RunFileError(f"{new.path} cannot go on: {_reason(error)}; free some space, or check it.") from None
+        return new
+
     def _make_room(self, tensors: int) -> None:
         """Begin the file anew, now that it is known how many tensors there are; the rows so far are taken over.
 
@@ -127,7 +154,7 @@ class EventStore:
                 return
             new = self._new_file(tensor_room=tensor_room(tensors))
             new.take_over(RunFileView(old.file))
-            new.publish(instead_of=old)
+            new.publish(old.has_its_name)
         except (RunFileError, OSError, RuntimeError):
             if new is not None:
                 new.discard()

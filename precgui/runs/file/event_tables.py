@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
@@ -48,6 +48,15 @@ class EventTable:
         names = [name if name in known else name.removeprefix("rank_") for name in self.columns]
         row = attrgetter(*names)
         return np.array([row(event) for event in events], np.float64).reshape(-1, len(names)).T
+
+    def event_of(self, row: Mapping[str, Any]) -> Any:
+        """The event of a row, whose columns hold plain numbers."""
+        kinds = {
+            field.name: {"int": int, "bool": bool}.get(str(field.type), lambda value: value)
+            for field in fields(self.event)
+        }
+        values = {name if name in kinds else name.removeprefix("rank_"): value for name, value in row.items()}
+        return self.event(**{name: kinds[name](value) for name, value in values.items()})
 
     def typed(self, events: Sequence[Any]) -> Columns:
         """The events as columns in the types of the file."""

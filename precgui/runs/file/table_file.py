@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from precgui.runs.file.schema import (
 
 Columns = Mapping[str, NDArray[Any]]
 Batch = Mapping[str, Columns]
+Kept = Callable[[str, Columns], NDArray[np.bool_] | None]
 
 # Formats of HDF5 1.10: what SWMR needs, and what every reader in use understands.
 _LIBVER = ("v110", "v110")
@@ -78,19 +79,20 @@ class TableFile:
             self._places = {name: (self.file[name].id.get_offset(), self.file[name].dtype) for name in _LATE}
             self.file.swmr_mode = True
 
-    def publish(self, instead_of: TableFile | None = None) -> None:
+    def publish(self, is_replaced: Callable[[], bool] | None = None) -> None:
         """Give the file its name in one piece, which no other file may have, unless it is the one to replace.
 
-        Raises RunFileError, and this file is then gone.
+        `is_replaced` says whether that one still lies there as it is known. Raises RunFileError, and this file is then
+        gone.
         """
         assert self._draft is not None
         with self._discarded_on_failure():
-            if instead_of is None:
+            if is_replaced is None:
                 publish(self._draft, self.path)
-            elif instead_of.has_its_name():
+            elif is_replaced():
                 self._draft.replace(self.path)
             else:
-                raise FileNotFoundError("it was moved or deleted")
+                raise FileNotFoundError("it was moved, deleted or written to")
             self._draft = None
 
     def has_its_name(self) -> bool:
@@ -173,10 +175,11 @@ class TableFile:
             stored.write(columns[column], self.rows[name], spaces)
         return len(next(iter(columns.values())))
 
-    def take_over(self, source: RunFileView) -> None:
+    def take_over(self, source: RunFileView, kept: Kept | None = None) -> None:
         """Add all rows of another file that every column of their table still has.
 
-        Raises OSError or RuntimeError when the disk does not take them.
+        `kept` chooses among rows of a table, by its name: for each whether it is taken, None for all. Raises OSError or
+        RuntimeError when the disk does not take them.
         """
         counted = source.counters()  # empty in a damaged file
         for name in [name for name in TABLES if counted.get(name, not counted)]:
@@ -186,7 +189,10 @@ class TableFile:
                 stop = min(start + max(_COPIED_BYTES // row_bytes, 1), source.rows(name))
                 columns = {column: source.read(name, column, start, stop) for column in table.columns}
                 rows = min(len(values) for values in columns.values())
-                self.append({name: {column: values[:rows] for column, values in columns.items()}})
+                taken = {column: values[:rows] for column, values in columns.items()}
+                if kept is not None and (chosen := kept(name, taken)) is not None:
+                    taken = {column: values[chosen] for column, values in taken.items()}
+                self.append({name: taken})
                 start += max(rows, 1)
 
     def write_text(self, name: str, document: Mapping[str, Any]) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from precgui.config import RunConfig
-from precgui.events import Event, Incident, RunEnded, RunStarted
+from precgui.events import CheckpointDue, Event, Incident, RunEnded, RunStarted
 from precgui.runs.file import disk, json_text, process
+from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.event_store import EventStore, file_identity
 
 FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms
@@ -27,7 +28,7 @@ class RunWriter:
     emits, before the oldest event that is not in the file is older than LATEST_S when the next one comes, as far as the
     last interval foretells it. Where a flush takes longer, `writer(event)` waits for it. So a kill loses less than a
     second of steps. `RunStarted` is written at once: what it says of the number of tensors sets their room. So is
-    `RunEnded`, with status and summary; what comes after it is ignored.
+    `RunEnded`, with status and summary; what comes after it is ignored. With `earlier` the file of that part goes on.
     `on_incident` gets incidents of the recording itself, in any thread. When the disk has less than
     `reserve_bytes` left, or other code closes the file, recording stops with an Incident of kind `recording_stopped`:
     later events are swallowed, the file stays readable.
@@ -45,6 +46,7 @@ class RunWriter:
         environment: Mapping[str, Any],
         on_incident: Callable[[Incident], None] | None = None,
         reserve_bytes: int = disk.RESERVE_BYTES,
+        earlier: EarlierPart | None = None,
     ) -> None:
         self.path = Path(path)
         self._recording = EventStore(
@@ -56,6 +58,7 @@ class RunWriter:
                 "environment": json_text.dump({**environment, "writer": process.this_process()}),
             },
             reserve_bytes=reserve_bytes,
+            earlier=earlier,
         )
         self._on_incident = on_incident
         self._pending: list[Event] = []
@@ -84,7 +87,7 @@ class RunWriter:
             next_event_s = now_s + (now_s - self._latest_event_s)
             self._latest_event_s = now_s
             is_late = next_event_s - self._unflushed_since_s > LATEST_S
-        if is_late or isinstance(event, (RunStarted, RunEnded)):
+        if is_late or isinstance(event, (RunStarted, CheckpointDue, RunEnded)):
             self.flush()
 
     @property

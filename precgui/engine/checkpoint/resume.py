@@ -1,0 +1,119 @@
+"""A run that goes on from a checkpoint: what must be as it was, and its place in the data."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from precgui.engine.checkpoint.file import Checkpoint, read_checkpoint
+from precgui.engine.checkpoint.random_state import set_random_states
+from precgui.engine.checkpoint.state import frozen_digest, restore
+from precgui.engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from precgui.engine.hook import TrainingRun
+    from precgui.engine.run_parts import RunParts
+
+_MAY_CHANGE: Any = {  # of a config: no number of the training depends on it
+    "title": True, "record": True, "threads": True, "train": {"save_to", "save_average", "checkpoint_every"},
+    "qat": {"save_to"}, "adapter": {"save_to"},
+}  # fmt: skip
+_UNFIT = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, OverflowError, IndexError)
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """The checkpoint to go on from, and a sentence about the break for the record."""
+
+    checkpoint: Checkpoint
+    sentence: str = ""
+
+    @classmethod
+    def read(cls, path: Path, sentence: str = "") -> Resumption:
+        """Raises EngineError for a file that is no checkpoint."""
+        return cls(read_checkpoint(path), sentence)
+
+    @property
+    def steps_in_epoch(self) -> int:
+        return self.checkpoint.steps_in_epoch
+
+    def begin(self, run: TrainingRun) -> None:
+        """Put the state of the checkpoint into a run that has just been built. Raises EngineError where it differs."""
+        kept = self.checkpoint
+        if why := _other_origin(kept.origin, origin(run)):
+            raise EngineError(f"the run cannot go on: {why}")
+        if not 0 < kept.step < run.total_steps:
+            raise EngineError(f"the run cannot go on: its checkpoint is of step {kept.step} of {run.total_steps}")
+        try:
+            restore(run, kept.training)
+        except _UNFIT as error:
+            raise EngineError(f"the run cannot go on: its checkpoint does not fit the model ({error})") from None
+        run.step, run.epoch = kept.step, kept.epoch - 1
+
+    def begin_epoch(self, run: TrainingRun) -> None:
+        """Random numbers as at the beginning of the epoch, whose order of data they gave."""
+        self._set_random(self.checkpoint.epoch_random, run.parts)
+
+    def pass_by(self, run: TrainingRun, groups: Iterator[Any]) -> None:
+        """Draw the batches of the steps that were made; random numbers are then those after the last of them."""
+        requested = self.checkpoint.steps_in_epoch
+        drawn = sum(1 for _ in itertools.islice(groups, requested))
+        if drawn < requested:
+            raise EngineError(
+                f"the run cannot go on: its task gives data for {drawn} steps of epoch {self.checkpoint.epoch}, of "
+                f"which {requested} were made; are the data other ones?"
+            )
+        self._set_random(self.checkpoint.random, run.parts)
+
+    def _set_random(self, states: Mapping[str, Any], parts: RunParts) -> None:
+        try:
+            set_random_states(states, parts.device, parts.task)
+        except _UNFIT as error:
+            raise EngineError(f"the run cannot go on: its random numbers do not fit the task ({error})") from None
+
+
+def origin(run: TrainingRun) -> dict[str, Any]:
+    """The run and the surroundings that a checkpoint belongs to, as plain values."""
+    facts = run.parts.facts
+    return {
+        "run_id": run.journal.run_id,
+        "config": run.config.model_dump_json(exclude=_MAY_CHANGE),
+        "torch": str(torch.__version__),
+        "device": run.parts.device.type,
+        "weights": facts["initial_weights_sha256"],
+        "frozen": frozen_digest(run.parts.model),
+        "data": json.dumps(facts["data"], sort_keys=True, default=str),
+    }
+
+
+def _other_origin(kept: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Why a run is not that of a checkpoint; empty where it is."""
+    if kept.get("run_id") != now["run_id"]:
+        return "its checkpoint is of another run, which had the same file name"
+    sentences = {
+        "torch": "it was trained with torch {kept}, here is {now}; install that version, or run it again",
+        "device": "it was trained on {kept}, here on {now}",
+        "config": "its settings are others now, {keys}; the settings of a run that goes on cannot be changed",
+        "data": "its data are others now; put back those that it began with",
+        "weights": "the weights that it would begin with are others now; have the files of its base or model changed?",
+        "frozen": "the frozen weights of its base are others now; put back the file that it began with",
+    }
+    for name, sentence in sentences.items():
+        if kept.get(name) != now[name]:
+            return sentence.format(kept=kept.get(name), now=now[name], keys=_changed_keys(kept, now))
+    return ""
+
+
+def _changed_keys(kept: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    try:
+        one, other = (json.loads(each["config"]) for each in (kept, now))
+        names = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "as far as can be told"
+    return ", ".join(names)

@@ -1,0 +1,123 @@
+"""All that a step leaves behind for the next one, as a tree of plain values and tensors; and put back."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from precgui.engine.adapters.adapt import LoraLinear
+from precgui.engine.hook import TrainingRun
+from precgui.engine.run_parts import RunParts
+
+_FIRST_FIT = 1 << 20  # elements of a frozen tensor that enter its digest, from its beginning and from its end
+
+
+def training_state(run: TrainingRun) -> dict[str, Any]:
+    """Weights, buffers, optimizer, average, precision and hooks; random numbers are not in it."""
+    parts = run.parts
+    return {
+        "precision": parts.precision.config.precision,
+        "hooks": {type(hook).__name__: hook.state() for hook in run.hooks.hooks},
+        "weights": dict(learned(parts.model)),
+        "updated": [weight.detach() for weight in _copies(parts)],
+        "optimizer": _optimizer_state(parts.optimizer),
+        "average": list(parts.average.values) if parts.average is not None else [],
+        "arithmetic": parts.precision.state(),
+    }
+
+
+@torch.no_grad()
+def restore(run: TrainingRun, state: Mapping[str, Any]) -> None:
+    """Put a state back into a run that has just been built from the same config.
+
+    Raises ValueError, TypeError, KeyError, AttributeError or RuntimeError where it does not fit.
+    """
+    for hook in run.hooks.hooks:  # a schedule changes the precision, which comes before all else
+        hook.load_state(state["hooks"][type(hook).__name__])
+    parts = run.parts
+    if parts.precision.config.precision != state["precision"]:
+        raise ValueError("it is of another precision")
+    own = dict(learned(parts.model))
+    if own.keys() != state["weights"].keys():
+        raise ValueError("it has other weights than the model")
+    for name, tensor in own.items():
+        _fill(tensor, state["weights"][name])
+    for weight, value in zip(_copies(parts), state["updated"], strict=True):
+        _fill(weight, value)
+    averages = parts.average.values if parts.average is not None else []
+    for mean, value in zip(averages, state["average"], strict=True):
+        _fill(mean, value)
+    _restore_optimizer(parts.optimizer, state["optimizer"])
+    parts.precision.load_state(state["arithmetic"])
+
+
+def learned(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Trained parameters and all buffers, also those that a `state_dict()` leaves out, but for those of a held base."""
+    held = _held(model)
+    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+        if not (isinstance(tensor, nn.Parameter) and not tensor.requires_grad) and not name.startswith(held):
+            yield name, tensor.detach()
+
+
+def frozen_digest(model: nn.Module) -> str:
+    """A SHA-256 of what is not learned, of large tensors of their ends; the same for every build of the model."""
+    known, digest = {name for name, _ in learned(model)}, hashlib.sha256()
+    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+        if name not in known and type(tensor) in (Tensor, nn.Parameter):
+            flat = tensor.detach().reshape(-1)
+            for part in (flat[:_FIRST_FIT], flat[-_FIRST_FIT:]):
+                digest.update(name.encode() + part.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _held(model: nn.Module) -> tuple[str, ...]:
+    return tuple(f"{name}.base." for name, module in model.named_modules() if isinstance(module, LoraLinear))
+
+
+def _copies(parts: RunParts) -> list[Tensor]:
+    """The copies that the optimizer updates beside the model's own weights, where it is kept between steps."""
+    own = {id(parameter) for parameter in parts.model.parameters()}
+    return [weight for weight in parts.weights if id(weight) not in own and weight.numel()]
+
+
+def _fill(tensor: Tensor, value: Tensor) -> None:
+    if tensor.shape != value.shape or tensor.dtype != value.dtype:
+        raise ValueError(f"it has a tensor of {value.dtype}, {list(value.shape)} where the run has {tensor.dtype}")
+    tensor.copy_(value)
+
+
+def _optimizer_state(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """By parameter; of each tensor its order in memory, and whether it stays on the CPU (AdamW's count of steps)."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    return [
+        {
+            key: [value, list(value.stride()), value.is_cpu] if isinstance(value, Tensor) else value
+            for key, value in optimizer.state.get(parameter, {}).items()
+        }
+        for parameter in parameters
+    ]
+
+
+def _restore_optimizer(optimizer: Optimizer, states: list[dict[str, Any]]) -> None:
+    """Past `load_state_dict`, which changes types and loses the order in memory."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter, state in zip(parameters, states, strict=True):
+        if state:
+            optimizer.state[parameter] = {
+                key: _placed(value[0], value[1], value[2], parameter.device) if isinstance(value, list) else value
+                for key, value in state.items()
+            }
+
+
+def _placed(value: Tensor, strides: list[int], on_cpu: bool, device: torch.device) -> Tensor:
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, strides, strict=True))
+    if extent != value.numel() or min(strides, default=1) < 1:
+        strides = list(value.stride())
+    placed = torch.empty_strided(value.shape, strides, dtype=value.dtype, device="cpu" if on_cpu else device)
+    return placed.copy_(value)

@@ -1,0 +1,79 @@
+"""Runs that have ended before their last step, and the checkpoints from which they can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from precgui.checkpoint_files import checkpoint_files
+from precgui.config import OWN_LOOP, RunConfig, no_start
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import SavedRun, open_run
+
+_MOST_MESSAGE = 300
+
+
+@dataclass(frozen=True)
+class BrokenOff:
+    """A run with `steps` recorded of `total_steps`. `checkpoints` are the usable ones by step, newest first."""
+
+    path: Path
+    run_id: str
+    config: RunConfig
+    created: str
+    machine: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    status: str
+    message: str
+    steps: int
+    total_steps: int
+    checkpoints: Mapping[int, Path]
+
+    @property
+    def trained_as(self) -> RunConfig:
+        """The config with the number of threads that it trained with: sums depend on it."""
+        threads = self.environment.get("threads")
+        return self.config.model_copy(update={"threads": threads}) if isinstance(threads, int) else self.config
+
+    def sentence(self, step: int) -> str:
+        """The break in words, for a run that goes on after `step`."""
+        how = {"stopped": "it was stopped", "completed": "its record had stopped"}.get(self.status, "it had failed")
+        message = f" ({self.message[:_MOST_MESSAGE]})" if self.message else ""
+        return f"goes on from its checkpoint after step {step}; {how} after step {self.steps}{message}"
+
+    def as_fact(self, step: int) -> dict[str, Any]:
+        """The break as it is recorded: the last step that was kept, and how the part before it had ended."""
+        return {"step": step, "lost_steps": self.steps - step, "status": self.status, "message": self.message}
+
+
+def broken_off(path: Path) -> BrokenOff:
+    """How the run in a file can go on. Raises RunFileError, one sentence, where it cannot."""
+    with open_run(path) as run:
+        if why := why_not(run):
+            raise RunFileError(why)
+        usable = {step: file for step, file in checkpoint_files(path).items() if step <= run.steps}
+        return BrokenOff(
+            path, run.run_id, run.config, run.created, run.machine, run.environment, run.status, run.message,
+            run.steps, run.total_steps, usable,
+        )  # fmt: skip
+
+
+def why_not(run: SavedRun) -> str:
+    """Why a run cannot go on, as a sentence; empty where it can."""
+    path, config = run.path, run.config
+    if run.status == "running":
+        return f"{path} is still being written; stop that run first."
+    if config.task == OWN_LOOP:
+        return no_start(str(path)) + "."
+    if config.parallel.strategy != "none":
+        return f"{path} was trained by several processes, which cannot go on from a checkpoint; run it again."
+    if run.total_steps and run.steps >= run.total_steps:
+        return f"{path} has made all of its {run.steps} steps; nothing is left to train."
+    if not any(step <= run.steps for step in checkpoint_files(path)):
+        return (
+            f"{path} has no checkpoint beside it from which it could go on; run it again, with train.checkpoint_every "
+            "for the next time."
+        )
+    return ""
