@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import re
 from pathlib import Path
@@ -13,6 +14,13 @@ _NAME = re.compile(r"\.checkpoint-(\d{6,10})\.safetensors")
 def checkpoint_path(run: Path, step: int) -> Path:
     """The checkpoint after a step of the run in a file: `RUN.h5.checkpoint-000042.safetensors`."""
     return run.with_name(f"{run.name}.checkpoint-{step:06d}.safetensors")
+
+
+def remove_checkpoints(run: Path) -> None:
+    """Delete the checkpoints of a run that has completed."""
+    for path in checkpoint_files(run).values():
+        with contextlib.suppress(OSError):  # a file more is no reason to fail
+            path.unlink()
 
 
 def checkpoint_files(run: Path) -> dict[int, Path]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from precgui.checkpoint_files import remove_checkpoints
 from precgui.config import RunConfig, build
 from precgui.config.sections import BESIDE_THE_RUN
 from precgui.errors import SentenceError, first_line
@@ -110,6 +111,8 @@ class Job:
         finally:
             self._close()
         assert self.ended is not None
+        if self.ended.status == "completed" and not self.fault:
+            remove_checkpoints(self.path)
         return self.ended
 
     def stop(self) -> None:

@@ -52,10 +52,12 @@ def run(args: argparse.Namespace) -> int:
 def _diagnosis(path: Path) -> Diagnosis:
     from precgui.runs.diagnosis import examine
     from precgui.runs.open import open_run_or_events
+    from precgui.runs.recorded_facts import breaks_sentence
 
     with open_run_or_events(path) as opened:
         result = examine(opened)
-        say_notes(path, opened.notes)
+        sentence = breaks_sentence(opened)
+        say_notes(path, [*opened.notes, *([f"The run {sentence}."] if sentence else [])])
         return result
 
 

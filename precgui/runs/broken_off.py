@@ -1,4 +1,4 @@
-"""Runs that have ended before their last step, and the checkpoints from which they can go on."""
+"""Runs that have not completed, and the checkpoints from which they can go on."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def why_not(run: SavedRun) -> str:
         return no_start(str(path)) + "."
     if config.parallel.strategy != "none":
         return f"{path} was trained by several processes, which cannot go on from a checkpoint; run it again."
-    if run.total_steps and run.steps >= run.total_steps:
-        return f"{path} has made all of its {run.steps} steps; nothing is left to train."
+    if run.status == "completed":
+        return f"{path} has completed its {run.steps} steps; nothing is left to train."
     if not any(step <= run.steps for step in checkpoint_files(path)):
         return (
             f"{path} has no checkpoint beside it from which it could go on; run it again, with train.checkpoint_every "

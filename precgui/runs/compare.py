@@ -20,6 +20,7 @@ from precgui.runs.comparison_notes import comparison_notes, copies
 from precgui.runs.identity import TrainingIdentity, identity_of, other_result, other_work
 from precgui.runs.outcome import outcome
 from precgui.runs.ratio_interval import NoiseBetween, Variation, noise_between, ratio_interval, variation
+from precgui.runs.recorded_facts import breaks_sentence
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.tensorboard.event_file import NAME_PART
@@ -82,7 +83,8 @@ def compare(
     timed = {row.run: clock for row, clock in zip(rows, clocks, strict=True) if row.speedup and row.run != called[at]}
     clock = clock_note(timed)
     repeats = copies({name: run.run_id for name, run in zip(called, runs, strict=True)})
-    notes = (*([clock] if clock else []), *comparison_notes(rows, called[at], silent, repeats))
+    broken = [f"{name} {why}." for name, run in zip(called, runs, strict=True) if (why := breaks_sentence(run))]
+    notes = (*([clock] if clock else []), *comparison_notes(rows, called[at], silent, repeats), *broken)
     return RunComparison(called[at], tuple(rows), notes)
 
 

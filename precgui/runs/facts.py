@@ -17,6 +17,7 @@ from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, cost
 from precgui.runs.figures import FIGURES
 from precgui.runs.known_settings import NOT_KNOWN, flat, is_given, observed_settings
 from precgui.runs.metric import value_text
+from precgui.runs.recorded_facts import breaks_sentence
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 
@@ -109,6 +110,8 @@ def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
     yield RunFact("Throughput", _with_unit(summary["samples_per_s"], "samples/s") + label, speed)
     memory_label = "" if how.memory_counts else " (emulated)"
     yield RunFact(FIGURES["memory_bytes"].title, bytes_text(summary["memory_peak_bytes"]) + memory_label, memory)
+    if sentence := breaks_sentence(run):
+        yield RunFact("Broken off", as_sentence(sentence))
     yield from _record_cost(run)
     reason = _why_no_energy(run.environment.get("power_sensors"))
     yield RunFact("Energy", _with_unit(summary["energy_j"], "J") if summary["energy_j"] else reason)

@@ -54,6 +54,16 @@ def saved_weights(run: Run) -> str:
     return str(result.get("file", "")) if isinstance(result, Mapping) else ""
 
 
+def breaks_sentence(run: Run) -> str:
+    """After which steps the run broke off and went on from a checkpoint; empty for a run in one piece."""
+    breaks = run.environment.get("breaks")
+    known = [each for each in breaks if isinstance(each, Mapping)] if isinstance(breaks, list) else []
+    if not known:
+        return ""
+    steps = ", ".join(str(each.get("step")) for each in known)
+    return f"went on from a checkpoint after step {steps}; its time is without the pause and the steps made twice"
+
+
 def fact_rows(run: Run, name: str) -> list[Mapping[str, Any]]:
     """The rows of a fact that has some; [] where none were recorded."""
     result = fact(run, name)

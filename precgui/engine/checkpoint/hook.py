@@ -22,10 +22,15 @@ _DEAREST = 0.01  # of the time since the last one that a checkpoint by minutes m
 _RESERVE_BYTES = 96 << 20  # left to the run file on their disk, whose recording stops below 64 MB
 
 
-class Checkpoints(LoopHook):
-    """The last hook: its state after a step is that of all others.
+def free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
 
-    Before the file gets its name the record of the run is written out, so that no checkpoint is ahead of it.
+
+class Checkpoints(LoopHook):
+    """The last hook: the state after a step is what all others have left.
+
+    Before the file gets its name the record of the run is written out, so that no checkpoint is ahead of it. Who keeps
+    the record deletes the files of a run that has completed.
     """
 
     def __init__(self, run: TrainingRun, file: Path, every: StepInterval) -> None:
@@ -66,9 +71,6 @@ class Checkpoints(LoopHook):
         step, state = self._ended_epoch
         self._write(state if step == run.step else random_states(run.parts.device, run.parts.task))
 
-    def end_run(self) -> None:
-        self._remove(0)
-
     def _is_due(self) -> bool:
         run = self._run
         if run.step >= run.total_steps or run.stop_reason:
@@ -86,7 +88,7 @@ class Checkpoints(LoopHook):
             self._told = why
         else:
             self._written_step = run.step
-            self._remove(KEPT)
+            self._remove_others()
         self._written_s = time.monotonic()
         self._cost_s = self._written_s - begin
 
@@ -101,7 +103,7 @@ class Checkpoints(LoopHook):
                 self._epoch_random, random,
             )  # fmt: skip
             size = sum(tensor.numel() * tensor.dtype.itemsize for tensor in checkpoint.packed()[0].values())
-            if shutil.disk_usage(path.parent).free < size + _RESERVE_BYTES:
+            if free_bytes(path.parent) < size + _RESERVE_BYTES:
                 return f"it takes {size >> 20} MB, for which the disk of {path.parent} has no room"
             run.journal.emit(CheckpointDue(run.step, time_s))
             write_checkpoint(path, checkpoint)
@@ -111,10 +113,10 @@ class Checkpoints(LoopHook):
             return f"{error}, which no checkpoint holds"
         return ""
 
-    def _remove(self, kept: int) -> None:
+    def _remove_others(self) -> None:
         """Delete all but the newest ones, and those of later steps that this run has not made yet."""
         files = checkpoint_files(self._file)
         made = [step for step in files if step <= self._run.step]
-        for step in {*files} - {*made[:kept]}:
+        for step in {*files} - {*made[:KEPT]}:
             with contextlib.suppress(OSError):
                 files[step].unlink()

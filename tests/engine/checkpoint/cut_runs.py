@@ -100,8 +100,7 @@ def after_a_cut(chosen: RunConfig, folder: Path, cut: int, whole: CutRun, *, kil
     CutRun(chosen, file, cut=cut, killed=killed)
     step, path = next(iter(checkpoint_files(file).items()))
     resumed = CutRun(chosen, file, resumed=Resumption.read(path))
-    left = [f"left behind: {name.name}" for name in folder.iterdir()]
-    return differences(whole, resumed, step + 1) + left
+    return differences(whole, resumed, step + 1)
 
 
 def loaded(recipe: str, *settings: str) -> RunConfig:
