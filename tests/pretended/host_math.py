@@ -13,7 +13,7 @@ import math
 import os
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,10 @@ import torch
 from torch import Tensor
 
 from precgui.engine.quantize import device as rounding
+from precgui.engine.quantize import triton_blocks
+from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.engine.telemetry import triton_kernels
+from precgui.formats.model import BlockFormat
 
 aten = torch.ops.aten
 runtime = ctypes.CDLL(os.environ["LD_PRELOAD"].split(":")[0])
@@ -159,7 +162,31 @@ def install() -> None:
 def install_compiled() -> None:
     """Compute what Triton and Inductor would compile for precgui: the telemetry of tensors, and rounding."""
     triton_kernels._piece = _Piece()
-    rounding._compiled = lambda function: function  # type: ignore[assignment]
+    triton_blocks.rounded_blocks = _rounded_blocks
+    rounding._compiled = _launched  # type: ignore[assignment]
+
+
+def _launched(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(*args: Any) -> Tensor:
+        _check_current(value for value in args if isinstance(value, Tensor))
+        return function(*args)
+
+    return call
+
+
+def _rounded_blocks(tensor: Tensor, chosen: BlockFormat, rule: Any, rounding: Any, seed: int, largest: Any) -> Tensor:
+    _check_current([tensor])
+    runtime.pretended_queue()
+    record.operations["block rounding"] += 1
+    words = {"rule": rule, "rounding": rounding, "seed": seed, "largest": largest}
+    return on_device(quantize_blocks(memory_of(tensor), chosen.name, **words), tensor.device)
+
+
+def _check_current(operands: Iterable[Tensor]) -> None:
+    current = torch.cuda.current_device()
+    for operand in operands:
+        if operand.device.index != current:
+            raise RuntimeError(f"a kernel with operands of {operand.device} was launched on cuda:{current}")
 
 
 class _Piece:
@@ -173,9 +200,7 @@ class _Piece:
         pieces: Tensor, places: Tensor, whole: Tensor, sums: Tensor, counts: Tensor, factor: float, kind: str,
         size: int, block: int, *, num_warps: int,
     ) -> None:  # fmt: skip
-        current = torch.cuda.current_device()
-        if {each.device.index for each in (pieces, places, whole, sums, counts)} != {current}:
-            raise RuntimeError(f"a kernel with operands of {pieces.device} was launched on cuda:{current}")
+        _check_current((pieces, places, whole, sums, counts))
         runtime.pretended_queue()
         record.operations["telemetry kernel"] += 1
         tables = [memory_of(each) for each in (whole, sums, counts)]

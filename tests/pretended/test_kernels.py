@@ -2,47 +2,106 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from precgui.formats.rounding import ROUNDINGS
 from tests.pretended.conftest import Script
 
 _ROUNDING = """
+from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.engine.quantize.elements import quantize
-source = torch.empty(1 << 16, device="cuda")
+from precgui.engine.telemetry import triton_kernels
+from precgui.formats.registry import blocks
+source = torch.empty(1 << 10, 64, device="cuda")
+def rounded(source, name, rounding):
+    return (quantize_blocks if name in blocks() else quantize)(source, name, rounding=rounding, seed=3)
 for name in {names!r}:
     for rounding in {roundings!r}:
-        quantize(source, name, rounding=rounding, seed=3)
+        rounded(source, name, rounding)
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before, launches, copies = torch.cuda.memory_allocated(), triton_launches() + torch_launches(), uploads()
-        quantize(source, name, rounding=rounding, seed=3)
+        rounded(source, name, rounding)
         more = (torch.cuda.max_memory_allocated() - before) / source.nbytes
         print(name, rounding, triton_launches() + torch_launches() - launches, uploads() - copies, more)
 """
-FORMATS = ("bf16", "e4m3fn", "fp16", "int8", "nf4", "e8m0")
-QUICK_FORMATS = ("bf16", "int8")  # a float format and an integer: each further one is compiled for seconds
+_NARROW = """
+for dtype in (torch.bfloat16, torch.float16):
+    for name in ("mxfp4", "mxint8", "nvfp4"):
+        for rounding in ("nearest_even", "stochastic"):
+            rounded(source.to(dtype), name, rounding)
+"""
+_TELEMETRY = """
+for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    triton_kernels.measure([torch.ones(64, device="cuda", dtype=dtype)], [1], [0], 1.0)
+"""
+ELEMENTS = ("bf16", "e4m3fn", "fp16", "int8", "nf4", "e8m0")
+BLOCKS = ("mxfp4", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8", "nvfp4")
+QUICK_FORMATS = ("bf16", "int8", "mxfp4", "nvfp4")  # each further one is compiled for seconds
+LAUNCHES = {"nvfp4": "3"}  # a 0, the largest magnitude of the tensor, and the rounding
+TARGETS = (75, 80, 89, 90, 100, 120)
+REGISTERS = {"_piece": 64}  # with 16 warps, so that a multiprocessor holds 32 of them; others: 128, with 4
 
 
-def _check_rounding(on_pretended_gpu: Script, roundings: tuple[str, ...], formats: tuple[str, ...] = FORMATS) -> None:
-    """Each rounding to a format is one kernel, of the compiler or of torch, that needs memory for its result alone."""
-    printed = on_pretended_gpu(_ROUNDING.format(names=formats, roundings=roundings))
+def _check_rounding(printed: str, rows_wanted: int) -> None:
+    """Each rounding is one kernel, of the compiler or of torch, that needs memory for its result alone."""
     rows = [line.split() for line in printed.splitlines()]
-    assert len(rows) == len(roundings) * len(formats), rows
-    assert {tuple(row[:2]): row[2:4] for row in rows if row[2:4] != ["1", "0"]} == {}
+    assert len(rows) == rows_wanted, rows
+    assert {tuple(row[:2]): row[2:4] for row in rows if row[2:4] != [LAUNCHES.get(row[0], "1"), "0"]} == {}
     assert {tuple(row[:2]): float(row[4]) for row in rows if float(row[4]) > 1.1} == {}
 
 
-def test_that_rounding_is_one_kernel(on_pretended_gpu: Script) -> None:
-    _check_rounding(on_pretended_gpu, ("nearest_even", "stochastic"), QUICK_FORMATS)
+def _check_machine_code(cache: Path) -> set[str]:
+    """The kernels that Triton has built flush no subnormals, spill no registers, and need no more than they may."""
+    found = sorted(cache.glob("**/*.cubin"))
+    for cubin in found:
+        flushing = set(re.findall(r"\b[a-z0-9.]+\.ftz[a-z0-9.]*", cubin.with_suffix(".ptx").read_text()))
+        assert not flushing, (cubin.stem, flushing)
+        usage = _usage(cubin)
+        assert usage["STACK"] == usage["LOCAL"] == 0, (cubin.stem, usage)
+        assert usage["REG"] <= REGISTERS.get(cubin.stem, 128), (cubin.stem, usage)
+    return {cubin.stem for cubin in found}
+
+
+def _usage(cubin: Path) -> dict[str, int]:
+    """Registers of a thread, and bytes of its stack and of local memory, to which registers are spilled."""
+    package = importlib.util.find_spec("triton")
+    assert package is not None
+    assert package.origin is not None
+    tool = Path(package.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    done = subprocess.run([tool, "--dump-resource-usage", cubin], capture_output=True, text=True, check=True)
+    return {key: int(value) for key, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", done.stdout)}
+
+
+def test_that_rounding_is_one_kernel_that_flushes_and_spills_nothing(on_pretended_gpu: Script, tmp_path: Path) -> None:
+    text = _ROUNDING.format(names=QUICK_FORMATS, roundings=("nearest_even",)) + _TELEMETRY
+    _check_rounding(on_pretended_gpu(text, TRITON_CACHE_DIR=str(tmp_path)), len(QUICK_FORMATS))
+    assert {"_piece", "_blocks", "_peak"} < _check_machine_code(tmp_path)
 
 
 @pytest.mark.pretended_long
-def test_that_rounding_is_one_kernel_in_every_direction(on_pretended_gpu: Script) -> None:
-    _check_rounding(on_pretended_gpu, (
-        "nearest_even", "stochastic", "nearest_away", "toward_zero", "up", "down", "to_odd",
-    ))  # fmt: skip
+@pytest.mark.timeout(1800)
+def test_that_rounding_to_elements_is_one_kernel_in_every_direction(on_pretended_gpu: Script, tmp_path: Path) -> None:
+    text = _ROUNDING.format(names=ELEMENTS, roundings=ROUNDINGS)
+    _check_rounding(on_pretended_gpu(text, TRITON_CACHE_DIR=str(tmp_path)), len(ELEMENTS) * len(ROUNDINGS))
+    _check_machine_code(tmp_path)
+
+
+@pytest.mark.pretended_long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("capability", TARGETS)
+def test_that_rounding_to_blocks_is_one_kernel_on_every_gpu(
+    on_pretended_gpu: Script, tmp_path: Path, capability: int
+) -> None:
+    text = _ROUNDING.format(names=BLOCKS, roundings=ROUNDINGS) + _NARROW + _TELEMETRY
+    printed = on_pretended_gpu(text, PRETENDED_CAPABILITY=str(capability), TRITON_CACHE_DIR=str(tmp_path))
+    _check_rounding(printed, len(BLOCKS) * len(ROUNDINGS))
+    assert _check_machine_code(tmp_path) == {"_piece", "_blocks", "_peak"}
 
 
 @pytest.mark.pretended_long

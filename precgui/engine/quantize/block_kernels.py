@@ -46,6 +46,19 @@ def serves(dtype: torch.dtype) -> bool:
 
 def fused_blocks(source: Words, out: Words, element: Format, rule: ScaleRule, block: int) -> None:
     """Round flat float32 to an MX format, into another array; the size is a multiple of `block`."""
+    scale_numbers, shift = scale_constants(element, rule)
+    bits, result = source.view(W), out.view(W)
+    if isinstance(element, FloatFormat):
+        _mx_loop()(bits, result, block, scale_numbers, np.int64(shift), _element_numbers(element))
+    else:
+        ends = IntegerConstants(
+            *(F(float(v)) for v in (1 / element.epsilon, element.epsilon, element.min_ordinal, element.max_ordinal))
+        )
+        _mxint_loop()(bits, result, block, scale_numbers, np.int64(shift), ends)
+
+
+def scale_constants(element: Format, rule: ScaleRule) -> tuple[ScaleConstants, int]:
+    """The scale rule for an element format, and what is taken from the exponent bits of the largest magnitude."""
     top = floor_log2(element.max_finite)
     mantissa_bits = element.mantissa_bits if isinstance(element, FloatFormat) else element.bits - 2
     drop = SINGLE.mantissa_bits - mantissa_bits
@@ -56,16 +69,7 @@ def fused_blocks(source: Words, out: Words, element: Format, rule: ScaleRule, bl
         "even": ((1 << (drop - 1)) - 1, 1),
         "rceil": (0x007FFFFF - (limit & 0x007FFFFF), 0),
     }[rule]
-    scale_numbers = ScaleConstants(W(add), W(even), W(drop))
-    shift = np.int64(SINGLE.bias + top)
-    bits, result = source.view(W), out.view(W)
-    if isinstance(element, FloatFormat):
-        _mx_loop()(bits, result, block, scale_numbers, shift, _element_numbers(element))
-    else:
-        ends = IntegerConstants(
-            *(F(float(v)) for v in (1 / element.epsilon, element.epsilon, element.min_ordinal, element.max_ordinal))
-        )
-        _mxint_loop()(bits, result, block, scale_numbers, shift, ends)
+    return ScaleConstants(W(add), W(even), W(drop)), SINGLE.bias + top
 
 
 def fused_nvfp4(source: Words, out: Words, peak: float, element: FloatFormat, local: FloatFormat, block: int) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from precgui.engine.quantize.as_operation import as_operation
 from precgui.engine.quantize.block_kernels import fused_blocks, fused_nvfp4, largest_magnitude, serves
-from precgui.engine.quantize.elements import check_dtype, quantize, subnormals_kept
+from precgui.engine.quantize.elements import check_dtype, drawn, quantize, subnormals_kept
 from precgui.engine.quantize.torch_form import finite_peak, in_blocks, round_blocks
 from precgui.formats.blocks import SCALE_RULES, ScaleRule, block_format
 from precgui.formats.model import BlockFormat, FloatFormat, Format
@@ -68,6 +68,8 @@ def _rounded(
     largest: float | None,
 ) -> Tensor:  # fmt: skip
     element, local = get(chosen.element), get(chosen.scale)
+    if rounding == "stochastic":
+        seed = drawn(seed)
 
     def cast(elements: Tensor, fmt: Format, mode: RoundingMode) -> Tensor:
         return quantize(elements, fmt, rounding=mode, saturate=True, seed=seed)
@@ -77,7 +79,14 @@ def _rounded(
             return _fused(padded, chosen, element, local, rule, largest)
         return round_blocks(padded, chosen, element, local, rule, rounding, cast, largest)
 
-    return in_blocks(tensor, chosen.block, blocks)
+    def plain() -> Tensor:
+        return in_blocks(tensor, chosen.block, blocks)
+
+    if tensor.device.type != "cuda":
+        return plain()
+    from precgui.engine.quantize.device import blocks_on_device
+
+    return blocks_on_device(tensor, chosen, rule, rounding, seed or 0, largest, plain)
 
 
 def _fused(

@@ -46,10 +46,10 @@ def quantize(
     _check(tensor, rounding, overflow, nan)
     chosen: Overflow = overflow or ("saturate" if saturate else "ieee")
     convention = CastPolicy(rounding, chosen)
-    drawn = _seed(seed) if rounding == "stochastic" else 0
+    key = drawn(seed) if rounding == "stochastic" else 0
     if tensor.requires_grad and torch.is_grad_enabled():
-        return StraightThrough.apply(tensor, fmt, convention, drawn, nan)  # type: ignore[no-any-return]
-    return _quantized(tensor.detach(), fmt, convention, drawn, nan)
+        return StraightThrough.apply(tensor, fmt, convention, key, nan)  # type: ignore[no-any-return]
+    return _quantized(tensor.detach(), fmt, convention, key, nan)
 
 
 def _format(format: Any) -> Format:
@@ -86,7 +86,8 @@ def subnormals_kept(tensor: Tensor) -> Iterator[None]:
         torch.set_flush_denormal(True)
 
 
-def _seed(seed: int | None) -> int:
+def drawn(seed: int | None) -> int:
+    """The seed, or one of torch's generator."""
     return int(torch.randint(2**62, ())) if seed is None else seed
 
 

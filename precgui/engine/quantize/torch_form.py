@@ -110,7 +110,7 @@ def rounded(source: Tensor, fmt: Format, policy: CastPolicy, seed: int, run: Run
     """Round a contiguous float32 or float64 tensor; NaN stays. None for rare formats that need the array form."""
     if source.numel() > MOST_ELEMENTS:
         return None
-    keys = [_signed(key, 32) for key in stream_keys(seed, 0)]
+    keys = [signed(key, 32) for key in stream_keys(seed, 0)]
     flat = source.view(-1)
     if isinstance(fmt, IntFormat):
         limits = float(fmt.min_ordinal), float(fmt.max_ordinal), float(fmt.step)
@@ -301,9 +301,9 @@ def _bit_mask(bits: Tensor, magnitude: Tensor, plan: RoundingPlan, rounding: str
 
 def _draws(like: Tensor, first: int, second: int) -> Tensor:
     """`formats.rounding.draw` for every place of a flat tensor, in int32, whose products wrap as those of uint32 do."""
-    word = torch.arange(like.numel(), device=like.device, dtype=torch.int32) * _signed(STRIDE, 32) + first
-    word = (word ^ _shifted(word, 16)) * _signed(MIX_A, 32) + second
-    word = (word ^ _shifted(word, 15)) * _signed(MIX_B, 32)
+    word = torch.arange(like.numel(), device=like.device, dtype=torch.int32) * signed(STRIDE, 32) + first
+    word = (word ^ _shifted(word, 16)) * signed(MIX_A, 32) + second
+    word = (word ^ _shifted(word, 15)) * signed(MIX_B, 32)
     return _shifted(word ^ _shifted(word, 15), 32 - DRAW_BITS)
 
 
@@ -324,15 +324,16 @@ def _finished(bits: Tensor, magnitude: Tensor, rounded: Tensor, plan: RoundingPl
     result = torch.where(magnitude > machine.infinity, magnitude, result)
     if plan.negative is not None:
         return result
-    signed = negative if plan.keeps_zero_sign else negative & (result != 0)
-    return torch.where(signed, result | _signed(machine.sign, machine.bits), result)
+    below = negative if plan.keeps_zero_sign else negative & (result != 0)
+    return torch.where(below, result | signed(machine.sign, machine.bits), result)
 
 
 def _either(choice: Tensor, yes: int, no: int, like: Tensor) -> Any:
     return no if yes == no else torch.where(choice, yes, no).to(like.dtype)
 
 
-def _signed(word: int, bits: int) -> int:
+def signed(word: int, bits: int) -> int:
+    """The word of so many bits, read as a two's complement."""
     return word - (1 << bits) if word >> (bits - 1) else word
 
 
@@ -362,7 +363,7 @@ def round_blocks(
     if chosen.two_level and local is not None:
         whole = finite_peak(padded) if largest is None else torch.full((), largest, device=padded.device)
         scale = _two_level_scale(peak.float(), whole, element, local, cast)
-        scaled = torch.where(scale == 0, 0.0, rows.float() / scale).to(rows.dtype)
+        scaled = (rows.float() / torch.where(scale == 0, 1.0, scale)).to(rows.dtype)  # times 0 later: zeros have signs
     else:
         exponent = mx_exponent(peak, element, rule)
         scale = torch.ldexp(torch.ones_like(peak), exponent)
