@@ -25,7 +25,7 @@ QUICK := tests/config tests/test_layers.py tests/formats tests/hardware tests/li
 	$(wildcard $(addprefix tests/runs/,test_*.py file/test_*.py payoff/test_*.py tensorboard/test_*.py tensors/test_*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick pretended test-avx2 gpu check format bench constraints digits screenshots sizes wheel clean
+.PHONY: help run test quick pretended test-avx2 gpu check format bench constraints digits examples screenshots sizes wheel clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -70,6 +70,9 @@ constraints: $(READY) ## choose the newest versions that fit and write them down
 
 digits: $(READY) ## write the bundled data set again
 	$(BIN)/python packaging/build_digits.py
+
+examples: $(READY) ## train the bundled examples again, in ten minutes
+	$(BIN)/python packaging/build_examples.py
 
 screenshots: $(READY) ## take the pictures of the places that the documents show
 	@packaging/system-libraries.sh offscreen

@@ -13,6 +13,16 @@ def resources() -> Path:
     return inside if inside.is_dir() else Path(__file__).parent.parent / "resources"
 
 
+def examples_dir() -> Path:
+    """Where the bundled examples are, which nothing writes to (`precgui.regular_files`)."""
+    return resources() / "examples"
+
+
+def is_example(path: Path) -> bool:
+    """Whether a path lies among the bundled examples."""
+    return examples_dir() in Path(os.path.abspath(path)).parents  # noqa: PTH100 - links are not followed
+
+
 def docs() -> Path | None:
     """The folder of the documentation, inside the package when installed; None where it was left out."""
     places = (Path(__file__).parent / "docs", Path(__file__).parent.parent / "docs")

@@ -1,4 +1,4 @@
-"""Files in folders that anyone may have filled: only regular ones, of bounded size, and no link is written to."""
+"""Files in folders that anyone may have filled: only regular ones of bounded size; links and examples stay as is."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from precgui.paths import is_example
+
 _PLAIN = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+EXAMPLE_STAYS = "it belongs to an example of precgui, which stays as it is"
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -24,8 +27,11 @@ def open_regular(path: Path) -> BinaryIO:
 def open_to_write(path: Path, flags: int, mode: int = 0o644) -> int:
     """The descriptor of a regular file, opened with these flags and, where it is new, this mode of `os.open`.
 
-    A link is never followed. Raises OSError, also for a link, a pipe, a device or a folder, for which it never waits.
+    A link is never followed. Raises OSError, also for a link, a pipe, a device or a folder, for which it never waits,
+    and for what lies among the bundled examples.
     """
+    if is_example(path):
+        raise OSError(errno.EROFS, EXAMPLE_STAYS, str(path))
     try:
         return _checked(os.open(path, flags | _PLAIN | _NO_LINK, mode), path)
     except OSError as error:

@@ -38,6 +38,7 @@ COMMANDS = {
     "check": "precgui.cli.check",
     "checklist": "precgui.cli.checklist",
     "fp16-or-bf16": "precgui.cli.sixteen_bits",
+    "examples": "precgui.cli.examples",
     "replay": "precgui.cli.replay",
     "twin": "precgui.cli.twin",
     "assign": "precgui.cli.assign",

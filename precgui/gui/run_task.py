@@ -18,9 +18,11 @@ from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.parts import column, row
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.session import Session
+from precgui.paths import is_example
 from precgui.runs.run import Run
 
 STOP = "Stop"
+EXAMPLE = "This run is an example, beside which nothing is kept; press Run again for one of your own."
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Refusals:
         """The sentence that applies to a run; empty when it can be trained again."""
         if run is None or run.path is None:
             return self.no_file
+        if is_example(run.path):
+            return EXAMPLE
         if run.status == "running":
             return self.running
         return self.own_loop if run.config.task == OWN_LOOP else ""

@@ -133,7 +133,7 @@ class Session(QObject):
         """Show a run that has been read, and what is odd about it; returns its key."""
         if run.status == "running":
             self._follower.start()
-        elif isinstance(run, SavedRun):
+        elif isinstance(run, SavedRun) and not paths.is_example(run.path):
             with contextlib.suppress(OSError):
                 keep_step_time(run)
         return self.add_run(run)

@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from precgui.errors import SentenceError
 from precgui.gui.answer import Answer, child, thread
 from precgui.gui.open_runs import Problem
+from precgui.paths import is_example
 
 if TYPE_CHECKING:
     from precgui.gui.study_reading import StudyGrid, StudyReading
@@ -52,6 +53,11 @@ class StudyControl(QObject):
         self._changes: list[Callable[[SweepFolder], None]] = []
         self._timer = QTimer(self, interval=FOLLOW_MS)
         self._timer.timeout.connect(self.read_grid)
+
+    @property
+    def is_example(self) -> bool:
+        """Whether it is a bundled study, which stays as it is."""
+        return self.folder is not None and is_example(self.folder / "sweep.toml")
 
     @property
     def is_running(self) -> bool:

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 from precgui.runs.known_settings import observed_settings
 from precgui.runs.run import Run
+
+RECORDER_LINES = (
+    'recorder = precgui.Recorder("run.h5", model, optimizer, scaler)  # before the loop; None without a scaler\n'
+    "recorder.step(loss)  # in the loop, after each step of the optimizer"
+)
+_CALL = re.compile(r"[A-Za-z_][\w.]*\([\w., ]*\)(?:\.\w+\(\))*")
+_NOT_TO_PASTE = re.compile(r" in place of | before |; or ")
+
+
+def fix_lines(fix: str) -> str:
+    """The calls that the sentence of a fix asks for, a line each below the sentence; empty where it asks for none."""
+    calls = _CALL.findall(_NOT_TO_PASTE.split(fix)[0]) if fix.startswith(("Call ", "Use ")) else []
+    return "\n".join([f"# {fix}", *calls]) if calls else ""
 
 
 def shadow_lines(run: Run, step: int) -> str:

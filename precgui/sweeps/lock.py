@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from precgui.paths import is_example
 from precgui.regular_files import open_to_write
 from precgui.runs.file import json_text
 from precgui.runs.file.process import this_process
@@ -34,7 +35,8 @@ class FileLock:
         try:
             descriptor = open_to_write(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise SweepError(f"{self.path} cannot be locked: {error.strerror}; remove it") from None
+            cure = "copy the folder first" if is_example(self.path) else "remove it"
+            raise SweepError(f"{self.path} cannot be locked: {error.strerror}; {cure}") from None
         if not _try_lock(descriptor):
             os.close(descriptor)
             return False

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.kit.icons import pixmap
 from precgui.gui.kit.pages import PageLayout
 from precgui.gui.kit.parts import label, row
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
 
 
@@ -21,7 +23,7 @@ TEXT_WIDTH = 420
 
 
 class EmptyState(QWidget):
-    """An icon, a heading, one or two sentences, and at most one button."""
+    """An icon, a heading, one or two sentences, at most one button, and a menu of `offer` below it."""
 
     def __init__(self, drawing: str, heading: str, text: str, button: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -37,7 +39,7 @@ class EmptyState(QWidget):
         self.button = QPushButton(button, self)
         self.button.setProperty("kind", "primary")
         self.button.setVisible(bool(button))
-        layout = QVBoxLayout(self)
+        layout = self._column = QVBoxLayout(self)
         layout.setSpacing(12)
         layout.addStretch(2)
         for part in (self._icon, self.heading, self.text, self.button):
@@ -46,6 +48,22 @@ class EmptyState(QWidget):
         self.set_text(text)
         themes().follow(self, self._recolour)
         self._recolour()
+
+    def offer(self, text: str, entries: Sequence[tuple[str, str, Callable[[], object]]]) -> None:
+        """Add a menu under a link: title, tool tip and deed of each entry."""
+        link = QToolButton(self)
+        link.setText(text)
+        link.setProperty("kind", "link")
+        link.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        link.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.menu = QMenu(link)
+        self.menu.setToolTipsVisible(True)
+        link.setMenu(self.menu)
+        for title, tip, act in entries:
+            action = self.menu.addAction(title)
+            action.setToolTip(plain_tip(tip))
+            action.triggered.connect(lambda _=False, act=act: act())
+        self._column.insertWidget(self._column.count() - 1, link, 0, Qt.AlignmentFlag.AlignHCenter)
 
     def set_text(self, text: str) -> None:
         """Change the sentences."""

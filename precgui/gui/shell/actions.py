@@ -11,7 +11,9 @@ from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu
 
+from precgui.examples import EXAMPLES
 from precgui.gui.kit.icons import icon
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
 
 
@@ -32,6 +34,7 @@ class ActionSpec:
     icon: str = ""
     arguments: tuple[str, ...] = ()
     separator: bool = False  # a line above it in its menu
+    tip: str = ""
 
 
 ACTIONS: tuple[ActionSpec, ...] = (
@@ -66,6 +69,17 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ActionSpec("help.docs", "&Documentation", "&Help", "show_docs", "Shift+F1"),
     ActionSpec("help.palette", "&Command palette...", "&Help", "show_palette", "Ctrl+K", icon="search"),
     ActionSpec("help.keys", "&Keyboard shortcuts", "&Help", "show_keys", "F1"),
+    *(
+        ActionSpec(
+            f"help.example_{each.name}",
+            each.short_title,
+            "&Help/&Examples",
+            "files.open_example",
+            arguments=(each.name,),
+            tip=each.about,
+        )
+        for each in EXAMPLES
+    ),
     ActionSpec("help.about", "&About precgui", "&Help", "show_about", separator=True),
 )
 MENUS = ("&File", "&Run", "&View", "&Help")
@@ -110,6 +124,8 @@ class Actions(QObject):
         action = QAction(spec.text, self._window)
         action.setObjectName(spec.id)
         action.setCheckable(bool(spec.checked))
+        if spec.tip:
+            action.setToolTip(plain_tip(spec.tip))
         if spec.shortcut:
             action.setShortcut(QKeySequence(spec.shortcut))
         action.triggered.connect(lambda: self._trigger(spec))

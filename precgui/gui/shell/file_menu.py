@@ -10,12 +10,13 @@ from PySide6.QtCore import QMimeData, QObject, Qt, QUrl
 from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
+from precgui.examples import example
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.notices import Notice, Notices
 from precgui.gui.settings import Settings
 from precgui.gui.theme import themes
-from precgui.paths import runs_dir
+from precgui.paths import is_example, runs_dir
 from precgui.runs.tensorboard.event_file import holds_events
 
 if TYPE_CHECKING:
@@ -138,6 +139,13 @@ class Files(QObject):
         dialog.filesSelected.connect(lambda names: self.open([Path(name) for name in names]))
         dialog.open()
 
+    def open_example(self, name: str) -> None:
+        """Show a bundled example."""
+        from precgui.gui.examples import open_example
+
+        if self._session is not None and (each := example(name)) is not None:
+            open_example(self._session, each)
+
     def ask_study(self) -> None:
         """Ask for the folder of a study."""
         if self._session is None:
@@ -163,7 +171,8 @@ class Files(QObject):
             menu.addAction("No run has been opened yet").setEnabled(False)
 
     def _remember(self, key: str) -> None:
-        if self._session is not None and (path := self._session.runs[key].run.path) is not None:
+        path = self._session.runs[key].run.path if self._session is not None else None
+        if path is not None and not is_example(path):
             self._settings.remember_file(path)
 
     def _remember_folder(self) -> None:

@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.examples import offer_examples
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages
 from precgui.gui.kit.pages import PageStack
@@ -112,6 +113,7 @@ class GroupsView(Pages):
         self.targets_button.clicked.connect(lambda _: self.ask_for_targets())
         self.folder_button.clicked.connect(self.ask_for_folder)
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("setup/study"))
+        offer_examples(self.empty, session)
         themes().follow(self, self._fill)
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -188,9 +190,13 @@ class GroupsView(Pages):
         self.answer_lines.setText("\n".join(content.answer_lines) if content is not None else "")
         self.answer_lines.setVisible(bool(self.answer_lines.text()))
         self.more_seeds.show_content(content, is_study=self.source_kind == STUDY)
-        self.targets_button.setEnabled(bool(self.source_kind))
+        self.targets_button.setEnabled(bool(self.source_kind) and not self._is_example())
         self.report.show_content(content)
         self._show_page()
+
+    def _is_example(self) -> bool:
+        """Whether the groups are those of a bundled study, whose folder nothing changes."""
+        return self.source_kind == STUDY and self._session.study.is_example
 
     def _why_not(self) -> str:
         """Why there is no answer."""

@@ -28,7 +28,8 @@ class MoreSeedsButton(QPushButton):
         more = content.more_seeds if content is not None else 0
         grid = self._session.study.grid
         waits = grid is not None and grid.document.left > 0
-        self.setVisible(bool(more) and (not waits if is_study else self._is_startable()))
+        can_grow = not waits and not self._session.study.is_example
+        self.setVisible(bool(more) and (can_grow if is_study else self._is_startable()))
         if is_study:
             self.setText("Run 1 seed more" if more == 1 else f"Run {more} seeds more")
             self.setToolTip(plain_tip("Plan them after the others of this study, and run them now"))

@@ -8,6 +8,7 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QSizePolicy, QVBoxLayout, QWidget
 
+from precgui.gui.examples import offer_examples
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.parts import button, named
@@ -107,6 +108,7 @@ class ComparePanel(Pages):
         self.table.cellDoubleClicked.connect(lambda row, _: session.inspect(list(session.runs)[row]))
         self.table.verticalHeader().sectionDoubleClicked.connect(lambda row: session.inspect(list(session.runs)[row]))
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
+        offer_examples(self.empty, session, "compare")
         for signal in (session.run_added, session.run_changed):
             signal.connect(lambda _: self._on_run())
         session.run_removed.connect(lambda _: self._refresh_next())

@@ -5,11 +5,13 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.kit.code_block import CodeBlock
 from precgui.gui.kit.icons import pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.diagnose.sparkline import Sparkline, summary
 from precgui.gui.theme import severity_colour, themes
 from precgui.runs.diagnosis import BLAME, Finding
+from precgui.runs.loop_lines import fix_lines
 
 _WORDS = {"error": "Error", "warning": "Warning", "info": "Information"}
 OWN_LOOP = "This run was recorded in a training loop of its own: make the change there."
@@ -37,6 +39,7 @@ class FindingCard(QFrame):
         self.fix_button = QPushButton("Try the fix", self)
         self.edit_button = QPushButton("Open in Run", self)
         self.measure_button = QPushButton("Measure it", self)
+        self.code = CodeBlock(self)
         self.result = _wrapped(measured, "", self)
         self.result.setVisible(bool(measured))
         self._lay_out(trainable=trainable)
@@ -66,6 +69,10 @@ class FindingCard(QFrame):
                 column.addWidget(Sparkline(each, self))
                 column.addWidget(_wrapped(summary(each), "muted", self))
         column.addWidget(_wrapped(f"Fix: {finding.fix}", "", self))
+        lines = "" if trainable else fix_lines(finding.fix)
+        self.code.show_lines("To paste into the loop:", lines)
+        self.code.setVisible(bool(lines))
+        column.addWidget(self.code)
         if finding.needs:
             column.addWidget(_wrapped(f"To be surer: {finding.needs}.", "muted", self))
         column.addWidget(self.result)

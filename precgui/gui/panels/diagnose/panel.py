@@ -13,12 +13,14 @@ from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
 from precgui.config.dotted import put_at
 from precgui.gui.answer import Answer, thread
 from precgui.gui.diagnosing import JudgedRun, has_error, judgement
+from precgui.gui.examples import offer_examples
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.next_turn import in_next_turn
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.diagnose.card import FindingCard
+from precgui.gui.panels.diagnose.loop_view import LoopView
 from precgui.gui.panels.diagnose.measurement import StepMeasurement
 from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.script_view import ScriptView
@@ -29,8 +31,8 @@ from precgui.gui.theme import themes
 from precgui.runs.diagnosis import Diagnosis, Finding
 
 REFRESH_MS = 2000
-RUNS, SCRIPT = "Runs", "A script"
-SCRIPT_TAB = "script"  # of `show_tab`; `script:FILE` opens a file
+RUNS, SCRIPT, LOOP = "Runs", "A script", "Your own loop"
+SCRIPT_TAB, LOOP_TAB = "script", "loop"  # of `show_tab`; `script:FILE` opens a file
 _SHARE = 20  # a diagnosis of a run that goes on may take one part in so many of the time
 _EMPTY = "Open a run or start one: whether it is healthy, and if not why, stands here, with the numbers that prove it."
 
@@ -52,8 +54,10 @@ class DiagnosePanel(Pages):
         self._heading = PlainLabel(self)
         self._column = QVBoxLayout()
         self._measurement = StepMeasurement(session, self)
-        self.view = SegmentedChoice((RUNS, SCRIPT), "Findings of runs, or of a training script", self)
-        self.script = ScriptView(self)
+        self.view = SegmentedChoice(
+            (RUNS, SCRIPT, LOOP), "Findings of runs, of a training script, or how to record", self
+        )
+        self.script, self.loop = ScriptView(self), LoopView(self)
         self._judging = Answer(self, answered=self._take)
         self._next = QTimer(self, singleShot=True, interval=0)
         self._later = QTimer(self, singleShot=True, interval=REFRESH_MS)
@@ -95,13 +99,14 @@ class DiagnosePanel(Pages):
         head.setContentsMargins(24, 16, 24, 0)
         self.head.addLayout(head)
         self.add_page(self.script)
+        self.add_page(self.loop)
 
     def _connect(self) -> None:
         session = self._session
         for signal in (session.run_added, session.run_removed, session.run_changed):
             signal.connect(self._on_changed)
         session.data_arrived.connect(self._on_data)
-        self.view.chosen.connect(lambda name: self.show_page(self.script if name == SCRIPT else None))
+        self.view.chosen.connect(lambda name: self.show_page({SCRIPT: self.script, LOOP: self.loop}.get(name)))
         self.view.chosen.connect(self.place_changed)
         self._next.timeout.connect(self._judge_one)
         self._later.timeout.connect(self._next.start)
@@ -111,6 +116,7 @@ class DiagnosePanel(Pages):
         self._measurement.changed.connect(self._show_cards)
         self.fold.toggled.connect(self.ruled_out.setVisible)
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
+        offer_examples(self.empty, session)
 
     def _on_changed(self, key: str) -> None:
         self._stale.add(key)
@@ -128,8 +134,8 @@ class DiagnosePanel(Pages):
     def show_tab(self, key: str) -> None:
         """Show the diagnosis of an open run, or a script; of a run that was closed nothing changes."""
         kind, _, path = key.partition(":")
-        self.view.choose(SCRIPT if kind == SCRIPT_TAB else RUNS)
-        if kind == SCRIPT_TAB:
+        self.view.choose({SCRIPT_TAB: SCRIPT, LOOP_TAB: LOOP}.get(kind, RUNS))
+        if kind in (SCRIPT_TAB, LOOP_TAB):
             if path:
                 self.script.open(Path(path))
             return

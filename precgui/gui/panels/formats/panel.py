@@ -60,6 +60,17 @@ class FormatsPanel(QWidget):
         """Show the tab of a `place`."""
         self.tabs.setCurrentIndex(int(tab))
 
+    def show_tab(self, name: str) -> None:
+        """Show the tab of this title, in lower case."""
+        self.tabs.setCurrentIndex(self._index_of(name))
+
+    def tab_named(self, name: str) -> QWidget:
+        """The content of the tab of this title, in lower case, created now if it was not."""
+        return self.tab(self._index_of(name))
+
+    def _index_of(self, name: str) -> int:
+        return next(index for index, (title, _, _) in enumerate(TABS) if title.lower() == name)
+
     def tab(self, index: int) -> QWidget:
         """The content of a tab, created now if it was not."""
         return self.tabs.content(index)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.gui.kit.caveat import CaveatLabel
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.open_runs import Problem
 from precgui.gui.panels.inspect.fact_tree import FactTree
 from precgui.gui.panels.inspect.run_tab import RunTab
 from precgui.gui.session import Session
+from precgui.paths import is_example
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import run_facts
@@ -17,6 +18,8 @@ from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.user_notes import read_notes
 from precgui.runs.library import annotate
 
+_NO_FILE = "A note can be written when the run has ended and its file is open."
+_EXAMPLE = "An example stays as it is, without a note of yours."
 REFRESH_MS = 1000  # of a run that goes on
 
 
@@ -56,9 +59,10 @@ class OverviewTab(RunTab):
         opened = self._session.runs.get(key or "")
         path = opened.run.path if opened is not None else None
         self.note.setText(read_notes(path).note if path is not None else "")
-        can_note = opened is not None and isinstance(opened.run, SavedRun)
-        self.note.setReadOnly(not can_note)
-        self.note.setToolTip("" if can_note else "A note can be written when the run has ended and its file is open.")
+        why_not = "" if opened is not None and isinstance(opened.run, SavedRun) else _NO_FILE
+        why_not = _EXAMPLE if path is not None and is_example(path) else why_not
+        self.note.setReadOnly(bool(why_not))
+        self.note.setToolTip(plain_tip(why_not))
         super().show_run(key)
 
     def refresh(self) -> None:

@@ -11,6 +11,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QPushButton, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
 from precgui.config import OWN_LOOP, no_start
+from precgui.gui.examples import offer_examples
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.pages import LazyTabs
@@ -74,6 +75,7 @@ class InspectPanel(Pages):
             signal.connect(self._follow_session)
         session.data_arrived.connect(self._on_data)
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
+        offer_examples(self.empty, session, "inspect")
         self.run_choice.activated.connect(lambda _: session.choose(self.run_choice.currentData()))
         self.again_button.clicked.connect(self.run_again)
         self.tabs.currentChanged.connect(self._remember_tab)

@@ -11,6 +11,7 @@ from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent,
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.answer import Answer, thread
+from precgui.gui.examples import offer_examples
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import PlainInputDialog, PlainLabel, plain_tip
@@ -133,6 +134,7 @@ class LibraryPanel(QWidget):
         self.bar.agreed.connect(self._delete_doomed)
         self.choose.clicked.connect(self.ask_for_folder)
         self.pages.empty.button.clicked.connect(lambda: self._session.panel_requested.emit("setup"))
+        offer_examples(self.pages.empty, self._session)
         self._changed = WhenVisible(self, self.refresh)
         self._folder.changed.connect(self._changed.request)
         self._follow.timeout.connect(self._follow_running)

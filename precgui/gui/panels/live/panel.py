@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from precgui.gui.examples import offer_examples
 from precgui.gui.kit.caveat import CaveatLabel
 from precgui.gui.kit.empty_state import EmptyState, Pages
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
@@ -141,6 +142,7 @@ class LivePanel(Pages):
         session.run_changed.connect(self._runs.request)
         session.data_arrived.connect(self._on_data)
         self.empty.button.clicked.connect(lambda: session.panel_requested.emit("setup"))
+        offer_examples(self.empty, session, "live")
         session.queue_changed.connect(self._show_stop)
         self.stop_button.clicked.connect(lambda: session.stop())
         self.pause_button.toggled.connect(self.plots.set_paused)

@@ -190,12 +190,13 @@ class StudyGridView(QWidget):
         self.go_on_button.setVisible(left and (paused or not (study.is_running or elsewhere)))
         self.go_on_button.setEnabled(not self._session.is_training)
         self.compare_button.setEnabled(document is not None and document.done > 0)
-        self.seeds_button.setEnabled(document is not None)
+        self.seeds_button.setEnabled(document is not None and not study.is_example)
         self.run_button.setEnabled(self._chosen() is not None)
         if document is None:
             text = ""
         elif not left:
             text = "All runs have ended. Compare shows the verdicts."
+            text += " It is an example, which stays as it is." if study.is_example else ""
         elif paused and (study.is_running or elsewhere):
             text = "Paused: the present run ends, and no further one begins."
         elif paused:
@@ -229,6 +230,7 @@ class StudyGridView(QWidget):
         change, name = self._session.study.change, member.name
         waits, is_out = member.status in ("waiting", "cut off"), member.status == "skipped"
         can_run_again = member.status in ("completed", "failed") or member.is_out_of_reach
+        can_run_again = can_run_again and not self._session.study.is_example
         for text, enabled, act in (
             ("Run next", waits, lambda folder: folder.put_first(name)),
             ("Run last", waits, lambda folder: folder.put_last(name)),

@@ -1,0 +1,63 @@
+"""The bundled examples: small runs that show a fault each, and a finished study, under `resources/examples`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from precgui.paths import examples_dir
+
+
+@dataclass(frozen=True)
+class Example:
+    """A run file, or the folder of a study. `rule` is the finding that `precgui diagnose` has to report for a run."""
+
+    name: str
+    title: str  # in the file itself, so that every list and page marks it
+    about: str
+    rule: str = ""
+
+    @property
+    def is_study(self) -> bool:
+        return not self.rule
+
+    @property
+    def short_title(self) -> str:
+        """The title without its mark, for lists of examples."""
+        return self.title.removeprefix("Example: ").capitalize()
+
+    @property
+    def path(self) -> Path:
+        return examples_dir() / (self.name if self.is_study else f"{self.name}.h5")
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "clip-before-unscale",
+        "Example: clip before unscale",
+        "A loop in FP16 clips gradients that are still multiplied by the loss scale, and hardly learns.",
+        "clip-before-unscale",
+    ),
+    Example(
+        "scale-collapse",
+        "Example: collapsed loss scale",
+        "The loss scale falls at every step; FP16 looks guilty, the learning rate is.",
+        "divergence",
+    ),
+    Example(
+        "bf16-stagnation",
+        "Example: BF16 stagnation",
+        "Weights in BF16 lose most of their updates in rounding, at a small learning rate.",
+        "stagnation",
+    ),
+    Example(
+        "digits-study",
+        "Example: study of the digits",
+        "Three precisions with five seeds each, finished: accuracy, time and memory with their intervals.",
+    ),
+)
+
+
+def example(name: str) -> Example | None:
+    """The example of this name; None for an unknown one."""
+    return next((each for each in EXAMPLES if each.name == name), None)
