@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal
 from shiboken6 import isValid
 
 from precgui.errors import SentenceError
+from precgui.gui.going_on import going_on
 from precgui.gui.workers.kept_thread import KeptThread
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ class Answer(QObject):
     "fault". `ended` comes last: with "", or with how the process died.
     Work asked for while other work runs runs beside it, or in its place with `latest_only`: a thread that was replaced
     or cancelled has no answer, a process that was cancelled may still send what it has. When `answered`, `ended` or the
-    `failed` of a thread is called, that work is over, so that the next can be asked for.
+    `failed` of a thread is called, that work is over, so that the next can be asked for. Work with a `title` is shown
+    in the status bar while it goes on.
     """
 
     changed = Signal()  # busy or idle
@@ -151,8 +153,10 @@ class Answer(QObject):
         failed: Callable[[str], object] | None = None,
         progress: Callable[[Any], object] | None = None,
         ended: Callable[[str], object] | None = None,
+        title: str = "",
     ) -> None:
         super().__init__(owner)
+        self.title = title
         self._answered, self._failed, self._progress, self._ended = answered, failed, progress, ended
         self._running: list[Work] = []
         self._waiting: Work | None = None
@@ -186,18 +190,24 @@ class Answer(QObject):
 
     def _begin(self, work: Work) -> None:
         self._running.append(work)
-        work.said.connect(self._on_progress)
-        work.ended.connect(lambda death: self._end(work, death) if isValid(self) else None)
+        work.said.connect(lambda event: self._on_progress(work, event) if isValid(self) else None)
+        work.ended.connect(lambda death: self._end(work, death) if isValid(self) else _forget(work))
         work.start()
+        if self.title:
+            going_on().tell(work, self.title)
         self.changed.emit()
 
-    def _on_progress(self, event: Any) -> None:
+    def _on_progress(self, work: Work, event: Any) -> None:
+        if self.title and work in self._running and isinstance(event, dict) and event.get("kind") == "progress":
+            going_on().tell(work, self.title, str(event.get("text", "")))
         if self._failed is not None and isinstance(event, dict) and event.get("kind") == "fault":
             self._failed(str(event["message"]))
         elif self._progress is not None:
             self._progress(event)
 
     def _end(self, work: Work, death: str) -> None:
+        if self.title:
+            going_on().end(work)
         if work not in self._running:
             return
         self._running.remove(work)
@@ -214,6 +224,12 @@ class Answer(QObject):
             self._answered(*work.outcome)
         if self._ended is not None:
             self._ended(death)
+
+
+def _forget(work: Work) -> None:
+    """End the title of a work whose owner is gone."""
+    if QCoreApplication.instance() is not None:
+        going_on().end(work)
 
 
 def _stop(works: list[Work]) -> None:

@@ -16,22 +16,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import TypeAlias
 
 from precgui.events import Severity
 
 LIMIT = 500
+Remedy: TypeAlias = "tuple[str, Callable[[], object]] | tuple[str, Callable[[], object], Callable[[], bool]]"
 
 
 @dataclass(frozen=True)
 class Notice:
     """One sentence for the user. `details` is copyable (a traceback); `cause` separates equal sentences
-    from two origins (default: the text); `remedies` are buttons, each a label and what it does."""
+    from two origins (default: the text); `remedies` are buttons, each a label, what it does and, where that is not
+    always possible, when it is. `is_over` says that what the notice speaks of is over: its banner goes then."""
 
     severity: Severity
     text: str
     details: str = ""
     cause: str = ""
-    remedies: tuple[tuple[str, Callable[[], object]], ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    is_over: Callable[[], bool] | None = None
 
     @property
     def key(self) -> tuple[str, str]:

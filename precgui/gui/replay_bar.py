@@ -37,6 +37,7 @@ class ReplayBar(RunTaskBar):
     """Offers every recorded step, at first the first with NaN or Inf, else the last; `step` holds the chosen one."""
 
     task = "precgui.job:serve_replay"
+    title = "Replay of a step"
     refusals = _REFUSALS
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
@@ -115,6 +116,7 @@ class LayersBar(ReplayBar):
     """The same for a comparison of the layers in up to five precisions."""
 
     task = "precgui.job:serve_layers"
+    title = "Comparison of layers"
     refusals = _LAYERS_REFUSALS
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:

@@ -54,6 +54,7 @@ class RunTaskBar(QWidget):
 
     kept = Signal()
     task = ""  # "module:function" of precgui, which emits events of the kinds progress, fault and kept
+    title = ""  # of the work, in the status bar
     first_text = "Starting the engine ..."
     refusals: Refusals
 
@@ -62,7 +63,7 @@ class RunTaskBar(QWidget):
         self.consent = Consent(self, session.agreed_code)
         self._run: Run | None = None
         self._fault = ""  # of the last task, as a sentence
-        self._work = Answer(self, progress=self._take, failed=self._refuse, ended=self._end)
+        self._work = Answer(self, progress=self._take, failed=self._refuse, ended=self._end, title=self.title)
         self.text = PlainLabel(self)
         self.text.setWordWrap(True)
         self.button = QPushButton(self)

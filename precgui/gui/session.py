@@ -39,6 +39,7 @@ class Session(QObject):
 
     run_added = Signal(str)
     run_removed = Signal(str)
+    run_ended = Signal(str)  # one that was trained here
     run_changed = Signal(str)  # name, colour, visibility or status
     data_arrived = Signal(str)
     queue_changed = Signal()
@@ -391,6 +392,7 @@ class Session(QObject):
             keep_step_time(run)
         self._hand_over(run)
         self.run_changed.emit(key)
+        self.run_ended.emit(key)
         self.folder_changed.emit()
         self.compare_trial(key)
         if not self._closed:

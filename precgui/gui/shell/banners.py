@@ -1,4 +1,4 @@
-"""Notices as the window shows them: banners over the lower right corner, and the list behind the bell."""
+"""Notices as the window shows them: banners in a strip below the panels, and the list behind the bell."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ from precgui.gui.theme import severity_colour, themes
 
 MAX_BANNERS = 3
 SMALL = (900, 600)  # pixels: in a smaller window one notice is shown, and of a long one two lines
-SMALL_LINES = 2
+SMALL_LINES, LINES = 2, 3
 _NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
-LOWEST = 64  # pixels kept free below: the buttons of a panel are there
 INFO_TIMEOUT_MS = 8000
 WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
 
@@ -61,6 +60,7 @@ class Banner(QFrame):
         self._close.clicked.connect(self.closed)
         self._timer = QTimer(self, singleShot=True, interval=INFO_TIMEOUT_MS)
         self._timer.timeout.connect(self.closed)
+        self._conditions: list[tuple[QToolButton, Callable[[], bool]]] = []
         self._lay_out(show_details)
         themes().follow(self, self._recolour)
         self._recolour()
@@ -68,20 +68,19 @@ class Banner(QFrame):
 
     def _lay_out(self, show_details: Callable[[Notice], object]) -> None:
         head = QHBoxLayout()
+        head.setContentsMargins(12, 6, 8, 6)
         head.setSpacing(8)
         head.addWidget(self._mark)
         head.addWidget(self._word)
-        head.addStretch(1)
-        for label, remedy in self.notice.remedies:
-            head.addWidget(self._button(label, remedy, closes=True))
+        head.addWidget(self.text, 1)
+        for label, act, *possible in self.notice.remedies:
+            button = self._button(label, act, closes=True)  # type: ignore[arg-type]
+            head.addWidget(button)
+            self._conditions += [(button, each) for each in possible]
         if self.notice.details:
             head.addWidget(self._button("Details", lambda: show_details(self.notice), closes=False))
         head.addWidget(self._close)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(12, 8, 8, 12)
-        layout.setSpacing(4)
-        layout.addLayout(head)
-        layout.addWidget(self.text)
+        self.setLayout(head)
 
     def _button(self, label: str, act: Callable[[], object], *, closes: bool) -> QToolButton:
         button = QToolButton(self)
@@ -100,6 +99,12 @@ class Banner(QFrame):
         if entry.notice.severity == "info" and not entry.notice.remedies:
             self._timer.start()
 
+    def follow(self) -> bool:
+        """Hide the remedies that are not possible now; whether what the notice speaks of is over."""
+        for button, possible in self._conditions:
+            button.setVisible(possible())
+        return self.notice.is_over is not None and self.notice.is_over()
+
     def shorten(self, lines: int | None) -> None:
         """Show this many lines of the text, the whole in the tool tip; None: all."""
         most = _NO_LIMIT if lines is None else lines * self.text.fontMetrics().lineSpacing() + 2
@@ -114,7 +119,7 @@ class Banner(QFrame):
 
 
 class Banners(QWidget):
-    """The newest notices, at most three, over the lower right corner of `host`: nothing below them moves.
+    """The newest notices, at most three, in a strip of their own below the panels, where they cover nothing.
 
     `came` follows every notice, in the GUI thread, from whatever thread it was posted.
     """
@@ -128,8 +133,8 @@ class Banners(QWidget):
         self._host = host
         self.banners: dict[tuple[str, str], Banner] = {}
         self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setSpacing(8)
+        self._layout.setContentsMargins(16, 4, 16, 8)
+        self._layout.setSpacing(4)
         host.installEventFilter(self)
         self.came.connect(self._show_entry)
         self._listener = self.came.emit
@@ -150,6 +155,12 @@ class Banners(QWidget):
             self.banners[key] = banner
             self._layout.addWidget(banner)
             banner.show()
+        self.follow()
+
+    def follow(self) -> None:
+        """Let those go that speak of what is over."""
+        for key in [key for key, banner in self.banners.items() if banner.follow()]:
+            self._forget(key)
         self._place()
 
     def _drop(self, key: tuple[str, str]) -> None:
@@ -163,18 +174,14 @@ class Banners(QWidget):
             banner.deleteLater()
 
     def _place(self) -> None:
-        small = self._host.width() < SMALL[0] or self._host.height() < SMALL[1]
+        window = self.window()
+        small = window.width() < SMALL[0] or window.height() < SMALL[1]
         while len(self.banners) > (1 if small else MAX_BANNERS):
             key = next(iter(self.banners))
             self._forget(key)
         for banner in self.banners.values():
-            banner.shorten(SMALL_LINES if small else None)
+            banner.shorten(SMALL_LINES if small else LINES)
         self.setVisible(bool(self.banners))
-        width = min(440, self._host.width() - 32)
-        heights = [banner.heightForWidth(width) + self._layout.spacing() for banner in self.banners.values()]
-        height = min(sum(heights), self._host.height() - LOWEST)
-        self.setGeometry(self._host.width() - width - 16, self._host.height() - height - LOWEST, width, height)
-        self.raise_()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Resize:

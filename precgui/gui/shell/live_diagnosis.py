@@ -66,9 +66,11 @@ class LiveDiagnosis(QObject):
     def _tell(self, key: str, finding: Finding) -> None:
         name = self._session.runs[key].name
         remedies = (
-            ("Stop the run", lambda: self._session.stop(key)),
+            ("Stop the run", lambda: self._session.stop(key), lambda: self._session.active_key == key),
             ("Diagnose", lambda: self._session.panel_requested.emit(f"diagnose/{key}")),
         )
         proof = "\n".join(each.text for each in finding.evidence)
         text = f"{name}: {finding.title}."
-        self._notices.post(Notice("error", text, f"{proof}\nFix: {finding.fix}", f"{key} {finding.rule}", remedies))
+        details, cause = f"{proof}\nFix: {finding.fix}", f"{key} {finding.rule}"
+        closed = lambda: key not in self._session.runs  # noqa: E731
+        self._notices.post(Notice("error", text, details, cause, remedies, closed))

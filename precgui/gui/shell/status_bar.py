@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QLabel, QProgressBar, QStatusBar, QToolButton, QWidget
 
+from precgui.gui.going_on import going_on
 from precgui.gui.kit.icons import icon, pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
@@ -82,6 +83,8 @@ class StatusLine(QStatusBar):
         self._session = session
         session.queue_changed.connect(self.refresh)
         session.run_changed.connect(lambda _: self.refresh())
+        session.study.grid_read.connect(self.refresh)
+        going_on().changed.connect(self.refresh)
         self._timer.start()
         self.refresh()
 
@@ -99,10 +102,8 @@ class StatusLine(QStatusBar):
             part.setVisible(progress is not None)
         self.stop.setEnabled(session is not None and not session.is_stopping)
         if session is None or session.active_key is None or progress is None:
-            studying = session is not None and session.study.is_running
-            self._mark_with("start" if studying else "idle")
-            self.text.setText("A study is running; its grid is in Live" if studying else "No run is active")
             self.power.setText("")
+            self._show_other(session)
             return
         self._mark_with("start")
         text = f"{session.runs[session.active_key].name}: {progress.text}"
@@ -112,6 +113,28 @@ class StatusLine(QStatusBar):
         self.steps.setText(f"{progress.step} / {progress.total_steps}" if progress.total_steps else "")
         self.left.setText("" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left")
         self.power.setText(_power(session))
+
+    def _show_other(self, session: Session | None) -> None:
+        """What goes on besides runs: the study, then plans, searches and the like."""
+        other = going_on().sentence
+        if session is None or not session.study.is_running:
+            self._mark_with("start" if other else "idle")
+            self.text.setText(other or "No run is active")
+            return
+        self._mark_with("start")
+        grid = session.study.grid
+        if grid is None:
+            self.text.setText("A study is running; its grid is in Live")
+            return
+        document = grid.document
+        done, total = document.done + sum(grid.shares.values()), document.done + document.left
+        self.text.setText(f"Study {grid.title}" + (f"; {other}" if other else ""))
+        self.bar.show()
+        self.bar.setValue(round(PROGRESS_STEPS * min(done / max(total, 1), 1)))
+        self.steps.show()
+        self.steps.setText(f"{document.done} of {total} runs")
+        self.left.setVisible(document.left_s is not None)
+        self.left.setText("" if document.left_s is None else f"{duration(document.left_s)} left")
 
     def _mark_with(self, name: str) -> None:
         if name != self._mark_name:

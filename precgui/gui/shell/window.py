@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
 from precgui import __version__
 from precgui.gui.kit.icons import app_icon
+from precgui.gui.kit.parts import column
 from precgui.gui.kit.plain_text import PlainMessageBox
 from precgui.gui.kit.returning import Returning, show_place
 from precgui.gui.notices import Notice, NoticeEntry, Notices
@@ -19,6 +20,7 @@ from precgui.gui.shell.banners import Banners
 from precgui.gui.shell.closing import Closing
 from precgui.gui.shell.command_palette import CommandPalette, KeyList
 from precgui.gui.shell.current_run import CurrentRunBar
+from precgui.gui.shell.end_notices import EndNotices
 from precgui.gui.shell.file_menu import Files, dropped
 from precgui.gui.shell.help_dialog import HelpDialog
 from precgui.gui.shell.history import History, VisitedPlace
@@ -91,9 +93,9 @@ class Window(QMainWindow):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(self.navigation)
-        layout.addWidget(self.host, 1)
+        self.banners = Banners(notices, self)
+        layout.addLayout(column((self.host, 1), self.banners, spacing=0), 1)
         self.setCentralWidget(centre)
-        self.banners = Banners(notices, self.host)
         self.history = History(self._here, self._go_to, self)
         self.actions_ = Actions(self, [*ACTIONS, *panel_actions()])
         by_id = self.actions_.by_id
@@ -111,9 +113,8 @@ class Window(QMainWindow):
         self.navigation.narrow_requested.connect(self._set_narrow)
         self.line.bell_clicked.connect(self.show_notices)
         self.banners.came.connect(self._on_notice)
-        self.host.loaded.connect(self.banners.raise_)
         self.host.loaded.connect(self._on_loaded)
-        self.host.currentChanged.connect(self.banners.raise_)
+        self.host.currentChanged.connect(lambda _: self.banners.follow())
 
     # What is remembered ------------------------------------------------------------------------------------
 
@@ -173,6 +174,11 @@ class Window(QMainWindow):
         session.run_changed.connect(lambda _: self.actions_.refresh())
         self.files.attach(session)
         self.live_diagnosis = LiveDiagnosis(session, self.notices, self)
+        self.end_notices = EndNotices(session, self.notices, self, lambda: self.host.current)
+        for signal in (session.queue_changed, session.study.changed, session.study.opened):
+            signal.connect(self.banners.follow)
+        for signal in (session.run_changed, session.run_removed, session.current_changed):
+            signal.connect(self._follow_banners)
         self.line.attach(session)
         self.run_bar.attach(session)
         session.run_removed.connect(lambda key: self.history.close_run(key, session.current))
@@ -288,6 +294,9 @@ class Window(QMainWindow):
 
     def _on_notice(self, entry: NoticeEntry) -> None:
         self.line.show_unread(self.notices.unread())
+
+    def _follow_banners(self) -> None:
+        self.banners.follow()
 
     def show_notices(self) -> None:
         self.banners.show_list()

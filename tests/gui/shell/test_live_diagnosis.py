@@ -48,11 +48,11 @@ def test_that_an_error_is_told_once_and_only_when_it_stays(qtbot: QtBot) -> None
     assert "step 31" in entry.notice.text
     stopped: list[str | None] = []
     session.stop = stopped.append  # type: ignore[method-assign,assignment]
-    dict(entry.notice.remedies)["Stop the run"]()
+    {label: act for label, act, *_ in entry.notice.remedies}["Stop the run"]()
     assert stopped == ["r"]
     places: list[str] = []
     session.panel_requested.connect(places.append)
-    dict(entry.notice.remedies)["Diagnose"]()
+    {label: act for label, act, *_ in entry.notice.remedies}["Diagnose"]()
     assert places == ["diagnose/r"]  # with the run that the banner is about
 
 

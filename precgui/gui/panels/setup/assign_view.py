@@ -47,7 +47,9 @@ class AssignView(QWidget):
         super().__init__(parent)
         self._config = config
         self.answer = label(ABOUT)
-        self._search = Answer(self, progress=self.take, failed=self.answer.setText, ended=self._end)
+        self._search = Answer(
+            self, progress=self.take, failed=self.answer.setText, ended=self._end, title="Search of formats"
+        )
         self._kept = kept
         self.formats = QLineEdit("e4m3fn, e2m1, bf16", self)
         self.kind = ChoiceEditor(list(_BUDGETS), self)

@@ -32,7 +32,10 @@ class BatchSearch(QWidget):
         self._config = config
         self._limit_bytes = 0
         self._largest = 0
-        self._steps = Answer(self, progress=self.take, failed=lambda why: self.state.setText(why), ended=self._end)
+        self._steps = Answer(
+            self, progress=self.take, failed=lambda why: self.state.setText(why), ended=self._end,
+            title="Search for the largest batch",
+        )  # fmt: skip
         self.search_button = QPushButton(_SEARCH, self)
         self.search_button.setEnabled(False)
         self.use_button = QPushButton(self)

@@ -164,7 +164,9 @@ class RunPlan(QWidget):
         super().__init__(parent)
         self._config = config
         self.answer = label()
-        self._plan = Answer(self, progress=self.take, failed=self.answer.setText, ended=self._end)
+        self._plan = Answer(
+            self, progress=self.take, failed=self.answer.setText, ended=self._end, title="Plan of a run"
+        )
         self.chart = BarChart(parent=self)
         self.chart.setAccessibleName("Memory by part")
         self.tries = QVBoxLayout()

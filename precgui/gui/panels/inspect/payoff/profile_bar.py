@@ -30,6 +30,7 @@ class ProfileBar(RunTaskBar):
 
     changed = Signal()
     task = "precgui.job:serve_profile"
+    title = "Profile"
     refusals = Refusals(
         "A profile is kept beside a run file; this run has none.",
         "The run is still going on; profile it when it has ended.",

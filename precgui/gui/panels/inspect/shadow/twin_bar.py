@@ -24,6 +24,7 @@ class TwinBar(RunTaskBar):
     """Emits `kept` when a new result lies beside the run."""
 
     task = "precgui.job:serve_twin"
+    title = "Branches of a run"
     first_text = "Training in FP32 up to the first branch ..."
     refusals = Refusals(
         "Branches are kept beside a run file; this run has none.",

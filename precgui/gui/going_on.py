@@ -1,0 +1,43 @@
+"""Work in child processes that takes long, such as a search or a plan, for whoever shows that it goes on."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from PySide6.QtCore import QCoreApplication, QObject, Signal
+
+
+class GoingOn(QObject):
+    """Titles of the works that go on, each with the last that it has said of itself, in the order of their begin."""
+
+    changed = Signal()
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        self._works: dict[object, tuple[str, str]] = {}
+
+    def tell(self, work: object, title: str, text: str = "") -> None:
+        """Begin a work, or say how far it is."""
+        self._works[work] = title, text
+        self.changed.emit()
+
+    def end(self, work: object) -> None:
+        """Forget a work that is over."""
+        if self._works.pop(work, None) is not None:
+            self.changed.emit()
+
+    @property
+    def sentence(self) -> str:
+        """Such as "Search of formats: 3 of 10 layers, and 1 more"; empty where nothing goes on."""
+        if not self._works:
+            return ""
+        title, text = next(iter(self._works.values()))
+        more = f", and {len(self._works) - 1} more" if len(self._works) > 1 else ""
+        return f"{title}: {text}{more}" if text else f"{title} goes on{more}"
+
+
+def going_on() -> GoingOn:
+    """The one GoingOn of the application; made at the first call."""
+    app = cast(QCoreApplication, QCoreApplication.instance())
+    found = app.findChild(GoingOn)
+    return found if found is not None else GoingOn(app)
