@@ -86,7 +86,7 @@ class EndNotices(QObject):
             self._session.panel_requested.emit("live")
 
     def _tell_desktop(self, text: str) -> None:
-        """A message of the desktop where it has a tray, else a mark in its task bar; only while another window is used."""
+        """A message of the desktop where it has a tray, else a mark in its task bar; only while this is not in use."""
         if self._window.isActiveWindow():
             return
         if QSystemTrayIcon.isSystemTrayAvailable() and QSystemTrayIcon.supportsMessages():
