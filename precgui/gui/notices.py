@@ -28,7 +28,8 @@ Remedy: TypeAlias = "tuple[str, Callable[[], object]] | tuple[str, Callable[[], 
 class Notice:
     """One sentence for the user. `details` is copyable (a traceback); `cause` separates equal sentences
     from two origins (default: the text); `remedies` are buttons, each a label, what it does and, where that is not
-    always possible, when it is. `is_over` says that what the notice speaks of is over: its banner goes then."""
+    always possible, when it is. `is_over` says that what the notice speaks of is over: its banner goes then. A note
+    without remedies goes after some seconds, and so does one that `passes`."""
 
     severity: Severity
     text: str
@@ -36,6 +37,7 @@ class Notice:
     cause: str = ""
     remedies: tuple[Remedy, ...] = ()
     is_over: Callable[[], bool] | None = None
+    passes: bool = False
 
     @property
     def key(self) -> tuple[str, str]:

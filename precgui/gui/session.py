@@ -6,6 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -19,6 +20,7 @@ from precgui.gui.proof import Proof
 from precgui.gui.run_opener import RunOpener
 from precgui.gui.run_progress import RunProgress, progress_of
 from precgui.gui.study_control import StudyControl
+from precgui.gui.undo import Undo
 from precgui.gui.workers.child_process import RunThread
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
@@ -86,6 +88,7 @@ class Session(QObject):
         self.run_added.connect(self._damage.add)
         self._closed = self._measuring = False
         self.agreed_code: set[str] = set()  # tasks of their own that the user lets run, until the window is closed
+        self.undo = Undo(self)
         self.study = StudyControl(self)
         self.study.notice.connect(self.notice)
         self.study.changed.connect(self._on_study)
@@ -157,18 +160,33 @@ class Session(QObject):
             if opened.run.status != "running":
                 self.run_changed.emit(opened.key)
 
-    def close_run(self, key: str) -> None:
-        """Take a run out of the window; its file stays. A run that is training stays, too."""
+    def close_run(self, key: str, *, by_hand: bool = False) -> None:
+        """Take a run out of the window; its file stays. A run that is training stays, too. `by_hand` can be undone."""
         if key == self.active_key:
             self.notice.emit(Problem("This run is still training; stop it before you close it.", severity="warning"))
             return
-        if self.runs.pop(key, None) is not None:
+        if (opened := self.runs.pop(key, None)) is not None:
             was_current = key == self.current
+            if by_hand:
+                kept = opened.run.path if isinstance(opened.run, SavedRun) and opened.run.path else opened
+                self.undo.offer(f"“{opened.name}” was closed.", partial(self._reopen, kept, was_current))
             if was_current:
                 self.current, self.is_chosen = next(reversed(self.runs), None), False
             self.run_removed.emit(key)
             if was_current:
                 self.current_changed.emit()
+
+    def _reopen(self, closed: OpenRun | Path, was_current: bool) -> None:
+        """Show a run again that was closed: from its file, or one that has none."""
+        if isinstance(closed, Path):
+            key = self.open_file(closed)
+        else:
+            key = closed.key
+            if key not in self.runs:
+                self.runs[key] = closed
+                self.run_added.emit(key)
+        if was_current and key is not None:
+            self.choose(key)
 
     def set_visible(self, key: str, visible: bool) -> None:
         self.runs[key].visible = visible

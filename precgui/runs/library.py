@@ -13,6 +13,7 @@ from typing import Any
 
 from precgui.config import RunConfig
 from precgui.harmless_text import one_line
+from precgui.runs.bin import move_to_bin, restore
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.file.user_notes import Notes, notes_path, read_notes, write_notes
@@ -121,14 +122,16 @@ def add_tag(path: Path, tag: str) -> None:
 
 def delete(path: Path) -> None:
     """Move a run and its notes to the bin of the system. Raises RunFileError."""
-    from send2trash import TrashPermissionError, send2trash  # slow to import, rarely needed
+    move_to_bin(path)
+    if notes_path(path).exists():
+        move_to_bin(notes_path(path))
 
-    try:
-        send2trash(path)
-        if notes_path(path).exists():
-            send2trash(notes_path(path))
-    except (OSError, TrashPermissionError) as error:
-        raise RunFileError(f"{path} cannot be moved to the bin: {error}; delete it in the file manager.") from None
+
+def undelete(path: Path, *, with_notes: bool) -> None:
+    """Bring a run that was deleted, and its notes where it had some, back from the bin. Raises RunFileError."""
+    restore(path)
+    if with_notes:
+        restore(notes_path(path))
 
 
 def new_run_path(folder: Path, config: RunConfig) -> Path:

@@ -50,6 +50,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
         enabled="files.has_scalars",
     ),
     ActionSpec("file.runs_folder", "Show runs &folder", "&File", "files.show_folder", "Ctrl+Shift+O"),
+    ActionSpec("file.undo", "&Undo", "&File", "undo", "Ctrl+Z", enabled="can_undo", icon="reset", separator=True),
     ActionSpec("file.quit", "&Quit", "&File", "close", "Ctrl+Q", separator=True),
     ActionSpec("run.new", "&New run", "&Run", "new_run", "Ctrl+N", icon="setup"),
     ActionSpec("run.start", "&Start", "&Run", "start_run", "Ctrl+R", enabled="can_start", icon="start"),

@@ -74,7 +74,7 @@ class Banner(QFrame):
         head.addWidget(self._word)
         head.addWidget(self.text, 1)
         for label, act, *possible in self.notice.remedies:
-            button = self._button(label, act, closes=True)  # type: ignore[arg-type]
+            button = self._button(label, act, closes=True)
             head.addWidget(button)
             self._conditions += [(button, each) for each in possible]
         if self.notice.details:
@@ -96,7 +96,7 @@ class Banner(QFrame):
         word = WORDS[entry.notice.severity]
         self._word.setText(f"{word} (seen {entry.count} times)" if entry.count > 1 else word)
         self.text.setText(entry.notice.text)
-        if entry.notice.severity == "info" and not entry.notice.remedies:
+        if entry.notice.severity == "info" and (entry.notice.passes or not entry.notice.remedies):
             self._timer.start()
 
     def follow(self) -> bool:

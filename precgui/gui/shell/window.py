@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from precgui.gui.open_runs import Problem
     from precgui.gui.panels.setup.panel import SetupPanel
     from precgui.gui.session import Session
+    from precgui.gui.undo import Undoable
 
 _PANELS = "precgui.gui.panels"
 PANELS: tuple[PanelSpec, ...] = (
@@ -179,6 +180,8 @@ class Window(QMainWindow):
             signal.connect(self.banners.follow)
         for signal in (session.run_changed, session.run_removed, session.current_changed):
             signal.connect(self._follow_banners)
+        session.undo.offered.connect(self._offer_undo)
+        session.undo.changed.connect(self._on_undo_changed)
         self.line.attach(session)
         self.run_bar.attach(session)
         session.run_removed.connect(lambda key: self.history.close_run(key, session.current))
@@ -224,6 +227,31 @@ class Window(QMainWindow):
             self.session.choose(place.run)
         self.show_panel(place.panel)
         show_place(self.host.panels.get(place.panel), place.tab, place.view)
+
+    # Undo --------------------------------------------------------------------------------------------------
+
+    def can_undo(self) -> bool:
+        return self.session is not None and self.session.undo.last is not None
+
+    def undo(self) -> None:
+        if self.session is not None:
+            self.session.undo.undo()
+
+    def _offer_undo(self, each: Undoable) -> None:
+        """Say what was done, with the way back."""
+        if (session := self.session) is None:
+            return
+        undo = session.undo
+        self.notices.post(
+            Notice(
+                "info", each.done, remedies=(("Undo", lambda: undo.undo(each)),),
+                is_over=lambda: not undo.is_open(each), passes=True,
+            )
+        )  # fmt: skip
+
+    def _on_undo_changed(self) -> None:
+        self.actions_.refresh()
+        self.banners.follow()
 
     def can_go_back(self) -> bool:
         return self.history.can_go_back

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,8 +27,10 @@ from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunT
 from precgui.gui.panels.library.view import AskBar, RunsView, tool
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.runs.bin import can_restore
 from precgui.runs.errors import RunFileError
-from precgui.runs.library import add_tag, annotate, delete, rename
+from precgui.runs.file.user_notes import notes_path
+from precgui.runs.library import add_tag, annotate, delete, rename, undelete
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.live import LiveRun
 
@@ -48,6 +50,7 @@ class LibraryPanel(QWidget):
         self._doomed: list[LibraryEntry] = []
         self._is_showing = False  # the rows of the folder come, and bring back what was selected
         self._deleting = Answer(self, answered=self._on_deleted)
+        self._restoring = Answer(self, answered=self._on_restored)
         self._integers = IntegerModels(self)
         self.actions_ = self._make_actions()
         self.table = RunTable(self._edit, self)
@@ -351,13 +354,27 @@ class LibraryPanel(QWidget):
 
     def _delete_doomed(self) -> None:
         doomed, self._doomed = self._doomed, []
+        open_paths = [self._session.runs[key].run.path for key in self._keys_of(doomed)]
         for key in self._keys_of(doomed):
             self._session.close_run(key)
-        self._deleting.ask(thread(_delete, [entry.path for entry in doomed]))
+        title = f"“{doomed[0].title}” was" if len(doomed) == 1 else f"{len(doomed)} runs were"
+        paths = [entry.path for entry in doomed]
+        self._deleting.ask(thread(_delete, paths, [path for path in open_paths if path], f"{title} moved to the bin."))
 
-    def _on_deleted(self, faults: list[str]) -> None:
+    def _on_deleted(self, deleted: _Deleted) -> None:
+        for fault in deleted.faults:
+            self._session.notice.emit(Problem(fault))
+        if deleted.paths and can_restore():
+            self._session.undo.offer(deleted.done, lambda: self._restoring.ask(thread(_restore, deleted)))
+        self.refresh()
+
+    def _on_restored(self, answer: tuple[_Deleted, list[str]]) -> None:
+        deleted, faults = answer
         for fault in faults:
             self._session.notice.emit(Problem(fault))
+        for path in deleted.opened:
+            if path.exists():
+                self._session.open_file(path)
         self.refresh()
 
     def ask_for_folder(self) -> None:
@@ -368,15 +385,38 @@ class LibraryPanel(QWidget):
         dialog.open()
 
 
-def _delete(paths: list[Path]) -> list[str]:
-    """Move files to the bin; what could not be moved, as sentences."""
-    faults = []
+@dataclass(frozen=True)
+class _Deleted:
+    """The runs in the bin, each with whether it had notes; those that were open; what could not be moved."""
+
+    done: str
+    paths: dict[Path, bool]
+    opened: list[Path]
+    faults: list[str]
+
+
+def _delete(paths: list[Path], opened: list[Path], done: str) -> _Deleted:
+    """Move files to the bin."""
+    faults, moved = [], {}
     for path in paths:
+        has_notes = notes_path(path).exists()
         try:
             delete(path)
+            moved[path] = has_notes
         except RunFileError as error:
             faults.append(str(error))
-    return faults
+    return _Deleted(done, moved, opened, faults)
+
+
+def _restore(deleted: _Deleted) -> tuple[_Deleted, list[str]]:
+    """Bring files back from the bin; what could not be brought back, as sentences."""
+    faults = []
+    for path, has_notes in deleted.paths.items():
+        try:
+            undelete(path, with_notes=has_notes)
+        except RunFileError as error:
+            faults.append(str(error))
+    return deleted, faults
 
 
 def _from_home(path: Path) -> str:

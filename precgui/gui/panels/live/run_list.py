@@ -243,7 +243,7 @@ class RunList(QWidget):
 
     def _close(self) -> None:
         if (key := self.current) is not None:
-            self._session.close_run(key)
+            self._session.close_run(key, by_hand=True)
 
     def _jump(self) -> None:
         if (key := self.current) is not None:

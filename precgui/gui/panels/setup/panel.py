@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -110,7 +110,7 @@ class SetupPanel(QWidget):
 
     def _connect(self) -> None:
         session = self._session
-        self.recipes.activated.connect(lambda _: self.use_recipe(self.recipes.currentText()))
+        self.recipes.activated.connect(lambda _: self._undoable(partial(self.use_recipe, self.recipes.currentText())))
         self.form.changed.connect(self._refresh)
         self.kind.chosen.connect(lambda _: self._choose_kind())
         self.kind.chosen.connect(self.place_changed)
@@ -213,6 +213,19 @@ class SetupPanel(QWidget):
                 f"{RECIPES[name][0]} Kept from before: {', '.join(kept)}; the arrow at the right resets them."
             )
 
+    def _undoable(self, change: Callable[[], object]) -> None:
+        """Change where the form starts from; Undo brings back what it held."""
+        source, base, own = self.source, self.base, self.form.value()
+        change()
+        if own is not None and (source, own) != (self.source, self.form.value()):
+            where = Path(self.source).name
+            done = f"Run starts from {where} now." if source != self.source else f"Run was reset to {where}."
+            self._session.undo.offer(done, lambda: self._put_back(source, base, own))
+
+    def _put_back(self, source: str, base: RunConfig, own: RunConfig) -> None:
+        self._use(source, base)
+        self.form.set_value(own)
+
     def _keep(self, changed: Mapping[str, Any]) -> list[str]:
         """Put values back into the form as far as they are valid there; returns them as text."""
         tree, kept = self.base.model_dump(), []
@@ -241,11 +254,11 @@ class SetupPanel(QWidget):
 
     def use_settings(self, config: RunConfig, source: str) -> None:
         """Start from the settings of a run; `source` names it."""
-        self._use(source, config)
+        self._undoable(lambda: self._use(source, config))
 
     def new_run(self) -> None:
         """Put everything back as the recipe or file says."""
-        self._use(self.source, self.base)
+        self._undoable(lambda: self._use(self.source, self.base))
 
     def load(self, path: Path) -> None:
         """Start from a TOML file; one that cannot be used leaves the form as it is and says why."""
@@ -254,7 +267,7 @@ class SetupPanel(QWidget):
         except ConfigError as error:
             self._tell("error", f"{path.name} cannot be used: {error}")
             return
-        self._use(str(path), config)
+        self._undoable(lambda: self._use(str(path), config))
 
     def save(self, path: Path) -> None:
         """Write the config as TOML."""
