@@ -47,10 +47,12 @@ Ticks = list[tuple[float, list[float]]]
 _CLOCK_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 _SHORT_S = 120.0  # below this range a time axis counts in plain seconds
 _BEYOND_PX = 10
+_TEXT_PX = 16.0  # of a line of text with its gap, on a vertical axis
 _TICK_PX, _TEXT_GAP_PX = 4, 5
 TICK_TEXT_TOP_PX = _TICK_PX + _TEXT_GAP_PX  # of a bottom axis, from its upper edge
 _DENSITY = {"left": 1.5, "bottom": 1.0}
 _DECADE = (1.0, 2.0, 5.0)
+_FEWEST_POWERS = {2: 2.0, 10: 1.0}  # in view: with fewer, the ticks are even values
 
 
 class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
@@ -84,14 +86,20 @@ class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
         if self._kind == "time_s" and maxVal - minVal > _SHORT_S:
             return _even_ticks(minVal, maxVal, _clock_spacing((maxVal - minVal) / max(size / 110, 2)))
         ticks: Ticks = super().tickValues(minVal, maxVal, size)
+        if self.orientation == "left":
+            ticks = [_thinned(spacing, values, size / _TEXT_PX) for spacing, values in ticks]
         if self._kind == "step":
             return [(spacing, [v for v in values if v == round(v)]) for spacing, values in ticks]
         return ticks
 
     def _log_ticks(self, low: float, high: float, size: float, base: int) -> Ticks:
-        """Whole powers while a few of them are in view, then 1-2-5 between them, then even values."""
+        """Whole powers while a few of them are in view, then 1-2-5 between them, then even values.
+
+        Even values are for views of no more than a power or two: over more they would crowd at the upper end. A low
+        plot has two powers at least.
+        """
         requested = max(size / 28, 2)
-        powers = _even_ticks(low, high, _power_spacing((high - low) / requested, base))
+        powers = _powers(low, high, requested, base)
         if len(powers[0][1]) >= 3 or high - low > 300:
             return powers
         if base == 10:
@@ -100,6 +108,8 @@ class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
             between = [v for v in between if low <= v <= high]
             if 3 <= len(between) <= 2 * requested:
                 return [(0.0, between)]
+        if high - low > _FEWEST_POWERS[base] and len(powers[0][1]) > 1:
+            return powers
         scale: Scale = "log2" if base == 2 else "log10"
         even: Ticks = super().tickValues(from_plot(low, scale), from_plot(high, scale), size)
         displayed = [math.log(v, base) for _, values in even for v in values if v > 0]
@@ -127,6 +137,27 @@ def axis_name(over: Axis, span: float) -> str:
 def _even_ticks(low: float, high: float, spacing: float) -> Ticks:
     first, last = math.ceil(low / spacing), math.floor(high / spacing)
     return [(spacing, [i * spacing for i in range(first, last + 1)])]
+
+
+def _thinned(spacing: float, values: list[float], most: float) -> tuple[float, list[float]]:
+    """At most so many of even ticks, two at least: those at multiples of twice the spacing, of four times it, ..."""
+    while len(values) > max(most, 2) and spacing > 0:
+        spacing *= 2
+        kept = [value for value in values if math.isclose(value / spacing, round(value / spacing), abs_tol=1e-6)]
+        if len(kept) < 2:
+            break
+        values = kept
+    return spacing, values
+
+
+def _powers(low: float, high: float, requested: float, base: int) -> Ticks:
+    """Ticks at whole powers, about as many as requested, and closer where not two of them would be in view."""
+    least = (high - low) / requested
+    ticks = _even_ticks(low, high, _power_spacing(least, base))
+    while len(ticks[0][1]) < 2 and least > 1:
+        least /= 2
+        ticks = _even_ticks(low, high, _power_spacing(least, base))
+    return ticks
 
 
 def _power_spacing(least: float, base: int) -> int:

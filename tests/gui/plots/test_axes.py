@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -98,3 +99,19 @@ def test_that_the_time_waited_for_data_is_a_plot_in_milliseconds() -> None:
     signal = SIGNALS["data_wait"]
     waited = live_run(synthetic_events(20)).series(signal.series[0])[1]
     assert (signal.unit, to_plot(waited, signal.factor, signal.scale).tolist()) == ("ms", [1.0] * 20)
+
+
+@pytest.mark.parametrize("height", [24, 40, 60, 75, 110, 240])
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [("log10", -6.0, 1.0), ("log10", -30.0, 3.0), ("log10", -2.3, 0.4), ("log2", 8.0, 16.2), ("linear", 0.0, 0.1)],
+)
+def test_that_ticks_of_low_plots_are_spread_over_the_view_and_do_not_touch(
+    kind: Kind, low: float, high: float, height: int
+) -> None:
+    axis = ValueAxis("left", kind)
+    [(_, values), *_] = axis.tickValues(low, high, height)
+    assert 2 <= len(values) <= max(2, height / 16)
+    assert max(values) - min(values) >= (high - low) / 3
+    gaps = [(b - a) * height / (high - low) for a, b in pairwise(sorted(values))]
+    assert min(gaps) >= min(12, height / 4)
