@@ -115,7 +115,7 @@ class StatusLine(QStatusBar):
         self.power.setText(_power(session))
 
     def _show_other(self, session: Session | None) -> None:
-        """What goes on besides runs: the study, then plans, searches and the like."""
+        """Show what goes on besides runs: the study, then plans, searches and the like."""
         other = going_on().sentence
         if session is None or not session.study.is_running:
             self._mark_with("start" if other else "idle")

@@ -24,7 +24,7 @@ from tests.runs.synthetic import live_run
 
 @pytest.fixture
 def desktop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the desktop is told."""
+    """Messages that the desktop is given."""
     told: list[str] = []
 
     class Tray(QObject):

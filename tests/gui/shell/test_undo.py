@@ -1,4 +1,4 @@
-"""What is undone: a run that was closed or deleted, and another start of the form, by Ctrl+Z or in the notice."""
+"""Undo: a run that was closed or deleted, and another start of the form, by Ctrl+Z or in the notice."""
 
 from __future__ import annotations
 
