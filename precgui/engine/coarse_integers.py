@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,20 +16,35 @@ from precgui.engine.torch_private import graph_task, operation_name
 _EXACT = {torch.bfloat16: 2**8, torch.float16: 2**11}  # whole numbers up to here
 _MOST = 65536  # elements that are looked at
 _FEWEST = 16  # distinct numbers
-_KEEPING = {"view", "_unsafe_view", "unsqueeze", "squeeze", "expand", "clone", "detach", "alias", "slice", "select",
-            "t", "transpose", "index", "index_select", "gather", "_to_copy", "mul", "div", "neg", "add", "sub",
-            "embedding", "cat", "stack", "outer", "bmm", "mm"}  # fmt: skip
+_KEEPING = {  # beside views
+    "_unsafe_view", "_reshape_copy", "clone", "_to_copy", "copy", "contiguous", "lift_fresh", "resolve_neg",
+    "index", "index_select", "gather", "take", "take_along_dim", "masked_select", "embedding", "sort", "topk", "unique",
+    "cat", "stack", "repeat", "repeat_interleave", "flip", "roll", "tril", "triu", "pad", "constant_pad_nd",
+    "where", "masked_fill", "masked_scatter", "index_fill", "index_copy", "index_put", "_index_put_impl", "scatter",
+    "slice_scatter", "select_scatter", "nan_to_num",
+    "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "relu", "max", "min", "amax", "amin", "cummax", "cummin",
+    "round", "floor", "ceil", "trunc", "frac", "abs", "neg", "mul", "div", "add", "sub", "rsub",
+    "remainder", "fmod", "floor_divide", "bitwise_and",
+    "outer", "bmm", "mm",
+}  # fmt: skip
+_FOLDING = {"remainder", "fmod", "bitwise_and"}  # makes smaller numbers of those that were merged before
+_ROUNDING = {"round", "floor", "ceil", "trunc", "clamp", "clamp_min", "clamp_max", "minimum", "maximum"}
+_WITH_PLACES = {"max", "min", "cummax", "cummin", "sort", "topk", "unique"}  # that return indices beside the numbers
+_ANGLES = ("sin", "cos")
 _INDEXING = {
     "index": 1,
     "embedding": 1,
     "index_select": 2,
     "gather": 2,
+    "take": 1,
     "scatter": 2,
     "scatter_add": 2,
     "index_put_": 1,
     "nll_loss_forward": 1,
     "nll_loss2d_forward": 1,
 }
+_MOST_COLUMNS = 64
+_MERGED = 0.25  # share of the whole numbers that are no longer distinct, of those that were made smaller afterwards
 _MOST_ROWS = 8
 
 
@@ -42,6 +57,7 @@ class _Rounded:
     merged: float
     largest: float
     module: str | None
+    folded: bool = False  # made smaller since by a remainder; of `other`: rounded or clamped since
 
 
 class CoarseIntegers:
@@ -70,15 +86,18 @@ class CoarseIntegers:
         first = args[0]
         if name in _INDEXING:
             self._indexed(args, _INDEXING[name], module)
-        if not isinstance(out, Tensor):
-            return
-        if name in ("sin", "cos", "sin_", "cos_"):
+        plain = name.removesuffix("_")
+        if plain in _ANGLES:
             self._angle(first, module)
-        kept = self._made(name, first, out, module)
-        if kept is None and name.removesuffix("_") in _KEEPING:
-            kept = next((mark for each in args[:2] if (mark := self._mark(each)) is not None), None)
+        kept = self._made(name, first, out, module) if isinstance(out, Tensor) else None
+        if kept is None and (func.is_view or plain in _KEEPING):
+            kept = next((mark for each in _operands(plain, args) if (mark := self._mark(each)) is not None), None)
         if kept is not None:
-            self._known[out] = kept
+            if plain in (_ROUNDING if kept.kind == "other" else _FOLDING):
+                kept = replace(kept, folded=True)
+            for each in out if isinstance(out, list | tuple) and plain not in _WITH_PLACES else _flat(out)[:1]:
+                if isinstance(each, Tensor) and each.dtype is not torch.bool:
+                    self._known[each] = kept
             if kept.kind == "ramp" and name in ("index", "mul", "_to_copy", "embedding", "sub", "outer", "mm", "bmm"):
                 self._note("ramp", kept, module)
 
@@ -119,7 +138,8 @@ class CoarseIntegers:
             if mark is None or each.is_floating_point() or not each.numel():
                 continue
             largest = int(each.max())
-            if largest > _EXACT[torch.bfloat16 if mark.format == "bf16" else torch.float16]:
+            limit = _EXACT[torch.bfloat16 if mark.format == "bf16" else torch.float16]
+            if mark.merged > _MERGED if mark.folded else largest > limit:
                 self._note("index", mark, module, {"largest": largest})
 
     def _note(self, use: str, mark: _Rounded, module: str | None, row: dict[str, Any] | None = None) -> None:
@@ -135,6 +155,26 @@ class CoarseIntegers:
     def facts(self) -> list[dict[str, Any]]:
         """A row for each use, see `integers` in docs/run-file.md."""
         return list(self._found.values())
+
+
+def _whole_column(table: Tensor, exact: int) -> int | None:
+    """The column of a table that holds whole numbers beyond the exact ones; None without one."""
+    if table.dim() < 2 or not 1 < table.shape[-1] <= _MOST_COLUMNS:
+        return None
+    rows = table.detach().reshape(-1, table.shape[-1])[:_MOST]
+    whole = (rows == rows.round()).all(0) & (rows.abs().amax(0) > exact)
+    return int(whole.int().argmax()) if bool(whole.any()) else None
+
+
+def _operands(name: str, args: Any) -> list[Any]:
+    """The arguments whose numbers are among those of the result: not the indices by which it is read."""
+    if name in _INDEXING and name != "index_put_":
+        return [args[0]]
+    return [part for each in args for part in _flat(each)]
+
+
+def _flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _ramp(tensor: Tensor, module: str | None) -> _Rounded | None:
@@ -165,17 +205,19 @@ def _counted(terms: Tensor, out: Tensor, module: str | None) -> _Rounded | None:
 
 
 def _cast(source: Tensor, out: Tensor, module: str | None) -> _Rounded | None:
-    """Whole numbers cast to 16 bits, where that merges some."""
+    """Whole numbers, or a table with a column of such, cast to 16 bits, where that merges some."""
     if out.numel() < _FEWEST or source.dtype is torch.bool or source.dtype in _EXACT:
         return None
-    values = source.detach().reshape(-1)[:_MOST]
+    values, rounded = source.detach().reshape(-1)[:_MOST], out.detach().reshape(-1)[:_MOST]
     if source.is_floating_point() and not bool((values == values.round()).all()):
-        return None
+        if (column := _whole_column(source, _EXACT[out.dtype])) is None:
+            return None
+        values, rounded = (each.detach()[..., column].reshape(-1)[:_MOST] for each in (source, out))
     largest = float(values.abs().max())
     if not _EXACT[out.dtype] < largest < float("inf"):
         return None
     distinct = len(values.unique())
-    merged = 1 - len(out.detach().reshape(-1)[:_MOST].unique()) / max(distinct, 1)
+    merged = 1 - len(rounded.unique()) / max(distinct, 1)
     ramp = _ramp(out, module)
     if ramp is not None:
         return ramp

@@ -14,6 +14,7 @@ from precgui.engine.coarse_integers import CoarseIntegers
 from precgui.engine.lost_digits import LostDigits
 from precgui.engine.lost_values import LostValues
 from precgui.engine.module_calls import ModuleStack
+from precgui.engine.repeated_activations import RepeatedActivations
 from precgui.engine.stored_updates import After, StoredUpdates
 from precgui.engine.telemetry.guard import Guard, guarded
 from precgui.engine.torch_private import (
@@ -33,7 +34,7 @@ class Watchers:
     def __init__(self, model: nn.Module) -> None:
         self.cancellations = Cancellations()
         self._stored, self._integers, self._losses = StoredUpdates(model), CoarseIntegers(model), BroadcastLosses()
-        self._values, self._sums = LostValues(model), LostDigits()
+        self._values, self._sums, self._twice = LostValues(model), LostDigits(), RepeatedActivations()
         self._additions: list[dict[str, Any]] = []
         self.where: Callable[[], str | None] = lambda: None
 
@@ -41,7 +42,7 @@ class Watchers:
         """A step begins; `where` returns the module whose forward pass is running, None outside of the model."""
         self.where = self.cancellations.where = where
         self._sums = LostDigits()
-        for each in (self.cancellations, self._stored, self._integers, self._losses, self._values):
+        for each in (self.cancellations, self._stored, self._integers, self._losses, self._values, self._twice):
             each.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
@@ -63,6 +64,7 @@ class Watchers:
             self._integers.observe(func, args, out, self.where())
             self._losses.observe(func, args, kwargs, out)
             self._values.observe(func, args, out, self.where())
+            self._twice.observe(func, args, out, self.where())
 
     def end(self) -> None:
         """The step is over."""
@@ -77,6 +79,7 @@ class Watchers:
             "integers": self._integers.facts(),
             "broadcast_loss": self._losses.facts(),
             "lost_values": self._values.facts(),
+            "applied_twice": self._twice.facts(),
             "loop_additions": self._additions,
         }
 

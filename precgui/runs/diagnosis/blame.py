@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from precgui.runs.diagnosis.analysis import FP16_LARGEST, narrow_range, replay, storage
 from precgui.runs.diagnosis.findings import Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.recorded_facts import fp32_repetition
 
+_ALIKE = 2  # repetitions of other steps that stand for one of their kind
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 # Operations that return NaN or Inf for finite numbers: of the census, and how it happens in FP32 and in 16 bits.
 _UNDEFINED = (
@@ -38,23 +41,38 @@ class Blame:
     evidence: tuple[Evidence, ...] = ()
 
 
-def blame_of(m: Measurements, step: int) -> Blame:
+def blame_of(m: Measurements, step: int, *, alike: bool = False) -> Blame:
     """Who made NaN of this step: decided by its repetition in FP32, by a run without 16 bits, or undecided.
+
+    `alike`: the outputs of the model were not finite, so that the repetitions of other steps count, see `repetition`.
 
     NaN in 16 bits proves nothing: FP16 gives it as Inf / Inf, Inf - Inf and by an epsilon that is 0, BF16 by
     cancellation (sqrt, log(1 - a^2), acos), FP32 by faults that are no matter of formats.
     """
-    repeated = fp32_repetition(m.run, step)
+    repeated = repetition(m, step) if alike else fp32_repetition(m.run, step)
     finite = repeated.get("finite")
     if isinstance(finite, bool):
-        return Blame(finite, "exact", "", (_repeated(repeated, step),))
+        own = repeated.get("step") == step
+        return Blame(finite, "exact" if own else "estimate", "", (_repeated(repeated),))
     if computes_in_16_bits(m):
         return Blame(None, "estimate", replay(m, step))
     return Blame(False)
 
 
-def _repeated(repeated: Mapping[str, Any], step: int) -> Evidence:
+def repetition(m: Measurements, step: int) -> Mapping[str, Any]:
+    """The repetition in FP32 of the forward pass of a step; without one the nearest of the run, where two or more are
+    finite in FP32, no other is decided otherwise, and all broke in the same module. {} without any."""
+    if own := fp32_repetition(m.run, step):
+        return own
+    known = [each for each in m.fact_rows("fp32_repetition") if isinstance(each.get("finite"), bool)]
+    alike = all(each["finite"] for each in known) and len({each.get("module") for each in known}) == 1
+    steps = [int(each.get("step", 0)) for each in known]
+    return known[int(np.argmin(np.abs(np.array(steps) - step)))] if len(known) >= _ALIKE and alike else {}
+
+
+def _repeated(repeated: Mapping[str, Any]) -> Evidence:
     finite, part, largest = bool(repeated.get("finite")), str(repeated.get("part")), repeated.get("largest")
+    step = int(repeated.get("step", 0))
     text = f"The {part} pass of step {step}, repeated in FP32, is {'finite' if finite else 'not finite, either'}."
     values: dict[str, float | int | str] = {"step": step, "finite": str(finite).lower(), "part": part}
     if finite and isinstance(largest, int | float) and largest > FP16_LARGEST:

@@ -177,7 +177,7 @@ def _of_forward(m: Measurements, result: Origin) -> Cause:
     if result.infinite is not None:
         sentences.append("Inf is among its values." if result.infinite else "Its values that are not finite are NaN.")
     proof = Evidence("first output that is not finite, in the order of the forward pass", values, " ".join(sentences))
-    decided = blame_of(m, result.step)
+    decided = blame_of(m, result.step, alike=True)
     certain = near or decided.answer is True  # Inf in FP16 that is none in FP32
     if (
         narrow_range(m)
@@ -317,6 +317,8 @@ def _format_of_loss(m: Measurements, before: NDArray[np.float64]) -> tuple[str, 
 def _of_backward(m: Measurements, place: int) -> Cause:
     """The cause where the loss is finite and gradients are not."""
     step, scale = int(m.steps[place]), float(m.scale[place])
+    if (broken := origin.of_finite_loss(m, step)) is not None:
+        return _of_forward(m, broken)
     result = origin.of_gradients(m, step)
     lowest = min((float(m.scale[each.last]) for each in streaks(m) if each.first <= place <= each.last), default=scale)
     kind = {True: "with Inf", False: "NaN only", None: "unknown"}[result.infinite]

@@ -95,6 +95,8 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "hidden-overflow": ("dead-units",),
     "clip-before-unscale": ("no-progress",),
     "forward-overflow": ("hidden-infinity",),
+    "undefined-operation": ("hidden-infinity",),
+    "repeated-skips": ("hidden-infinity",),
     "scale-too-high": ("scale-probing", "no-step-taken"),
     "scaler-set-anew": ("repeated-skips", "scale-too-high"),
     "weights-not-finite": ("nonfinite-update", "undefined-operation"),

@@ -14,6 +14,9 @@ Verdict = Literal["healthy", "problems", "cannot be told"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 PROBLEMS = ("error", "warning")
 REPLAY = "precgui replay RUN.h5"
+_NOTHING_FOUND = (
+    "No fault found: the signs of {count} known faults were looked for in {steps} and not seen; others are possible."
+)
 BLAME = {
     True: "precision is to blame",
     False: "precision is not to blame",
@@ -120,12 +123,12 @@ class Diagnosis:
 
     @property
     def sentence(self) -> str:
-        """The diagnosis in one or two sentences: healthy, or the weightiest problem and how many more there are."""
+        """The diagnosis in one or two sentences: no fault found, or the weightiest problem and how many more."""
         if self.verdict == "cannot be told":
             return "Cannot be told: no step is recorded."
         if not self.problems:
             steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
-            return f"Healthy: {len(self.ruled_out)} faults are ruled out in {steps}."
+            return _NOTHING_FOUND.format(count=len(self.ruled_out), steps=steps)
         first, remainder = self.problems[0], len(self.problems) - 1
         more = "1 more finding." if remainder == 1 else f"{remainder} more findings."
         return f"{first.title}. {more}" if remainder else f"{first.title}."

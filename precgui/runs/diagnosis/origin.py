@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import Incident
+from precgui.runs.diagnosis.blame import repetition
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
 
 Place = Literal["data", "input", "forward", "loss", "backward", "weights", "unknown"]
@@ -126,6 +127,19 @@ def of_gradients(m: Measurements, step: int) -> Origin:
     if last + 1 < len(order):
         return Origin(step, "backward", order[last + 1], infinite, before=order[last])
     return Origin(step, "loss", "", infinite, before=order[last])
+
+
+def of_finite_loss(m: Measurements, step: int) -> Origin | None:
+    """The first output that was not finite in a step with a finite loss, where the pass is finite in FP32.
+
+    A loss may leave out rows with NaN, and their gradients are NaN all the same. None without such a repetition.
+    """
+    repeated, visited = repetition(m, step), _first_bad_output(m, step)
+    if repeated.get("finite") is not True or (visited is not None and visited.place == "loss"):
+        return None
+    module = str(repeated.get("module") or WHOLE[0])
+    before = visited.before if visited is not None and visited.module == module else _last_checked_before(m, module)
+    return Origin(step, "forward", module, _infinite(m, module, step), before)
 
 
 def _row(table: RecordedRows | None, step: int) -> int | None:

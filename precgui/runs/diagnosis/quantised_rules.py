@@ -9,12 +9,14 @@ import numpy as np
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import percent
+from precgui.runs.diagnosis.blame import blame_of, cure_of
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import largest, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _SPIKE = 2.0  # of the largest value in the history: all above it saturates by an octave or more
+_LOST_STEPS = 2
 _DRIFT = 1.2  # of the loss with rounded weights in FP32
 
 
@@ -73,6 +75,9 @@ def hidden_infinity(m: Measurements) -> Answer:
     name = table.names[places[0]]
     row = int(np.flatnonzero(bad[:, places[0]] & well)[0])
     saturates = m.precision.startswith(("fp8", "mxfp8"))
+    broken = [each for each in m.fact_rows("fp32_repetition") if each.get("finite") is True and _is_lost(m, each)]
+    if len(broken) >= _LOST_STEPS:
+        return [_lost(m, name, [int(each["step"]) for each in broken])]
     proof = Evidence(
         "count(NaN) + count(+Inf) of an output > 0 in 2 steps with a finite loss",
         {"steps": int(often[places[0]]), "recorded_steps": int(well.sum()), "modules": len(places)},
@@ -89,6 +94,28 @@ def hidden_infinity(m: Measurements) -> Answer:
             needs="the same run in fp32" if saturates else "",
         )
     ]  # fmt: skip
+
+
+def _is_lost(m: Measurements, repeated: Mapping[str, Any]) -> bool:
+    """Whether a step with a repetition had a finite loss, and gradients that no weight could take."""
+    chosen = m.steps == repeated.get("step")
+    return bool((m.finite_loss & (m.skipped | ~np.isfinite(m.grad_norm)))[chosen].any())
+
+
+def _lost(m: Measurements, name: str, steps: list[int]) -> Finding:
+    """NaN that the loss leaves out and the gradients do not, in passes that are finite in FP32."""
+    decided = blame_of(m, steps[0])
+    proof = Evidence(
+        "outputs not finite, the same pass finite in FP32, loss finite, gradients not", {"steps": len(steps)},
+        f"In {len(steps)} steps ({', '.join(map(str, steps))}) the loss leaves out what is not finite in the outputs, "
+        "and the gradients are not finite all the same.",
+    )  # fmt: skip
+    return Finding(
+        "hidden-infinity", "warning", f"NaN of {name} is left out of the loss and spoils the gradients of "
+        f"{len(steps)} steps",
+        steps[0], steps[-1], (proof, *decided.evidence), cure_of(m, decided), True, 0.85,
+        "pytorch issue 41508", name, (name,),
+    )  # fmt: skip
 
 
 def integer_drift(m: Measurements) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import percent
 from precgui.runs.diagnosis.digit_rules import compensated
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
@@ -214,6 +215,41 @@ def broadcast_loss(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+_LOSSES = {
+    "log_softmax": ("cross entropy", "softmax"), "log_sigmoid_forward": ("the logarithm of a sigmoid", "sigmoid"),
+    "binary_cross_entropy_with_logits": ("binary cross entropy with logits", "sigmoid"),
+}  # fmt: skip
+
+
+def applied_twice(m: Measurements) -> Answer:
+    """Probabilities that a loss takes for scores: it applies softmax or sigmoid to what already went through one."""
+    rows = [row for row in m.fact_rows("applied_twice") if row.get("operation") in _LOSSES]
+    if not m.own_loop or not m.n:
+        return None
+    if not rows:
+        return RuledOut("applied-twice", "because no loss was seen to take probabilities for scores") if (
+            m.fact("census")
+        ) else None  # fmt: skip
+    row, step = rows[0], int(_number(rows[0], "step"))
+    loss, own = _LOSSES[str(row["operation"])]
+    function, module = str(row.get("function")), str(row.get("module") or "")
+    proof = Evidence(
+        f"operand of {row['operation']} = {function}(x)", {"step": step, "function": function, "loss": loss},
+        f"In step {step} {loss} gets the result of a {function}"
+        f"{f' of {module}' if module not in origin.WHOLE else ''}, and applies a {own} to it.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "applied-twice", "warning",
+            f"The loss applies a {own} to the result of a {function}: it takes probabilities for scores",
+            step, int(m.steps[-1]), (proof,),
+            f"Give the loss the scores before the {function} (and apply it for predictions only): of numbers between 0 "
+            "and 1 it cannot make a probability near 1, in any precision.",
+            False, 0.9, "torch.nn.CrossEntropyLoss and BCEWithLogitsLoss documentation", module,
+        )
+    ]  # fmt: skip
+
+
 def vanished_values(m: Measurements) -> Answer:
     """Data, targets or weights of samples that a cast to FP16 makes zero."""
     rows = m.fact_rows("lost_values")
@@ -294,5 +330,6 @@ RULES = (
     Rule("vanished-values", "A", "Do numbers vanish in FP16?", vanished_values),
     Rule("coarse-data", "B", "Have data and targets the digits of their differences?", coarse_data),
     Rule("wrapped-integers", "A", "Do integers stay in their range?", wrapped_integers),
+    Rule("applied-twice", "C", "Does the loss get scores, not probabilities?", applied_twice),
     Rule("broadcast-loss", "C", "Does the loss compare each output with its own target?", broadcast_loss),
 )
