@@ -26,6 +26,7 @@ COMMANDS = {
     "arithmetic": "precgui.cli.arithmetic",
     "quantise": "precgui.cli.quantise",
     "claims": "precgui.cli.claims",
+    "cards": "precgui.cli.cards",
     "run": "precgui.cli.run",
     "compare": "precgui.cli.compare",
     "plan": "precgui.cli.plan",

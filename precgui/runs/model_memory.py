@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from precgui.planner.plan import usable_bytes
+from precgui.planner.communication import RANKS
+from precgui.planner.plan import sharded_bytes, usable_bytes
 from precgui.planner.storage import BASE_BITS, OPTIMIZERS, storage_of
 
 _OPTIMIZER = "adamw"
@@ -42,7 +43,29 @@ def training_sentence(parameters: int, precision: str, memory_bytes: int | None)
     usable = usable_bytes(memory_bytes)
     if needed <= usable:
         return f"{text}; of {gib(memory_bytes)} about {gib(usable - needed)} are left for those."
-    return f"{text}. They do not fit into {gib(memory_bytes)}. {_remedy(parameters, precision, usable)}"
+    shared = zero_sentence(parameters, precision, memory_bytes)
+    return f"{text}. They do not fit into {gib(memory_bytes)}. {_remedy(parameters, precision, usable)} {shared}"
+
+
+def zero_sentence(parameters: int, precision: str, memory_bytes: int) -> str:
+    """From how many devices of this memory on the states of AdamW fit, by stage of ZeRO (FSDP is stage 3)."""
+    fewest = {stage: fewest_ranks(parameters, precision, memory_bytes, stage) for stage in (1, 2, 3)}
+    fitting = [f"ZeRO-{stage} from {ranks} on" for stage, ranks in fewest.items() if ranks is not None]
+    if not fitting:
+        return f"Not even ZeRO-3 over {RANKS[-1]} such devices fits: use larger ones."
+    return f"Over several such devices, before any activation: {', '.join(fitting)}."
+
+
+def fewest_ranks(parameters: int, precision: str, memory_bytes: int, stage: int) -> int | None:
+    """The least power of two of devices over which the states fit with a stage of ZeRO; None where 1024 do not."""
+    storage = storage_of(precision)
+    numbers, _ = OPTIMIZERS[_OPTIMIZER]
+    parts = {
+        "weights": parameters * (storage.weight + storage.cached), "gradients": parameters * storage.gradient,
+        "optimizer": parameters * numbers * storage.state, "master": parameters * storage.master,
+    }  # fmt: skip
+    usable = usable_bytes(memory_bytes)
+    return next((n for n in RANKS if sharded_bytes(parts, stage, n, shared_batch=False) <= usable), None)
 
 
 def _remedy(parameters: int, precision: str, usable: int) -> str:

@@ -72,6 +72,19 @@ def test_that_what_does_not_fit_comes_with_what_would() -> None:
     assert "not known" in training_sentence(10**6, "fp32", None)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        (10**9, "are left for those."),
+        (10**10, "ZeRO-2 from 8 on, ZeRO-3 from 4 on."),
+        (10**11, "before any activation: ZeRO-3 from 32 on."),
+        (10**14, "Not even ZeRO-3 over 1024 such devices fits: use larger ones."),
+    ],
+)
+def test_that_a_model_too_large_for_one_device_is_given_its_stage_of_zero(parameters: int, told: str) -> None:
+    assert training_sentence(parameters, "bf16-amp", 80 * 10**9).endswith(told)
+
+
 def test_that_the_advice_names_the_file_that_its_run_keeps() -> None:
     code = inference_advice._CODE["int8"]
     run, evaluate = (line.partition("#")[0].split() for line in code.splitlines())

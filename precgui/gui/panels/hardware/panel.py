@@ -26,6 +26,7 @@ TABS = (
     ("Measured", "what this machine reaches, from one day to the next", "bench_tab:MeasuredTab"),
     ("Live", "what the sensors read now", "live_tab:LiveTab"),
     ("Advice", "which precision to use for a task", "advice_tab:AdviceTab"),
+    ("Calculator", "least time and memory on cards that are not at hand", "calculator_tab:CalculatorTab"),
 )
 
 

@@ -17,6 +17,7 @@ from precgui.gui.plots.roofline import Roofline
 from precgui.hardware import measured, rapl
 from precgui.hardware.figures import COLUMNS, csv_text
 from precgui.hardware.support import FORMATS
+from precgui.runs import card_bounds
 from tests.cli.test_detect_cli import RESULT
 from tests.fakes import FakeChild
 from tests.hardware import cards
@@ -290,6 +291,21 @@ def test_that_a_result_is_copied_and_saved(panel, qtbot, tmp_path):
     assert "Saved" in bench.message.text()
     export.save(tmp_path / "no folder" / "rates.csv", "")
     assert "cannot be written" in bench.message.text()
+
+
+def test_that_the_calculator_bounds_a_work_on_cards_that_are_not_at_hand(panel):
+    calculator = tab(panel(cards.h200()), "Calculator")
+    rows = {row[0]: row for row in calculator.table.texts()}
+    place = 2 + card_bounds.FORMATS.index("fp16")
+    assert rows["Tesla V100 SXM2 16/32GB"][place] == "1.1 ms"
+    calculator.work.setCurrentText("llama-7b")
+    calculator.cards.setCurrentText("A100 SXM4 80GB, b200")
+    assert len(calculator.table.texts()) == 2
+    assert "does not fit" in calculator.table.texts()[0][place]
+    assert calculator.batch.isEnabled()
+    calculator.work.setCurrentText("64x")
+    assert "is no product; write 4096" in calculator.answer.text()
+    assert calculator.table.texts() == []
 
 
 def test_that_the_advice_asks_for_memory_and_inference_and_opens_a_run(panel):
