@@ -32,6 +32,7 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check each script and report. Returns 1 for errors and warnings. Raises SentenceError for what cannot be read."""
+    from precgui.formats.claims import claims_about
     from precgui.lint.check import check_file, read_script
     from precgui.lint.rewrites import difference
 
@@ -60,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
                     f"{escape(str(path))}:{each.line}: [{colour}]{each.severity}[/] {escape(each.title)} ({each.rule})"
                 )
                 console.print(f"    Fix: {escape(each.fix)}")
+                for claim in claims_about(each.rule):
+                    console.print(f"    [dim]{escape(claim.sentence)}[/]")
                 if args.diff and (change := difference(texts[path], each, path.name)):
                     console.print(escape(textwrap.indent(change, "    ")), end="")
     return 1 if any(each.severity != "info" for _, answer in reported for each in answer) else 0

@@ -47,7 +47,10 @@ def _holds(words: Sequence[str], *texts: str) -> bool:
 
 
 def _row(claim: Claim) -> dict[str, Any]:
-    return {"claim": claim.claim, "truth": claim.truth, "number": claim.number or None, "evidence": claim.evidence()}
+    return {
+        "claim": claim.claim, "truth": claim.truth, "number": claim.number or None, "evidence": claim.evidence(),
+        "rules": list(claim.rules),
+    }  # fmt: skip
 
 
 def _print_wrong(claims: Sequence[Claim]) -> None:

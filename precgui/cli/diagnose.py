@@ -86,6 +86,7 @@ def _print(console: Console, path: Path, diagnosis: Diagnosis, *, ruled_out: boo
 
 
 def _print_finding(console: Console, finding: Finding) -> None:
+    from precgui.formats.claims import claims_about
     from precgui.runs.diagnosis import BLAME
 
     console.print(
@@ -102,6 +103,8 @@ def _print_finding(console: Console, finding: Finding) -> None:
             f"    {BLAME[finding.precision_is_to_blame].capitalize()}. {finding.certainty.capitalize()}, confidence "
             f"{finding.confidence:.0%}."
         )
+    for claim in claims_about(finding.rule):
+        console.print(f"    [dim]{escape(claim.sentence)}[/]")
     if finding.needs:
         console.print(f"    To be surer: {escape(finding.needs)}.")
 

@@ -12,12 +12,21 @@ from precgui.formats.report import report
 
 @dataclass(frozen=True)
 class Claim:
-    """A wrong claim, the truth, and a number that shows it in some formats (empty where bits say nothing)."""
+    """A wrong claim, the truth, and a number that shows it in some formats (empty where bits say nothing).
+
+    `rules` are those of `diagnose` and `check` whose findings the claim would explain away.
+    """
 
     claim: str
     truth: str
     number: str = ""
     formats: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The claim and the truth, to stand beside a finding."""
+        return f"Guides say, wrongly: \u201c{self.claim}\u201d {self.truth}"
 
     def evidence(self) -> list[str]:
         """One line for each format: the number, the bits it is stored as, and what they mean."""
@@ -63,11 +72,13 @@ CLAIMS: tuple[Claim, ...] = (
         "An FP8 cast shows when a value was infinite.",
         "E4M3FN has no infinity: the result is NaN or 448, depending on the library and its version.",
         "inf", ("e4m3fn", "e5m2"),
+        rules=("hidden-infinity", "hidden-overflow",),
     ),
     Claim(
         "GradScaler prunes small gradients.",
         "It multiplies the loss by a power of two, so that small gradients do not underflow; it removes none.",
         "1e-8 * 65536", ("fp16",),
+        rules=("gradient-underflow",),
     ),
     Claim(
         "TF32 is used by default in torch.",
@@ -81,6 +92,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Autocast halves the memory of a training.",
         "Master weights and optimiser state stay in FP32; only activations shrink.",
+        rules=("no-memory-saved",),
     ),
     Claim(
         "A newer GPU supports every format of an older one.",
@@ -105,11 +117,13 @@ CLAIMS: tuple[Claim, ...] = (
         "In BF16 weights fewer than 0.1 % of all updates are lost, so pure BF16 is the best choice.",
         "An update below half an ulp of its weight changes nothing: below 0.002 of a weight of 1.",
         "1 + 0.0019", ("bf16", "fp32"),
+        rules=("lost-updates",),
     ),
     Claim(
         "On NaN the loss scale should be raised.",
         "A gradient that overflowed wants a smaller scale; a larger one helps against zeros.",
         "3 * 32768", ("fp16",),
+        rules=("scale-too-high", "scale-collapse",),
     ),
     Claim(
         "TF32 needs less memory and bandwidth than FP32.",
@@ -127,6 +141,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Sizes that are no multiple of 8 run without tensor cores.",
         "Since cuBLAS 11 they use them, too, only slower.",
+        rules=("odd-sizes",),
     ),
     Claim(
         "nvidia-smi dmon -s u shows the use of the tensor cores.",
@@ -162,27 +177,32 @@ CLAIMS: tuple[Claim, ...] = (
         "outputs what BF16 costs.",
         "Each constructor draws its own weights: the difference is that of two initialisations. Copy the "
         "weights first, and give the difference a scale, such as the norm of the output.",
+        rules=("other-initial-weights",),
     ),
     Claim(
         "Rounding errors are independent with mean 0, so they average out over a training.",
         "Errors of a weight that does not move are the same in each step: updates below half an ulp are lost "
         "every time. `precgui twin` tells such a bias from noise.",
         "1 + 2**-9", ("bf16", "fp32"),
+        rules=("swamped-accumulation", "swallowed-additions",),
     ),
     Claim(
         "A benchmark of FP32 needs no settings.",
         "cuDNN convolutions run in TF32 by default on GPUs since Ampere, so torch.backends.cudnn.allow_tf32 "
         "must be off in the FP32 arm; and without torch.cuda.synchronize() the clock measures launches.",
+        rules=("time-of-launches", "tf32-in-fp32",),
     ),
     Claim(
         "Gradients above 100 after scaler.scale(loss).backward() explode.",
         "They carry the loss scale, 65536 at the start: call scaler.unscale_(optimizer) before a norm is "
         "looked at or clipped.",
+        rules=("norm-before-unscale", "gradients-not-unscaled",),
     ),
     Claim(
         "scaler.step() unscales, clips and changes the scale.",
         "It unscales where that was not done, and steps unless a gradient is Inf or NaN. It clips nothing; "
         "scaler.update() changes the scale.",
+        rules=("clip-before-unscale", "scaler-not-updated",),
     ),
     Claim(
         "Under autocast gradients are FP16, beside an FP16 copy of the weights.",
@@ -244,6 +264,7 @@ CLAIMS: tuple[Claim, ...] = (
         "2.3 to 2.8 times as fast as FP32 is near the limit of FP16.",
         "On an A100 tensor cores have 16 times the FP32 rate of the other cores. Whether a training gains "
         "more is decided by memory traffic and small operations: see `precgui profile`.",
+        rules=("launch-bound", "products-below-peak",),
     ),
     Claim(
         "E5M2 has half a decimal digit and FP8 is for models above 100 B parameters on an H100 only.",
@@ -268,9 +289,15 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "A GradScaler with BF16 does no harm.",
         "It costs a look at all gradients in each step and gains nothing: BF16 has the exponents of FP32.",
+        rules=("scaler-with-bf16", "unused-scaler",),
     ),
     Claim(
         "A model of 70 B parameters is trained in FP32 on four A100 of 80 GB.",
         "Its weights alone take 280 GB of the 320; with gradients and Adam it needs 1.1 TB.",
     ),
 )  # fmt: skip
+
+
+def claims_about(rule: str) -> list[Claim]:
+    """The wrong claims that the findings of a rule contradict."""
+    return [claim for claim in CLAIMS if rule in claim.rules]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from precgui.cli.main import main
-from precgui.formats.claims import CLAIMS
+from precgui.formats.claims import CLAIMS, claims_about
+from precgui.lint.check import LINT_RULES
+from precgui.runs.diagnosis import RULES
 from precgui.runs.study.claims import guide_claims
+from tests.lint.test_check import MISTAKES
 
 
 def test_that_every_statement_is_listed_with_its_truth_and_its_bits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,3 +38,15 @@ def test_that_words_that_no_statement_holds_are_one_sentence(capsys: pytest.Capt
 
 def test_that_each_statement_is_there_once() -> None:
     assert len({claim.claim for claim in CLAIMS}) == len(CLAIMS) >= 51
+
+
+def test_that_findings_carry_the_wrong_statement_that_they_contradict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {rule.name for rule in RULES} | set(LINT_RULES)
+    assert {rule for claim in CLAIMS for rule in claim.rules} <= known
+    assert [claim.claim[:17] for claim in claims_about("lost-updates")] == ["In BF16 weights f"]
+    script = tmp_path / "train.py"
+    script.write_text(MISTAKES["clip-before-unscale"], encoding="utf-8")
+    assert main(["check", str(script)]) == 1
+    assert "Guides say, wrongly: “scaler.step() unscales, clips" in " ".join(capsys.readouterr().out.split())

@@ -24,7 +24,7 @@ def test_that_every_claim_is_whole_and_about_a_precision_that_there_is() -> None
         assert claim.sentence.endswith(".")
         assert claim.source
         assert ("not opened" in claim.cited) != claim.was_read
-        assert claim.url.startswith("https://")
+        assert claim.url.startswith("https://") or ("without a known address" in claim.source and not claim.was_read)
         assert claim.low is not None or claim.high is not None
         assert set(claim.conditions) <= {"device", "device_name"}
     assert [claim.id for claim in claims_of("int8-qat")] == ["int8-accuracy", "int8-exceeds"]

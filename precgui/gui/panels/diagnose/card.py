@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from precgui.formats.claims import claims_about
 from precgui.gui.kit.code_block import CodeBlock
 from precgui.gui.kit.icons import pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
@@ -75,6 +76,8 @@ class FindingCard(QFrame):
         column.addWidget(self.code)
         if finding.needs:
             column.addWidget(_wrapped(f"To be surer: {finding.needs}.", "muted", self))
+        for claim in claims_about(finding.rule):
+            column.addWidget(_wrapped(claim.sentence, "muted", self))
         column.addWidget(self.result)
         column.addLayout(self._buttons(trainable))
 

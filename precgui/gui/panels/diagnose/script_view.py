@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QFontDatabase, QGuiApplication
 from PySide6.QtWidgets import QFileDialog, QFrame, QPlainTextEdit, QScrollArea, QSplitter, QVBoxLayout, QWidget
 
+from precgui.formats.claims import claims_about
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.code_edit import CodeEdit
 from precgui.gui.kit.parts import button, column, label, row
@@ -69,6 +70,7 @@ class ScriptFindingCard(QFrame):
         self.title = label(f"{finding.title}.", "heading", selectable=True)
         self.place = label("", "muted")
         self.fix = label(f"Fix: {finding.fix}.", selectable=True)
+        self.claims = label("\n".join(each.sentence for each in claims_about(finding.rule)), "muted", selectable=True)
         self.diff = _DiffText(change, self)
         self.copy_button = button("Copy the change", self._copy, "Copy this change as a unified diff")
         self.line_button = button(f"Line {finding.line}", lambda: self.chosen.emit(finding.line), "Show this line")
@@ -76,13 +78,15 @@ class ScriptFindingCard(QFrame):
             self.title,
             self.place,
             self.fix,
+            self.claims,
             self.diff,
             row(self.line_button, self.copy_button, 1),
             spacing=6,
             margins=(14, 10, 14, 10),
             on=self,
         )
-        for text in (self.title, self.place, self.fix):
+        self.claims.setVisible(bool(self.claims.text()))
+        for text in (self.title, self.place, self.fix, self.claims):
             text.setMinimumWidth(60)
         for part in (self.diff, self.copy_button):
             part.setVisible(bool(change))

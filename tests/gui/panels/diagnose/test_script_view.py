@@ -34,6 +34,7 @@ def test_that_pasted_code_has_its_findings_beside_the_lines(view: ScriptView, qt
     card = view.cards[0]
     assert card.finding.line == 10 and view.summary.text() == "1 finding."
     assert [each.cursor.blockNumber() + 1 for each in view.editor.extraSelections()] == [10]
+    assert not card.claims.isHidden() and "It clips nothing" in card.claims.text()
     card.line_button.click()
     assert view.editor.textCursor().blockNumber() + 1 == 10
     assert "+    scaler.unscale_(optimizer)" in card.diff.toPlainText() and "+++" not in card.diff.toPlainText()
