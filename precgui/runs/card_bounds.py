@@ -32,7 +32,7 @@ Limit = Literal["products", "memory"]
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class CardProduct:
     """Products of the same sizes: operations of all, and numbers that all read and write."""
 
     flops: float
@@ -45,7 +45,7 @@ class Work:
     """The products to be made. `network` and `batch` belong to a training step, whose memory the planner foretells."""
 
     title: str
-    products: tuple[Product, ...]
+    products: tuple[CardProduct, ...]
     network: Transformer | None = None
     batch: int = 1
 
@@ -95,12 +95,12 @@ def _sizes(text: str) -> tuple[int, int, int]:
     return (numbers[0],) * 3 if len(numbers) == 1 else (numbers[0], numbers[1], numbers[2])
 
 
-def _product(rows: int, inner: int, columns: int, times: int = 1) -> Product:
+def _product(rows: int, inner: int, columns: int, times: int = 1) -> CardProduct:
     read, written = rows * inner + inner * columns, rows * columns
-    return Product(2.0 * times * rows * inner * columns, float(times * read), float(times * written))
+    return CardProduct(2.0 * times * rows * inner * columns, float(times * read), float(times * written))
 
 
-def _step_products(network: Transformer, batch: int) -> list[Product]:
+def _step_products(network: Transformer, batch: int) -> list[CardProduct]:
     """The products of a step: the matrices of all blocks, the head, and attention, whose scores stay on the chip."""
     tokens, width = batch * network.sequence, network.width
     each = _STEP * network.layers
@@ -111,7 +111,7 @@ def _step_products(network: Transformer, batch: int) -> list[Product]:
     made.append(_product(tokens, width, network.vocabulary, _STEP))
     attention = 2 * 2.0 * each * tokens * network.sequence * width
     read, written = each * tokens * (width + 2.0 * network.kv_width), each * tokens * float(width)
-    return [*made, Product(attention, read, written)]
+    return [*made, CardProduct(attention, read, written)]
 
 
 def cards_of(words: Sequence[str]) -> list[Device]:
@@ -163,7 +163,7 @@ def memory_bytes(work: Work, name: str) -> float | None:
     return plan(PlanRequest(work.network, work.batch, _PRECISIONS[name])).total_bytes
 
 
-def _bytes(product: Product, name: str) -> float:
+def _bytes(product: CardProduct, name: str) -> float:
     read, written = BITS[name]
     return (product.read * read + product.written * written) / 8
 
