@@ -62,6 +62,13 @@ class LoopHook:
     def after_update(self, *, skipped: bool) -> None:
         """The weights are what the next step will see."""
 
+    def read(self, loss: Tensor, norm: Tensor) -> tuple[float, float] | None:
+        """The numbers of two tensors on a device, in one transfer with all that this hook has left there.
+
+        None where it has nothing to read. No operation of the step follows.
+        """
+        return None
+
     def end_step(self, done: StepDone) -> None:
         """Called after the step and its event."""
 
@@ -135,6 +142,9 @@ class HookList(LoopHook):
     def after_update(self, *, skipped: bool) -> None:
         for hook in self.hooks:
             hook.after_update(skipped=skipped)
+
+    def read(self, loss: Tensor, norm: Tensor) -> tuple[float, float] | None:
+        return next((values for hook in self.hooks if (values := hook.read(loss, norm)) is not None), None)
 
     def end_step(self, done: StepDone) -> None:
         for hook in self.hooks:

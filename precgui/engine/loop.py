@@ -144,7 +144,7 @@ class Loop:
         self.hooks.correct_update(run.step)
         self.hooks.after_update(skipped=skipped)
         own_s = time.perf_counter() - begin
-        own_loss, norm_value = numbers(loss, norm)
+        own_loss, norm_value = self._read(loss, norm.to(loss.dtype))
         loss_value = self.strategy.reduce(own_loss, own_s)
         done = StepDone(
             step=run.step, time_s=self.journal.now(), loss=loss_value, scale=scale, skipped=skipped, lr=lr,
@@ -156,6 +156,10 @@ class Loop:
         self.journal.emit(done)
         self.hooks.end_step(self.strategy.own(done))
         return done
+
+    def _read(self, loss: Tensor, norm: Tensor) -> tuple[float, float]:
+        """Loss and norm of the gradients as numbers: the one wait of the step for its device."""
+        return self.hooks.read(loss, norm) or numbers(loss, norm)
 
     def prepare_step(self) -> float:
         """Set the step up to its forward pass; returns its learning rate."""
@@ -225,8 +229,8 @@ class Loop:
 
 
 def numbers(loss: Tensor, norm: Tensor) -> tuple[float, float]:
-    """Loss and norm of the gradients, which may be off-loaded, as numbers: the one synchronisation of the step."""
-    loss_value, norm_value = torch.stack((loss, norm.to(loss.device, loss.dtype))).tolist()
+    """Loss and norm of the gradients, which may be off-loaded, as numbers, in one transfer."""
+    loss_value, norm_value = torch.stack((loss, norm.to(loss.device))).tolist()
     return loss_value, norm_value
 
 

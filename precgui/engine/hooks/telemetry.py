@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from precgui.config import RunConfig
@@ -43,6 +44,12 @@ class TelemetryHook(LoopHook):
 
     def after_update(self, *, skipped: bool) -> None:
         self.telemetry.after_update(self._optimizers)
+
+    def read(self, loss: Tensor, norm: Tensor) -> tuple[float, float] | None:
+        if loss.is_cpu:
+            return None
+        loss_array, norm_array = self.telemetry.collect((loss, norm))
+        return loss_array.item(), norm_array.item()
 
     def end_step(self, done: StepDone) -> None:
         finite = math.isfinite(done.loss) and math.isfinite(done.grad_norm)
