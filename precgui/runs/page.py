@@ -1,9 +1,14 @@
-"""One run as a self-contained HTML page for any browser and for printing, without script: diagnosis, loss and facts."""
+"""One run as a self-contained HTML page for any browser and for printing, without script.
+
+Verdict and findings first, then pictures of loss, loss scale and exponents, the machine, and all facts folded.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +19,8 @@ from precgui.runs.diagnosis import BLAME, Finding, examine
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import FactGroup, RunFact, run_facts
 from precgui.runs.run import Run
+from precgui.runs.run_pictures import curve_picture, exponent_picture
 
-_COLUMNS = 400  # of the picture of the loss: each shows the least and the largest loss of its steps
-_WIDTH, _HEIGHT = 800, 200
 _STYLE = """
 :root { color-scheme: light dark; --line: #d8dde4; --muted: #596473; --accent: #0b6b7d; }
 @media (prefers-color-scheme: dark) { :root { --line: #323a46; --muted: #9aa5b4; --accent: #4fbccf; } }
@@ -29,6 +33,9 @@ summary, h2 { font-size: 1.1rem; font-weight: 600; margin: 1.2rem 0 .4rem; } .mu
 .error { border-color: #b3261e; } .warning { border-color: #b07000; }
 .caveat { border-left: 4px solid #b07000; padding-left: .8rem; } td { overflow-wrap: anywhere; }
 polyline, path { fill: none; stroke: var(--accent); stroke-width: 1.2; } svg { width: 100%; height: auto; }
+rect { fill: var(--accent); } line.limit { stroke: #b07000; stroke-width: 1; stroke-dasharray: 5 3; }
+svg text { font-size: 11px; fill: var(--muted); } figure { margin: 1rem 0; }
+details { border-bottom: 1px solid var(--line); }
 """
 
 
@@ -55,7 +62,7 @@ def page(run: Run) -> str:
         f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
         f'<p class="muted">{escape(run.config.precision)}, {escape(run.created)}, precgui {__version__}</p>'
-        f"{caveat}{_diagnosis(run)}{_loss_picture(run)}{groups}</body></html>\n"
+        f"{caveat}{_diagnosis(run)}{_pictures(run)}{_machine(run)}<h2>Details</h2>{groups}</body></html>\n"
     )
 
 
@@ -77,34 +84,44 @@ def _finding(finding: Finding) -> str:
     return f'<div class="finding {finding.severity}">{head}{text}</div>'
 
 
+def _pictures(run: Run) -> str:
+    """Loss, loss scale where it moves, and the exponents of the gradients."""
+    loss, scale = run.series("loss"), run.series("scale")
+    positive = loss[1][np.isfinite(loss[1])]
+    base = 10 if len(positive) and positive.min() > 0 and positive.max() > 10 * positive.min() else 0
+    parts = (
+        curve_picture("Training loss", *loss, base=base), curve_picture("Loss scale", *scale, base=2),
+        exponent_picture(run),
+    )  # fmt: skip
+    return "".join(parts)
+
+
+def _machine(run: Run) -> str:
+    """Where the run trained, in one line."""
+    known = (
+        run.environment.get("device_name"), _name_of(run.machine.get("cpu")), run.machine.get("os"),
+        _version_of(run.environment),
+    )  # fmt: skip
+    words = [str(each) for each in dict.fromkeys(known) if each]
+    return f"<h2>Machine</h2><p>{escape('; '.join(words))}</p>" if words else ""
+
+
+def _name_of(cpu: object) -> object:
+    return cpu.get("name") if isinstance(cpu, Mapping) else cpu
+
+
+def _version_of(environment: Mapping[str, Any]) -> str:
+    libraries = environment.get("libraries")
+    torch = libraries.get("torch") if isinstance(libraries, Mapping) else None
+    return f"torch {torch}" if torch else ""
+
+
 def _group(group: FactGroup) -> str:
-    opened = " open" if group.open else ""
     rows = "".join(_row(fact) for fact in group.facts)
-    return f"<details{opened}><summary>{escape(group.title)}</summary><table>{rows}</table></details>"
+    return f"<details><summary>{escape(group.title)}</summary><table>{rows}</table></details>"
 
 
 def _row(fact: RunFact, depth: int = 0) -> str:
     kinds = " ".join(kind for kind, there in (("in", depth), ("changed", fact.changed)) if there)
     own = f'<tr><td class="{kinds}">{escape(fact.name)}</td><td>{escape(fact.value)}</td></tr>'
     return own + "".join(_row(inside, depth + 1) for inside in fact.facts)
-
-
-def _loss_picture(run: Run) -> str:
-    """The training loss as an area between the extremes of the steps of each column; empty without a finite loss."""
-    steps, loss = run.series("loss")
-    finite = np.isfinite(loss)
-    steps, loss = steps[finite], loss[finite]
-    if len(loss) < 2 or loss.max() == loss.min():
-        return ""
-    edges = np.unique(np.linspace(0, len(loss), min(_COLUMNS, len(loss)), endpoint=False).astype(int))
-    x = _WIDTH * (steps[edges] - steps[0]) / (steps[-1] - steps[0])
-    scaled = _HEIGHT * (loss.max() - loss) / (loss.max() - loss.min())
-    upper, lower = np.minimum.reduceat(scaled, edges), np.maximum.reduceat(scaled, edges)
-    points = [f"{a:.1f},{b:.1f} {a:.1f},{c:.1f}" for a, b, c in zip(x, upper, lower, strict=True)]
-    text = f"Training loss, {loss.max():.4g} to {loss.min():.4g}, steps {steps[0]:.0f} to {steps[-1]:.0f}"
-    left_out = len(finite) - len(loss)
-    if left_out:
-        text = f"{text}; {left_out} steps with NaN or Inf are not drawn"
-    box = f"0 -4 {_WIDTH} {_HEIGHT + 8}"
-    line = f'<polyline points="{" ".join(points)}"/>'
-    return f'<figure><svg viewBox="{box}" role="img">{line}</svg><figcaption class="muted">{text}</figcaption></figure>'

@@ -70,7 +70,7 @@ def what_if_table(run: Run, kind: str, formats: list[str], log2_scale: int, grou
     format without exponents.
     """
     record = run.tensors().get(kind)
-    overview = _all_of(record) if record is not None else None
+    overview = all_rows(record) if record is not None else None
     rows = whole_rows(record, overview) if record is not None and overview is not None else None
     if record is None or overview is None or rows is None:
         return None
@@ -83,10 +83,11 @@ def what_if_table(run: Run, kind: str, formats: list[str], log2_scale: int, grou
     return WhatIfTable(kind, overview.rows, int(steps[0]), int(steps[-1]), word, reasons, tuple(lines))
 
 
-def _all_of(record: TensorHistory) -> Overview:
+def all_rows(record: TensorHistory, most_columns: int = FEWEST_COLUMNS) -> Overview:
+    """All rows of a record added up, in at most so many columns unless they were added up as they came."""
     if record.overview is not None:
         return record.overview
-    overview = Overview(FEWEST_COLUMNS)
+    overview = Overview(most_columns)
     overview.expect(record.written_steps(), len(record.names))
     for start in range(0, len(record), _AT_ONCE):
         record.add_to(overview, range(start, min(start + _AT_ONCE, len(record))))
