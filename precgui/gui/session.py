@@ -22,6 +22,7 @@ from precgui.gui.run_progress import RunProgress, progress_of
 from precgui.gui.study_control import StudyControl
 from precgui.gui.undo import Undo
 from precgui.gui.workers.child_process import RunThread
+from precgui.runs.broken_off import BrokenOff
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.library import new_run_path
@@ -86,7 +87,7 @@ class Session(QObject):
         self.opener = RunOpener(self._opened_key, self.notice.emit, self)
         self._damage = DamageNotes(self.runs, self.notice.emit, self)
         self.run_added.connect(self._damage.add)
-        self._closed = self._measuring = False
+        self._closed = self._measuring = self._goes_on = False
         self.agreed_code: set[str] = set()  # tasks of their own that the user lets run, until the window is closed
         self.undo = Undo(self)
         self.study = StudyControl(self)
@@ -359,13 +360,30 @@ class Session(QObject):
         path = new_run_path(self._folder, config)
         created = datetime.now(UTC).astimezone().isoformat(timespec="seconds")
         run = LiveRun(config, run_id=uuid.uuid4().hex, created=created, machine={}, environment={}, path=path)
+        self._begin(run, path, is_shown=is_asked_now or ended == self.current, by_hand=is_asked_now)
+
+    def _begin(self, run: LiveRun, path: Path, *, is_shown: bool, by_hand: bool, goes_on: bool = False) -> None:
         self._thread, self._warm = self._warm or self._new_thread(), None
-        self._thread.begin_run(config, path, run.run_id)
-        self.active_key = self.add_run(run)
-        if is_asked_now or ended == self.current:
-            self.choose(self.active_key, by_hand=is_asked_now)
+        self._thread.begin_run(run.config, path, run.run_id, goes_on=goes_on)
+        self._goes_on, self.active_key = goes_on, self.add_run(run)
+        if is_shown:
+            self.choose(self.active_key, by_hand=by_hand)
         self.queue_changed.emit()
         self._timer.start()
+
+    def go_on(self, broken: BrokenOff) -> None:
+        """Train a broken run from its checkpoint to its end, in its file, and show it in Live."""
+        if self.is_busy or self._measuring:
+            self.notice.emit(Problem("Something else is being trained or measured; go on when it has ended."))
+            return
+        if (key := self.key_of(broken.path)) is not None:
+            self.close_run(key)
+        run = LiveRun(
+            broken.config, run_id=broken.run_id, created=broken.created, machine=broken.machine,
+            environment=broken.environment, path=broken.path,
+        )  # fmt: skip
+        self._begin(run, broken.path, is_shown=True, by_hand=True, goes_on=True)
+        self.panel_requested.emit("live")
 
     def _new_thread(self) -> RunThread:
         thread = RunThread(self)
@@ -408,11 +426,16 @@ class Session(QObject):
             self.notice.emit(Problem(f"{self.runs[key].name} failed: {run.message}", run.details))
         with contextlib.suppress(OSError):  # an estimate for later runs, no more
             keep_step_time(run)
-        self._hand_over(run)
-        self.run_changed.emit(key)
-        self.run_ended.emit(key)
+        if self._goes_on and not run.steps and run.path is not None:  # refused: its file is as it was
+            self.close_run(key)
+            key = self.open_file(run.path) or key
+        else:
+            self._hand_over(run)
+            self.run_changed.emit(key)
+            self.run_ended.emit(key)
         self.folder_changed.emit()
-        self.compare_trial(key)
+        if key in self.runs:
+            self.compare_trial(key)
         if not self._closed:
             self._next(key)
         if self._thread is None:

@@ -60,6 +60,11 @@ def broken_off(path: Path) -> BrokenOff:
         )  # fmt: skip
 
 
+def can_go_on(path: Path, status: str | None) -> bool:
+    """Whether a run that has ended is not complete and has a checkpoint; a look at names alone, for buttons."""
+    return status in ("stopped", "failed") and bool(checkpoint_files(path))
+
+
 def why_not(run: SavedRun) -> str:
     """Why a run cannot go on, as a sentence; empty where it can."""
     path, config = run.path, run.config

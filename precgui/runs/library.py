@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from math import nan
 from pathlib import Path
 from typing import Any
 
+from precgui.checkpoint_files import checkpoint_files
 from precgui.config import RunConfig
 from precgui.harmless_text import one_line
 from precgui.runs.bin import move_to_bin, restore
@@ -121,17 +122,22 @@ def add_tag(path: Path, tag: str) -> None:
 
 
 def delete(path: Path) -> None:
-    """Move a run and its notes to the bin of the system. Raises RunFileError."""
+    """Move a run, its notes and its checkpoints to the bin of the system. Raises RunFileError."""
+    others = files_beside(path)
     move_to_bin(path)
-    if notes_path(path).exists():
-        move_to_bin(notes_path(path))
+    for other in others:
+        move_to_bin(other)
 
 
-def undelete(path: Path, *, with_notes: bool) -> None:
-    """Bring a run that was deleted, and its notes where it had some, back from the bin. Raises RunFileError."""
-    restore(path)
-    if with_notes:
-        restore(notes_path(path))
+def files_beside(path: Path) -> tuple[Path, ...]:
+    """The notes and the checkpoints of a run, which go where it goes."""
+    return tuple(each for each in (notes_path(path), *checkpoint_files(path).values()) if each.exists())
+
+
+def undelete(path: Path, others: Iterable[Path]) -> None:
+    """Bring a run that was deleted, and the files that were beside it, back from the bin. Raises RunFileError."""
+    for each in (path, *others):
+        restore(each)
 
 
 def new_run_path(folder: Path, config: RunConfig) -> Path:

@@ -20,10 +20,10 @@ class TrainingProcess:
         self._path: Path | None = None
         self.ended: RunEnded | None = None
 
-    def begin(self, config: RunConfig, path: Path, run_id: str) -> None:
-        """Give the process its run; it is kept in the pipe until the process is ready."""
+    def begin(self, config: RunConfig, path: Path, run_id: str, *, goes_on: bool = False) -> None:
+        """Give the process its run, or a broken one to go on with; kept in the pipe until the process is ready."""
         self._path = path
-        arguments = {"config": config.model_dump(), "path": str(path), "run_id": run_id}
+        arguments = {"config": config.model_dump(), "path": str(path), "run_id": run_id, "goes_on": goes_on}
         self._process.send(ChildTask("precgui.job:serve", arguments))
 
     def watch(self, batch: list[Any]) -> None:

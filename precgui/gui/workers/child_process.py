@@ -77,8 +77,8 @@ class RunThread(ChildThread):
         super().__init__(parent)
         self._training = TrainingProcess(self.process, WORDS)
 
-    def begin_run(self, config: RunConfig, path: Path, run_id: str) -> None:
-        self._training.begin(config, path, run_id)
+    def begin_run(self, config: RunConfig, path: Path, run_id: str, *, goes_on: bool = False) -> None:
+        self._training.begin(config, path, run_id, goes_on=goes_on)
 
     def take(self, batch: list[Any]) -> None:
         super().take(batch)

@@ -11,6 +11,7 @@ from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent,
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.answer import Answer, thread
+from precgui.gui.broken_runs import BrokenRuns
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.icons import icon
@@ -28,9 +29,9 @@ from precgui.gui.panels.library.view import AskBar, RunsView, tool
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.bin import can_restore
+from precgui.runs.broken_off import can_go_on
 from precgui.runs.errors import RunFileError
-from precgui.runs.file.user_notes import notes_path
-from precgui.runs.library import add_tag, annotate, delete, rename, undelete
+from precgui.runs.library import add_tag, annotate, delete, files_beside, rename, undelete
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.live import LiveRun
 
@@ -52,6 +53,7 @@ class LibraryPanel(QWidget):
         self._deleting = Answer(self, answered=self._on_deleted)
         self._restoring = Answer(self, answered=self._on_restored)
         self._integers = IntegerModels(self)
+        self._broken_runs = BrokenRuns(session, self)
         self.actions_ = self._make_actions()
         self.table = RunTable(self._edit, self)
         self.filtered = RunFilter(self)
@@ -78,6 +80,7 @@ class LibraryPanel(QWidget):
         for name, text, keys, act in (
             ("open", "Open", "", self.open_selected),
             ("inspect", "Inspect", "", self.inspect_selected),
+            ("start", "Go on", "", self.go_on),
             ("rename", "Rename", "F2", partial(self._edit_cell, TITLE)),
             ("note", "Note", "Ctrl+E", partial(self._edit_cell, NOTE)),
             ("tag", "Tag...", "Ctrl+T", self.ask_for_tag),
@@ -248,6 +251,7 @@ class LibraryPanel(QWidget):
             self.actions_[name].setEnabled(bool(chosen))
         for name in ("rename", "note"):
             self.actions_[name].setEnabled(single)
+        self.actions_["start"].setEnabled(single and can_go_on(chosen[0].path, chosen[0].status))
         self.actions_["integers"].setEnabled(single and chosen[0].precision.endswith("-qat"))
         displayed, total = self.filtered.rowCount(), self.table.rowCount()
         if len(chosen) == 1:
@@ -282,6 +286,10 @@ class LibraryPanel(QWidget):
     def inspect_selected(self) -> None:
         """Open the chosen runs and inspect the first of them."""
         self._session.opener.open([entry.path for entry in self.selected()], self._session.inspect)
+
+    def go_on(self) -> None:
+        """Go on with the chosen run, which broke off, from its checkpoint."""
+        self._broken_runs.go_on(self.selected()[0].path)
 
     def _edit_cell(self, column: int) -> None:
         rows = self.view.selectionModel().selectedRows()
@@ -387,22 +395,23 @@ class LibraryPanel(QWidget):
 
 @dataclass(frozen=True)
 class _Deleted:
-    """The runs in the bin, each with whether it had notes; those that were open; what could not be moved."""
+    """The runs in the bin, each with the files beside it; those that were open; what could not be moved."""
 
     done: str
-    paths: dict[Path, bool]
+    paths: dict[Path, tuple[Path, ...]]
     opened: list[Path]
     faults: list[str]
 
 
 def _delete(paths: list[Path], opened: list[Path], done: str) -> _Deleted:
     """Move files to the bin."""
-    faults, moved = [], {}
+    faults: list[str] = []
+    moved: dict[Path, tuple[Path, ...]] = {}
     for path in paths:
-        has_notes = notes_path(path).exists()
+        beside = files_beside(path)
         try:
             delete(path)
-            moved[path] = has_notes
+            moved[path] = beside
         except RunFileError as error:
             faults.append(str(error))
     return _Deleted(done, moved, opened, faults)
@@ -411,9 +420,9 @@ def _delete(paths: list[Path], opened: list[Path], done: str) -> _Deleted:
 def _restore(deleted: _Deleted) -> tuple[_Deleted, list[str]]:
     """Bring files back from the bin; what could not be brought back, as sentences."""
     faults = []
-    for path, has_notes in deleted.paths.items():
+    for path, beside in deleted.paths.items():
         try:
-            undelete(path, with_notes=has_notes)
+            undelete(path, beside)
         except RunFileError as error:
             faults.append(str(error))
     return deleted, faults

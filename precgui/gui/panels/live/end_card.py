@@ -6,9 +6,11 @@ from PySide6.QtWidgets import QFrame, QWidget
 
 from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
 from precgui.events import Metric
+from precgui.gui.broken_runs import BrokenRuns
 from precgui.gui.kit.parts import button, label, row
 from precgui.gui.open_runs import OpenRun, Problem
 from precgui.gui.session import Session
+from precgui.runs.broken_off import can_go_on
 from precgui.runs.facts import seconds_text
 from precgui.runs.live import LiveRun
 from precgui.runs.metric import in_text, value_text
@@ -30,9 +32,11 @@ class EndCard(QFrame):
         self.text = label("", "answer", selectable=True)
         self.compare = button("Compare", self._compare, "Both runs side by side", kind="primary")
         self.other = button("", self._train_other, "The same training in another precision; Compare opens with both")
+        self.go_on = button("Go on", self._go_on, "From the checkpoint beside the run's file to its last step")
+        self.broken_runs = BrokenRuns(session, self)
         self.diagnose = button("Diagnose", self._diagnose, "Whether the run is healthy, and if not why")
         self.close_button = button("Close", self._close, "Hide this line")
-        parts = (self.compare, self.other, self.diagnose, self.close_button)
+        parts = (self.go_on, self.compare, self.other, self.diagnose, self.close_button)
         row((self.text, 1), *parts, margins=(14, 8, 10, 8), on=self)
         self.hide()
 
@@ -49,6 +53,8 @@ class EndCard(QFrame):
         partner = self._partner()
         self.compare.setVisible(partner is not None)
         self.other.setVisible(partner is None and opened.run.config.task != OWN_LOOP)
+        path, status = opened.run.path, opened.run.status
+        self.go_on.setVisible(path is not None and can_go_on(path, status) and not self._session.is_busy)
         self.other.setText(f"Run {self._other_precision(opened.run.config)} too")
         self.other.setEnabled(not self._session.is_busy)
         self.show()
@@ -71,6 +77,10 @@ class EndCard(QFrame):
             pair = (self._key, partner.key) if own.precision == BASELINE else (partner.key, self._key)
             self._session.compared = pair
             self._session.panel_requested.emit("compare")
+
+    def _go_on(self) -> None:
+        if (path := self._session.runs[self._key].run.path) is not None:
+            self.broken_runs.go_on(path)
 
     def _train_other(self) -> None:
         own = self._session.runs[self._key]
