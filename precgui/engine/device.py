@@ -55,6 +55,24 @@ def make_current(device: torch.device) -> None:
         torch.accelerator.set_device_index(device)
 
 
+def random_state(device: torch.device) -> Tensor | None:
+    """The state of torch's generator of an accelerator; None on the CPU."""
+    if device.type == "cpu":
+        return None
+    state: Tensor = torch.get_device_module(device).get_rng_state(*_place(device))
+    return state
+
+
+def set_random_state(device: torch.device, state: Tensor) -> None:
+    """Set torch's generator of an accelerator. Raises RuntimeError or TypeError for what is no state of it."""
+    torch.get_device_module(device).set_rng_state(state, *_place(device))
+
+
+def _place(device: torch.device) -> tuple[torch.device, ...]:
+    """The argument that names the device; there is one Apple GPU, whose functions take none."""
+    return () if device.type == "mps" else (device,)
+
+
 def name(device: torch.device) -> str:
     """The device as a person knows it."""
     if device.type == "cuda":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from precgui.engine import device
 
@@ -26,3 +27,24 @@ def test_that_one_core_gives_one_thread(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(device, "physical_cores", lambda: 1)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert device.default_threads() == 1
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu", "mps"])
+def test_that_random_states_are_those_of_the_accelerator(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, held = torch.device(kind, 0), [torch.tensor([7], dtype=torch.uint8)]
+
+    class Module:
+        def get_rng_state(self, *where: torch.device) -> torch.Tensor:
+            assert where == (() if kind == "mps" else (place,))
+            return held[0]
+
+        def set_rng_state(self, state: torch.Tensor, *where: torch.device) -> None:
+            assert where == (() if kind == "mps" else (place,))
+            held[0] = state
+
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Module())
+    before = device.random_state(place)
+    assert before is not None
+    device.set_random_state(place, before + 1)
+    assert held[0].tolist() == [8]
+    assert device.random_state(torch.device("cpu")) is None

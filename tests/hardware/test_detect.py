@@ -230,7 +230,7 @@ def test_that_a_card_with_another_name_has_no_datasheet(name):
     ("name", "sheet"),
     [("NVIDIA L4", "L4"), ("NVIDIA L40S", "L40S"), ("NVIDIA H200 NVL", "H200 NVL"), ("NVIDIA H200", "H200 SXM 141GB"),
      ("NVIDIA GeForce RTX 5060 Ti", "GeForce RTX 5060 Ti 16GB"), ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
-     ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB")],
+     ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"), ("NVIDIA B300 SXM6 AC", "B300")],
 )  # fmt: skip
 def test_that_the_longest_name_wins(name, sheet):
     assert tables.card(name).name == sheet

@@ -116,6 +116,17 @@ def test_that_a_step_of_a_known_load_is_measured_gross_and_net(monkeypatch):
     assert found.remarks == ("The power limit holds the clocks down.",)
 
 
+@pytest.mark.parametrize(("step_s", "steps", "waits"), [(0.001, 255, 9), (0.06, 4, 4), (0.5, 1, 1)])
+def test_that_a_device_is_waited_for_after_many_short_steps_and_after_each_long_one(
+    monkeypatch: pytest.MonkeyPatch, step_s: float, steps: int, waits: int
+) -> None:
+    clock, waited = Clock(), list[int]()
+    clock.sampled.set()
+    monkeypatch.setattr(energy, "time", clock)
+    assert energy._run_for(lambda: clock.sleep(step_s), lambda: waited.append(0), 0.2) == steps
+    assert len(waited) == waits
+
+
 def test_that_a_device_without_a_sensor_has_no_step_energy(monkeypatch):
     install(monkeypatch, init=12)
     plan = EnergyPlan(warm_up_s=0.0, idle_s=0.0, window_s=0.0, windows=1, least_s=0.0)

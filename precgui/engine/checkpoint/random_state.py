@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from precgui.engine import device as devices
+
 _MOST_OBJECTS = 10_000  # of a task that are looked through
 _KINDS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 
@@ -19,7 +21,7 @@ def random_states(device: torch.device, task: object) -> dict[str, Any]:
     """A tree of plain values and tensors; see `set_random_states`."""
     return {
         "torch": torch.get_rng_state(),
-        "device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "device": devices.random_state(device),
         "python": _state(random),
         "numpy": _plain(np.random.get_state(legacy=False)),  # noqa: NPY002 - tasks may draw from it
         "held": [_state(generator) for generator in held_generators(task)],
@@ -29,8 +31,8 @@ def random_states(device: torch.device, task: object) -> dict[str, Any]:
 def set_random_states(states: Mapping[str, Any], device: torch.device, task: object) -> None:
     """Set all generators as they were. Raises ValueError, TypeError, KeyError or RuntimeError for other states."""
     torch.set_rng_state(states["torch"])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states["device"], device)
+    if device.type != "cpu":
+        devices.set_random_state(device, states["device"])
     _set(random, states["python"])
     np.random.set_state(states["numpy"])  # noqa: NPY002
     for generator, state in zip(held_generators(task), states["held"], strict=True):

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from precgui.engine import device as devices
 from precgui.engine.casting import tensors_in
 from precgui.engine.errors import EngineError
 from precgui.engine.snapshot.file import pack_tree, read_tensors, unpack_tree, write_tensors
@@ -83,15 +84,15 @@ def _batch(value: Any) -> Batch:
 
 
 def random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """The states of torch's generators on the CPU and on a CUDA device."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    """The states of torch's generators on the CPU and on an accelerator."""
+    return torch.get_rng_state(), devices.random_state(device)
 
 
 def set_random_state(snapshot: StepSnapshot, device: torch.device) -> None:
     """Set torch's generators as they were before the step. Raises EngineError where the states do not fit."""
     try:
         torch.set_rng_state(snapshot.random)
-        if snapshot.device_random is not None and device.type == "cuda":
-            torch.cuda.set_rng_state(snapshot.device_random, device)
+        if snapshot.device_random is not None and device.type != "cpu":
+            devices.set_random_state(device, snapshot.device_random)
     except (RuntimeError, TypeError) as error:
         raise EngineError(f"the snapshot holds no state of torch's generators: {error}") from None
