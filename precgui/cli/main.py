@@ -28,6 +28,7 @@ COMMANDS = {
     "claims": "precgui.cli.claims",
     "cards": "precgui.cli.cards",
     "run": "precgui.cli.run",
+    "trainer": "precgui.cli.trainer",
     "compare": "precgui.cli.compare",
     "plan": "precgui.cli.plan",
     "sweep": "precgui.cli.sweep",

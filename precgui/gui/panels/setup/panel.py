@@ -33,11 +33,10 @@ from precgui.config import (
     ConfigError,
     RunConfig,
     build,
-    load,
-    to_toml,
 )
 from precgui.config.dotted import put_at
 from precgui.config.precision_traits import EMULATED_SENTENCE
+from precgui.config.trainer_arguments import config_text, read_config
 from precgui.events import Severity
 from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.kit.choice import ignore_wheel
@@ -61,7 +60,7 @@ from precgui.runs.report.sixteen_bits import BF16, FP16, FP32
 
 ONE_RUN, STUDY = "One run", "Study"
 USUAL = ("fp32", "bf16-amp", "fp16-amp", "int8-qat")  # precisions that most people choose from
-TOML_FILES = "Configurations (*.toml);;All files (*)"
+TOML_FILES = "Configurations (*.toml);;TrainingArguments of a Trainer (*.json);;All files (*)"
 
 
 class SetupPanel(QWidget):
@@ -261,22 +260,27 @@ class SetupPanel(QWidget):
         self._undoable(lambda: self._use(self.source, self.base))
 
     def load(self, path: Path) -> None:
-        """Start from a TOML file; one that cannot be used leaves the form as it is and says why."""
+        """Start from a TOML file, or from a Trainer's arguments in JSON, which change what is in the form.
+
+        A file that cannot be used leaves the form as it is and says why.
+        """
         try:
-            config = load(path)
+            read = read_config(path, self.form.value() or self.base)
         except ConfigError as error:
             self._tell("error", f"{path.name} cannot be used: {error}")
             return
-        self._undoable(lambda: self._use(str(path), config))
+        self._undoable(lambda: self._use(str(path), read.config))
+        if read.left_out:
+            self._tell("warning", f"Not taken from {path.name}: {'; '.join(read.left_out)}.")
 
     def save(self, path: Path) -> None:
-        """Write the config as TOML."""
+        """Write the config as TOML, or, into a file that ends in .json, as the arguments of a Trainer."""
         config = self.form.value()
         if config is None:
             return
         try:
-            path.write_text(to_toml(config), encoding="utf-8")
-        except OSError as error:
+            path.write_text(config_text(config, path), encoding="utf-8")
+        except (OSError, ConfigError) as error:
             self._tell("error", f"The configuration was not saved: {error}")
             return
         self._tell("info", f"The configuration was saved as {path}")

@@ -136,6 +136,24 @@ def test_that_a_config_goes_to_a_file_and_back(panel: SetupPanel, tmp_path: Path
     assert str(path) in panel.recipe_note.text()
 
 
+def test_that_the_arguments_of_a_trainer_are_loaded_and_saved(
+    orders: Orders, panel: SetupPanel, qtbot: QtBot, tmp_path: Path
+) -> None:
+    path = tmp_path / "training_args.json"
+    path.write_text('{"bf16": true, "per_device_train_batch_size": 24, "warmup_steps": 10}', encoding="utf-8")
+    with qtbot.waitSignal(orders.notice) as told:
+        panel.load(path)
+    assert told.args[0].message == "Not taken from training_args.json: warmup_steps = 10 has no setting here."
+    config = panel.form.value()
+    assert config is not None and (config.precision, config.data.batch_size) == ("bf16-amp", 24)
+    panel.save(tmp_path / "back.json")
+    assert '"per_device_train_batch_size": 24' in (tmp_path / "back.json").read_text(encoding="utf-8")
+    panel.precision.set("fp8")
+    with qtbot.waitSignal(orders.notice) as refused:
+        panel.save(tmp_path / "fp8.json")
+    assert "a Trainer has no fp8" in refused.args[0].message
+
+
 def test_that_a_bad_file_leaves_the_form_as_it_was(
     orders: Orders, panel: SetupPanel, qtbot: QtBot, tmp_path: Path
 ) -> None:
