@@ -21,6 +21,7 @@ from precgui.cli.terminal import say, say_notes
 if TYPE_CHECKING:
     from precgui.runs.file.reader import SavedRun
     from precgui.runs.report.content import ReportContent
+    from precgui.runs.report.group_table import SettingsMatrix
     from precgui.runs.report.writing import ReportKind
     from precgui.runs.study.figures import RunFigures
     from precgui.runs.study.groups import Study
@@ -74,6 +75,7 @@ class JudgedRuns:
             "answer": content.answer, "answer_lines": list(content.answer_lines),
             "members": [asdict(member) for member in self.study.members],
             "claims": [asdict(claim) for claim in content.claims],
+            "matrix": None if content.matrix is None else asdict(content.matrix),
         }  # fmt: skip
 
 
@@ -164,8 +166,19 @@ def _print_tables(judged: JudgedRuns) -> None:
     for label, cells in content.rows:
         table.add_row(escape(label), *(escape(cell) for cell in cells))
     console.print(table)
+    if content.matrix is not None:
+        _print_matrix(console, content.matrix)
     for sentence in content.notes:
         console.print(escape(sentence), highlight=False)
+
+
+def _print_matrix(console: HarmlessConsole, matrix: SettingsMatrix) -> None:
+    from precgui.runs.report.group_table import MATRIX_COLUMNS
+
+    table = Table(*(escape(name) for name in (*MATRIX_COLUMNS, *matrix.precisions)))
+    for settings, figure, cells in matrix.rows:
+        table.add_row(*(escape(cell) for cell in (settings, figure, *cells)))
+    console.print(table)
 
 
 def _run_row(run: RunFigures) -> dict[str, Any]:

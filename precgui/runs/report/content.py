@@ -12,7 +12,7 @@ from precgui.events import Metric
 from precgui.runs.differences import DifferenceRow, machine_sentence
 from precgui.runs.known_settings import NOT_KNOWN
 from precgui.runs.metric import decimals
-from precgui.runs.report.group_table import TITLES, Row, group_rows
+from precgui.runs.report.group_table import TITLES, Row, SettingsMatrix, group_rows, settings_matrix
 from precgui.runs.report.sixteen_bits import SixteenBits, sixteen_bits
 from precgui.runs.study.answer import answer, level_text
 from precgui.runs.study.claims import ClaimResult, judge_claims
@@ -55,7 +55,7 @@ class ReportContent:
 
     `answer_lines` are about one group beside its baseline; `more_seeds` would probably decide. `members` has a row for
     each run, in the order of `MEMBER_COLUMNS`; `runs` are those that are used. `sixteen_bits` is None unless there are
-    groups in FP16 and in BF16.
+    groups in FP16 and in BF16, `matrix` unless settings such as the model were varied.
     """
 
     title: str
@@ -75,6 +75,7 @@ class ReportContent:
     differences: tuple[DifferenceRow, ...]
     members: tuple[tuple[str, ...], ...]
     sixteen_bits: SixteenBits | None = None
+    matrix: SettingsMatrix | None = None
 
 
 def report_content(study: Study, all_runs: Sequence[RunFigures], *, title: str, command: str) -> ReportContent:
@@ -110,6 +111,7 @@ def report_content(study: Study, all_runs: Sequence[RunFigures], *, title: str, 
         differences=tuple(differences),
         members=tuple(_member_row(member) for member in study.members),
         sixteen_bits=sixteen_bits(study, runs),
+        matrix=settings_matrix(groups, metric),
     )
 
 

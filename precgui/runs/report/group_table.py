@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from precgui.events import Metric
 from precgui.runs.figures import FIGURES, Figure, metric_figure
@@ -46,6 +47,69 @@ def group_rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
     return results + [
         (f"{TITLES[target]}: verdict", tuple(_verdict_cell(group, target) for group in groups)) for target in targets
     ]
+
+
+MATRIX_COLUMNS = ("settings", "figure")
+
+
+@dataclass(frozen=True)
+class SettingsMatrix:
+    """Varied settings, such as models, down and precisions across: each row has the cell of one figure in each."""
+
+    precisions: tuple[str, ...]
+    rows: tuple[tuple[str, str, tuple[Cell, ...]], ...]
+
+
+def settings_matrix(groups: Sequence[Group], metric: Metric) -> SettingsMatrix | None:
+    """The groups of a study that varies settings, each beside a baseline of its own; None for one that varies none."""
+    of = {(settings_of(group), group.precision): group for group in groups}
+    settings = list(dict.fromkeys(words for words, _ in of))
+    precisions = tuple(dict.fromkeys(precision for _, precision in of))
+    if len(settings) < 2 or len(precisions) < 2 or len(of) < len(groups):
+        return None
+    own = metric_figure(metric)
+    figures: dict[str, Callable[[Group], Cell]] = {
+        own.title: lambda group: _mean(group.metrics["metric"], own),
+        f"{own.title} against its baseline {LEVEL_WORD}": lambda group: _difference(group, own),
+        "speed-up": lambda group: _judged(group, "speedup"),
+        "memory saved": lambda group: _saving(group, "memory_bytes"),
+        "energy saved": lambda group: _saving(group, "joules_per_sample"),
+        "runs that came through": lambda group: f"{group.n} of {group.n + group.failed}",
+    }
+    rows = [
+        (words, title, tuple(cell(of[words, name]) if (words, name) in of else "–" for name in precisions))
+        for words in settings
+        for title, cell in figures.items()
+    ]
+    return SettingsMatrix(precisions, tuple(rows))
+
+
+def settings_of(group: Group) -> str:
+    """The values of the varied settings in the name of a group; empty where there are none."""
+    return group.group.removeprefix(group.precision).strip()
+
+
+def _judged(group: Group, target: str) -> Cell:
+    """The value of a verdict with its interval, by the clock that the study compares."""
+    verdict = group.verdicts.get(target)
+    if verdict is None:
+        return "baseline"
+    if verdict.value is None:
+        return verdict.text
+    ends = f" [{verdict.ci[0]:.2f}, {verdict.ci[1]:.2f}]" if verdict.ci is not None else ""
+    return f"{verdict.value:.2f}x{ends}: {verdict.text}"
+
+
+def _saving(group: Group, key: str) -> Cell:
+    """The share of the baseline's that is saved, in per cent."""
+    own = group.metrics[key]
+    if group.baseline == group.group:
+        return _mean(own, FIGURES[key])
+    if own.ratio is None:
+        return _ratio(group, FIGURES[key])
+    ends = [100 * (1 - end) for end in own.ratio_ci95 or ()]
+    interval = f" [{ends[1]:.0f}, {ends[0]:.0f}]" if ends else f" ({own.once})" if own.once else ""
+    return f"{100 * (1 - own.ratio):.0f} %{interval}"
 
 
 def _to_loss_rows(groups: Sequence[Group]) -> list[Row]:

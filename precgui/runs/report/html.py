@@ -8,6 +8,7 @@ from html import escape
 
 from precgui.runs.figures import FIGURES
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
+from precgui.runs.report.group_table import MATRIX_COLUMNS, SettingsMatrix
 from precgui.runs.report.pictures import interval_picture, loss_picture, pareto_picture
 from precgui.runs.report.sixteen_bits import NOT_BOTH, TENSOR_COLUMNS, SixteenBits
 
@@ -69,6 +70,7 @@ def html_report(content: ReportContent) -> str:
         f'<ul class="lines">{"".join(f"<li>{escape(line)}</li>" for line in content.answer_lines)}</ul>',
         *(f"<p>{escape(note)}</p>" for note in content.notes),
         "<h2>Groups</h2>", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
+        *_matrix(content.matrix),
         "<h2>Verdicts</h2>", _verdicts(content), _list(content.rules),
         *_sixteen_bits(content.sixteen_bits),
         "<h2>Pictures</h2>", *pictures,
@@ -79,6 +81,13 @@ def html_report(content: ReportContent) -> str:
         "<h2>Runs</h2>", _runs(content),
     ]  # fmt: skip
     return _page(content.title, "".join(body))
+
+
+def _matrix(matrix: SettingsMatrix | None) -> list[str]:
+    if matrix is None:
+        return []
+    rows = [(settings, figure, *cells) for settings, figure, cells in matrix.rows]
+    return ["<h2>Settings by precision</h2>", _table((*MATRIX_COLUMNS, *matrix.precisions), rows)]
 
 
 def sixteen_bits_report(content: ReportContent) -> str:

@@ -74,7 +74,7 @@ def sixteen_bits(study: Study, runs: Sequence[RunFigures]) -> SixteenBits | None
     base = next((g for g in study.groups if g.group == fp16.baseline == bf16.baseline), None)
     arms = [run for run in runs if run.group in (fp16.group, bf16.group)]
     direct = next(g for g in make_study(arms, baseline=fp16.group).groups if g.group == bf16.group)
-    gradients, why = _gradients(runs)
+    gradients, why = _gradients([run for run in runs if run.group in (fp16.baseline, bf16.group)])
     choice, reason = _choice(fp16, bf16, base, direct)
     metric = Metric(**study.metric)
     return SixteenBits(

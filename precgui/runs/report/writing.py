@@ -12,6 +12,7 @@ from precgui.harmless_text import harmless
 from precgui.runs.csv_cells import write_table
 from precgui.runs.errors import RunFileError
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
+from precgui.runs.report.group_table import MATRIX_COLUMNS
 from precgui.runs.report.html import html_report, sixteen_bits_report
 from precgui.runs.study.groups import LEVEL, Group, Study
 
@@ -36,6 +37,7 @@ def markdown_report(content: ReportContent) -> str:
         "\n".join(f"- {_plain(line)}" for line in content.answer_lines), *map(_plain, content.notes),
         *_sixteen_bits(content),
         "## Groups", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
+        *_matrix(content),
         "## Verdicts", _table(("group", "target", "verdict", "measured"), verdicts),
         "\n".join(f"- {_plain(rule)}" for rule in content.rules),
         "## Members", _table(MEMBER_COLUMNS, content.members),
@@ -45,6 +47,14 @@ def markdown_report(content: ReportContent) -> str:
         "## To repeat it", f"`{content.command.replace('`', '')}`",
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _matrix(content: ReportContent) -> list[str]:
+    matrix = content.matrix
+    if matrix is None:
+        return []
+    rows = [(settings, figure, *cells) for settings, figure, cells in matrix.rows]
+    return ["## Settings by precision", _table((*MATRIX_COLUMNS, *matrix.precisions), rows)]
 
 
 def _sixteen_bits(content: ReportContent) -> list[str]:

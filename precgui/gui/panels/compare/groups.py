@@ -20,6 +20,7 @@ from precgui.gui.panels.compare.claims_view import ClaimsView
 from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.figures_view import FiguresView
 from precgui.gui.panels.compare.loose_groups import LooseGroups
+from precgui.gui.panels.compare.matrix_view import MatrixView
 from precgui.gui.panels.compare.more_seeds import MoreSeedsButton
 from precgui.gui.panels.compare.report_export import ReportExport
 from precgui.gui.panels.compare.sixteen_bits_view import SixteenBitsView
@@ -35,8 +36,8 @@ _EMPTY = (
     "Study, open the folder of one, or open runs: they are grouped by their settings."
 )
 FIGURES, TRADE_OFF, CURVES, CLAIMS = "Figures", "Trade-off", "Curves", "Claims"
-SIXTEEN_BITS, DIFFERENCES, MEMBERS = "FP16 or BF16", "Differences", "Members"
-VIEWS = (FIGURES, TRADE_OFF, CURVES, SIXTEEN_BITS, CLAIMS, DIFFERENCES, MEMBERS)
+SIXTEEN_BITS, DIFFERENCES, MEMBERS, MATRIX = "FP16 or BF16", "Differences", "Members", "Matrix"
+VIEWS = (FIGURES, MATRIX, TRADE_OFF, CURVES, SIXTEEN_BITS, CLAIMS, DIFFERENCES, MEMBERS)
 STUDY, RUNS = "study", "runs"
 
 
@@ -60,6 +61,7 @@ class GroupsView(Pages):
         self.view = SegmentedChoice(VIEWS, "View of the groups", self)
         self.figures, self.trade_off, self.curves = FiguresView(self), TradeOffView(self), BandsView(self)
         self.sixteen_bits = SixteenBitsView(session, self)
+        self.matrix = MatrixView(self)
         self.claims, self.differences = ClaimsView(self), DifferencesView(self)
         columns = tuple(column.capitalize() for column in MEMBER_COLUMNS)
         self.members = TextTable(columns, "Runs of the study, and whether they are used", self)
@@ -80,7 +82,8 @@ class GroupsView(Pages):
         ignore_wheel(self.source)
         self.targets_button.setToolTip("What you ask of a precision: the bounds that verdicts are made by")
         for page in (
-            self.figures, self.trade_off, self.curves, self.sixteen_bits, self.claims, self.differences, self.members,
+            self.figures, self.matrix, self.trade_off, self.curves, self.sixteen_bits, self.claims, self.differences,
+            self.members,
         ):  # fmt: skip
             self.pages.addWidget(page)
         row = QHBoxLayout()
@@ -219,6 +222,8 @@ class GroupsView(Pages):
                 self.trade_off.show_study(content.study if content is not None else None)
             elif name == CURVES:
                 self.curves.show_content(content)
+            elif name == MATRIX:
+                self.matrix.show_matrix(content.matrix if content is not None else None)
             elif name == SIXTEEN_BITS:
                 self.sixteen_bits.show_content(content)
             elif name == CLAIMS:
