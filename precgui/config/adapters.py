@@ -30,7 +30,10 @@ class AdapterConfig(Section):
     """Low-rank adapters (LoRA; Hu et al. 2021): a product of two thin matrices is added to a layer that is frozen."""
 
     kind: Literal["none", "lora"] = Field(
-        "none", title="Adapters", description="lora: train two thin matrices beside each layer of a frozen base."
+        "none",
+        title="Adapters",
+        description="lora: train two thin matrices beside each layer of a frozen base.",
+        json_schema_extra={"rare": True},
     )
     rank: int = Field(
         8,

@@ -74,7 +74,7 @@ class DataConfig(Section):
         False,
         title="Augment",
         description="Move images at random by up to an eighth, and mirror half of them unless they show digits.",
-        json_schema_extra={"show_if": {"task": [*IMAGE_TASKS]}},
+        json_schema_extra={"rare": True, "show_if": {"task": [*IMAGE_TASKS]}},
     )
     corpus: Literal["library", "manual"] = Field(
         "library",

@@ -57,6 +57,7 @@ class ParallelConfig(Section):
         "none",
         title="Strategy",
         description="none: one process; ddp: each rank has the whole model; fsdp: each rank keeps a part of it.",
+        json_schema_extra={"rare": True},
     )
     ranks: int = Field(
         2,

@@ -73,7 +73,12 @@ BESIDE_THE_RUN = "auto"  # of settings that name a file
 class TrainConfig(Section):
     epochs: int = Field(20, ge=1, le=1_000_000, title="Epochs", description="Passes over the training set.")
     max_steps: int | None = Field(
-        None, ge=1, le=10**9, title="Maximum steps", description="Stop after this many steps; empty: no limit."
+        None,
+        ge=1,
+        le=10**9,
+        title="Maximum steps",
+        description="Stop after this many steps; empty: no limit.",
+        json_schema_extra={"rare": True},
     )
     clip_norm: float | None = Field(
         None,
@@ -87,7 +92,7 @@ class TrainConfig(Section):
         le=100_000,
         title="Gradient accumulation",
         description="Batches whose gradients are added up for one step.",
-        json_schema_extra={"unit": "batches"},
+        json_schema_extra={"rare": True, "unit": "batches"},
     )
     ema_decay: float | None = Field(
         None,
@@ -364,7 +369,10 @@ class RecordConfig(Section):
     """Which tensors are measured, how often, and at which cost at most."""
 
     tensors: bool = Field(
-        True, title="Record tensors", description="Statistics and exponent histograms of gradients, weights and more."
+        True,
+        title="Record tensors",
+        description="Statistics and exponent histograms of gradients, weights and more.",
+        json_schema_extra={"rare": True},
     )
     budget: float = Field(
         0.03,
@@ -372,7 +380,7 @@ class RecordConfig(Section):
         le=100,
         title="Budget",
         description="Share of the step time that looking at tensors may take; larger tensors are then sampled.",
-        json_schema_extra={"show_if": _RECORDED},
+        json_schema_extra={"rare": True, "show_if": _RECORDED},
     )
     least_measurements: int = Field(
         20,

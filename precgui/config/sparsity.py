@@ -53,6 +53,7 @@ class PruningConfig(Section):
         title="Pruning",
         description="magnitude: smallest weights; wanda: weight times input (Sun et al. 2023); 2:4: two of four "
         "inputs; channels: whole outputs by their norm.",
+        json_schema_extra={"rare": True},
     )
     share: float = Field(
         0.5,

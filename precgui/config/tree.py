@@ -45,6 +45,7 @@ class RunConfig(Section):
         pattern=r"^(auto|cpu|cuda(:\d+)?|mps|xpu(:\d+)?)$",
         title="Device",
         description="auto takes an accelerator when there is one; or cpu, cuda, cuda:1 ...",
+        json_schema_extra={"rare": True},
     )
     threads: int | None = Field(
         None,

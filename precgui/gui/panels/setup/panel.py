@@ -53,6 +53,7 @@ from precgui.gui.panels.setup.command import changes, command, study_command, va
 from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
 from precgui.gui.panels.setup.plan_sheet import PlanSheet
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
+from precgui.gui.panels.setup.recipe_gallery import RecipeGallery
 from precgui.gui.panels.setup.study_form import SEEDS, StudySettings
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -76,6 +77,8 @@ class SetupPanel(QWidget):
         self.recipes.addItems(list(RECIPES))
         self.recipes.setAccessibleName("Recipe to start from")
         ignore_wheel(self.recipes)
+        self.gallery_button = QPushButton("Recipes...", self)
+        self.gallery_button.setToolTip("All recipes with a picture, what they learn, and the time that they take here")
         self.recipe_note = PlainLabel(self)
         self.recipe_note.setProperty("kind", "muted")
         self.recipe_note.setWordWrap(True)
@@ -110,6 +113,7 @@ class SetupPanel(QWidget):
     def _connect(self) -> None:
         session = self._session
         self.recipes.activated.connect(lambda _: self._undoable(partial(self.use_recipe, self.recipes.currentText())))
+        self.gallery_button.clicked.connect(lambda _: self.show_gallery())
         self.form.changed.connect(self._refresh)
         self.kind.chosen.connect(lambda _: self._choose_kind())
         self.kind.chosen.connect(self.place_changed)
@@ -142,7 +146,8 @@ class SetupPanel(QWidget):
         column.setContentsMargins(24, 16, 24, 24)
         column.setSpacing(12)
         start_from = named("Start from", self.recipes)
-        column.addLayout(panel_head("Run", self.kind, start_from, self.recipes, *self._tools.values()))
+        parts = (self.recipes, self.gallery_button, *self._tools.values())
+        column.addLayout(panel_head("Run", self.kind, start_from, *parts))
         column.addWidget(self.recipe_note)
         column.addSpacing(4)
         column.addWidget(_heading("Precision", page))
@@ -211,6 +216,14 @@ class SetupPanel(QWidget):
             self.recipe_note.setText(
                 f"{RECIPES[name][0]} Kept from before: {', '.join(kept)}; the arrow at the right resets them."
             )
+
+    def show_gallery(self) -> RecipeGallery:
+        """Choose among the recipes by their pictures."""
+        gallery = RecipeGallery(self.source, self)
+        gallery.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        gallery.chosen.connect(lambda name: self._undoable(partial(self.use_recipe, name)))
+        gallery.open()
+        return gallery
 
     def _undoable(self, change: Callable[[], object]) -> None:
         """Change where the form starts from; Undo brings back what it held."""

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
@@ -13,7 +14,9 @@ from pytestqt.qtbot import QtBot
 from precgui.config import PRECISIONS, RECIPES, RunConfig, load
 from precgui.gui.panels.setup.command import command, value_text
 from precgui.gui.panels.setup.panel import SetupPanel
+from precgui.gui.panels.setup.recipe_gallery import TIME
 from precgui.gui.session import Session
+from precgui.runs import step_times
 
 
 class Orders(Session):
@@ -250,3 +253,31 @@ def test_that_the_usual_precisions_stand_first_as_large_cards_and_the_others_beh
     panel.precision.fold.click()
     panel.precision.set("nvfp4")  # as a recipe does
     assert cards["nvfp4"].isVisible() and panel.precision.fold.isChecked()
+
+
+def test_that_a_recipe_is_chosen_from_the_gallery_with_its_time_here(panel: SetupPanel, orders: Orders) -> None:
+    panel.show()
+    path = step_times._path(RECIPES["gpt-quick"][1], "fp32")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"step_s": 0.5, "steps_per_epoch": 30, "measured": "2026-01-01"}', encoding="utf-8")
+    gallery = panel.show_gallery()
+    items = [gallery.list.item(row) for row in range(gallery.list.count())]
+    assert [item.text() for item in items] == list(RECIPES)
+    pictures = {item.data(Qt.ItemDataRole.DecorationRole).toImage().sizeInBytes() > 0 for item in items}
+    assert pictures == {True} and gallery.list.currentItem().text() == "digits-quick"
+    gpt = next(item for item in items if item.text() == "gpt-quick")
+    assert gpt.data(TIME) == "About 60 s here, fp32" and items[0].data(TIME) == "Not timed here yet, fp32"
+    gallery.list.setCurrentItem(gpt)
+    gallery.grab()
+    gallery.use_button.click()
+    assert panel.source == "gpt-quick" and orders.undo.last is not None
+
+
+def test_that_fields_that_few_people_change_are_folded_until_they_are_changed(panel: SetupPanel) -> None:
+    panel.show()
+    shown = [path for path, row in panel.form.rows.items() if row.isVisible()]
+    assert len(shown) <= 18 and {"task", "data.batch_size", "train.epochs", "optimizer.lr"} <= set(shown)
+    assert not panel.form.rows["train.max_steps"].isVisible()
+    train = panel.base.train.model_copy(update={"max_steps": 5})
+    panel.form.set_value(panel.base.model_copy(update={"train": train}))
+    assert panel.form.rows["train.max_steps"].isVisible()
