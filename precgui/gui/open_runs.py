@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from precgui.events import Severity
 from precgui.runs.run import Run, SignalSource
@@ -35,11 +36,12 @@ class OpenRun(DrawnRun):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A message to the user: one sentence, and details behind a button."""
+    """A message to the user: one sentence, details behind a button, and a file that it speaks of, to be opened."""
 
     message: str
     details: str = ""
     severity: Severity = "error"
+    file: Path | None = None
 
 
 def usual_colour(run_id: str) -> int:

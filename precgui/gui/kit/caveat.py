@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton, QWidget
 
 from precgui.gui.kit.icons import pixmap
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
+
+_NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
 
 
 class CaveatLabel(QFrame):
-    """A text with a warning mark; hidden while it is empty."""
+    """A text with a warning mark; hidden while it is empty. `folded`: its first line only, until it is unfolded."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, parent: QWidget | None = None, *, folded: bool = False) -> None:
         super().__init__(parent)
+        self._folded = folded
         self.setProperty("kind", "banner")
         self.setProperty("severity", "warning")
         self._mark = PlainLabel(self)
@@ -27,6 +31,12 @@ class CaveatLabel(QFrame):
         line.setSpacing(8)
         line.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
         line.addWidget(self.text, 1)
+        self.more = QToolButton(self)
+        self.more.setProperty("kind", "link")
+        self.more.setCheckable(True)
+        self.more.hide()
+        self.more.toggled.connect(lambda _: self._fold())
+        line.addWidget(self.more, 0, Qt.AlignmentFlag.AlignTop)
         themes().follow(self, self._recolour)
         self._recolour()
         self.hide()
@@ -35,6 +45,22 @@ class CaveatLabel(QFrame):
         """Show a text, or hide when it is empty."""
         self.text.setText(text)
         self.setVisible(bool(text))
+        self._fold()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fold()
+
+    def _fold(self) -> None:
+        """Cut the text to its first line while it is folded and longer."""
+        if not self._folded:
+            return
+        one = self.text.fontMetrics().lineSpacing() + 2
+        is_long = self.text.heightForWidth(max(self.text.width(), 1)) > one + 2
+        self.text.setMaximumHeight(one if is_long and not self.more.isChecked() else _NO_LIMIT)
+        self.more.setVisible(is_long)
+        self.more.setText("Less" if self.more.isChecked() else "More")
+        self.setToolTip("" if self.more.isChecked() else plain_tip(self.text.text()))
 
     def _recolour(self) -> None:
         self._mark.setPixmap(pixmap("warning", themes().theme.warning, 18, self.devicePixelRatioF()))

@@ -215,7 +215,10 @@ class NoticeList(QDialog):
         self.details = QPlainTextEdit(self)
         self.details.setReadOnly(True)
         self.details.setAccessibleName("Details of the notice")
-        split = QSplitter(Qt.Orientation.Vertical, self)
+        self.nothing = PlainLabel("There is nothing to report.", self)
+        self.nothing.setProperty("kind", "muted")
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.split = split = QSplitter(Qt.Orientation.Vertical, self)
         split.addWidget(self.list)
         split.addWidget(self.details)
         split.setChildrenCollapsible(False)
@@ -223,6 +226,7 @@ class NoticeList(QDialog):
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.details.toPlainText()))
         clear = QPushButton("Clear list", self)
         clear.clicked.connect(self._clear)
+        self.buttons = (copy, clear)
         close = QPushButton("Close", self)
         close.clicked.connect(self.close)
         buttons = QHBoxLayout()
@@ -234,10 +238,12 @@ class NoticeList(QDialog):
         layout.setContentsMargins(16, 16, 16, 16)
         layout.setSpacing(12)
         layout.addWidget(split, 1)
+        layout.addWidget(self.nothing, 1)
         layout.addLayout(buttons)
         self.resize(min(680, parent.width() - 48), min(520, parent.height() - 48))
         self.list.currentRowChanged.connect(self._show_details)
         self._fill(chosen)
+        self._show_empty()
         notices.mark_read()
 
     def _fill(self, chosen: Notice | None) -> None:
@@ -251,8 +257,12 @@ class NoticeList(QDialog):
         keys = [entry.notice.key for entry in self._entries]
         if self._entries:
             self.list.setCurrentRow(keys.index(chosen.key) if chosen and chosen.key in keys else 0)
-        else:
-            self.details.setPlainText("There is nothing to report.")
+
+    def _show_empty(self) -> None:
+        """Without notices one sentence instead of two empty boxes."""
+        for part in (self.split, *self.buttons):
+            part.setVisible(bool(self._entries))
+        self.nothing.setVisible(not self._entries)
 
     def _show_details(self, row: int) -> None:
         if 0 <= row < len(self._entries):
@@ -263,4 +273,4 @@ class NoticeList(QDialog):
         self._notices.clear()
         self._entries = []
         self.list.clear()
-        self.details.setPlainText("There is nothing to report.")
+        self._show_empty()

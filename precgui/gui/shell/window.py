@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from PySide6.QtCore import QByteArray, Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent, QResizeEvent
+from PySide6.QtCore import QByteArray, Qt, QTimer, QUrl, Signal
+from PySide6.QtGui import QCloseEvent, QDesktopServices, QDragEnterEvent, QDropEvent, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
 from precgui import __version__
@@ -318,7 +320,10 @@ class Window(QMainWindow):
     # Notices, help, theme ----------------------------------------------------------------------------------
 
     def _on_problem(self, problem: Problem) -> None:
-        self.notices.post(Notice(problem.severity, problem.message, problem.details))
+        remedies = (("Open", partial(_open_file, problem.file)),) if problem.file is not None else ()
+        self.notices.post(
+            Notice(problem.severity, problem.message, problem.details, remedies=remedies, passes=bool(remedies))
+        )
 
     def _on_notice(self, entry: NoticeEntry) -> None:
         self.line.show_unread(self.notices.unread())
@@ -367,3 +372,9 @@ class Window(QMainWindow):
         self._remember()
         self.banners.detach()
         event.accept()
+
+
+def _open_file(path: Path) -> None:
+    """Show a file that was written in its own program; of a folder or a run, the folder that it lies in."""
+    readable = path.suffix in (".html", ".md", ".py", ".csv")
+    QDesktopServices.openUrl(QUrl.fromLocalFile(str(path if readable else path.parent)))

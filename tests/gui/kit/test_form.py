@@ -314,3 +314,13 @@ def test_that_tab_goes_through_the_fields_in_their_order(form: Form[RunConfig]) 
         if at_widget is order[0]:
             break
     assert found == order
+
+
+def test_that_the_fold_of_a_section_has_the_focus_after_its_fields(form: Form[RunConfig]) -> None:
+    card = form.rows["title"].card
+    order, widget = [], card.rows[0].widget
+    for _ in range(400):
+        order.append(widget)
+        widget = widget.nextInFocusChain()
+    fields = [order.index(row.widget) for row in card.rows if row.widget in order]
+    assert fields == sorted(fields) and order.index(card.more) > max(fields)

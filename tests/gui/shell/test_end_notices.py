@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 from precgui.events import RunEnded, RunStarted
 from precgui.gui.answer import Answer, child
 from precgui.gui.notices import Notice, Notices
+from precgui.gui.open_runs import Problem
 from precgui.gui.shell import end_notices
 from precgui.gui.shell.window import Window
 from tests.fakes import FakeChild
@@ -132,3 +133,25 @@ def test_that_searches_and_plans_are_shown_while_they_go_on(working: Window, chi
     assert working.line.text.text() == "Search of formats: layer 3 of 10"
     children[0].ended.emit("")
     assert working.line.text.text() == "No run is active"
+
+
+def test_that_what_was_written_can_be_opened(working: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert working.session is not None
+    opened: list[str] = []
+    monkeypatch.setattr(
+        "precgui.gui.shell.window.QDesktopServices.openUrl", lambda url: opened.append(url.toLocalFile())
+    )
+    for name in ("page.html", "run.h5"):
+        working.session.notice.emit(Problem(f"Written: {name}", severity="info", file=tmp_path / name))
+        banner = list(working.banners.banners.values())[-1]
+        next(each for each in banner.findChildren(QToolButton) if each.text() == "Open").click()
+    assert opened == [str(tmp_path / "page.html"), str(tmp_path)]
+
+
+def test_that_an_empty_list_of_notices_is_one_sentence(working: Window, notices: Notices) -> None:
+    dialog = working.banners.show_list()
+    assert dialog.nothing.isVisible() and not dialog.list.isVisible()
+    dialog.close()
+    notices.post(Notice("warning", "It broke."))
+    dialog = working.banners.show_list()
+    assert dialog.list.isVisible() and not dialog.nothing.isVisible()

@@ -75,4 +75,4 @@ def _written(content: ReportContent, kind: ReportKind, path: Path) -> Problem:
         write_report(content, kind, path)
     except RunFileError as error:
         return Problem(str(error))
-    return Problem(f"Written: {path}", severity="info")
+    return Problem(f"Written: {path}", severity="info", file=path)

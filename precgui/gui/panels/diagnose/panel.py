@@ -327,5 +327,7 @@ def changed(config: RunConfig, changes: dict[str, object]) -> RunConfig:
     tree = config.model_dump()
     for path, value in changes.items():
         put_at(tree, path, value)
-    tree["title"] = f"{config.title} fixed"[:200] if config.title else ""
+    named = ", ".join(f"{path.rpartition('.')[2].replace('_', ' ')} {value}" for path, value in changes.items())
+    if config.title or [*changes] != ["precision"]:  # the usual title has the precision
+        tree["title"] = f"{config.display_title}, {named}"[:200]
     return build(tree)

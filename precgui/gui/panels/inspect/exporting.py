@@ -104,7 +104,7 @@ class Exports(QObject):
         elif isinstance(answer, list):
             names = [str(name) for name in answer]
             reported = f"Written: {names[0]}" if len(names) == 1 else f"Written: {names[0]} and {len(names) - 1} more"
-            self._session.notice.emit(Problem(reported, "\n".join(names), "info"))
+            self._session.notice.emit(Problem(reported, "\n".join(names), "info", Path(names[0])))
 
 
 def why_not(opened: OpenRun) -> str:

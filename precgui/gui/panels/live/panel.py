@@ -31,9 +31,10 @@ from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.gui.proof import Proof
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.harmless_text import some_names
 from precgui.runs.caveats import arithmetic_of, cost_above_budget
 
-_CAVEATS = 2  # that are written out, in low windows one
+_NAMED = 2  # runs in a caveat; more are a number
 _LOW_PX = 640
 _PLOT_PX = 180  # at least, with its head: with less the labels of its rows and ticks meet
 _FIRST_STEPS = 50
@@ -59,7 +60,7 @@ class LivePanel(Pages):
         self.end_card = EndCard(session, self)
         self.all_plots = self._button("All plots", "Show plots of signals, too, of which nothing is recorded", True)
         self.run_list = RunList(session, self)
-        self.caveat = CaveatLabel(self)
+        self.caveat = CaveatLabel(self, folded=True)
         self._caveat_timer = QTimer(self, singleShot=True, interval=CAVEAT_MS)
         self._caveat_timer.timeout.connect(self._tell_caveats)
         self.stop_button = self._button(
@@ -259,15 +260,13 @@ class LivePanel(Pages):
         than its budget."""
         proof = self.proof is not None  # whose place is needed
         displayed = [opened for opened in self._session.runs.values() if opened.visible and not proof]
-        reported = [f"{opened.name}: {caveat}" for opened in displayed if (caveat := arithmetic_of(opened.run).caveat)]
-        most = _CAVEATS if self.height() >= _LOW_PX else 1
-        remainder = len(reported) - most
-        more = (
-            ["1 more run is emulated or slow."] if remainder == 1 else [f"{remainder} more runs are emulated or slow."]
-        )
-        more = more if remainder > 0 else []
+        runs_of: dict[str, list[str]] = {}
+        for opened in displayed:
+            if caveat := arithmetic_of(opened.run).caveat:
+                runs_of.setdefault(caveat, []).append(opened.name)
+        reported = [f"{some_names(names, _NAMED)}: {caveat}" for caveat, names in runs_of.items()]
         costs = [f"{opened.name}: {cost}" for opened in displayed if (cost := cost_above_budget(opened.run))]
-        self.caveat.set_text("\n".join([*reported[:most], *more, *costs[:1]]))
+        self.caveat.set_text("\n".join([*reported, *costs[:1]]))
 
     def _take_runs(self) -> None:
         self.run_list.take_runs()

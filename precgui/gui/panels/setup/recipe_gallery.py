@@ -82,8 +82,8 @@ class _RecipeCard(QStyledItemDelegate):
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
-        theme, place = themes().theme, QRect(option.rect).adjusted(2, 2, -2, -2)  # type: ignore[attr-defined]
-        state = option.state  # type: ignore[attr-defined]
+        theme, place = themes().theme, QRect(option.rect).adjusted(2, 2, -2, -2)
+        state = option.state
         selected = bool(state & QStyle.StateFlag.State_Selected)
         hovered = bool(state & QStyle.StateFlag.State_MouseOver)
         painter.save()
@@ -99,15 +99,15 @@ class _RecipeCard(QStyledItemDelegate):
     def _write(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex, room: QRect
     ) -> None:
-        theme, metrics = themes().theme, option.fontMetrics  # type: ignore[attr-defined]
-        bold = QFont(option.font)  # type: ignore[attr-defined]
+        theme, metrics = themes().theme, option.fontMetrics
+        bold = QFont(option.font)
         bold.setBold(True)
         line = metrics.height()
         left = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
         painter.setPen(QColor(theme.text))
         painter.setFont(bold)
         painter.drawText(room, int(left), index.data(Qt.ItemDataRole.DisplayRole))
-        painter.setFont(option.font)  # type: ignore[attr-defined]
+        painter.setFont(option.font)
         painter.setPen(QColor(theme.muted))
         note = QRect(room.left(), room.top() + line, room.width(), _LINES * line)
         painter.drawText(note, int(left | Qt.TextFlag.TextWordWrap), index.data(NOTE))

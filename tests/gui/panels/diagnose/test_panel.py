@@ -219,5 +219,8 @@ def test_that_a_curve_breaks_where_values_are_not_finite() -> None:
 def test_that_changes_keep_everything_else() -> None:
     config = RunConfig(title="mine")
     new = changed(config, {"optimizer.lr": 0.5, "precision_options.keep_fp32": ["head"]})
-    assert (new.optimizer.lr, new.precision_options.keep_fp32, new.title) == (0.5, ["head"], "mine fixed")
+    assert (new.optimizer.lr, new.precision_options.keep_fp32) == (0.5, ["head"])
+    assert new.title == "mine, lr 0.5, keep fp32 ['head']"
+    assert changed(RunConfig(), {"optimizer.lr": 3}).title == "digits cnn fp32, lr 3"
+    assert changed(RunConfig(), {"precision": "bf16-amp"}).title == ""
     assert new.model == config.model

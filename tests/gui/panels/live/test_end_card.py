@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Event, RunEnded, RunStarted, StepDone
+from precgui.gui.kit.caveat import CaveatLabel
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.session import Session
 from tests.gui.conftest import write_run
@@ -96,3 +97,17 @@ def test_that_plots_without_a_record_are_shown_on_request_only(qtbot: QtBot) -> 
     panel.all_plots.click()
     panel.plots.frames[1].show_signal("lr")
     assert titles(panel) == ["loss", "lr", "scale"]
+
+
+def test_that_caveats_take_one_line_until_they_are_unfolded(qtbot: QtBot) -> None:
+    label = CaveatLabel(folded=True)
+    qtbot.addWidget(label)
+    label.resize(300, 100)
+    label.set_text("FP16 is emulated in 4 layers. " * 6)
+    label.show()
+    line = label.text.fontMetrics().lineSpacing()
+    assert label.text.maximumHeight() <= line + 2 and label.more.text() == "More"
+    label.more.click()
+    assert label.text.maximumHeight() > 10 * line and label.more.text() == "Less"
+    label.set_text("Short.")
+    assert not label.more.isVisible()
