@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QListWidget,
     QListWidgetItem,
     QPlainTextEdit,
-    QPushButton,
     QSizePolicy,
     QSplitter,
     QToolButton,
@@ -23,6 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.kit.icons import icon, pixmap
+from precgui.gui.kit.parts import button, column, label, row
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.theme import severity_colour, themes
@@ -73,10 +73,10 @@ class Banner(QFrame):
         head.addWidget(self._mark)
         head.addWidget(self._word)
         head.addWidget(self.text, 1)
-        for label, act, *possible in self.notice.remedies:
-            button = self._button(label, act, closes=True)
-            head.addWidget(button)
-            self._conditions += [(button, each) for each in possible]
+        for text, act, *possible in self.notice.remedies:
+            remedy = self._button(text, act, closes=True)
+            head.addWidget(remedy)
+            self._conditions += [(remedy, each) for each in possible]
         if self.notice.details:
             head.addWidget(self._button("Details", lambda: show_details(self.notice), closes=False))
         head.addWidget(self._close)
@@ -101,8 +101,8 @@ class Banner(QFrame):
 
     def follow(self) -> bool:
         """Hide the remedies that are not possible now; whether what the notice speaks of is over."""
-        for button, possible in self._conditions:
-            button.setVisible(possible())
+        for remedy, possible in self._conditions:
+            remedy.setVisible(possible())
         return self.notice.is_over is not None and self.notice.is_over()
 
     def shorten(self, lines: int | None) -> None:
@@ -215,31 +215,17 @@ class NoticeList(QDialog):
         self.details = QPlainTextEdit(self)
         self.details.setReadOnly(True)
         self.details.setAccessibleName("Details of the notice")
-        self.nothing = PlainLabel("There is nothing to report.", self)
-        self.nothing.setProperty("kind", "muted")
+        self.nothing = label("There is nothing to report.", "muted")
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.split = split = QSplitter(Qt.Orientation.Vertical, self)
-        split.addWidget(self.list)
-        split.addWidget(self.details)
-        split.setChildrenCollapsible(False)
-        copy = QPushButton("Copy", self)
-        copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.details.toPlainText()))
-        clear = QPushButton("Clear list", self)
-        clear.clicked.connect(self._clear)
+        self.split = QSplitter(Qt.Orientation.Vertical, self)
+        self.split.addWidget(self.list)
+        self.split.addWidget(self.details)
+        self.split.setChildrenCollapsible(False)
+        copy = button("Copy", lambda: QGuiApplication.clipboard().setText(self.details.toPlainText()))
+        clear = button("Clear list", self._clear)
         self.buttons = (copy, clear)
-        close = QPushButton("Close", self)
-        close.clicked.connect(self.close)
-        buttons = QHBoxLayout()
-        buttons.addWidget(clear)
-        buttons.addStretch(1)
-        buttons.addWidget(copy)
-        buttons.addWidget(close)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(16, 16, 16, 16)
-        layout.setSpacing(12)
-        layout.addWidget(split, 1)
-        layout.addWidget(self.nothing, 1)
-        layout.addLayout(buttons)
+        below = row(clear, 1, copy, button("Close", self.close))
+        column((self.split, 1), (self.nothing, 1), below, spacing=12, margins=(16, 16, 16, 16), on=self)
         self.resize(min(680, parent.width() - 48), min(520, parent.height() - 48))
         self.list.currentRowChanged.connect(self._show_details)
         self._fill(chosen)
@@ -251,9 +237,9 @@ class NoticeList(QDialog):
             moment = time.strftime("%H:%M:%S", time.localtime(entry.time_s))
             times = f"  ×{entry.count}" if entry.count > 1 else ""
             severity = entry.notice.severity
-            row = QListWidgetItem(f"{moment}  {WORDS[severity]}{times}\n{entry.notice.text}")
-            row.setIcon(icon(severity, severity_colour(severity), 18))
-            self.list.addItem(row)
+            item = QListWidgetItem(f"{moment}  {WORDS[severity]}{times}\n{entry.notice.text}")
+            item.setIcon(icon(severity, severity_colour(severity), 18))
+            self.list.addItem(item)
         keys = [entry.notice.key for entry in self._entries]
         if self._entries:
             self.list.setCurrentRow(keys.index(chosen.key) if chosen and chosen.key in keys else 0)
