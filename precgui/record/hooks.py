@@ -99,7 +99,7 @@ class LoopWatch:
         self._first_step = None
         if active:
             cancellations = self._later_steps.cancellations
-            observers = [*self._order_of_loop.observers, cancellations.observe]
+            observers = [*self._order_of_loop.observers, self._later_steps.watchers.first_step]
             self._first_step = FirstStep(model, _device(model), guard, compiled=compiled, observers=observers)
             cancellations.where = self._first_step.module
         self._passes, self._manual = BackwardCount(guard), ManualUpdates()
@@ -233,6 +233,8 @@ class LoopWatch:
         return ({"loop": news} if news else {}) | self._later_steps.news()
 
     def end(self, time_s: float, step_s: float, *, alarm: bool) -> None:
+        if alarm:
+            self._later_steps.alarm()
         if self._telemetry is not None:
             self._telemetry.end(time_s, step_s, self._optimizers, alarm=alarm)
 

@@ -11,6 +11,7 @@ from torch import nn
 from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
 from precgui.engine.coarse_integers import CoarseIntegers
+from precgui.engine.finite_in_fp32 import FiniteInFp32
 from precgui.engine.lost_digits import LostDigits
 from precgui.engine.lost_values import LostValues
 from precgui.engine.module_calls import ModuleStack
@@ -25,6 +26,7 @@ from precgui.engine.torch_private import (
     is_anything_compiled,
 )
 
+_AFTER_ALARMS = 6  # steps that are watched since the step before was not finite
 _STEPS = frozenset(2 * 4**power for power in range(12))  # 2, 8, 32 ...: these see the whole step, the first does not
 
 
@@ -35,18 +37,28 @@ class Watchers:
         self.cancellations = Cancellations()
         self._stored, self._integers, self._losses = StoredUpdates(model), CoarseIntegers(model), BroadcastLosses()
         self._values, self._sums, self._twice = LostValues(model), LostDigits(), RepeatedActivations()
+        self._finite, self._only_finite = FiniteInFp32(), False
         self._additions: list[dict[str, Any]] = []
         self.where: Callable[[], str | None] = lambda: None
 
-    def begin(self, step: int, where: Callable[[], str | None]) -> None:
-        """A step begins; `where` returns the module whose forward pass is running, None outside of the model."""
+    def begin(self, step: int, where: Callable[[], str | None], *, only_finite: bool = False) -> None:
+        """A step begins; `where` returns the module whose forward pass is running, None outside of the model.
+
+        `only_finite`: it is watched for what is not finite alone, since the step before was not.
+        """
         self.where = self.cancellations.where = where
+        self._only_finite = only_finite
+        self._finite.begin(step)
+        if only_finite:
+            return
         self._sums = LostDigits()
         for each in (self.cancellations, self._stored, self._integers, self._losses, self._values, self._twice):
             each.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
         """An operation is about to run; to be called with its result is what this returns."""
+        if self._only_finite:
+            return []
         module, in_optimizer = self.where(), self.cancellations.in_optimizer
         told = [self._stored.before(func, args, kwargs, module, in_optimizer=in_optimizer)]
         if module is None and not in_optimizer:
@@ -55,6 +67,10 @@ class Watchers:
 
     def after(self, told: list[After], func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operation has run."""
+        if not self.cancellations.in_optimizer:
+            self._finite.observe(func, args, kwargs, out, self.where())
+        if self._only_finite:
+            return
         if not func.is_view and not func._schema.is_mutable:
             self._stored.created(out)  # first, since its memory tells by which key a result is found again
         for each in told:
@@ -68,9 +84,18 @@ class Watchers:
 
     def end(self) -> None:
         """The step is over."""
+        self._finite.forget()
+        if self._only_finite:
+            return
         self._stored.end()
         rows = self._sums.facts().get("additions", {}).values()
         self._additions = sorted([*self._additions, *rows], key=lambda row: -float(row["swallowed"]))[:1]
+
+    def first_step(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """An operation of the first step, which the census sees, has run."""
+        self.cancellations.observe(func, args, kwargs, out)
+        if not self.cancellations.in_optimizer:
+            self._finite.observe(func, args, kwargs, out, self.cancellations.where())
 
     def facts(self) -> dict[str, list[dict[str, Any]]]:
         return {
@@ -80,6 +105,7 @@ class Watchers:
             "broadcast_loss": self._losses.facts(),
             "lost_values": self._values.facts(),
             "applied_twice": self._twice.facts(),
+            "finite_in_fp32": self._finite.facts(),
             "loop_additions": self._additions,
         }
 
@@ -96,6 +122,7 @@ class LaterSteps:
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
+        self._again, self._left, self._next = False, _AFTER_ALARMS, 0
 
     @property
     def cancellations(self) -> Cancellations:
@@ -104,13 +131,20 @@ class LaterSteps:
     def begin(self, step: int) -> None:
         """A step begins."""
         self.leave()
-        if not self._active or step not in _STEPS or self._mode is not None:
+        again, self._again = self._again and step >= self._next and self._left > 0, False
+        if not self._active or not (step in _STEPS or again) or self._mode is not None:
             return
         if dispatch_modes() or is_anything_compiled():
             return
         self._mode = _Mode(self._model, self._guard, self.watchers)
-        self.watchers.begin(step, self._mode.module)
+        if again:
+            self._left, self._next = self._left - 1, 2 * step
+        self.watchers.begin(step, self._mode.module, only_finite=step not in _STEPS)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def alarm(self) -> None:
+        """A step was not finite: the next one is watched, some times in a run."""
+        self._again = True
 
     def leave(self) -> None:
         """Take the mode out of torch's stack of modes, unless another one has been put on top of it meanwhile."""

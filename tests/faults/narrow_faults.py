@@ -105,6 +105,87 @@ def masks_of_minus_1e9_without_a_scaler(opened: Open, broken: bool) -> float:
     return float(loss.detach())
 
 
+@_mistake("forward-overflow", "outputs.float()")
+def a_sum_of_squares_in_fp16(opened: Open, broken: bool) -> float:
+    """The loss is summed in FP16 before it is divided by the number of samples."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4)
+    recorder, loss = opened(model, optimizer, scaler), torch.zeros(())
+    for x, y in batches(40, 256):
+        with torch.autocast("cpu", torch.float16):
+            outputs = model(x)
+            errors = (outputs if broken else outputs.float()) - 30 * F.one_hot(y, 6).to(outputs.dtype)
+            loss = (errors * errors).sum() / len(y)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        recorder.step(loss)
+    return float(loss.detach())
+
+
+@_mistake("forward-overflow", "a mean in place of a sum")
+def an_energy_that_grows_in_fp16(opened: Open, broken: bool) -> float:
+    """A loop without a module and without a scaler: the errors of later batches are large, and no step is skipped."""
+    weights = [nn.Parameter(torch.randn(24, 16) / 5), nn.Parameter(torch.randn(16, 6) / 4)]
+    optimizer = torch.optim.SGD(weights, 1e-2)
+    recorder, loss = opened(nn.ParameterList(weights), optimizer), torch.zeros(())
+    for step, (x, y) in enumerate(batches(50, 512)):
+        outputs = (x.half() @ weights[0].half()).tanh() @ weights[1].half()
+        wanted = F.one_hot(y, 6).half() * (60 if step >= 20 else 1)
+        errors = outputs - wanted if broken else (outputs - wanted).float()
+        loss = errors.pow(2).sum() / 2**18
+        _descend(recorder, optimizer, loss)
+    return float(loss.detach())
+
+
+@_mistake("undefined-operation", "outputs.float()", "epsilon")
+def overlap_of_empty_masks_in_fp16(opened: Open, broken: bool) -> float:
+    """Dice with an epsilon of 1e-8, which is 0 in FP16, on a batch without any object."""
+    low = torch.float16 if broken else torch.float32
+    model = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 8)).to(low)
+    optimizer = torch.optim.SGD(model.parameters(), 0.02)
+    recorder, loss = opened(model, optimizer), torch.zeros(())
+    for step, (x, y) in enumerate(batches(50)):
+        there = 0 if step == 30 else 1
+        outputs, wanted = model(x.to(low)).relu() * there, F.one_hot(y, 8).to(low) * there
+        overlap = 2 * (outputs * wanted).sum(1) / ((outputs + wanted).square().sum(1) + 1e-8)
+        loss = 1 - overlap.mean()
+        _descend(recorder, optimizer, loss)
+    return float(loss.detach())
+
+
+@_mistake("undefined-operation", "in FP32", "softmax")
+def soft_labels_by_hand_in_fp16(opened: Open, broken: bool) -> float:
+    """p (log p - log q), where small probabilities of the teacher are 0 in FP16."""
+    model, teacher = network(), nn.Linear(24, 6).requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    recorder, loss = opened(model, optimizer), torch.zeros(())
+    for x, _ in batches(40):
+        with torch.autocast("cpu", torch.float16):
+            scores = 7 * teacher(x)
+        wanted = (scores if broken else scores.float()).softmax(1)
+        loss = (wanted * (wanted.log() - model(x).log_softmax(1))).sum(1).mean()
+        _descend(recorder, optimizer, loss)
+    return float(loss.detach())
+
+
+@_mistake("undefined-operation", "in FP32", "near 1")
+def log_of_one_minus_p_in_bf16(opened: Open, broken: bool) -> float:
+    """Binary cross entropy by hand: a probability near 1 is 1 in BF16."""
+    model = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    recorder, loss = opened(model, optimizer), torch.zeros(())
+    for x, y in batches(40):
+        with torch.autocast("cpu", torch.bfloat16):
+            scores = model(x)[:, 0] + 6.5 * (1 - 2 * (y % 2))
+        p = torch.sigmoid(scores.bfloat16() if broken else scores.float())
+        loss = -((y % 2) * p.log() + (1 - y % 2) * (1 - p).log()).mean()
+        _descend(recorder, optimizer, loss)
+    return float(loss.detach())
+
+
 @_mistake("merged-positions", "int64")
 def users_clamped_on_their_way_through_bf16(opened: Open, broken: bool) -> float:
     """Identities pass BF16, a clamp and a rounding before they choose rows."""
@@ -193,6 +274,21 @@ def rows_of_nan_that_are_replaced(opened: Open) -> None:
         with torch.autocast("cpu", torch.bfloat16):
             outputs = model(torch.nan_to_num(x.bfloat16(), nan=0.0))
         _descend(recorder, optimizer, F.cross_entropy(outputs.float(), y))
+
+
+@_sound
+def a_perplexity_beyond_fp16(opened: Open) -> None:
+    """A metric in FP16 is Inf, and an epsilon that is 0 in FP16 meets no zero; the loss is finite."""
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(40):
+        with torch.autocast("cpu", torch.float16):
+            outputs = model(x)
+            shares = outputs.square() / (outputs.square().sum(1, keepdim=True) + 1e-8)
+        loss = F.cross_entropy(outputs.float(), y) + shares.float().square().mean()
+        torch.exp(12 + loss.detach().half())
+        _descend(recorder, optimizer, loss)
 
 
 @_sound

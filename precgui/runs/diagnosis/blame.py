@@ -28,6 +28,7 @@ _UNDEFINED = (
     (("_softmax", "_log_softmax", "_safe_softmax"), "a row masked completely",
      "a row of scores that is masked completely or beyond the range of {format}"),
 )  # fmt: skip
+_OF_ANY_FORMAT = (*_UNDEFINED[1][0], *_UNDEFINED[3][0])
 _OF_LOSS = ("div", "div_", "log", "log_", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "acos", "asin", "atanh")
 
 
@@ -54,7 +55,9 @@ def blame_of(m: Measurements, step: int, *, alike: bool = False) -> Blame:
     if isinstance(finite, bool):
         own = repeated.get("step") == step
         return Blame(finite, "exact" if own else "estimate", "", (_repeated(repeated),))
-    if computes_in_16_bits(m):
+    if row := finite_loss(m, step):
+        return Blame(True, "exact" if row.get("step") == step else "estimate", "", (_computed(row),))
+    if computes_in_16_bits(m) or not _is_seen(m):
         return Blame(None, "estimate", replay(m, step))
     return Blame(False)
 
@@ -79,6 +82,53 @@ def _repeated(repeated: Mapping[str, Any]) -> Evidence:
         values["largest"] = float(largest)
         text = f"{text} Its outputs reach {largest:.4g} there; FP16 ends at {FP16_LARGEST:.0f}."
     return Evidence("same weights, inputs and random numbers, in FP32", values, text)
+
+
+def finite_loss(m: Measurements, step: int) -> Mapping[str, Any]:
+    """The row of a step whose loss was seen to be finite in FP32, from the first operation on that 16 bits broke; else
+    that of the next step that was seen. {} without any."""
+    rows = [each for each in m.fact_rows("finite_in_fp32") if each.get("use") == "loss"]
+    return next((each for each in rows if int(each.get("step") or 0) >= step), {})
+
+
+def vanished_epsilon(m: Measurements) -> Evidence | None:
+    """A number outside of the model that is zero in FP16, in the divisor or the root it was to save.
+
+    None without one, and where logarithms or angles ran, too, which may as well have made a loss NaN, in any format.
+    """
+    rows = [each for each in m.fact_rows("finite_in_fp32") if each.get("use") == "epsilon" and not each.get("module")]
+    if not rows or any(name in operations(m) for name in _OF_ANY_FORMAT):
+        return None
+    row, value = rows[0], float(rows[0].get("value") or 0)
+    return Evidence(
+        "0 < epsilon < 2^-25", {"epsilon": value, "step": int(row.get("step") or 0), "use": str(row.get("operation"))},
+        f"In step {row.get('step')} the epsilon {value:g} of a {row.get('operation')} is zero in FP16.",
+    )  # fmt: skip
+
+
+def _computed(row: Mapping[str, Any]) -> Evidence:
+    step, value, low = int(row.get("step") or 0), float(row.get("value") or 0), str(row.get("format")).upper()
+    made, module = made_by(row), str(row.get("made_in") or "")
+    did = f"goes beyond the range of {low}" if row.get("kind") == "overflow" else f"rounds numbers to 0 or 1 in {low}"
+    return Evidence(
+        "loss not finite in 16 bits, finite in FP32 from the first such operation on",
+        {"step": step, "operation": made, "loss": value},
+        f"In step {step} {made}{f' in {module}' if module else ''} {did}; computed in FP32 from there on, the loss is "
+        f"{value:.4g}.",
+    )  # fmt: skip
+
+
+def made_by(row: Mapping[str, Any]) -> str:
+    """The operation of a row of `finite_in_fp32`, as a noun."""
+    name = str(row.get("made_by"))
+    return "a cast" if name == "to_copy" else name
+
+
+def _is_seen(m: Measurements) -> bool:
+    """Whether the formats of a loop are known: one that never calls its model hides its operations."""
+    counted = m.environment.get("census")
+    hidden = isinstance(counted, Mapping) and "unavailable" in counted
+    return not hidden or m.table("activation") is not None
 
 
 def computes_in_16_bits(m: Measurements) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,9 +23,12 @@ from precgui.runs.diagnosis.blame import (
     blame_of,
     computes_in_16_bits,
     cure_of,
+    finite_loss,
     low_formats,
     low_operations,
+    made_by,
     undefined_in,
+    vanished_epsilon,
 )
 from precgui.runs.diagnosis.block_rules import zero_row_before
 from precgui.runs.diagnosis.cause import Cause
@@ -73,7 +79,7 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         return _of_input(m, result)
     if result.place == "forward":
         return _of_forward(m, result)
-    if result.place == "loss":
+    if result.place == "loss" or (result.place == "unknown" and finite_loss(m, result.step)):
         return _of_loss_itself(m, place, result)
     decided = blame_of(m, result.step)
     return Cause(
@@ -272,14 +278,19 @@ def _large_factors(m: Measurements, result: Origin) -> tuple[Evidence, ...]:
 
 
 def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
-    """All outputs are finite, so the loss function or the targets are at fault."""
+    """All outputs are finite, so the loss function or the targets are at fault; or none is recorded."""
     infinite = bool(np.isinf(m.loss[place]))
+    recorded = origin.place == "loss"
     proof = Evidence(
-        "outputs finite, loss not", {"step": origin.step, "loss": float(m.loss[place])},
-        f"In step {origin.step} all recorded outputs are finite, the loss is {m.loss[place]}.",
+        "outputs finite, loss not" if recorded else "loss not finite",
+        {"step": origin.step, "loss": float(m.loss[place])},
+        f"In step {origin.step} {'all recorded outputs are finite, ' if recorded else ''}the loss is {m.loss[place]}.",
     )  # fmt: skip
     before = np.abs(m.loss[:place][m.finite_loss[:place]])
     low, why = _format_of_loss(m, before)
+    row = finite_loss(m, origin.step)
+    if row.get("kind") == "overflow":
+        return _loss_overflows(m, origin.step, row, proof)
     if infinite and low == "fp16" and len(before) >= 3 and before.max() > FP16_LARGEST / 64:
         return Cause(
             "forward-overflow", f"the loss is computed in FP16 and overflows in step {origin.step}", True,
@@ -287,15 +298,31 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
             certainty="estimate",
         )  # fmt: skip
     decided, names = blame_of(m, origin.step), low_operations(m)
+    if decided.answer is None and low == "fp16" and (vanished := vanished_epsilon(m)) is not None:
+        decided = Blame(True, "estimate", "", (vanished,))
     fix = "Look at the targets of this step and at the loss: a mean over no element, log(0) or 0 / 0."
     if decided.answer is not False and (why is not None or names):
         fix = f"Convert the outputs first, loss_function(outputs.float(), targets): suspect is {undefined_in(m)[0]}."
+    if row:
+        fix = (
+            f"Compute it in FP32 from before {made_by(row)}, whose small results are 0 (or, near 1, are 1) in 16 bits."
+        )
     where = "the loss function" if why is None else f"the loss function, which computes in {_NAMES[low]},"
-    returned = f"{where} returns {m.loss[place]} in step {origin.step} for finite outputs"
+    returned = f"{where} returns {m.loss[place]} in step {origin.step}{' for finite outputs' if recorded else ''}"
     return Cause(
         "undefined-operation", returned, decided.answer, fix,
         (proof, *((why,) if why is not None else ()), *decided.evidence), needs=decided.needs, confidence=0.8,
         certainty=decided.certainty,
+    )  # fmt: skip
+
+
+def _loss_overflows(m: Measurements, step: int, row: Mapping[str, Any], proof: Evidence) -> Cause:
+    """An operation of the loss, or of the model, whose result is beyond FP16, as was seen."""
+    decided, low = blame_of(m, step), str(row.get("format")).upper()
+    return Cause(
+        "forward-overflow", f"the loss overflows {low} in step {step}, in {made_by(row)}", True,
+        "Convert the outputs first (outputs.float()), or take a mean in place of a sum.",
+        (proof, *decided.evidence), str(row.get("made_in") or ""), confidence=0.95, certainty=decided.certainty,
     )  # fmt: skip
 
 

@@ -1,0 +1,176 @@
+"""Losses that are not finite in 16 bits and would be in FP32: zeros, ones and Inf that rounding makes are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.dtype_names import dtype_name
+from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.torch_private import graph_task, operation_name, transform_level, tree_map
+
+_SHORT = (torch.bfloat16, torch.float16)
+_PLAIN = (Tensor, nn.Parameter)
+_MOST = 2**24  # elements of a tensor that is computed again
+_MOST_ROWS = 8
+_VANISHES = 2.0**-25  # half of the smallest number of FP16
+_EXACT = {  # operations whose result holds no number that is not among their operands
+    "index", "index_select", "gather", "embedding", "cat", "stack", "relu", "clone", "detach", "where", "lift_fresh",
+    "sort", "topk", "max", "min", "amax", "amin", "neg", "abs", "_unsafe_view", "repeat", "flip", "roll", "threshold",
+}  # fmt: skip
+_PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "dot", "mv", "linear"}
+_REPEATED = {  # beside those that are elementwise: they write to no operand, also not against their schema
+    *_PRODUCTS, *_EXACT, "sum", "mean", "prod", "var", "std", "var_mean", "std_mean", "logsumexp", "cumsum", "_softmax",
+    "_log_softmax", "_safe_softmax", "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "smooth_l1_loss",
+    "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "linalg_vector_norm", "norm",
+    "native_layer_norm", "_fused_rms_norm", "native_group_norm", "_to_copy", "avg_pool2d", "_adaptive_avg_pool2d",
+    "_cdist_forward", "scatter_add", "index_add", "full", "scalar_tensor", "log_sigmoid_forward",
+}  # fmt: skip
+_OF_SMALL = {"log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "pow"}
+_KEEPING = {"clamp", "clamp_min", "_to_copy", "clone", "add", "abs"}
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """A tensor as FP32 makes it, and the first operation that rounded one of its numbers to 0, 1 or Inf."""
+
+    wide: Tensor
+    operation: str
+    kind: str  # `overflow` or `zero` (a one, too)
+    format: str
+    module: str | None
+
+
+class FiniteInFp32:
+    """Told of each operation outside of the optimizer and of the backward pass; reads, and changes nothing.
+
+    An operation whose result in 16 bits is 0, 1 or not finite where FP32 computes another number is computed in FP32 as
+    well, and so is what follows from it, as long as that differs so. No random numbers are drawn. An epsilon that is
+    0 in FP16 is noted where it is divided by, or its root or logarithm is taken.
+    """
+
+    def __init__(self) -> None:
+        self._step = 1
+        self._beside = TensorMarks[_Beside]()
+        self._epsilons = TensorMarks[float]()
+        self._found: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def begin(self, step: int) -> None:
+        self._step = step
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of all tensors."""
+        self._beside.clear()
+        self._epsilons.clear()
+
+    @torch.no_grad()
+    def observe(self, func: Any, args: Any, kwargs: Any, out: Any, module: str | None) -> None:
+        if graph_task() != -1 or transform_level() is not None:
+            return
+        name = operation_name(func)
+        self._epsilon(func, name.removesuffix("_"), args, out, module)
+        first = out[0] if isinstance(out, list | tuple) and out else out
+        if type(first) not in _PLAIN or not first.is_floating_point() or first.numel() > _MOST or first.is_meta:
+            return
+        known = self._known(args)
+        if known is None and not self._may_round(func, name, args, first):
+            return
+        if not _may_repeat(func, name):
+            self._beside.forget(first)
+            return
+        wide = func(*tree_map(self._widened, args), **tree_map(self._widened, kwargs))
+        for low, other in zip(_flat(out), _flat(wide), strict=False):
+            if type(low) in _PLAIN and low.is_floating_point() and low.shape == other.shape:
+                self._keep(name, low, other, known, module, lambda: func(*tree_map(_own, args), **kwargs))
+
+    def _known(self, args: Any) -> _Beside | None:
+        if not self._beside:
+            return None
+        parts = [part for each in args for part in _flat(each)]
+        return next((mark for each in parts if (mark := self._beside.get(each)) is not None), None)
+
+    @staticmethod
+    def _may_round(func: Any, name: str, args: Any, out: Tensor) -> bool:
+        """Whether this operation rounds to 16 bits, and made a number of which nothing or not much is left."""
+        if out.dtype not in _SHORT or func.is_view or name in _EXACT or not args:
+            return False
+        numbers = out.detach()
+        if not bool(numbers.isfinite().all()):
+            return True
+        return name not in _PRODUCTS and bool(((numbers == 0) | (numbers.abs() == 1)).any())
+
+    def _widened(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            known = self._beside.get(value)
+            if known is not None:
+                return known.wide
+            return value.detach().float() if value.dtype in _SHORT else value.detach()
+        return torch.float32 if value in _SHORT and isinstance(value, torch.dtype) else value
+
+    def _keep(
+        self, name: str, low: Tensor, wide: Tensor, known: _Beside | None, module: str | None, own: Callable[[], Any]
+    ) -> None:
+        """Keep what FP32 makes of a result where that differs so; `own` computes it in FP32 from the same operands."""
+        numbers, other = low.detach().float(), wide.float()
+        ended = ~numbers.isfinite() & other.isfinite()
+        vanished = ((numbers == 0) | (numbers.abs() == 1)) & (numbers != other) & other.isfinite()
+        if not bool((ended | vanished).any()):
+            self._beside.forget(low)
+            return
+        here = _Beside(wide, name, "overflow" if bool(ended.any()) else "zero", dtype_name(low.dtype), module)
+        if known is not None and here.kind == "overflow" and known.kind == "zero" and low.dtype in _SHORT:
+            again = own()
+            known = None if isinstance(again, Tensor) and bool(again.isfinite()[ended].all()) else known
+        self._beside[low] = here if known is None else replace(known, wide=wide)
+        if low.numel() == 1 and bool(ended.all()):
+            self._note(("loss", self._step), known or here, name, float(other), module)
+
+    def _note(self, key: tuple[Any, ...], known: _Beside, operation: str, value: float, module: str | None) -> None:
+        if key not in self._found and len(self._found) < _MOST_ROWS:
+            self._found[key] = {
+                "use": key[0], "kind": known.kind, "made_by": known.operation.removeprefix("_"),
+                "made_in": known.module, "operation": operation, "format": known.format, "value": value,
+                "module": module, "step": self._step,
+            }  # fmt: skip
+
+    def _epsilon(self, func: Any, name: str, args: Any, out: Any, module: str | None) -> None:
+        """Follow a number that is added to FP16, or is its lower bound, and is zero there."""
+        if not args:
+            return
+        if name in ("add", "clamp", "clamp_min", "maximum") and isinstance(out, Tensor) and out.dtype is torch.float16:
+            number = next((each for each in args[1:] if isinstance(each, float)), 0.0)
+            if 0 < abs(number) < _VANISHES:
+                self._epsilons[out] = number
+                return
+        operand = args[1] if name == "div" and len(args) > 1 else args[0]
+        if not self._epsilons or (epsilon := self._epsilons.get(operand)) is None:
+            return
+        if name == "div" or name in _OF_SMALL:
+            known = _Beside(operand, "epsilon", "zero", "fp16", module)
+            self._note(("epsilon", name, module), known, name, epsilon, module)
+        if isinstance(out, Tensor) and (func.is_view or name in _KEEPING or name == "sqrt"):
+            self._epsilons[out] = epsilon
+
+    def facts(self) -> list[dict[str, Any]]:
+        """A row for each use, see `finite_in_fp32` in docs/run-file.md."""
+        return list(self._found.values())
+
+
+def _may_repeat(func: Any, name: str) -> bool:
+    """Whether an operation only computes: it draws no random numbers, and changes no statistics."""
+    if func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags:
+        return False
+    return bool(func.is_view or torch.Tag.pointwise in func.tags or name in _REPEATED)
+
+
+def _own(value: Any) -> Any:
+    return value.detach().float() if isinstance(value, Tensor) and value.dtype in _SHORT else value
+
+
+def _flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
