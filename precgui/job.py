@@ -514,7 +514,8 @@ def _placed(config: RunConfig, path: Path) -> RunConfig:
         record = config.record.model_copy(update={"snapshot_to": str(path.absolute())})
         config = config.model_copy(update={"record": record})
     if config.train.save_to == BESIDE_THE_RUN:
-        train = config.train.model_copy(update={"save_to": str(path.absolute().with_suffix(".safetensors"))})
+        suffix = ".safetensors" if config.adapter.kind == "none" else ".adapter"
+        train = config.train.model_copy(update={"save_to": str(path.absolute().with_suffix(suffix))})
         config = config.model_copy(update={"train": train})
     if config.qat.save_to != BESIDE_THE_RUN:
         return config

@@ -65,6 +65,13 @@ class AdapterConfig(Section):
         description="Linear layers that get an adapter, by name or type of them or of a module around them; commas.",
         json_schema_extra={"show_if": _LORA},
     )
+    weights: str = Field(
+        "",
+        max_length=4096,
+        title="Begin with",
+        description="A folder of PEFT's LoRA to begin with: rank, alpha and layers are then its own; empty: random.",
+        json_schema_extra={"rare": True, "show_if": _LORA},
+    )
     merge_at_end: bool = Field(
         False,
         title="Merge at the end",

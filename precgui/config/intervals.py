@@ -42,6 +42,9 @@ def _checked(text: str) -> str:
 
 
 def _as_text(value: Any) -> Any:
+    """A plain number as its text, and nothing, as an empty setting is read, as an empty one."""
+    if value is None:
+        return ""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

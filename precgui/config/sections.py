@@ -166,8 +166,9 @@ class TrainConfig(Section):
         "",
         max_length=4096,
         title="Save weights",
-        description="New .safetensors file for the weights at the end, auto: beside the run's file; empty: none.",
-        json_schema_extra={"suggestions": [BESIDE_THE_RUN], "show_if": {"adapter.kind": ["none"]}},
+        description="New .safetensors file for the weights at the end, of adapters a new PEFT folder; auto: beside the "
+        "run's file; empty: none.",
+        json_schema_extra={"suggestions": [BESIDE_THE_RUN]},
     )
     save_average: bool = Field(
         False,

@@ -88,15 +88,6 @@ class RunConfig(Section):
             check_model(model.name, known.data["task"])
         return model
 
-    @field_validator("adapter")
-    @classmethod
-    def _adapter_with_the_others(cls, adapter: AdapterConfig, known: ValidationInfo) -> AdapterConfig:
-        if adapter.kind != "none" and "train" in known.data and known.data["train"].save_to:
-            raise ValueError(
-                "train.save_to writes the model of a run without adapters; leave it empty and set adapter.save_to"
-            )
-        return adapter
-
     @field_validator("parallel")
     @classmethod
     def _parallel_with_the_others(cls, parallel: ParallelConfig, known: ValidationInfo) -> ParallelConfig:

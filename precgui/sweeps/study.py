@@ -22,7 +22,16 @@ from precgui.sweeps.state import ENDED, MemberState, MemberStatus
 from precgui.sweeps.target_changes import change_notes
 
 # Of the settings of a member those that a run may change without being another one: where it ran and what it wrote.
-_MAY_DIFFER = ("title", "device", "threads", "record", "qat.save_to", "adapter.save_to", "train.save")
+_MAY_DIFFER = (
+    "title",
+    "device",
+    "threads",
+    "record",
+    "qat.save_to",
+    "adapter.save_to",
+    "train.save",
+    "train.checkpoint_every",
+)
 NOT_PLANNED = "not the planned run, which runs when this file is moved away"
 _UNENDED: dict[MemberStatus, str] = {
     "cut off": "it is cut off and runs again{message}",

@@ -17,9 +17,11 @@ from precgui.engine.adapters.frozen_linear import (
     freeze,
     keeps_unpacked,
 )
+from precgui.engine.adapters.peft_folder import PeftAdapters, read_peft
 from precgui.engine.adapters.weights_file import tensors_of
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
+from precgui.harmless_text import some_names
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -47,6 +49,17 @@ class LoraLinear(nn.Module):
         thin = nn.functional.linear(self.drop(input), self.lora_a)
         result: Tensor = self.base(input) + nn.functional.linear(thin, self.lora_b) * self.factor
         return result
+
+    @torch.no_grad()
+    def begin_with(self, name: str, a: Tensor, b: Tensor) -> None:
+        """Take up matrices that were trained before. Raises EngineError where they do not fit the layer."""
+        if (a.shape, b.shape) != (self.lora_a.shape, self.lora_b.shape):
+            raise EngineError(
+                f"adapter.weights: {name} takes {list(self.lora_a.shape)} and {list(self.lora_b.shape)}, given are "
+                f"{list(a.shape)} and {list(b.shape)}; they are of another model"
+            )
+        self.lora_a.copy_(a)
+        self.lora_b.copy_(b)
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
@@ -77,14 +90,23 @@ def add_adapters(model: nn.Module, config: RunConfig, device: torch.device) -> l
 
     Returns the sentences that say so. Raises EngineError for a pattern without layers or an unusable back end.
     """
+    given = read_peft(config.adapter.weights) if config.adapter.weights else None
+    if given is not None:
+        own = {"rank": given.rank, "alpha": given.alpha, "targets": [*given.layers]}
+        config = config.model_copy(update={"adapter": config.adapter.model_copy(update=own)})
     chosen = _targets(model, config)
+    if given is not None and (others := given.layers.keys() - chosen.keys()):
+        raise EngineError(f"adapter.weights: {some_names(sorted(others), 3)}: the model has no such linear layer")
     backend = choose_backend(config.base, device)
     weights = sum(layer.weight.numel() for layer in chosen.values())
     keep = keeps_unpacked(config.base, weights)
     model.requires_grad_(False)
     for name, layer in chosen.items():
         base = freeze(layer, config.base, backend, keep=keep)
-        model.set_submodule(name, LoraLinear(base, config.adapter, layer.weight.device))
+        adapted = LoraLinear(base, config.adapter, layer.weight.device)
+        model.set_submodule(name, adapted)
+        if given is not None:
+            adapted.begin_with(name, *given.layers[name])
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     notes = [
         f"{trained} weights of LoRA of rank {config.adapter.rank} train beside a frozen base: {len(chosen)} layers, "
@@ -126,6 +148,21 @@ def adapter_tensors(model: nn.Module) -> dict[str, Tensor]:
         for name, value in tensors_of(model).items()
         if id(value) not in frozen and not name.startswith(held)
     }
+
+
+def peft_adapters(model: nn.Module) -> PeftAdapters:
+    """The adapters of a model. Raises EngineError where its training moves more than them."""
+    found = {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
+    matrices = {f"{name}.{part}" for name in found for part in ("lora_a", "lora_b")}
+    if others := adapter_tensors(model).keys() - matrices:
+        raise EngineError(
+            f"train.save_to: training moves {some_names(sorted(others), 3)}, too, for which a PEFT folder has no "
+            "place; set adapter.save_to instead"
+        )
+    one = next(iter(found.values()))
+    rank = len(one.lora_a)
+    layers = {name: (module.lora_a.detach(), module.lora_b.detach()) for name, module in found.items()}
+    return PeftAdapters(rank, one.factor * rank, layers)
 
 
 def parts_of_memory(model: nn.Module) -> dict[str, dict[str, Any]]:

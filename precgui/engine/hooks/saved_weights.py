@@ -10,6 +10,8 @@ from torch import Tensor
 
 from precgui import __version__
 from precgui.config.sections import BESIDE_THE_RUN
+from precgui.engine.adapters.adapt import peft_adapters
+from precgui.engine.adapters.peft_folder import WEIGHTS, check_new_folder, write_peft
 from precgui.engine.adapters.weights_file import check_new_file, tensors_of, write_weights
 from precgui.engine.errors import EngineError
 from precgui.engine.hook import LoopHook, TrainingRun
@@ -20,6 +22,8 @@ from precgui.harmless_text import some_names
 
 class SavedWeights(LoopHook):
     """Writes parameters and buffers as a .safetensors file after the last step of a completed or stopped run.
+
+    Of a run with adapters it writes these as a folder of PEFT.
 
     The names are those of the `state_dict()` of the task's own model, so a plain torch model takes them with
     `strict=True`; a shared tensor stands there under each of its names. State that a precision adds is left out.
@@ -33,6 +37,8 @@ class SavedWeights(LoopHook):
         train = run.config.train
         if train.save_to in ("", BESIDE_THE_RUN):
             return None
+        if run.config.adapter.kind != "none":
+            return cls._of_adapters(run)
         if run.resumed is None or not _is_of(run.journal.run_id, Path(train.save_to).expanduser()):
             check_new_file(train.save_to, "train.save_to")
         hook = cls(run, Path(train.save_to).expanduser().absolute())
@@ -44,6 +50,14 @@ class SavedWeights(LoopHook):
             ) from None
         return hook
 
+    @classmethod
+    def _of_adapters(cls, run: TrainingRun) -> Self:
+        folder, key = run.config.train.save_to, "train.save_to"
+        peft_adapters(run.parts.model)  # whether there is a place for all of it
+        place = Path(folder).expanduser().absolute()
+        is_ours = run.resumed is not None and _is_of(run.journal.run_id, place / WEIGHTS)
+        return cls(run, place if is_ours else check_new_folder(folder, key))
+
     def end_steps(self) -> None:
         if self._run.step:
             self._run.journal.note(self._run.step, self._save())
@@ -53,13 +67,20 @@ class SavedWeights(LoopHook):
         run = self._run
         try:
             with self._weights():
-                write_weights(self._tensors(), self._path, self._metadata())
+                self._write()
         except OSError as error:
             return f"train.save_to: {self._path} could not be written: {error.strerror or error}"
         run.journal.facts({"saved_weights": {"file": str(self._path), "step": run.step, "of": self._kind}})
-        others = sorted({*run.parts.state_names} - self._tensors().keys())
+        others = sorted({*run.parts.state_names} - self._tensors().keys()) if self._path.is_file() else []
         left_out = f"; left out, since they are no tensors: {some_names(others, 5)}" if others else ""
         return f"the weights were written to {self._path} ({self._kind}){left_out}"
+
+    def _write(self) -> None:
+        config = self._run.config
+        if config.adapter.kind == "none":
+            write_weights(self._tensors(), self._path, self._metadata())
+        else:
+            write_peft(self._path, peft_adapters(self._run.parts.model), config.adapter.dropout, self._metadata())
 
     @property
     def _kind(self) -> str:

@@ -286,16 +286,10 @@ def test_that_a_job_in_a_thread_of_its_own_is_stopped_with_its_weights(tmp_path:
     assert int(written(tmp_path / "a.safetensors")[1]["step"]) >= 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        (("adapter.kind=lora",), "leave it empty and set adapter.save_to"),
-        (("parallel.strategy=fsdp", "task=text", "model.name=gpt"), "of which an fsdp rank has a part"),
-    ],
-)
-def test_that_runs_without_whole_weights_are_refused(settings: tuple[str, ...], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        config.load("digits-quick", [*settings, "train.save_to=auto"])
+def test_that_runs_without_whole_weights_are_refused() -> None:
+    settings = ["parallel.strategy=fsdp", "task=text", "model.name=gpt", "train.save_to=auto"]
+    with pytest.raises(ConfigError, match="of which an fsdp rank has a part"):
+        config.load("digits-quick", settings)
 
 
 def test_that_safetensors_itself_reads_the_file(tmp_path: Path) -> None:

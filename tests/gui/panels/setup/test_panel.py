@@ -66,7 +66,7 @@ def test_that_a_click_chooses_the_precision_that_starts(orders: Orders, panel: S
     assert orders.ordered == []
 
 
-def test_that_the_form_has_a_place_for_the_weights_that_is_hidden_with_adapters(panel: SetupPanel) -> None:
+def test_that_the_form_has_a_place_for_the_weights_of_adapters_too(panel: SetupPanel) -> None:
     row, average = panel.form.rows["train.save_to"], panel.form.rows["train.save_average"]
     assert row.label.text() == "Save weights"
     assert ".safetensors" in row.hint.text()
@@ -78,7 +78,7 @@ def test_that_the_form_has_a_place_for_the_weights_that_is_hidden_with_adapters(
     assert average.relevant
     row.editor.set("")
     panel.form.rows["adapter.kind"].editor.set("lora")
-    assert not row.relevant
+    assert row.relevant and "PEFT" in row.hint.text()
 
 
 def test_that_a_family_of_precisions_takes_a_format(panel: SetupPanel) -> None:
