@@ -169,6 +169,8 @@ def _caveats(
     for group in (fp16, bf16):
         if group.emulated:
             said.append(f"The speed, memory and energy of {group.group} are not measurable here: {group.emulated}")
+        elif slow := _slow(group, runs):
+            said.append(f"{group.group} is slow here: {slow}")
         elif choice in (group.precision, "either") and not any(
             _is_met(group, target) for target in ("speedup", "memory_saved")
         ):
@@ -213,7 +215,7 @@ def _of_file(path: Path, run_id: str) -> GradientRange | None:
 
 
 def _own_rows(fp16: Group, bf16: Group, arms: Sequence[RunFigures], gradients: GradientRange | None) -> list[Row]:
-    rows: list[Row] = [("computed here", tuple("emulated" if group.emulated else "native" for group in (fp16, bf16)))]
+    rows: list[Row] = [("computed here", tuple(_computed(group, arms) for group in (fp16, bf16)))]
     if gradients is not None:
         own, scaled, other = gradients.fp16, gradients.fp16_scaled, gradients.bf16
         scale = scale_text(2.0**gradients.scale_log2)
@@ -226,6 +228,16 @@ def _own_rows(fp16: Group, bf16: Group, arms: Sequence[RunFigures], gradients: G
         ]
     rows.append(("steps skipped for Inf or NaN", tuple(_skipped(group, arms) for group in (fp16, bf16))))
     return rows
+
+
+def _computed(group: Group, arms: Sequence[RunFigures]) -> str:
+    if group.emulated:
+        return "emulated"
+    return "slowly" if _slow(group, arms) else "native"
+
+
+def _slow(group: Group, arms: Sequence[RunFigures]) -> str:
+    return next((run.slow for run in arms if run.group == group.group and run.slow), "")
 
 
 def _zeroed(row: WhatIfRow) -> str:

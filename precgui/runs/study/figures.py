@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from precgui.events import Metric
 from precgui.runs.baseline import trailing_mean, window_of
+from precgui.runs.caveats import arithmetic_of
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.identity import TrainingIdentity, identity_of
 from precgui.runs.known_settings import settings_by_path
@@ -56,7 +57,7 @@ class RunFigures:
     `curve` is the smoothed training loss, as steps and values. Times are medians over the steps. `memory_of_one_step`
     says that the memory was measured in one step, as on a CPU, and not over the run. `why_failed` is empty where the
     run came through. `refused` says why the run must not be used at all: its file is damaged, or it is not the run
-    that was planned.
+    that was planned. `slow` says why the arithmetic of the precision is slow on its device; empty where it is not.
     """
 
     name: str
@@ -96,6 +97,7 @@ class RunFigures:
     refused: str = ""
     memory_of_one_step: bool = False
     model_bytes: float | None = None
+    slow: str = ""
     validation: ValidationCurve = _NO_VALIDATION
     curve: tuple[NDArray[np.float64], NDArray[np.float64]] = field(default_factory=lambda: (np.empty(0), np.empty(0)))
 
@@ -113,7 +115,7 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
     summary, environment, config = summarise(run), run.environment, run.config
     final = summary["final"]
     samples = run.series("samples")[1]
-    timing, why = timing_of(run), why_failed(run)
+    timing, arithmetic, why = timing_of(run), arithmetic_of(run), why_failed(run)
     result = RunFigures(
         name=name, path=run.path, group=group or config.precision, precision=config.precision, seed=config.seed,
         kind=kind, order=order, status=run.status, came_through=not why, why_failed=why,
@@ -127,7 +129,8 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
         joules_per_sample=_joules(summary["energy_j"], samples), tensor_use=summary["tensor_use"],
         time_s=summary["time_s"], skipped_steps=summary["skipped_steps"],
         emulated=timing.emulated, pressure=timing.pressure, machine=dict(run.machine),
-        model_bytes=_model_bytes(run), curve=_curve(run), validation=_validation(run),
+        model_bytes=_model_bytes(run), slow=arithmetic.caveat if arithmetic.arithmetic == "slow" else "",
+        curve=_curve(run), validation=_validation(run),
     )  # fmt: skip
     unknown: dict[str, Any] = {name: None for name in _MEASURED if not _is_number(getattr(result, name))}
     return replace(result, refused=_damage(run), **unknown)

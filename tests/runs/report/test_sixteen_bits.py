@@ -84,6 +84,13 @@ def test_that_the_choice_follows_the_verdicts(
     assert said in result.sentence
 
 
+def test_that_a_format_that_the_device_computes_slowly_is_called_so() -> None:
+    why = "This CPU has no fast BF16: a product takes 50 times its FP32 time."
+    result = page(arm("fp32", SEEDS), arm("fp16-amp", NEAR, emulated="Rounded."), arm("bf16-amp", NEAR, slow=why))
+    assert dict(result.rows)["computed here"] == ("emulated", "slowly")
+    assert f"bf16-amp is slow here: {why}" in result.caveats
+
+
 def test_that_without_fp32_or_with_a_failing_one_nothing_is_decided() -> None:
     alone = page(arm("fp16-amp", NEAR), arm("bf16-amp", NEAR))
     assert (alone.choice, alone.sentence[:24]) == ("not decided", "Not decided: FP32 is not")
