@@ -38,6 +38,8 @@ from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.settings import Settings
+from precgui.gui.shell.first_paths import PATHS
+from precgui.gui.shell.guide import Guide
 from precgui.gui.shell.startup import Start
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
@@ -45,7 +47,8 @@ from precgui.sweeps.folder import SweepFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 _PICTURE = re.compile(r"images/([\w.-]+\.(?:png|svg))")
-LARGE, SMALL = (1280, 800), (800, 560)
+LARGE, SMALL, WIDE = (1280, 800), (800, 560), (1920, 1080)
+FIRST_RUN = "first-run"  # the sheet of the first start, and steps of its paths
 MOST_APART = 40  # of a colour of a picture from that in its file, in steps of 256
 SETTLE_S = 0.6  # redraws are staggered over some ticks
 RUN_LIMIT_S = 900
@@ -67,9 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.study is not None:
             gallery.take_study(paths.runs_dir() / asked.study.name)
         else:
-            if not asked.files:
+            panels = asked.panels.split(",")
+            others = [name for name in panels if name != FIRST_RUN]
+            if others != panels and not asked.files:
+                gallery.take_first_run()
+            if others and not asked.files:
                 gallery.train(asked.recipe, asked.runs.split(","))
-            gallery.take(asked.panels.split(","))
+            gallery.take(others)
         gallery.close()
     return 0
 
@@ -79,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", type=Path, help="where the PNG files go")
     parser.add_argument("files", type=Path, nargs="*", help="run files to show instead of training")
     parser.add_argument(
-        "--panels", default=",".join([*(spec.id for spec in PANELS), "inspect/tensors"]), help="which panels, by name"
+        "--panels",
+        default=",".join([*(spec.id for spec in PANELS), "inspect/tensors", FIRST_RUN]),
+        help="which panels, by name",
     )
     parser.add_argument("--runs", default=PRECISIONS, help="precisions to train in, one run each")
     parser.add_argument("--recipe", default="digits-scale-demo", help="what to train")
@@ -173,6 +182,23 @@ class Gallery:
         groups.view.choose(FIGURES)
         self._picture("study-groups-small", "light", SMALL)
 
+    def take_first_run(self) -> None:
+        """Save first-run-*.png of the sheet over the empty window, and of a step of two paths, in both themes."""
+        guide, session = self._window.guide, self._window.session
+        assert session is not None
+        guide.open()
+        self._until(lambda: guide.sheet is not None and "Advised" in guide.sheet.advice.text(), 60)
+        self._both(FIRST_RUN)
+        self._picture(f"{FIRST_RUN}-small", "light", (800, 600))
+        self._picture(f"{FIRST_RUN}-wide", "dark", WIDE)
+        for path, step in (("wrong", "Show me"), ("formats", "Open a")):
+            guide.follow(next(each for each in PATHS if each.name == path))
+            self._until(lambda step=step: _is_told(guide, step), 30)  # type: ignore[misc]
+            self._both(f"{FIRST_RUN}-{path}")
+            guide.end()
+        for key in list(session.runs):
+            session.close_run(key)
+
     def _both(self, name: str) -> None:
         self._picture(f"{name}-dark", "dark", LARGE)
         self._picture(f"{name}-light", "light", LARGE)
@@ -217,6 +243,12 @@ class Gallery:
         while time.monotonic() < end:
             self._app.processEvents()
             time.sleep(0.005)
+
+
+def _is_told(guide: Guide, words: str) -> bool:
+    """Whether the call-out stands beside its target."""
+    call_out = guide.call_out
+    return call_out is not None and words in call_out.text.text() and call_out.frame.isVisible()
 
 
 def _save(image: Image.Image, path: Path) -> None:

@@ -68,6 +68,7 @@ FIELDS: dict[str, tuple[Callable[[object], Any], Any]] = {
     "session/study": (_text, ""),
     "session/styles": (_styles, []),
     "setup/config": (_text, ""),
+    "first_run/seen": (_flag, False),
 }
 
 

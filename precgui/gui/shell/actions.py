@@ -68,6 +68,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ActionSpec("view.notices", "N&otices", "&View", "show_notices", "Ctrl+Shift+N", icon="bell"),
     ActionSpec("view.reset", "&Reset layout", "&View", "reset_layout"),
     ActionSpec("help.docs", "&Documentation", "&Help", "show_docs", "Shift+F1"),
+    ActionSpec("help.first_steps", "&First steps...", "&Help", "guide.open"),
     ActionSpec("help.palette", "&Command palette...", "&Help", "show_palette", "Ctrl+K", icon="search"),
     ActionSpec("help.keys", "&Keyboard shortcuts", "&Help", "show_keys", "F1"),
     *(

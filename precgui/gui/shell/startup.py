@@ -55,7 +55,7 @@ def open_window(files: list[Path], *, fresh: bool = False) -> int:
         themes().set_mode(settings["window/theme"])
         window = Window(settings, notices)
         _tell(notices, settings, earlier, can_log=log is not None)
-        start = Start(window, files)
+        start = Start(window, files, first_run=not fresh)
         collector = Collector(app)
         signal.signal(signal.SIGINT, lambda *_: window.close())
         window.show()
@@ -88,8 +88,10 @@ def _tell(notices: Notices, settings: Settings, earlier: Path | None, *, can_log
 class Start(QObject):
     """The second stage: state, the current panel, the files, then the other panels one by one, then the engine."""
 
-    def __init__(self, window: Window, files: list[Path]) -> None:
+    def __init__(self, window: Window, files: list[Path], *, first_run: bool = False) -> None:
+        """`first_run`: show the sheet of first steps over a window that has never had a run."""
         super().__init__()
+        self._first_run = first_run
         self._window = window
         self._files = files
         self._moments: dict[str, float | None] = {}
@@ -104,21 +106,23 @@ class Start(QObject):
     def _make_state(self) -> None:
         from precgui.gui.session import Session
 
-        session = Session(self._window)
-        if folder := self._window.settings["files/runs_folder"]:
+        session, settings = Session(self._window), self._window.settings
+        if folder := settings["files/runs_folder"]:
             session.set_folder(Path(folder))
         if self._files:
             self._window.show_panel("live")
         QTimer.singleShot(IDLE_MS, self._load_next)  # asked for first: a panel that fails must not hinder the others
         self._window.attach(session)
         if not self._files:
-            session.baseline_file = self._window.settings["session/baseline"]
+            session.baseline_file = settings["session/baseline"]
             self._open_last_study(session)
         self._window.files.open(self._files or self._last_session(), show=bool(self._files))
         if not self._files:
             self._return_to_last_place(session)
         if self._tracing:
             self._watch_plots()
+        elif self._first_run and not (self._files or settings["first_run/seen"] or settings["files/recent"]):
+            _soon(self._window.guide.open)
 
     def _open_last_study(self, session: Session) -> None:
         """The study of the last session, as far as it is still there; the panel stays the one that was open."""

@@ -24,6 +24,7 @@ from precgui.gui.shell.command_palette import CommandPalette, KeyList
 from precgui.gui.shell.current_run import CurrentRunBar
 from precgui.gui.shell.end_notices import EndNotices
 from precgui.gui.shell.file_menu import Files, dropped
+from precgui.gui.shell.guide import Guide
 from precgui.gui.shell.help_dialog import HelpDialog
 from precgui.gui.shell.history import History, VisitedPlace
 from precgui.gui.shell.live_diagnosis import LiveDiagnosis
@@ -99,6 +100,7 @@ class Window(QMainWindow):
         self.banners = Banners(notices, self)
         layout.addLayout(column((self.host, 1), self.banners, spacing=0), 1)
         self.setCentralWidget(centre)
+        self.guide = Guide(self, self, centre, settings)
         self.history = History(self._here, self._go_to, self)
         self.actions_ = Actions(self, [*ACTIONS, *panel_actions()])
         by_id = self.actions_.by_id
@@ -370,6 +372,7 @@ class Window(QMainWindow):
             event.ignore()
             return
         self._remember()
+        self.guide.end()
         self.banners.detach()
         event.accept()
 

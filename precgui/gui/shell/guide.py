@@ -1,0 +1,138 @@
+"""Leads through the steps of a path: a call-out at each, which goes on when the person has done what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtWidgets import QScrollArea, QWidget
+
+from precgui.gui.settings import Settings
+from precgui.gui.shell.call_out import CallOut
+from precgui.gui.shell.first_paths import PATHS, FirstPath, GuidedWindow
+from precgui.gui.shell.first_run_sheet import FirstRunSheet
+
+LOOK_MS = 150  # between two looks at the window: is the step done, where is its target now
+
+
+class Guide(QObject):
+    """`sheet` is the sheet while it is shown, `path` the path that is followed."""
+
+    def __init__(self, window: GuidedWindow, widget: QWidget, centre: QWidget, settings: Settings) -> None:
+        """`widget` is the window as a widget, `centre` the part of it that the sheet covers."""
+        super().__init__(widget)
+        self._window, self._widget, self._centre, self._settings = window, widget, centre, settings
+        self.sheet: FirstRunSheet | None = None
+        self.call_out: CallOut | None = None
+        self.path: FirstPath | None = None
+        self.at = 0
+        self._is_done: Callable[[], bool] = lambda: False
+        self._target: QWidget | None = None
+        self._size = widget.size()  # another one may have scrolled the target away
+        self._looks = QTimer(self, interval=LOOK_MS)
+        self._looks.timeout.connect(self._look)
+
+    def open(self) -> None:
+        """Show the sheet, in the place of a path that is followed."""
+        self.end()
+        if self.sheet is not None or self._window.session is None:
+            return
+        self.sheet = sheet = FirstRunSheet(PATHS, self._centre)
+        sheet.chosen.connect(self.follow)
+        sheet.closed.connect(self._skip)
+        setup = self._window.host.panels.get("setup")
+        outlook = getattr(setup, "outlook", None)
+        if outlook is not None:
+            sheet.show_advice(outlook.advice_text.text())
+            outlook.known.connect(lambda: self._show_advice(outlook.advice_text.text()))
+        sheet.open()
+
+    def _show_advice(self, sentence: str) -> None:
+        if self.sheet is not None:
+            self.sheet.show_advice(sentence)
+
+    def _skip(self) -> None:
+        self._close_sheet()
+        self._window.navigation.buttons[self._window.host.current].setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _close_sheet(self) -> None:
+        self._settings["first_run/seen"] = True
+        if (sheet := self.sheet) is not None:
+            self.sheet = None
+            sheet.hide()
+            sheet.deleteLater()
+
+    def follow(self, path: FirstPath) -> None:
+        """Begin a path at its first step."""
+        self._close_sheet()
+        self.path, self.at = path, 0
+        self.call_out = CallOut(self._widget)
+        self.call_out.passed.connect(self._next)
+        self.call_out.returned.connect(self._return)
+        self.call_out.ended.connect(self.end)
+        path.begin(self._window)
+        self._begin_step()
+        self._looks.start()
+
+    def end(self) -> None:
+        """Follow no path any more."""
+        self._looks.stop()
+        self.path = self._target = None
+        if (call_out := self.call_out) is not None:
+            self.call_out = None
+            for part in (call_out.frame, call_out):
+                part.hide()
+                part.deleteLater()
+
+    def _begin_step(self) -> None:
+        assert self.path is not None
+        step = self.path.steps[self.at]
+        self._target = None
+        self._is_done = step.watch(self._window)
+        self._point()
+
+    def _next(self) -> None:
+        if self.path is None:
+            return
+        if self.at + 1 == len(self.path.steps):
+            closing = self.path.end
+            self.end()
+            closing(self._window)
+            return
+        self.at += 1
+        self._begin_step()
+
+    def _return(self) -> None:
+        if self.path is not None:
+            self._window.show_panel(self.path.steps[self.at].place)
+            self._target = None
+            self._point()
+
+    def _look(self) -> None:
+        if self._is_done():
+            self._next()
+        else:
+            self._point()
+
+    def _point(self) -> None:
+        if self.path is None or self.call_out is None:
+            return
+        step = self.path.steps[self.at]
+        target = step.target(self._window)
+        if self._widget.size() != self._size:
+            self._size, self._target = self._widget.size(), None
+        if target is not None and target is not self._target and target.isVisible():
+            self._target = target
+            _bring_into_view(target)
+            if target.focusPolicy() & Qt.FocusPolicy.TabFocus and target.isEnabled():
+                target.setFocus(Qt.FocusReason.OtherFocusReason)
+        self.call_out.tell(f"Step {self.at + 1} of {len(self.path.steps)}", step.text(self._window))
+        self.call_out.point_at(target)
+
+
+def _bring_into_view(target: QWidget) -> None:
+    parent = target.parentWidget()
+    while parent is not None:
+        if isinstance(parent, QScrollArea):
+            parent.ensureWidgetVisible(target)
+        parent = parent.parentWidget()
