@@ -69,6 +69,13 @@ def _add_changes(old: argparse._ArgumentGroup) -> None:
         metavar="RUN",
         help="run one again that has ended, such as a killed one, or one of a lost machine",
     )
+    old.add_argument(
+        "--give-up",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="take a run of another machine for dead, and run it again",
+    )
     old.add_argument("--first", metavar="RUN", help="run this one next")
     old.add_argument(
         "--take-over", action="store_true", help="let the process that runs it end its present run, and go on"
@@ -102,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 def _new_spec(args: argparse.Namespace) -> SweepSpec:
     from precgui.sweeps.spec import make_spec, parse_vary
 
-    for option in ("add_seeds", "skip", "take", "again", "first", "take_over", "pause", "own_code"):
+    for option in ("add_seeds", "skip", "take", "again", "give_up", "first", "take_over", "pause", "own_code"):
         if getattr(args, option):
             raise UserError(f"--{option.replace('_', '-')} is for the folder of a sweep, and {args.source} is none")
     if not args.precisions:
@@ -144,6 +151,8 @@ def _change(folder: SweepFolder, args: argparse.Namespace) -> None:
         folder.skip(name)
     for name in args.take:
         folder.skip(name, skipped=False)
+    for name in args.give_up:
+        folder.give_up(name)
     for name in args.again:
         folder.run_again(name)
     if args.first:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from precgui.checkpoint_files import checkpoint_files
 from precgui.config import RunConfig
 from precgui.regular_files import open_to_write, read_text, replace_file
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, load_targets, targets_toml
@@ -192,6 +193,8 @@ class SweepFolder:
             number += 1
         run = self.path_of(member)
         run.rename(folder / f"{member.name}.{number}.h5")
+        for other in checkpoint_files(run).values():
+            other.rename(folder / f"{member.name}.{number}.h5{other.name.removeprefix(run.name)}")
         weights = run.with_suffix(".safetensors")  # of train.save_to = auto, which never replaces a file
         if weights.exists():
             weights.rename(folder / f"{member.name}.{number}.safetensors")
@@ -212,6 +215,16 @@ class SweepFolder:
             raise SweepError(f"{state.path} cannot be moved to {DISCARDED}: {error.strerror}") from None
         if member.skipped:
             self.skip(name, skipped=False)
+
+    def give_up(self, name: str) -> None:
+        """Take a run of another machine, whose process cannot be asked, for dead: it runs again in its turn.
+
+        Its file is put aside, so that its process, should it live after all, writes on there. Raises SweepError.
+        """
+        state = self.state_of(self.plan.member(name))
+        if not state.is_out_of_reach:
+            raise SweepError(f"{name} is {state.status}; only a run of another machine can be given up, see --again")
+        self.run_again(name)
 
     def add_seeds(self, seeds: int) -> None:
         """Plan so many seeds more, after all that is planned. Raises SweepError."""

@@ -17,12 +17,15 @@ WORDS = DeathWords(RUN_PROCESS, "the process", "somebody ended it, or the system
 
 
 def run_in_process(
-    config: RunConfig, path: Path, emit: Callable[[Event], None], stopped: Callable[[], bool]
+    config: RunConfig, path: Path, emit: Callable[[Event], None], stopped: Callable[[], bool], *, goes_on: bool = False
 ) -> RunEnded:
-    """Train in a new process until it has ended; its events go to `emit`. Returns how it ended, also when it died."""
+    """Train in a new process until it has ended, or go on with a broken run; its events go to `emit`.
+
+    Returns how it ended, also when it died.
+    """
     process = task_process(KILL_AFTER_S)
     training = TrainingProcess(process, WORDS)
-    training.begin(config, path, uuid.uuid4().hex)
+    training.begin(config, path, uuid.uuid4().hex, goes_on=goes_on)
 
     def take(batch: list[Event]) -> None:
         training.watch(batch)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precgui.errors import SentenceError
+from precgui.runs.broken_off import broken_off
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.step_times import keep_step_time
+from precgui.sweeps.beats import GONE_AFTER_S, BeatWatch
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.folder import SweepFolder
@@ -21,6 +23,8 @@ from precgui.sweeps.plan import Member
 from precgui.sweeps.state import MemberState
 
 if TYPE_CHECKING:
+    from precgui.config import RunConfig
+    from precgui.events import RunEnded
     from precgui.process.child import StopToken
 
 POLL_S = 0.5
@@ -111,11 +115,19 @@ def next_member(states: list[MemberState]) -> Member | None:
 
 def _run_member(folder: SweepFolder, member: Member, emit: EmitSweep, aborted: Callable[[], bool]) -> None:
     config, path = folder.config_of(member), folder.path_of(member)
-    if path.exists():
-        folder.discard(member)
     emit(MemberBegan(member.name, str(path)))
     begin = time.monotonic()
-    ended = run_in_process(config, path, lambda event: emit(MemberEvent(member.name, event)), aborted)
+
+    def train(*, goes_on: bool = False) -> RunEnded:
+        return run_in_process(
+            config, path, lambda event: emit(MemberEvent(member.name, event)), aborted, goes_on=goes_on
+        )
+
+    ended = train(goes_on=True) if member.kind != "timing" and _goes_on(path, config) else None
+    if ended is None or (folder.state_of(member).status == "cut off" and not aborted()):  # refused, with its file left
+        if path.exists():
+            folder.discard(member)
+        ended = train()
     if path.exists() and folder.state_of(member).status == "running":  # begun by a runner that was killed
         emit(SweepWaits(f"{member.name} is trained by another process already"))
         return
@@ -126,12 +138,25 @@ def _run_member(folder: SweepFolder, member: Member, emit: EmitSweep, aborted: C
         keep_step_time(run)
 
 
+def _goes_on(path: Path, config: RunConfig) -> bool:
+    """Whether a member that was cut off has a checkpoint from which its very training can go on."""
+    try:
+        return path.exists() and broken_off(path).config == config
+    except RunFileError:
+        return False
+
+
 def _wait_for_it(folder: SweepFolder, block: int | None, emit: EmitSweep, stopped: Callable[[], bool]) -> None:
     def is_running(state: MemberState) -> bool:
         return state.status == "running" and (block is None or state.member.block == block)
 
     emit(SweepWaits(_why_it_waits(list(filter(is_running, folder.states())))))
-    while not stopped() and any(map(is_running, folder.states())):
+    beats = BeatWatch()
+    while not stopped() and (running := [state for state in folder.states() if is_running(state)]):
+        for state in running:
+            if state.is_out_of_reach and beats.is_gone(state.path):
+                folder.give_up(state.member.name)
+                emit(SweepWaits(f"{state.member.name} runs again: {state.message} has given no sign of life"))
         time.sleep(POLL_S)
 
 
@@ -140,8 +165,8 @@ def _why_it_waits(running: list[MemberState]) -> str:
     if lost is None:
         return "a run that was begun before still trains"
     return (
-        f"{lost.member.name} is written by {lost.message}, which cannot be asked from here; if that process has ended, "
-        f"--again {lost.member.name} runs it again"
+        f"{lost.member.name} is written by {lost.message}, which cannot be asked from here; it runs again when "
+        f"that process has given no sign of life for {GONE_AFTER_S:.0f} s, at once with --give-up {lost.member.name}"
     )
 
 

@@ -45,7 +45,7 @@ def test_that_a_config_becomes_a_study_of_short_runs_in_three_precisions(
 ) -> None:
     steps = []
 
-    def written(config: object, path: Path, emit: object, stopped: object) -> RunEnded:
+    def written(config: object, path: Path, emit: object, stopped: object, **_: object) -> RunEnded:
         steps.append(config.train.max_steps)  # type: ignore[attr-defined]
         write(SweepFolder(tmp_path / "s"), path.stem)
         return RunEnded(0.7, "completed")

@@ -88,10 +88,10 @@ def test_that_a_run_of_a_lost_machine_is_named_and_runs_again_on_request(
     said: list[SweepEvent] = []
     run_sweep(folder, said.append, lambda: bool(said), lambda: bool(said))
     assert [event.why for event in said if isinstance(event, SweepWaits)] == [
-        f"{first.name} is written by process {os.getpid()} on node1, which cannot be asked from here; if that process "
-        f"has ended, --again {first.name} runs it again"
+        f"{first.name} is written by process {os.getpid()} on node1, which cannot be asked from here; it runs again "
+        f"when that process has given no sign of life for 180 s, at once with --give-up {first.name}"
     ]
-    assert main(["sweep", str(folder.path), "--again", first.name, "--plan", "--json"]) == 0
+    assert main(["sweep", str(folder.path), "--give-up", first.name, "--plan", "--json"]) == 0
     rows = {row["name"]: row["status"] for row in json.loads(capsys.readouterr().out)["members"]}
     assert rows[first.name] == "waiting"
 
@@ -103,3 +103,5 @@ def test_that_a_run_of_this_machine_that_goes_on_does_not_run_again(tmp_path: Pa
     assert not folder.state_of(first).is_out_of_reach
     with pytest.raises(SweepError, match="is running, so there is nothing of it to run again"):
         folder.run_again(first.name)
+    with pytest.raises(SweepError, match="only a run of another machine can be given up"):
+        folder.give_up(first.name)

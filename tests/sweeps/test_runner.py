@@ -100,7 +100,7 @@ class WrittenRuns:
         self.folder, self.ran, self.proceed = folder, [], threading.Semaphore(0)
         monkeypatch.setattr("precgui.sweeps.runner.run_in_process", self)
 
-    def __call__(self, config: object, path: Path, emit: object, stopped: object) -> RunEnded:
+    def __call__(self, config: object, path: Path, emit: object, stopped: object, **_: object) -> RunEnded:
         self.proceed.acquire()
         self.ran.append((path.stem, threading.current_thread().name))
         write_member(self.folder, self.folder.plan.member(path.stem))
@@ -162,7 +162,7 @@ def test_that_a_run_of_a_killed_runner_is_not_reported_as_failed(
     folder = small_sweep(tmp_path, seeds=1, precisions=("fp32",))
     events: list[SweepEvent] = []
 
-    def refused(config: RunConfig, path: Path, emit: object, stopped: object) -> RunEnded:
+    def refused(config: RunConfig, path: Path, emit: object, stopped: object, **_: object) -> RunEnded:
         self_writing.append(RunWriter(path, config, run_id="other", created="", machine={}, environment={}))
         return RunEnded(0.0, "failed", f"{path} exists")
 

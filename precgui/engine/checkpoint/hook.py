@@ -22,6 +22,14 @@ _DEAREST = 0.01  # of the time since the last one that a checkpoint by minutes m
 _RESERVE_BYTES = 96 << 20  # left to the run file on their disk, whose recording stops below 64 MB
 
 
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        state = file.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
+
+
 def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
@@ -41,6 +49,7 @@ class Checkpoints(LoopHook):
         self._ended_epoch: tuple[int, dict[str, Any]] = 0, {}  # random state after its last step
         self._written_step, self._written_s, self._cost_s = run.step, time.monotonic(), 0.0
         self._told = ""
+        self._identity: tuple[int, int] | None = None  # of the run file, once it has its place
 
     @classmethod
     def make(cls, run: TrainingRun) -> Self | None:
@@ -52,6 +61,7 @@ class Checkpoints(LoopHook):
         self._epoch_random = random_states(run.parts.device, run.parts.task)
         made = run.resumed.steps_in_epoch if run.resumed is not None else 0
         self._epoch_began = run.step - made
+        self._identity = self._identity or _identity(self._file)
 
     def end_step(self, done: StepDone) -> None:
         if self._is_due():
@@ -95,6 +105,8 @@ class Checkpoints(LoopHook):
     def _fault(self, path: Path, random: dict[str, Any]) -> str:
         """Write the file; why that cannot be done, or ''."""
         run = self._run
+        if _identity(self._file) != self._identity:  # given up by others, who may train it again under its name
+            return "the file of the run was moved or replaced"
         self._origin = self._origin or origin(run)
         time_s = run.journal.now()
         try:

@@ -17,7 +17,7 @@ _STATE_TEXTS = {
     "waiting": "This run has not begun yet.",
     "skipped": "This run is left out of the plan.",
     "given up": "Every run of this precision failed so far, so no more of them are begun.",
-    "cut off": "This run was stopped or killed; it runs again from its start.",
+    "cut off": "This run was stopped or killed; it goes on from its checkpoint, or runs again from its start.",
 }
 
 

@@ -229,13 +229,14 @@ class StudyGridView(QWidget):
             return
         change, name = self._session.study.change, member.name
         waits, is_out = member.status in ("waiting", "cut off"), member.status == "skipped"
-        can_run_again = member.status in ("completed", "failed") or member.is_out_of_reach
+        can_run_again = member.status in ("completed", "failed")
         can_run_again = can_run_again and not self._session.study.is_example
         for text, enabled, act in (
             ("Run next", waits, lambda folder: folder.put_first(name)),
             ("Run last", waits, lambda folder: folder.put_last(name)),
             ("Leave out", waits, lambda folder: folder.skip(name)),
             ("Take in again", is_out, lambda folder: folder.skip(name, skipped=False)),
+            ("Give up and run again", member.is_out_of_reach, lambda folder: folder.give_up(name)),
             ("Run again", can_run_again, lambda folder: folder.run_again(name)),
         ):
             action = self.run_menu.addAction(text)
