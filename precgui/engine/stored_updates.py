@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,15 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.dtype_names import dtype_name
+from precgui.engine.exact_scalars import DIGITS, ExactScalars
 from precgui.engine.samples import sampled
+from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.write_times import WriteTimes
 
 _SHORT = (torch.bfloat16, torch.float16)
 _KEEPING = ("add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "_to_copy", "clone")
 _KEEPS_SIZE = (0.5, 1.0)  # factors of an average or of a weight decay; another one makes a new quantity
 _SAMPLE = 1024  # elements of a tensor that are compared
 _MOST_TENSORS, _MOST_GROUPS, _MOST_OPERATIONS = 32, 16, 6
-_UPDATING = {"add", "sub", "lerp", "addcmul", "addcdiv", "mul"}
+_NORMS = ("linalg_vector_norm", "norm", "_foreach_norm", "sum", "mean", "amax", "max", "linalg_matrix_norm")
+_NORMALISING = (
+    "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm", "miopen_batch_norm",
+)  # fmt: skip
+_OF_TWO = {"batch_norm", "add", "sub", "lerp", "addcmul", "addcdiv"}  # these add something to what is updated
+_DITHER = (0.15, 1.0)  # rms in ulp, uniform between -1/2 and 1/2 has 0.29
+_UPDATING = {"batch_norm", "add", "sub", "lerp", "addcmul", "addcdiv", "mul"}
 After = Callable[[Any], None]
 
 
@@ -34,7 +43,12 @@ class _Chain:
     module: str | None = None
     in_optimizer: bool = False
     weight: float = 0.0  # of the new value in an average
+    address: int = 0  # of the memory of the result
     is_compensated: bool = False  # what rounding lost is computed, hence kept
+    format: str = ""
+    is_void: bool = False  # a factor in 16 bits is 1, or that of what is added 0, and without rounding it is not
+    is_times_one: bool = False  # multiplied by a number that is 1 in 16 bits, and may have been less
+    is_dithered: bool = False  # random numbers were added: rounding to a neighbour by chance, which keeps the mean
 
 
 @dataclass
@@ -43,7 +57,7 @@ class _Group:
 
     tensor: str
     format: str
-    rows: list[dict[str, float]] = field(default_factory=list)
+    rows: list[dict[str, float | None]] = field(default_factory=list)
     tensors: int = 0
     before: dict[int, Tensor] = field(default_factory=dict)  # intended changes in the step that was seen last
 
@@ -55,20 +69,25 @@ class StoredUpdates:
     are widened, changed and rounded back count: other updates of weights are recorded in full elsewhere.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = weakref.ref(model)
+    def __init__(self, model: nn.Module, writes: WriteTimes) -> None:
+        self._model, self._writes = weakref.ref(model), writes
         self._step = 0
-        self._created: set[int] = set()  # addresses of memory
+        self.created_memory: set[int] = set()  # addresses
         self._chains: dict[Hashable, tuple[weakref.ref[Tensor], _Chain]] = {}
         self._written: dict[Hashable, weakref.ref[Tensor]] = {}  # results in 16 bits, in their order
         self._rounded: dict[Hashable, _Chain] = {}  # chains by the wide value that was rounded into storage
+        self._random, self._scalars = TensorMarks[bool](), ExactScalars(self._is_stored)
+        self._finished: list[tuple[_Chain, Tensor]] = []  # with their results, which the optimizer has changed since
+        self._measured: set[Hashable] = set()  # stored tensors of which a norm or a mean was computed
         self._groups: dict[tuple[Any, ...], _Group] = {}
 
     def begin(self, step: int) -> None:
         self._step = step
-        self._created.clear()
-        for each in (self._chains, self._written, self._rounded):
+        self.created_memory.clear()
+        for each in (self._chains, self._written, self._rounded, self._random, self._measured):
             each.clear()
+        self._finished.clear()
+        self._scalars.begin()
 
     def before(self, func: Any, args: Any, kwargs: Any, module: str | None, *, in_optimizer: bool) -> After | None:
         """An operation is about to run, in the forward pass of `module`, None outside, or in an optimizer."""
@@ -76,6 +95,8 @@ class StoredUpdates:
             return None
         name = operation_name(func)
         base = name if name == "_to_copy" else name.removeprefix("_foreach_").removesuffix("_")
+        if name in _NORMALISING:
+            return self._normalised(args, module)
         if base not in _KEEPING:
             return None
         calls = [self._stored_first(base, own, more) for own, more in _calls(name, args)]
@@ -84,9 +105,31 @@ class StoredUpdates:
         known = [
             (own, chain, more)
             for own, more in calls
-            if (chain := self._chain_of(own, module, in_optimizer)) is not None
+            if (chain := self._chain_of(own, module, in_optimizer, base, more)) is not None
         ]
         return (lambda out: self._ran(base, name.endswith("_"), kwargs, known, out)) if known else None
+
+    def _normalised(self, args: Any, module: str | None) -> After | None:
+        """The updates of running statistics in 16 bits, which a batch normalisation makes by itself."""
+        x, statistics, rest = args[0], args[3:5], args[5:]
+        factor = next((each for each in rest if isinstance(each, float)), 0.0)
+        is_short = all(isinstance(each, Tensor) and each.dtype in _SHORT for each in statistics)
+        if not is_short or rest[0] is False or not factor or x.numel() <= x.shape[1]:
+            return None
+        rows = x.detach().float().transpose(0, 1).flatten(1)
+        chains = []
+        for stored, now in zip(statistics, (rows.mean(1), rows.var(1)), strict=True):
+            begin = sampled(stored, stored.shape, _SAMPLE)
+            exact = begin.lerp(sampled(now, stored.shape, _SAMPLE), factor)
+            chains.append(_Chain(
+                stored, begin, exact, ("batch_norm",), module, weight=factor, format=dtype_name(stored.dtype),
+            ))  # fmt: skip
+
+        def after(_: Any) -> None:
+            for chain in chains:
+                self._changed(chain.stored, chain)
+
+        return after
 
     def _stored_first(self, base: str, own: Any, more: list[Any]) -> tuple[Any, list[Any]]:
         """The operands of a sum with the one first that was made of a stored tensor."""
@@ -94,16 +137,40 @@ class StoredUpdates:
             return more[0], [own, *more[1:]]
         return own, more
 
-    def created(self, out: Any) -> None:
-        """Note the memory of the results of an operation that neither views nor writes to its operands."""
-        for each in out if isinstance(out, list | tuple) else (out,):
-            if isinstance(each, Tensor):
-                self._created.add(each.untyped_storage().data_ptr())
+    def after(self, func: Any, args: Any, out: Any, module: str | None) -> None:
+        """An operation has run: note new memory, and outside of the model what is made of random numbers, of what a
+        norm is computed, and factors without rounding."""
+        results = out if isinstance(out, list | tuple) else (out,)
+        if not func.is_view and not func._schema.is_mutable:
+            for each in results:
+                if isinstance(each, Tensor):
+                    self.created_memory.add(each.untyped_storage().data_ptr())
+        if module is None and graph_task() == -1 and args and operation_name(func) in _NORMS:
+            for each in args[0] if isinstance(args[0], list | tuple) else args[:1]:
+                known = self._known(each)
+                self._measured.add(self._key(known.stored if known is not None else each))
+        self._scalars.observe(func, args, out)
+        if module is None and graph_task() == -1 and not isinstance(out, list):
+            is_random = torch.Tag.nondeterministic_seeded in func.tags
+            for each in results:
+                if (
+                    isinstance(each, Tensor)
+                    and not each.requires_grad
+                    and each.untyped_storage().data_ptr() in self.created_memory
+                    and (
+                        is_random
+                        or any(self._random.get(operand) and operand.shape == each.shape for operand in args[:3])
+                    )
+                ):
+                    self._random[each] = True
+
+    def _is_stored(self, tensor: Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() not in self.created_memory
 
     def _key(self, tensor: Tensor) -> Hashable:
         """A stored tensor by its memory, since each view of it is another object; a new one by itself."""
         address = tensor.untyped_storage().data_ptr()
-        if tensor.dtype in _SHORT and address not in self._created:
+        if tensor.dtype in _SHORT and address not in self.created_memory:
             return address, tensor.storage_offset(), tensor.shape
         return id(tensor)
 
@@ -114,16 +181,27 @@ class StoredUpdates:
         same = known[0]()
         return known[1] if same is not None and (same is tensor or tensor.dtype in _SHORT) else None
 
-    def _chain_of(self, own: Any, module: str | None, in_optimizer: bool) -> _Chain | None:
-        if (known := self._known(own)) is not None:
+    def _chain_of(self, own: Any, module: str | None, in_optimizer: bool, base: str, more: list[Any]) -> _Chain | None:
+        known = self._known(own)
+        if known is not None and (known.in_optimizer == in_optimizer or self._key(own) != self._key(known.stored)):
             return known
-        if not isinstance(own, Tensor) or own.dtype not in _SHORT or not own.numel():
-            return None
-        learns = own.requires_grad and torch.is_grad_enabled()
-        if learns or own.untyped_storage().data_ptr() in self._created:
+        if known is not None and self._written.pop(key := self._key(own), None) is not None:
+            self._finished.append((known, sampled(own, own.shape, _SAMPLE)))
+            self._chains.pop(key)
+        stored = self._format(own, base, more)
+        if not stored or (own.requires_grad and torch.is_grad_enabled()) or not self._is_stored(own):
             return None
         begin = sampled(own, own.shape, _SAMPLE)
-        return _Chain(own, begin, begin, module=module, in_optimizer=in_optimizer)
+        return _Chain(own, begin, begin, module=module, in_optimizer=in_optimizer, format=stored)
+
+    def _format(self, own: Any, base: str, more: list[Any]) -> str:
+        """In which an update of a tensor is rounded: its own, or that of a factor in 16 bits; '' for another one."""
+        if not isinstance(own, Tensor) or not own.is_floating_point() or not own.numel():
+            return ""
+        if own.dtype in _SHORT:
+            return dtype_name(own.dtype)
+        factor = self._scalars.get(more[-1]) if base in ("mul", "lerp") and more else None
+        return dtype_name(more[-1].dtype) if factor is not None and factor.is_void else ""
 
     def _ran(
         self, base: str, in_place: bool, kwargs: Any, known: Sequence[tuple[Tensor, _Chain, Any]], out: Any
@@ -138,17 +216,66 @@ class StoredUpdates:
         """The chain of a result; None where it is no changed value of the stored tensor."""
         if base == "copy":
             return self._copied(result, chain, more[0])
-        factor = _number(more[0]) if base == "mul" else 1.0
+        factor = self._number(more[0]) if base == "mul" else 1.0
         if base == "div" or (factor is not None and not _KEEPS_SIZE[0] <= factor <= _KEEPS_SIZE[1]):
             return None
-        if result.dtype not in _SHORT:
-            exact = sampled(result, result.shape, _SAMPLE)
-        else:
-            exact = (
-                chain.exact if base in ("_to_copy", "clone") else _exact(base, chain.exact, result.shape, more, kwargs)
-            )
-        operations = (*chain.operations, base)[-_MOST_OPERATIONS:]
-        return replace(chain, exact=exact, operations=operations, weight=chain.weight or _weight(base, more))
+        return replace(
+            self._computed(base, chain, result, more, kwargs),
+            operations=(*chain.operations, base)[-_MOST_OPERATIONS:], address=result.untyped_storage().data_ptr(),
+            is_dithered=chain.is_dithered or any(self._is_dither(each, chain) for each in more),
+        )  # fmt: skip
+
+    def _is_dither(self, operand: Any, chain: _Chain) -> bool:
+        """Whether an operand is random and of the size of the distance between two numbers of the stored format."""
+        if self._random.get(operand) is None or operand.shape != chain.stored.shape:
+            return False
+        ulp = 2.0 ** (chain.begin.abs().log2().floor() - DIGITS.get(chain.stored.dtype, 24) + 1)
+        share = (sampled(operand, operand.shape, _SAMPLE) / ulp).square().mean().sqrt()
+        return bool((share > _DITHER[0]) & (share < _DITHER[1]))
+
+    def _computed(self, base: str, chain: _Chain, result: Tensor, more: Sequence[Any], kwargs: Any) -> _Chain:
+        """The chain with the exact result of an operation."""
+        if base in ("_to_copy", "clone"):
+            return chain if result.dtype in _SHORT else replace(chain, exact=sampled(result, result.shape, _SAMPLE))
+        scalars = [each for value in more if (each := self._scalars.get(value)) is not None]
+        product = self._scalars.product(more[0]) if base == "add" and more else None
+        if base == "mul" and scalars and scalars[0].is_assumed:
+            return replace(chain, is_times_one=True)
+        weight = chain.weight or self._weight(base, more)
+        if product is not None and product[1].is_assumed:
+            if not chain.is_times_one:
+                product = None
+            else:
+                weight, chain = product[1].value, replace(chain, exact=chain.exact * (1 - product[1].value))
+        if result.dtype not in _SHORT and not scalars and product is None:
+            return replace(chain, exact=sampled(result, result.shape, _SAMPLE), weight=weight)
+        operands = [self._sampled(each, result.shape) for each in more]
+        if product is not None:
+            operands[0] = sampled(product[0], result.shape, _SAMPLE) * product[1].value
+        is_void = any(each.is_void for each in scalars) or (product is not None and product[1].is_void)
+        exact = _exact(base, chain.exact, operands, kwargs)
+        return replace(chain, exact=exact, weight=weight, is_void=chain.is_void or is_void)
+
+    def _sampled(self, operand: Any, shape: torch.Size) -> Any:
+        """Elements of an operand, or its number without rounding."""
+        if (scalar := self._scalars.get(operand)) is not None:
+            return scalar.value
+        return sampled(operand, shape, _SAMPLE) if isinstance(operand, Tensor) else operand
+
+    def _weight(self, base: str, more: Sequence[Any]) -> float:
+        """The weight of the new value in an average, 0 where the operation does not say it."""
+        if base == "lerp" and len(more) > 1 and (number := self._number(more[1])) is not None:
+            return number
+        if base == "mul" and (number := self._number(more[0])) is not None and 0 < number < 1:
+            return 1 - number
+        return 0.0
+
+    def _number(self, value: Any) -> float | None:
+        if (scalar := self._scalars.get(value)) is not None:
+            return scalar.value
+        if isinstance(value, Tensor) and value.numel() == 1 and value.device.type == "cpu":
+            return float(value.detach())
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def _copied(self, own: Tensor, chain: _Chain, source: Any) -> _Chain | None:
         """The chain of a stored tensor that is written anew: only from a value that was made of itself."""
@@ -167,7 +294,8 @@ class StoredUpdates:
             return
         self._chains[key] = (weakref.ref(result if isinstance(key, int) else chain.stored), chain)
         has_graph = result.requires_grad and not result.is_leaf
-        if result.dtype in _SHORT and not has_graph and (not chain.in_optimizer or "copy" in chain.operations):
+        is_short = result.dtype in _SHORT or (result is chain.stored and (chain.is_void or chain.is_times_one))
+        if is_short and not has_graph and (not chain.in_optimizer or "copy" in chain.operations):
             self._written[key] = self._chains[key][0]
 
     def _note_remainders(self, calls: Sequence[tuple[Any, Any]]) -> None:
@@ -186,17 +314,32 @@ class StoredUpdates:
         """The step is over: compare the stored tensors with what they should have become."""
         model = self._model()
         places: dict[tuple[Any, ...], list[tuple[str, _Chain, Tensor]]] = {}
-        names = _names(model) if model is not None and self._written else {}
-        for key, reference in self._written.items():
-            chain, result = self._chains[key][1], reference()
-            if result is None or chain.is_compensated or not set(chain.operations) & _UPDATING:
+        names = _names(model) if model is not None and (self._written or self._finished) else {}
+        for name, chain, result in self._results(names):
+            if chain.is_compensated or chain.is_dithered or not set(chain.operations) & _UPDATING:
                 continue
-            name = names.get(chain.stored.untyped_storage().data_ptr(), "")
-            kind = chain.operations, chain.module, chain.in_optimizer, dtype_name(result.dtype)
-            places.setdefault(kind, []).append((name, chain, sampled(result, result.shape, _SAMPLE)))
+            if not set(chain.operations) & _OF_TWO and self._key(chain.stored) in self._measured:
+                continue  # scaled to a norm: once what is missing is larger than half an ulp, the factor changes it
+            kind = chain.operations, chain.module, chain.in_optimizer, chain.format
+            places.setdefault(kind, []).append((name, chain, result))
         for kind, rows in places.items():
             self._count(kind, rows[:_MOST_TENSORS])
         self.begin(self._step)
+
+    def _results(self, names: Mapping[int, str]) -> Iterator[tuple[str, _Chain, Tensor]]:
+        """The names of updated tensors, their chains, and what they have become."""
+        for chain, values in self._finished:
+            yield names.get(chain.stored.untyped_storage().data_ptr(), ""), chain, values
+        for key, reference in self._written.items():
+            chain, result = self._chains[key][1], reference()
+            now = result if result is not None else self._became(chain)
+            if now is not None:
+                yield names.get(now.untyped_storage().data_ptr(), ""), chain, sampled(now, now.shape, _SAMPLE)
+
+    def _became(self, chain: _Chain) -> Tensor | None:
+        """The tensor whose data was replaced by a result."""
+        now = self._writes.replacement(chain.stored.untyped_storage().data_ptr())
+        return now if now is not None and now.untyped_storage().data_ptr() == chain.address else None
 
     def _count(self, key: tuple[Any, ...], rows: list[tuple[str, _Chain, Tensor]]) -> None:
         if key not in self._groups and len(self._groups) >= _MOST_GROUPS:
@@ -204,6 +347,8 @@ class StoredUpdates:
         name = next((each for each, _, _ in rows if each), "")
         group = self._groups.setdefault(key, _Group(name, key[3]))
         group.tensors = len(rows)
+        earlier = [self._writes.count(chain.stored.untyped_storage().data_ptr()) for _, chain, _ in rows]
+        known = [each for each in earlier if each is not None]
         totals, infinite, count = torch.zeros(7, dtype=torch.float64), 0.0, 0
         before, group.before = group.before, {}
         for place, (_, chain, actual) in enumerate(rows):
@@ -220,8 +365,14 @@ class StoredUpdates:
                 "step": self._step, "elements": wanted, "swallowed": swallowed / max(wanted, 1),
                 "intended": (energy / size) ** 0.5 if size > 0 else 0.0, "infinite": infinite / max(count, 1),
                 "direction": product / (first * second) ** 0.5 if first * second > 0 else 0.0,
-                "weight": max(chain.weight for _, chain, _ in rows),
+                "weight": max(chain.weight for _, chain, _ in rows) if set(key[0]) & _OF_TWO else 0.0,
+                "void": any(chain.is_void for _, chain, _ in rows),
+                "writes": max(known) if known else None,
             })  # fmt: skip
+
+    def are_continual(self) -> bool:
+        """Whether an update outside of the optimizer was seen in several steps."""
+        return any(len(group.rows) > 1 and not key[2] for key, group in self._groups.items())
 
     def facts(self) -> list[dict[str, Any]]:
         """A row for each group of tensors: see `stored_updates` in docs/run-file.md."""
@@ -258,31 +409,15 @@ def _calls(name: str, args: Any) -> Iterator[tuple[Any, list[Any]]]:
         yield own, [each[place] if isinstance(each, list | tuple) and place < len(each) else each for each in args[1:]]
 
 
-def _exact(base: str, value: Tensor, shape: torch.Size, more: Sequence[Any], kwargs: Any) -> Tensor:
+def _exact(base: str, value: Tensor, operands: list[Any], kwargs: Any) -> Tensor:
     """The result of an elementwise operation on samples, in FP32."""
-    operands = [sampled(each, shape, _SAMPLE) if isinstance(each, Tensor) else each for each in more]
     if base in ("addcmul", "addcdiv") and len(operands) > 2:
         kwargs = {"value": operands.pop()}
     result: Tensor = getattr(value, base)(*operands, **kwargs)
     return result
 
 
-def _weight(base: str, more: Sequence[Any]) -> float:
-    """The weight of the new value in an average, 0 where the operation does not say it."""
-    if base == "lerp" and len(more) > 1 and (number := _number(more[1])) is not None:
-        return number
-    if base == "mul" and (number := _number(more[0])) is not None and 0 < number < 1:
-        return 1 - number
-    return 0.0
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, Tensor) and value.dim() == 0 and value.device.type == "cpu":
-        return float(value)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
 def _names(model: nn.Module) -> dict[int, str]:
-    """The parameters and buffers of a model in 16 bits, by the address of their memory."""
+    """The parameters and buffers of a model, by the address of their memory."""
     every = [*model.named_parameters(), *model.named_buffers()]
-    return {tensor.untyped_storage().data_ptr(): name for name, tensor in every if tensor.dtype in _SHORT}
+    return {tensor.untyped_storage().data_ptr(): name for name, tensor in every if tensor.layout is torch.strided}

@@ -148,7 +148,7 @@ class LoopWatch:
         self._manual.begin(self._weights)
         if self._first_step is not None and self._first_step.is_over:
             self._first_step.leave()
-        self._later_steps.begin(step)
+        self._later_steps.begin(step, (weight.own for weight in self._weights))
         if self._telemetry is not None:
             self._telemetry.begin(step, scale)
             if self._manual.is_in_use:
@@ -165,6 +165,10 @@ class LoopWatch:
         if left_out and (not self._stepped or is_lowered()):
             for optimizer in left_out:
                 self._measure_gradients(optimizer, 1.0)
+        with unseen():
+            changed = self._later_steps.probe()
+        if changed is not None:
+            self._later.ask([changed], self._later_steps.changed)
         wanted: list[Number] = [*numbers, self._lr]
         norms, later = list(self._norms.values()), self._later.tensors()
         tensors = [*norms, *later, *(number for number in wanted if isinstance(number, Tensor))]

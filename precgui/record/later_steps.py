@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
@@ -25,9 +25,11 @@ from precgui.engine.torch_private import (
     graph_task,
     is_anything_compiled,
 )
+from precgui.engine.write_times import WriteTimes
 
 _AFTER_ALARMS = 6  # steps that are watched since the step before was not finite
 _STEPS = frozenset(2 * 4**power for power in range(12))  # 2, 8, 32 ...: these see the whole step, the first does not
+_BETWEEN = frozenset(4**power for power in range(3, 13))  # 64, 256 ...: where a number in 16 bits is written each step
 
 
 class Watchers:
@@ -35,7 +37,9 @@ class Watchers:
 
     def __init__(self, model: nn.Module) -> None:
         self.cancellations = Cancellations()
-        self._stored, self._integers, self._losses = StoredUpdates(model), CoarseIntegers(model), BroadcastLosses()
+        self.writes = WriteTimes(model)
+        self.stored = StoredUpdates(model, self.writes)
+        self._integers, self._losses = CoarseIntegers(model), BroadcastLosses()
         self._values, self._sums, self._twice = LostValues(model), LostDigits(), RepeatedActivations()
         self._finite, self._only_finite = FiniteInFp32(), False
         self._additions: list[dict[str, Any]] = []
@@ -52,7 +56,8 @@ class Watchers:
         if only_finite:
             return
         self._sums = LostDigits()
-        for each in (self.cancellations, self._stored, self._integers, self._losses, self._values, self._twice):
+        self.writes.begin(step)
+        for each in (self.cancellations, self.stored, self._integers, self._losses, self._values, self._twice):
             each.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
@@ -60,7 +65,9 @@ class Watchers:
         if self._only_finite:
             return []
         module, in_optimizer = self.where(), self.cancellations.in_optimizer
-        told = [self._stored.before(func, args, kwargs, module, in_optimizer=in_optimizer)]
+        if not in_optimizer and graph_task() == -1:
+            self.writes.met(args, self.stored.created_memory)
+        told = [self.stored.before(func, args, kwargs, module, in_optimizer=in_optimizer)]
         if module is None and not in_optimizer:
             told.append(self._sums.before(func, args, kwargs, module, in_optimizer=False))
         return [each for each in told if each is not None]
@@ -71,8 +78,7 @@ class Watchers:
             self._finite.observe(func, args, kwargs, out, self.where())
         if self._only_finite:
             return
-        if not func.is_view and not func._schema.is_mutable:
-            self._stored.created(out)  # first, since its memory tells by which key a result is found again
+        self.stored.after(func, args, out, self.where())  # first: new memory tells how a result is found again
         for each in told:
             each(out)
         self.cancellations.observe(func, args, kwargs, out)
@@ -87,7 +93,7 @@ class Watchers:
         self._finite.forget()
         if self._only_finite:
             return
-        self._stored.end()
+        self.stored.end()
         rows = self._sums.facts().get("additions", {}).values()
         self._additions = sorted([*self._additions, *rows], key=lambda row: -float(row["swallowed"]))[:1]
 
@@ -100,7 +106,7 @@ class Watchers:
     def facts(self) -> dict[str, list[dict[str, Any]]]:
         return {
             "cancellation": [asdict(each) for each in self.cancellations.found],
-            "stored_updates": self._stored.facts(),
+            "stored_updates": self.stored.facts(),
             "integers": self._integers.facts(),
             "broadcast_loss": self._losses.facts(),
             "lost_values": self._values.facts(),
@@ -113,6 +119,8 @@ class Watchers:
 class LaterSteps:
     """Enters a mode that tells of each operation at the beginning of a later step, and leaves it at its end.
 
+    These are steps of fixed numbers, and some in which a tensor in 16 bits that is rarely written may be written again.
+
     An exception of the loop in an operation or a module ends it, too: at once where a module raises, else with the
     next call of a module.
     """
@@ -123,28 +131,47 @@ class LaterSteps:
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
         self._again, self._left, self._next = False, _AFTER_ALARMS, 0
+        self._watched = 0  # the last step that was watched for all
 
     @property
     def cancellations(self) -> Cancellations:
         return self.watchers.cancellations
 
-    def begin(self, step: int) -> None:
-        """A step begins."""
+    def probe(self) -> Tensor | None:
+        """A number for `changed`; see `WriteTimes.probe`."""
+        return self.watchers.writes.probe() if self._active else None
+
+    def changed(self, numbers: list[float]) -> None:
+        self.watchers.writes.changed(numbers[0])
+
+    def begin(self, step: int, trained: Iterable[Tensor]) -> None:
+        """A step begins, which will update the weights `trained`."""
         self.leave()
         again, self._again = self._again and step >= self._next and self._left > 0, False
-        if not self._active or not (step in _STEPS or again) or self._mode is not None:
+        if not self._active:
             return
-        if dispatch_modes() or is_anything_compiled():
+        writes, watched = self.watchers.writes, self._watched == step - 1
+        writes.end(step - 1, watched=watched)
+        if step == 1 or watched:
+            writes.follow(trained)
+        in_full = self._is_watched(step)
+        if self._mode is not None or not (in_full or again) or dispatch_modes() or is_anything_compiled():
             return
         self._mode = _Mode(self._model, self._guard, self.watchers)
         if again:
             self._left, self._next = self._left - 1, 2 * step
-        self.watchers.begin(step, self._mode.module, only_finite=step not in _STEPS)
+        if in_full:
+            self._watched = step
+        self.watchers.begin(step, self._mode.module, only_finite=not in_full)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def alarm(self) -> None:
         """A step was not finite: the next one is watched, some times in a run."""
         self._again = True
+
+    def _is_watched(self, step: int) -> bool:
+        is_between = step in _BETWEEN and self.watchers.stored.are_continual()
+        return step in _STEPS or self.watchers.writes.is_expected(step) or is_between
 
     def leave(self) -> None:
         """Take the mode out of torch's stack of modes, unless another one has been put on top of it meanwhile."""
@@ -206,9 +233,9 @@ class _Mode(TorchDispatchMode):
 
     def stop(self) -> None:
         """Tell nothing any more, though it may still be entered, and let go of the model."""
-        if not self._stopped:
+        was_stopped, self._stopped = self._stopped, True  # the operations of the watchers themselves are not told
+        if not was_stopped:
             self._tell(self._watchers.end)
-        self._stopped = True
         if self._modules is not None:
             self._modules.close()
             self._modules = None

@@ -87,7 +87,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "batch-norm-gap": ("over-fitting",),
     "stagnation": ("weights-unchanged", "no-progress", "lost-updates"),
     "frozen-average": ("lost-updates", "cancelled-digits"),
-    "lost-updates": ("cancelled-digits", "no-gradients"),
+    "lost-updates": ("cancelled-digits", "no-gradients", "swallowed-additions"),
     "merged-positions": ("coarse-angles",),
     "vanished-values": ("coarse-data",),
     "coarse-data": ("cancelled-digits",),

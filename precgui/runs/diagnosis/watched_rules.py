@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,10 @@ _LOST_OF_WEIGHTS = 0.7  # of weights that an optimizer widens and rounds back: t
 _FEWEST_STEPS = 2  # in which an update was seen
 _GAP = 0.03  # between an average and what it follows, relative
 _SAME_WAY = 0.3  # cosine of the updates of two steps that were seen
+_BY_CHANCE, _MOST_BY_CHANCE = 4.0, 0.7  # standard deviations of the cosine, and the cosine that is always enough
+_PAIRS = 2  # of steps
 _WAY = 0.02  # relative change that all lost updates together would have made
+_RARE = 0.5  # share of the steps
 _MERGED = 0.25  # share of whole numbers that are no longer distinct
 _RADIANS = 0.25
 _MOST_STEPS_SHOWN = 4
@@ -49,7 +53,7 @@ def _steps(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _is_lost(m: Measurements, row: Mapping[str, Any]) -> bool:
     seen = _steps(row)
-    if len(seen) < _FEWEST_STEPS or row.get("format") not in DIGITS:
+    if row.get("format") not in DIGITS or (len(seen) < _FEWEST_STEPS and not _is_rare(row)):
         return False
     if row.get("optimizer"):
         typical = sorted(_number(each, "swallowed") for each in seen[1:])[(len(seen) - 1) // 2]
@@ -58,8 +62,28 @@ def _is_lost(m: Measurements, row: Mapping[str, Any]) -> bool:
         return False
     last = seen[-1]
     if weight := _weight(row):
-        return float(last["intended"]) / weight > _GAP and float(last["direction"]) > _SAME_WAY
-    return float(last["intended"]) * m.n > _WAY
+        is_away = float(last["intended"]) / weight > _GAP
+        return is_away and all(_goes_on(each) for each in seen[1:][-_PAIRS:])
+    return float(last["intended"]) * _updates(m, row) > (half_ulp(str(row["format"])) / 2 if _is_rare(row) else _WAY)
+
+
+def _goes_on(step: Mapping[str, Any]) -> bool:
+    """Whether an update goes the way of the one before, more than noise does: the cosine of two random vectors of n
+    elements has a standard deviation of 1 / sqrt(n), and of few large elements a larger one."""
+    by_chance = min(_BY_CHANCE / math.sqrt(max(_number(step, "elements"), 1.0)), _MOST_BY_CHANCE)
+    return _number(step, "direction") > max(_SAME_WAY, by_chance)
+
+
+def _updates(m: Measurements, row: Mapping[str, Any]) -> float:
+    """How often the run makes an update: as often as up to the last step that was seen, where that is known."""
+    last = _steps(row)[-1]
+    return m.n * _number(last, "writes") / _number(last, "step") if last.get("writes") else m.n
+
+
+def _is_rare(row: Mapping[str, Any]) -> bool:
+    """Whether an update is made in few steps: what many steps have learnt is added at once."""
+    last = _steps(row)[-1]
+    return 0 < _number(last, "writes") <= _RARE * _number(last, "step")
 
 
 def _weight(row: Mapping[str, Any]) -> float:
@@ -121,14 +145,36 @@ def _kind(row: Mapping[str, Any], name: str, stored: str) -> tuple[str, str]:
             f"Make the FP32 copy (master weights) of the {stored} weights once, keep it from step to step, and round "
             f"only what the model reads; or round stochastically.",
         )
+    last = _steps(row)[-1]
+    is_void = bool(last.get("void"))
+    whose = f", whose factor is 1 in {stored}," if is_void else ""
+    if row.get("operation") == "mul":
+        return (
+            f"{name or 'a tensor of the loop'}{more} by a decay{whose}",
+            "Compute the factor of the decay in FP32 or with numbers of Python, and keep what it makes smaller (or a "
+            f"master copy) in FP32: a change by {_number(last, 'intended'):.3g} is below half an ulp of {stored}.",
+        )
+    if is_void:
+        return (
+            f"the moving average or target copy ({name or 'a tensor of the loop'}{more}){whose}",
+            "Keep the factor of the average as a number of Python or in FP32, and the average in FP32: all factors "
+            f"from 1 - 2^-{DIGITS[str(row['format'])] + 1} on are 1 in {stored}.",
+        )
     if _weight(row):
         return (
             f"the moving average or target copy ({name or 'a tensor of the loop'}{more})",
             f"Keep the average (a target network, a running statistic) in FP32: {_weight(row):.3g} of the difference "
             f"is below half an ulp of {stored}.",
         )
+    what = name or "a tensor of the loop"
+    if _is_rare(row):
+        return (
+            f"{what}{more}, written in {_number(last, 'writes'):.0f} of {_number(last, 'step'):.0f} steps,",
+            f"Keep an FP32 copy of what is merged into (weights, sums), add to that copy, and round it to {stored} for "
+            f"the model: each addition is mostly below half an ulp of {stored}.",
+        )
     return (
-        f"{name or 'a tensor of the loop'}{more}, which the loop adds to",
+        f"{what}{more}, which the loop adds to,",
         "Keep it in FP32 while it is added to (merged weights, sums, averages and counts), and round a copy to "
         f"{stored}.",
     )
