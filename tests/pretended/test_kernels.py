@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,63 +146,68 @@ print(stats_backend_for(torch.device("cuda:0"))._fused)
     assert sum(line.startswith("LOG tensors are measured by more than one operation each") for line in lines) == 1
 
 
-def test_that_kernels_are_launched_on_the_device_of_their_tensors(on_pretended_gpu: Script) -> None:
-    printed = on_pretended_gpu(
-        """
+# Each prints a list. All of them run in one process, because its start takes longer than they do.
+_TWO_GPUS = {
+    "kernels": """
+from precgui.engine.quantize.blocks import quantize_blocks
 from precgui.engine.quantize.elements import quantize
 from precgui.engine.telemetry import triton_kernels
 there = torch.ones(64, device="cuda:1")
 triton_kernels.measure([there], [1], [0], 1.0)
-print(last_device(), torch.cuda.current_device())
-quantize(there, "bf16")
-print(last_device(), torch.cuda.current_device())
+told = [last_device(), torch.cuda.current_device()]
+for rounding, name in ((quantize, "bf16"), (quantize_blocks, "nvfp4")):
+    rounding(there, name)
+    told += [last_device(), torch.cuda.current_device()]
+print(told)
 """,
-        PRETENDED_GPUS="2",
-    )
-    assert printed.split() == ["1", "0", "1", "0"]
-
-
-def test_that_the_device_of_a_run_is_current_until_its_switches_are_put_back(on_pretended_gpu: Script) -> None:
-    printed = on_pretended_gpu(
-        """
+    "run": """
 from precgui.engine import backend_flags, device
-torch.zeros(1, device="cuda:0")
 with backend_flags.restored():
     device.make_current(device.choose("cuda:1"))
-    print(torch.cuda.current_device())
-print(torch.cuda.current_device())
+    inside = torch.cuda.current_device()
+print([inside, torch.cuda.current_device()])
 """,
-        PRETENDED_GPUS="2",
-    )
-    assert printed.split() == ["1", "0"]
-
-
-def test_that_a_model_on_several_devices_gives_no_kernel_an_address_of_another(on_pretended_gpu: Script) -> None:
-    printed = on_pretended_gpu(
-        """
-from precgui.engine.telemetry import triton_kernels
+    "norm": """
+from precgui.engine.loop import numbers
+print([len(numbers(torch.empty((), device="cuda"), torch.ones(())))])
+""",
+    "model": """
 from precgui.engine.telemetry.backends import CudaStats
 here, host, other = (torch.ones(64, device=name) for name in ("cuda:0", "cpu", "cuda:1"))
-read = []
+read, told = [], []
 class Launch:
     def __getitem__(self, grid):
         return lambda pieces, places, *rest, **words: read.extend(row[0] for row in places.tolist())
 triton_kernels._piece = Launch()
 for fused in (triton_kernels, None):
     rows = CudaStats(torch.device("cuda:0"), fused).measure([here, host, other], [1, 1, 1], 0)
-    print(rows.device, len(rows))
-print(read == [here.data_ptr()])
+    told += [str(rows.device), len(rows)]
+print([*told, read == [here.data_ptr()]])
 """,
-        PRETENDED_GPUS="2",
-    )
-    assert printed.splitlines() == ["cuda:0 3", "cuda:0 3", "True"]
+}
 
 
-def test_that_the_norm_of_gradients_in_main_memory_joins_a_loss_on_the_gpu(on_pretended_gpu: Script) -> None:
-    printed = on_pretended_gpu(
-        """
-from precgui.engine.loop import numbers
-print(len(numbers(torch.empty((), device="cuda"), torch.ones(()))))
-"""
-    )
-    assert printed.split() == ["2"]
+@pytest.fixture(scope="module")
+def on_two_gpus(on_pretended_gpu: Script) -> dict[str, list[Any]]:
+    """The list that each of `_TWO_GPUS` prints."""
+    printed = on_pretended_gpu("".join(_TWO_GPUS.values()), PRETENDED_GPUS="2")
+    lists = [ast.literal_eval(line) for line in printed.splitlines() if line.startswith("[")]
+    return dict(zip(_TWO_GPUS, lists, strict=True))
+
+
+def test_that_kernels_are_launched_on_the_device_of_their_tensors(on_two_gpus: dict[str, list[Any]]) -> None:
+    assert on_two_gpus["kernels"] == [1, 0] * 3
+
+
+def test_that_the_device_of_a_run_is_current_until_its_switches_are_put_back(on_two_gpus: dict[str, list[Any]]) -> None:
+    assert on_two_gpus["run"] == [1, 0]
+
+
+def test_that_the_norm_of_gradients_in_main_memory_joins_a_loss_on_the_gpu(on_two_gpus: dict[str, list[Any]]) -> None:
+    assert on_two_gpus["norm"] == [2]
+
+
+def test_that_a_model_on_several_devices_gives_no_kernel_an_address_of_another(
+    on_two_gpus: dict[str, list[Any]],
+) -> None:
+    assert on_two_gpus["model"] == ["cuda:0", 3, "cuda:0", 3, True]
