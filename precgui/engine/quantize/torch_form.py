@@ -171,7 +171,7 @@ def _integers(
         whole = t.round()
     else:
         t = t.clamp(lowest - 1, highest + 1)
-        inner = t.abs().floor()
+        inner = t.abs().trunc()  # its floor, which CUDA computes without subnormals
         whole = (inner + _outward(t, inner, rounding, first, second)) * t.sign()
     return whole.clamp(lowest, highest) * step + 0.0  # an integer has no negative zero
 
