@@ -16,7 +16,7 @@ LOOK_MS = 150  # between two looks at the window: is the step done, where is its
 
 
 class Guide(QObject):
-    """`sheet` is the sheet while it is shown, `path` the path that is followed."""
+    """`sheet` is the sheet while it is shown, `path` what is followed, `target` the part that was last pointed at."""
 
     def __init__(self, window: GuidedWindow, widget: QWidget, centre: QWidget, settings: Settings) -> None:
         """`widget` is the window as a widget, `centre` the part of it that the sheet covers."""
@@ -27,7 +27,7 @@ class Guide(QObject):
         self.path: FirstPath | None = None
         self.at = 0
         self._is_done: Callable[[], bool] = lambda: False
-        self._target: QWidget | None = None
+        self.target: QWidget | None = None
         self._size = widget.size()  # another one may have scrolled the target away
         self._looks = QTimer(self, interval=LOOK_MS)
         self._looks.timeout.connect(self._look)
@@ -77,7 +77,7 @@ class Guide(QObject):
     def end(self) -> None:
         """Follow no path any more."""
         self._looks.stop()
-        self.path = self._target = None
+        self.path = self.target = None
         if (call_out := self.call_out) is not None:
             self.call_out = None
             for part in (call_out.frame, call_out):
@@ -87,7 +87,7 @@ class Guide(QObject):
     def _begin_step(self) -> None:
         assert self.path is not None
         step = self.path.steps[self.at]
-        self._target = None
+        self.target = None
         self._is_done = step.watch(self._window)
         self._point()
 
@@ -105,7 +105,7 @@ class Guide(QObject):
     def _return(self) -> None:
         if self.path is not None:
             self._window.show_panel(self.path.steps[self.at].place)
-            self._target = None
+            self.target = None
             self._point()
 
     def _look(self) -> None:
@@ -120,9 +120,9 @@ class Guide(QObject):
         step = self.path.steps[self.at]
         target = step.target(self._window)
         if self._widget.size() != self._size:
-            self._size, self._target = self._widget.size(), None
-        if target is not None and target is not self._target and target.isVisible():
-            self._target = target
+            self._size, self.target = self._widget.size(), None
+        if target is not None and target is not self.target and target.isVisible():
+            self.target = target
             _bring_into_view(target)
             if target.focusPolicy() & Qt.FocusPolicy.TabFocus and target.isEnabled():
                 target.setFocus(Qt.FocusReason.OtherFocusReason)

@@ -242,7 +242,7 @@ def test_the_path_from_a_broken_training_to_lines_to_paste(
     hand.is_told(5, "Copy the two lines", tab)
     hand.click(tab)
     copy = diagnose.loop.code.copy  # type: ignore[attr-defined]
-    qtbot.waitUntil(lambda: working.guide._target is copy)
+    qtbot.waitUntil(lambda: working.guide.target is copy)
     hand.click(copy)
     assert "precgui.Recorder(" in QGuiApplication.clipboard().text()
     qtbot.waitUntil(lambda: working.guide.path is None)
@@ -295,7 +295,7 @@ def test_the_path_to_formats_for_deployment(
     hand.click(view.viewport(), view.visualRect(view.model().index(0, 0)).center())
     integers = library.actions_["integers"]  # type: ignore[attr-defined]
     (button,) = [each for each in library.bar.findChildren(QToolButton) if each.defaultAction() is integers]  # type: ignore[attr-defined]
-    qtbot.waitUntil(lambda: working.guide._target is button)
+    qtbot.waitUntil(lambda: working.guide.target is button)
     hand.click(button)
     qtbot.waitUntil(lambda: bool(working.findChildren(IntegerDialog)))
     qtbot.waitUntil(lambda: working.guide.path is None)
