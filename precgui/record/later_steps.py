@@ -12,6 +12,7 @@ from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
 from precgui.engine.coarse_integers import CoarseIntegers
 from precgui.engine.finite_in_fp32 import FiniteInFp32
+from precgui.engine.hand_quantisers import HandQuantisers
 from precgui.engine.lost_digits import LostDigits
 from precgui.engine.lost_values import LostValues
 from precgui.engine.module_calls import ModuleStack
@@ -42,6 +43,7 @@ class Watchers:
         self._integers, self._losses = CoarseIntegers(model), BroadcastLosses()
         self._values, self._sums, self._twice = LostValues(model), LostDigits(), RepeatedActivations()
         self._finite, self._only_finite = FiniteInFp32(), False
+        self._rounded = HandQuantisers(model)
         self._additions: list[dict[str, Any]] = []
         self.where: Callable[[], str | None] = lambda: None
 
@@ -59,6 +61,7 @@ class Watchers:
         self.writes.begin(step)
         for each in (self.cancellations, self.stored, self._integers, self._losses, self._values, self._twice):
             each.begin(step)
+        self._rounded.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
         """An operation is about to run; to be called with its result is what this returns."""
@@ -87,6 +90,7 @@ class Watchers:
             self._losses.observe(func, args, kwargs, out)
             self._values.observe(func, args, out, self.where())
             self._twice.observe(func, args, out, self.where())
+            self._rounded.observe(func, args, out)
 
     def end(self) -> None:
         """The step is over."""
@@ -94,6 +98,7 @@ class Watchers:
         if self._only_finite:
             return
         self.stored.end()
+        self._rounded.end()
         rows = self._sums.facts().get("additions", {}).values()
         self._additions = sorted([*self._additions, *rows], key=lambda row: -float(row["swallowed"]))[:1]
 
@@ -111,6 +116,7 @@ class Watchers:
             "broadcast_loss": self._losses.facts(),
             "lost_values": self._values.facts(),
             "applied_twice": self._twice.facts(),
+            "rounded_weights": self._rounded.facts(),
             "finite_in_fp32": self._finite.facts(),
             "loop_additions": self._additions,
         }

@@ -24,6 +24,7 @@ _REASONS = {
     "broadcast_loss": "no column met a vector in a loss in the steps that were looked at",
     "lost_values": "no numbers vanished in FP16 or wrapped around in the steps that were looked at",
     "applied_twice": "no loss took probabilities for scores in the steps that were looked at",
+    "rounded_weights": "no weights were rounded by the loop itself in the steps that were looked at",
     "finite_in_fp32": "no loss that 16 bits alone made NaN or Inf was seen in the steps that were looked at",
     "loop_additions": "no sum in 16 bits was seen outside of the model in the steps that were looked at",
     "record": "the run recorded no tensors, or has not ended",
@@ -31,7 +32,7 @@ _REASONS = {
 FACTS = tuple(_REASONS)
 _OF_OWN_LOOPS = (
     "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
-    "lost_values", "applied_twice", "finite_in_fp32", "loop_additions",
+    "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "loop_additions",
 )  # fmt: skip
 
 

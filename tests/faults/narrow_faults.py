@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -243,6 +244,123 @@ def sigmoids_as_logits_of_several_labels(opened: Open, broken: bool) -> float:
         loss = F.binary_cross_entropy_with_logits(outputs[known], labels[known])
         _descend(recorder, optimizer, loss)
     return float(loss.detach())
+
+
+class _Straight(torch.autograd.Function):
+    """Rounds to integers times a scale, and passes the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, scale: Tensor) -> Tensor:
+        return (weight / scale).round().clamp(-8, 7) * scale
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+class _Rounded(nn.Linear):
+    """A layer whose weights `quantiser` rounds."""
+
+    quantiser: Callable[[Tensor], Tensor]
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.quantiser(self.weight), self.bias)
+
+
+def _rounding(quantiser: Callable[[Tensor], Tensor], outliers: float = 1.0) -> nn.Sequential:
+    model = nn.Sequential(_Rounded(24, 48), nn.GELU(), _Rounded(48, 48), nn.GELU(), _Rounded(48, 6))
+    for layer in model[::2]:
+        layer.quantiser = quantiser
+        with torch.no_grad():
+            layer.weight[:1] *= outliers
+    return model
+
+
+def _fit(opened: Open, model: nn.Module, optimizer: torch.optim.Optimizer, forward: Any = None) -> float:
+    recorder = opened(model, optimizer)
+    for x, y in batches(60):
+        _descend(recorder, optimizer, F.cross_entropy((forward or model)(x), y))
+    return score(forward or model)
+
+
+@_mistake("coarse-quantiser", "output channel")
+def one_scale_of_int4_beside_large_rows(opened: Open, broken: bool) -> float:
+    def quantiser(weight: Tensor) -> Tensor:
+        largest = weight.abs()
+        return _Straight.apply(weight, (largest.max() if broken else largest.amax(1, keepdim=True)) / 7)  # type: ignore[no-any-return,no-untyped-call]
+
+    model = _rounding(quantiser, 30.0)
+    return _fit(opened, model, torch.optim.AdamW(model.parameters(), 2e-3))
+
+
+@_mistake("coarse-quantiser", "lower bound")
+def a_scale_of_zero(opened: Open, broken: bool) -> float:
+    """A scale in a table that was never filled, and an estimator of other make."""
+    scales = torch.zeros(48, 1) if broken else torch.full((48, 1), 0.03)
+
+    def quantiser(weight: Tensor) -> Tensor:
+        scale = scales[: len(weight)]
+        codes = torch.clamp(torch.round(weight / (scale + 1e-8)), -8, 7)
+        return weight + (codes * scale - weight).detach()
+
+    model = _rounding(quantiser)
+    return _fit(opened, model, torch.optim.SGD(model.parameters(), 0.05, momentum=0.9))
+
+
+@_mistake("coarse-quantiser", "Choose the scale")
+def a_step_larger_than_the_weights(opened: Open, broken: bool) -> float:
+    """Without classes for layers: a fixed step of a fixed-point format with a zero point."""
+    first, last = nn.Parameter(torch.randn(24, 32) / 6), nn.Parameter(torch.randn(32, 6) / 6)
+    step = 1.5 if broken else 0.03
+
+    def fixed(weight: Tensor) -> Tensor:
+        return weight + (((weight.detach() / step + 128).floor().clamp(0, 255) - 128) * step - weight).detach()
+
+    def forward(x: Tensor) -> Tensor:
+        out: Tensor = F.relu(x @ fixed(first)) @ fixed(last)
+        return out
+
+    optimizer = torch.optim.RMSprop([first, last], 1e-3)
+    return _fit(opened, nn.ParameterList([first, last]), optimizer, forward)
+
+
+@_mistake("no-gradients", "straight-through", blame=False)
+def rounded_without_an_estimator(opened: Open, broken: bool) -> float:
+    def quantiser(weight: Tensor) -> Tensor:
+        scale = weight.detach().abs().amax(1, keepdim=True) / 127
+        rounded = torch.clamp(torch.round(weight / scale), -128, 127) * scale
+        return rounded if broken else weight + (rounded - weight).detach()
+
+    model = _rounding(quantiser)
+    return _fit(opened, model, torch.optim.Adam(model.parameters(), 2e-3))
+
+
+@_sound
+def ternary_weights(opened: Open) -> None:
+    """Of a scale of the mean magnitude, as in 1.58 bits: a third of the weights is zero."""
+
+    def quantiser(weight: Tensor) -> Tensor:
+        scale = weight.detach().abs().mean()
+        return weight + ((weight / scale).round().clamp(-1, 1) * scale - weight).detach()
+
+    model = _rounding(quantiser)
+    _fit(opened, model, torch.optim.AdamW(model.parameters(), 2e-3))
+
+
+@_sound
+def learned_steps_and_pruned_weights(opened: Open) -> None:
+    """Half of the weights are zero by a mask, the others are rounded with a step that is learned."""
+    steps = nn.Parameter(torch.full((48, 1), 0.03))
+
+    def quantiser(weight: Tensor) -> Tensor:
+        kept = weight * (weight.detach().abs() > 0.07)
+        step = steps[: len(weight)]
+        scaled = (kept / step).clamp(-7, 7)
+        return (scaled + (scaled.round() - scaled).detach()) * step
+
+    model = _rounding(quantiser)
+    model.register_parameter("steps", steps)
+    _fit(opened, model, torch.optim.AdamW(model.parameters(), 2e-3))
 
 
 @_sound

@@ -89,6 +89,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "frozen-average": ("lost-updates", "cancelled-digits"),
     "lost-updates": ("cancelled-digits", "no-gradients", "swallowed-additions"),
     "merged-positions": ("coarse-angles",),
+    "coarse-quantiser": ("no-gradients", "no-progress", "zero-gradients", "dead-units", "weights-unchanged"),
     "vanished-values": ("coarse-data",),
     "coarse-data": ("cancelled-digits",),
     "weights-unchanged": ("no-progress",),

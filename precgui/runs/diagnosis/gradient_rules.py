@@ -160,6 +160,9 @@ def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str])
         f"The gradient of {len(names)} of {len(gradients.names)} parameters is exactly zero in each of "
         f"{len(gradients.steps)} recorded steps: {', '.join(names[:5])}.",
     )  # fmt: skip
+    rounded = {row.get("tensor") for row in m.fact_rows("rounded_weights")}
+    if len(rounded & set(names)) > len(names) / 2:
+        return _rounded_away(m, proof, names)
     return Finding(
         "no-gradients", "warning",
         f"The gradients of {len(names)} of {len(gradients.names)} parameters are zero in all steps: they do not learn",
@@ -167,6 +170,18 @@ def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str])
         "Look for dead units (a bias far below zero before a ReLU), for experts that are never chosen (balance the "
         "router), and for factors of zero; initialise these parts anew.",
         False, 0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), tuple(names[:20]),
+    )  # fmt: skip
+
+
+def _rounded_away(m: Measurements, proof: Evidence, names: list[str]) -> Finding:
+    return Finding(
+        "no-gradients", "warning",
+        f"The gradients of {len(names)} parameters are zero in all steps: the loop rounds them, and rounding has a "
+        "derivative of zero",
+        int(m.steps[0]), int(m.steps[-1]), (proof,),
+        "Let the gradient through (a straight-through estimator): w + (rounded - w).detach(), or an autograd.Function "
+        "that returns it.",
+        False, 0.9, "Bengio et al. 2013", module_of(names[0], "gradient"), tuple(names[:20]),
     )  # fmt: skip
 
 

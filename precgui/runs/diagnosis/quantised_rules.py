@@ -17,6 +17,8 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 
 _SPIKE = 2.0  # of the largest value in the history: all above it saturates by an octave or more
 _LOST_STEPS = 2
+_KEPT, _FAR = 0.3, 0.83  # weights of one sign and mean magnitude, as good as one bit can be, are 0.6 of the norm away
+_SEEN = 2  # watched steps
 _DRIFT = 1.2  # of the loss with rounded weights in FP32
 
 
@@ -118,6 +120,55 @@ def _lost(m: Measurements, name: str, steps: list[int]) -> Finding:
     )  # fmt: skip
 
 
+def coarse_quantiser(m: Measurements) -> Answer:
+    """Weights that the loop rounds by itself, with a scale of which next to nothing of them is left."""
+    rows = {str(row.get("tensor")): seen for row in m.fact_rows("rounded_weights") if (seen := _seen(row))}
+    if not m.own_loop or not m.n or not rows:
+        return None
+    bad = {name: seen[-1] for name, seen in rows.items() if len(seen) >= _SEEN and all(map(_is_coarse, seen[-_SEEN:]))}
+    if not bad:
+        kept, error = min(seen[-1][0] for seen in rows.values()), max(seen[-1][1] for seen in rows.values())
+        return RuledOut(
+            "coarse-quantiser",
+            f"because the roundings of the loop keep {percent(kept)} or more of the weights other than zero, with an "
+            f"error of at most {percent(error)} of their norm",
+        )
+    name = min(bad, key=lambda each: (bad[each][0], -bad[each][1]))
+    kept, error, step = bad[name]
+    lost = (
+        f"{percent(1 - kept)} of the weights become zero"
+        if kept < _KEPT
+        else f"the result is {percent(error)} of their norm off"
+    )
+    proof = Evidence(
+        "share of weights that stay other than zero < 0.3, or |q - w| / |w| > 0.83, in two watched steps",
+        {"kept": kept, "error": error, "step": step, "tensors": len(bad)},
+        f"In step {step} the loop rounds {name} to integers: {percent(kept)} of its weights stay other than zero, and "
+        f"the error is {percent(error)} of their norm; so it is with {len(bad)} of {len(rows)} rounded tensors.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "coarse-quantiser", "warning", f"The scale of a rounding does not fit {name}: {lost}",
+            step, int(m.steps[-1]), (proof,),
+            "Choose the scale for each output channel (or block) from its largest magnitude, w.abs().amax(1) / 7 for 4 "
+            "bits, give it a lower bound, and treat outliers apart.",
+            True, 0.85, "Jacob et al. 2018; Dettmers et al. 2022", name.rpartition(".")[0], tuple(bad)[:20],
+        )
+    ]  # fmt: skip
+
+
+def _seen(row: Mapping[str, Any]) -> list[tuple[float, float, int]]:
+    """Share that is kept, error and step of each watched step of a rounded tensor."""
+    steps = row.get("steps")
+    known = [each for each in steps if isinstance(each, Mapping)] if isinstance(steps, list) else []
+    return [(float(each.get("kept", 1)), float(each.get("error", 0)), int(each.get("step", 0))) for each in known]
+
+
+def _is_coarse(seen: tuple[float, float, int]) -> bool:
+    kept, error, _ = seen
+    return kept < _KEPT or error > _FAR
+
+
 def integer_drift(m: Measurements) -> Answer:
     """An integer model that is worse than the one that was trained with rounding in FP32."""
     facts = m.environment.get("quantised")
@@ -152,6 +203,7 @@ def _loss(evaluation: Any, name: str) -> float | None:
 
 
 RULES = (
+    Rule("coarse-quantiser", "B", "Do weights survive the loop's own rounding?", coarse_quantiser),
     Rule("delayed-scale", "A", "Do values exceed what delayed scaling expects?", delayed_scale),
     Rule("hidden-infinity", "A", "Is Inf hidden behind a cast?", hidden_infinity),
     Rule("integer-drift", "D", "Is the integer model as good as the trained one?", integer_drift),

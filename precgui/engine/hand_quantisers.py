@@ -1,0 +1,107 @@
+"""Weights that a loop rounds to few integers by itself: how many of them remain, and how far off the result is."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.torch_private import graph_task, operation_name
+
+_KEEPING = {
+    "div", "mul", "add", "sub", "rsub", "neg", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "where",
+    "_to_copy", "clone", "_unsafe_view", "lift_fresh", "nan_to_num", "reciprocal",
+}  # fmt: skip
+_ROUNDING = {"round", "floor", "ceil", "trunc"}
+_FEWEST = 64  # weights of a tensor, that a share means something
+_MOST_STEPS = 8
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """A tensor computed from a parameter, elementwise. `there`: where it was not zero when it was rounded to integers,
+    as pruned weights are; None before."""
+
+    name: str
+    source: Tensor
+    there: Tensor | None
+
+
+class HandQuantisers:
+    """Told of each operation outside of the optimizer and of the backward pass; reads, and changes nothing.
+
+    What follows from rounded weights is compared with them as long as it has their shape: the closest result counts,
+    which is that in units of the weights.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+        self._step = 0
+        self._stored: dict[int, tuple[str, Tensor]] = {}  # by address
+        self._marks = TensorMarks[_Weights]()
+        self._best: dict[str, tuple[float, float]] = {}  # relative error, share that is not zero
+        self._found: dict[str, list[dict[str, Any]]] = {}
+
+    def begin(self, step: int) -> None:
+        self._step = step
+        model = self._model()
+        named = model.named_parameters() if model is not None else ()
+        self._stored = {
+            own.untyped_storage().data_ptr(): (name, own.detach())
+            for name, own in named if own.is_floating_point() and own.numel() >= _FEWEST and own.requires_grad
+        }  # fmt: skip
+
+    def end(self) -> None:
+        """The step is over."""
+        for name, (error, kept) in self._best.items():
+            rows = self._found.setdefault(name, [])
+            if len(rows) < _MOST_STEPS:
+                rows.append({"step": self._step, "error": error, "kept": kept})
+        self._best.clear()
+        self._marks.clear()
+        self._stored.clear()
+
+    @torch.no_grad()
+    def observe(self, func: Any, args: Any, out: Any) -> None:
+        if graph_task() != -1 or not isinstance(out, Tensor) or not args or not out.is_floating_point():
+            return
+        name = operation_name(func).removesuffix("_")
+        fake = name.startswith("fake_quantize") or name == "quantize"
+        if not (func.is_view or name in _KEEPING or name in _ROUNDING or fake):
+            return
+        marks = [mark for each in args if (mark := self._of(each)) is not None]
+        known = next((mark for mark in marks if mark.there is not None), marks[0] if marks else None)
+        if known is None or out.numel() != known.source.numel():
+            return
+        if known.there is None and (name in _ROUNDING or fake):
+            there = (known.source != 0) & (args[0].detach().reshape(known.source.shape) != 0)
+            known = replace(known, there=there)
+        self._marks[out] = known
+        if known.there is not None:
+            self._compare(known.name, known.source.float() * known.there, out, known.there)
+
+    def _of(self, value: Any) -> _Weights | None:
+        if not isinstance(value, Tensor):
+            return None
+        if (known := self._marks.get(value)) is not None:
+            return known
+        stored = self._stored.get(value.untyped_storage().data_ptr())
+        return _Weights(*stored, None) if stored is not None and value.numel() == stored[1].numel() else None
+
+    def _compare(self, name: str, own: Tensor, out: Tensor, there: Tensor) -> None:
+        result = out.detach().float().reshape(own.shape) * there
+        count, size = float(there.sum()), float(own.norm())
+        if not count or not size > 0:
+            return
+        error, kept = float((result - own).norm()) / size, float((result != 0).sum()) / count
+        if error < self._best.get(name, (float("inf"), 0.0))[0]:
+            self._best[name] = error, kept
+
+    def facts(self) -> list[dict[str, Any]]:
+        """A row for each tensor, see `rounded_weights` in docs/run-file.md."""
+        rows = [{"tensor": name, "steps": steps} for name, steps in self._found.items()]
+        return sorted(rows, key=lambda row: row["steps"][-1]["kept"])[:_MOST_STEPS]  # type: ignore[index]
