@@ -74,6 +74,8 @@ def check(path: Path, whole: SavedRun, step: int, how: str) -> None:
         assert (run.run_id != whole.run_id, run.model().parameters == whole.model().parameters) == (True, True)
         for kind, history in whole.tensors().items():
             assert history.names == run.tensors()[kind].names
+            steps = run.tensors()[kind].steps().tolist()
+            assert len(steps) == len(set(steps))  # none twice, as the weights of step 0
         assert run.summary["steps"] == LAST
     assert not checkpoint_files(path)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -54,6 +54,9 @@ class TelemetryHook(LoopHook):
     def end_step(self, done: StepDone) -> None:
         finite = math.isfinite(done.loss) and math.isfinite(done.grad_norm)
         self.telemetry.end(self._journal.now(), done.step_s, self._optimizers, alarm=not finite)
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.telemetry.go_on()
 
     def close(self) -> None:
         self.telemetry.close()

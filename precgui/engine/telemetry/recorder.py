@@ -139,6 +139,10 @@ class Telemetry:
                 self._emit(finished(table, rows, 0, 0.0))
         self.budget.spent_s += time.thread_time() - begin
 
+    def go_on(self) -> None:
+        """The weights are those of a run that goes on, whose record has those of step 0 already."""
+        self._has_initial_weights = True
+
     def gradients(self, optimizer: Optimizer | None = None, scale: float = 1.0) -> float | None:
         """The gradients (of one optimizer) are complete; they are still multiplied by `scale`.
 

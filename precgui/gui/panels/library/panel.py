@@ -38,7 +38,7 @@ from precgui.runs.live import LiveRun
 FOLLOW_MS = 2000  # between reads of runs that are being written
 READING = "Reading the folder..."
 ALL_FROM_WIDTH = 900
-ON_RUNS = ("open", "inspect", "rename", "note", "integers", "library", "bin")
+ON_RUNS = ("open", "inspect", "start", "rename", "note", "integers", "library", "bin")
 
 
 class LibraryPanel(QWidget):
