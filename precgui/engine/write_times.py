@@ -170,7 +170,7 @@ class WriteTimes:
         held = next((held for held in self._held.values() if held.memory == address), None)
         if held is None or held.since >= self._step:
             return None
-        return (held.count + 1) * self._step / (self._step - held.since)
+        return min((held.count + 1) * self._step / (self._step - held.since), float(self._step))
 
     def replacement(self, address: int) -> Tensor | None:
         """The tensor that has got new memory in this step in place of that at an address."""
