@@ -154,18 +154,8 @@ def _kind(row: Mapping[str, Any], name: str, stored: str) -> tuple[str, str]:
             "Compute the factor of the decay in FP32 or with numbers of Python, and keep what it makes smaller (or a "
             f"master copy) in FP32: a change by {_number(last, 'intended'):.3g} is below half an ulp of {stored}.",
         )
-    if is_void:
-        return (
-            f"the moving average or target copy ({name or 'a tensor of the loop'}{more}){whose}",
-            "Keep the factor of the average as a number of Python or in FP32, and the average in FP32: all factors "
-            f"from 1 - 2^-{DIGITS[str(row['format'])] + 1} on are 1 in {stored}.",
-        )
-    if _weight(row):
-        return (
-            f"the moving average or target copy ({name or 'a tensor of the loop'}{more})",
-            f"Keep the average (a target network, a running statistic) in FP32: {_weight(row):.3g} of the difference "
-            f"is below half an ulp of {stored}.",
-        )
+    if is_void or _weight(row):
+        return _kind_of_average(row, f"{name or 'a tensor of the loop'}{more}", stored, is_void=is_void)
     what = name or "a tensor of the loop"
     if _is_rare(row):
         return (
@@ -177,6 +167,21 @@ def _kind(row: Mapping[str, Any], name: str, stored: str) -> tuple[str, str]:
         f"{what}{more}, which the loop adds to,",
         "Keep it in FP32 while it is added to (merged weights, sums, averages and counts), and round a copy to "
         f"{stored}.",
+    )
+
+
+def _kind_of_average(row: Mapping[str, Any], names: str, stored: str, *, is_void: bool) -> tuple[str, str]:
+    """The same of a moving average; `is_void`: its factor is 1 in the format."""
+    if is_void:
+        return (
+            f"the moving average or target copy ({names}), whose factor is 1 in {stored},",
+            "Keep the factor of the average as a number of Python or in FP32, and the average in FP32: all factors "
+            f"from 1 - 2^-{DIGITS[str(row['format'])] + 1} on are 1 in {stored}.",
+        )
+    return (
+        f"the moving average or target copy ({names})",
+        f"Keep the average (a target network, a running statistic) in FP32: {_weight(row):.3g} of the difference "
+        f"is below half an ulp of {stored}.",
     )
 
 
