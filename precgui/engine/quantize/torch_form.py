@@ -221,7 +221,9 @@ _kept_tables: dict[Any, tuple[Tensor, Tensor]] = {}
 
 
 def _nearest_entries(flat: Tensor, book: Tensor, thresholds: Tensor) -> Tensor:
-    return torch.where(flat.isnan(), flat, book[torch.bucketize(flat, thresholds, right=True)])
+    return torch.where(
+        flat != flat, flat, book[torch.bucketize(flat, thresholds, right=True)]
+    )  # NaN; isnan is compiled with a flush
 
 
 def _drawn_entries(flat: Tensor, book: Tensor, first: int, second: int) -> Tensor:
@@ -231,7 +233,7 @@ def _drawn_entries(flat: Tensor, book: Tensor, first: int, second: int) -> Tenso
     inner = torch.where(t > 0, low, high)
     moved = (t.double() - inner).abs() * 2.0**DRAW_BITS
     away = (_draws(flat, first, second) + 1) * (high - low) <= moved
-    return torch.where(flat.isnan(), flat, torch.where(away == (t > 0), high, low).to(flat.dtype))
+    return torch.where(flat != flat, flat, torch.where(away == (t > 0), high, low).to(flat.dtype))
 
 
 @lru_cache(maxsize=64)
