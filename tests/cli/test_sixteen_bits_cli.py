@@ -33,9 +33,11 @@ def test_that_the_folder_of_a_study_is_judged(study: Path, capsys: pytest.Captur
     assert main(["fp16-or-bf16", str(study), "--json", "--html", str(page)]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["choice"] == "fp16-amp"
-    assert document["sentence"].startswith("Use fp16-amp here: fp16-amp keeps the result of FP32; bf16-amp loses")
+    assert document["sentence"].startswith(
+        "Of the two, use fp16-amp here: fp16-amp keeps the result of FP32; bf16-amp loses"
+    )
     assert document["gradients"] is None
-    assert "Use fp16-amp here" in page.read_text(encoding="utf-8")
+    assert "use fp16-amp here" in page.read_text(encoding="utf-8")
     assert main(["fp16-or-bf16", str(study)]) == 0
     assert "BF16 beside FP16" in capsys.readouterr().out
 

@@ -25,6 +25,7 @@ class CaveatLabel(QFrame):
         self.text = PlainLabel(self)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setWordWrap(True)
+        self.text.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         line = QHBoxLayout(self)
         line.setContentsMargins(10, 6, 10, 6)
@@ -55,8 +56,8 @@ class CaveatLabel(QFrame):
         """Cut the text to its first line while it is folded and longer."""
         if not self._folded:
             return
-        one = self.text.fontMetrics().lineSpacing() + 2
-        is_long = self.text.heightForWidth(max(self.text.width(), 1)) > one + 2
+        one = self.text.fontMetrics().lineSpacing()
+        is_long = self.text.heightForWidth(max(self.text.width(), 1)) > one + 4
         self.text.setMaximumHeight(one if is_long and not self.more.isChecked() else _NO_LIMIT)
         self.more.setVisible(is_long)
         self.more.setText("Less" if self.more.isChecked() else "More")

@@ -32,9 +32,9 @@ _NOTHING = ("not measured", "withheld", "not measurable")
 Choice = Literal["fp16-amp", "bf16-amp", "either", "neither", "not decided"]
 State = Literal["keeps", "fails", "loses", "open"]
 _SENTENCES: dict[Choice, str] = {
-    "fp16-amp": "Use fp16-amp here: {why}.",
-    "bf16-amp": "Use bf16-amp here: {why}.",
-    "either": "Either does here: {why}. bf16-amp needs no loss scale.",
+    "fp16-amp": "Of the two, use fp16-amp here: {why}.",
+    "bf16-amp": "Of the two, use bf16-amp here: {why}.",
+    "either": "Either of the two does here: {why}. bf16-amp needs no loss scale.",
     "neither": "Neither keeps the result of FP32 here: {why}.",
     "not decided": "Not decided: {why}.",
 }

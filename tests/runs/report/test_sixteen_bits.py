@@ -133,7 +133,7 @@ def test_that_the_page_is_part_of_each_report_and_a_file_of_its_own(tmp_path: Pa
     runs = [*base, *arm("fp16-amp", NEAR, emulated="Products <b>are</b> rounded."), *arm("bf16-amp", NEAR)]
     content = report_content(make_study(runs), runs, title="mine <x>", command="precgui sweep x")
     alone = sixteen_bits_report(content)
-    for text in ("Use bf16-amp here", "deep.weight", "Products &lt;b&gt;are", "mine &lt;x&gt;", "against fp16-amp"):
+    for text in ("use bf16-amp here", "deep.weight", "Products &lt;b&gt;are", "mine &lt;x&gt;", "against fp16-amp"):
         assert text in alone
-    assert "Use bf16-amp here" in html_report(content)
+    assert "use bf16-amp here" in html_report(content)
     assert "## FP16 or BF16 here" in markdown_report(content)

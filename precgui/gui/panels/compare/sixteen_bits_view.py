@@ -46,6 +46,7 @@ class SixteenBitsView(QWidget):
         in_pairs = [(of, "baseline", cell) for of, cell in page.beside]
         self.own.fill([*((of, *cells) for of, cells in page.rows), *in_pairs])
         self.tensors.fill(page.tensors)
+        self.tensors.setVisible(bool(page.tensors))
         self.tensors.fit_rows(max(1, len(page.tensors)))
         gradients = page.gradients
         self.source.setText(

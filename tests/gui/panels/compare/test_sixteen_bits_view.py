@@ -29,13 +29,15 @@ def test_that_a_study_with_both_is_judged_and_its_page_saved(qtbot: QtBot, tmp_p
     qtbot.waitUntil(lambda: panel.groups.report_content is not None)
     assert (panel.view.current, panel.groups.view.current) == (GROUPS, SIXTEEN_BITS)
     view = panel.groups.sixteen_bits
-    assert view.answer.text().startswith("Use bf16-amp here: both keep the result of FP32, and fp16-amp is emulated")
+    assert view.answer.text().startswith(
+        "Of the two, use bf16-amp here: both keep the result of FP32, and fp16-amp is emulated"
+    )
     assert ("computed here", "emulated", "native") in view.own.texts()
     assert not view.set_up.isVisible()
     with qtbot.waitSignal(session.notice) as told:
         panel.groups.report.write("sixteen bits", tmp_path / "page.html")
     assert told.args[0].severity == "info"
-    assert "Use bf16-amp here" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Of the two, use bf16-amp here" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_that_run_and_compare_lead_to_the_study_that_decides(qtbot: QtBot) -> None:
