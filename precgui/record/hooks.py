@@ -236,8 +236,9 @@ class LoopWatch:
         news = self._order_of_loop.news()
         return ({"loop": news} if news else {}) | self._later_steps.news()
 
-    def end(self, time_s: float, step_s: float, *, alarm: bool) -> None:
-        if alarm:
+    def end(self, time_s: float, step_s: float, *, alarm: bool, loss_is_finite: bool = True) -> None:
+        """A step is over; `alarm`: its loss or its gradients were not finite."""
+        if not loss_is_finite:
             self._later_steps.alarm()
         if self._telemetry is not None:
             self._telemetry.end(time_s, step_s, self._optimizers, alarm=alarm)

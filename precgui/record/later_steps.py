@@ -28,7 +28,7 @@ from precgui.engine.torch_private import (
 )
 from precgui.engine.write_times import WriteTimes
 
-_AFTER_ALARMS = 6  # steps that are watched since the step before was not finite
+_AFTER_ALARMS = 6  # steps that are watched since the loss of the step before was not finite
 _STEPS = frozenset(2 * 4**power for power in range(12))  # 2, 8, 32 ...: these see the whole step, the first does not
 _BETWEEN = frozenset(4**power for power in range(3, 13))  # 64, 256 ...: where a number in 16 bits is written each step
 
@@ -172,7 +172,7 @@ class LaterSteps:
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def alarm(self) -> None:
-        """A step was not finite: the next one is watched, some times in a run."""
+        """The loss of a step was not finite: the next step is watched, some times in a run."""
         self._again = True
 
     def _is_watched(self, step: int) -> bool:

@@ -170,8 +170,9 @@ class Recorder:
         )  # fmt: skip
         self._tell_first_step(now - self._start)
         self._report(loss_value, visited, used, scale)
-        alarm = not math.isfinite(loss_value) or (visited.has_gradients and not math.isfinite(visited.grad_norm))
-        self._watch.end(now - self._start, step_s, alarm=alarm)
+        finite = math.isfinite(loss_value)
+        alarm = not finite or (visited.has_gradients and not math.isfinite(visited.grad_norm))
+        self._watch.end(now - self._start, step_s, alarm=alarm, loss_is_finite=finite)
         self._last = time.perf_counter()
         self._begin(scale)
 
