@@ -174,6 +174,9 @@ class StoredUpdates:
             return address, tensor.storage_offset(), tensor.shape
         return id(tensor)
 
+    def _is_stored(self, tensor: Any, chain: _Chain) -> bool:
+        return isinstance(tensor, Tensor) and self._key(tensor) == self._key(chain.stored)
+
     def _known(self, tensor: Any) -> _Chain | None:
         known = self._chains.get(self._key(tensor)) if isinstance(tensor, Tensor) else None
         if known is None:
@@ -301,6 +304,9 @@ class StoredUpdates:
     def _note_remainders(self, calls: Sequence[tuple[Any, Any]]) -> None:
         """A difference with a value that was just rounded, or with what it was stored as, is the remainder."""
         for own, more in calls:
+            chain = self._known(own) if isinstance(own, Tensor) and own.dtype in _SHORT else None
+            if chain is not None and any(self._is_stored(each, chain) for each in more if each is not own):
+                chain.is_compensated = True
             for each in (own, *more):
                 if not isinstance(each, Tensor):
                     continue

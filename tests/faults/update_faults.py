@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -317,6 +318,35 @@ HEALTHY |= {
     "converged_batch_norm_in_bf16": lambda opened: _standardised(opened, torch.bfloat16, 0.004, converged=True),
     "fast_batch_norm_in_bf16": lambda opened: _standardised(opened, torch.bfloat16, 0.1),
 }
+
+
+class _RestSgd(Optimizer):
+    """Adds what rounding has lost of the step before, under a name of its own."""
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for weight in group["params"]:
+                state = self.state[weight]
+                change = -group["lr"] * weight.grad + state.get("rest", torch.zeros_like(weight))
+                moved = weight + change
+                state["rest"] = change - (moved - weight)
+                weight.copy_(moved)
+
+
+def _remembered(opened: Open) -> None:
+    model = network().bfloat16()
+    recorder = opened(model, optimizer := _RestSgd(model.parameters(), 0.01))
+    for x, y in batches(300):
+        loss = F.cross_entropy(model(x.bfloat16()).float(), y)
+        _descend(optimizer, loss)
+        recorder.step(loss)
+
+
+HEALTHY["weights_that_remember_what_rounding_lost"] = _remembered
 
 # The loop of a mistake with the fix of its finding, by the words of the fix.
 FIXED: dict[str, tuple[str, Callable[[Open], float]]] = {
