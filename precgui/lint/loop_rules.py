@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, is_torch_optimizer, region_is_fp16, trains
+from precgui.lint.scaler_rules import changes_by_scale
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
-from precgui.lint.variables import path_text
 
 _MOST_CALLS = 64  # of one kind in a script; a training loop has a few
 _OTHER_SCALERS = ("accelerate", "deepspeed", "apex", "lightning", "pytorch_lightning")
@@ -100,7 +100,7 @@ def unscaled_twice(source: Source) -> Mistakes:
     """Gradients divided by the scale by hand, and again by scaler.step()."""
     for scaler in source.scaling:
         for reading in source.calls_of(scaler, "get_scale")[:_MOST_CALLS]:
-            change = next(_changes_by(source, reading), None)
+            change = next(changes_by_scale(source, reading), None)
             step = source.next_in_scope(change, "step") if change is not None else None
             if change is None or step is None or source.owner(step) != scaler:
                 continue
@@ -109,26 +109,6 @@ def unscaled_twice(source: Source) -> Mistakes:
                 f"gradients are divided by the scale by hand, and a second time by {scaler}.step()",
                 f"{scaler}.unscale_(optimizer) in its place, which {scaler}.step() knows of",
             )  # fmt: skip
-
-
-def _changes_by(source: Source, reading: CallSite) -> Iterator[ast.AST]:
-    """The statements that change a `.grad` by a scale that was read, directly or by one variable."""
-    scope = source.scope(reading.node)
-    assigned = source.parent(reading.node)
-    while isinstance(assigned, ast.expr):
-        assigned = source.parent(assigned)
-    names = {path_text(each) for each in assigned.targets} if isinstance(assigned, ast.Assign) else set()
-    for node in source.nodes[reading.place - 30 if reading.place > 30 else 0 : source.end(scope) + 1]:
-        target: ast.expr | None = node.target if isinstance(node, ast.AugAssign) else None
-        target = node.targets[0] if isinstance(node, ast.Assign) else target
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            in_place = node.func.attr in ("mul_", "div_", "copy_")
-            target = node.func.value if in_place else None
-        if target is None or ".grad" not in path_text(target) or source.scope(node) is not scope:
-            continue
-        below = source.walk(node)
-        if reading.node in below or any(isinstance(each, ast.Name) and each.id in names for each in below):
-            yield node
 
 
 def no_scaler(source: Source) -> Mistakes:

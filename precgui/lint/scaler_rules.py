@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from precgui.lint.arguments import keyword
 from precgui.lint.flow import is_optimizer
@@ -66,11 +66,43 @@ def clip_before_unscale(source: Source) -> Mistakes:
         unscaled = [site for site in own if site.method == "unscale_"]
         if len(own) == len(unscaled) or any(site.place < clip.place for site in unscaled):
             continue
+        if _divided_by_hand(source, scaler, last, clip):
+            continue
         text = _CLIPPED_BEFORE if unscaled else _CLIPPED
         yield (
             clip.line, "error", text.format(scaler=scaler, line=unscaled[0].line if unscaled else 0),
             f"call {scaler}.unscale_(optimizer) before {clip.method}",
         )  # fmt: skip
+
+
+def _divided_by_hand(source: Source, scaler: Variable, scale: CallSite, clip: CallSite) -> bool:
+    """Whether the loop divides the gradients by the scale itself between the backward pass and the clipping."""
+    changes = [
+        source.places[change]
+        for reading in source.calls_of(scaler, "get_scale")[:_MOST_CALLS]
+        for change in changes_by_scale(source, reading)
+    ]
+    return any(scale.place < place < clip.place for place in changes)
+
+
+def changes_by_scale(source: Source, reading: CallSite) -> Iterator[ast.AST]:
+    """The statements that change a `.grad` by a scale that was read, directly or by one variable."""
+    scope = source.scope(reading.node)
+    assigned = source.parent(reading.node)
+    while isinstance(assigned, ast.expr):
+        assigned = source.parent(assigned)
+    names = {path_text(each) for each in assigned.targets} if isinstance(assigned, ast.Assign) else set()
+    for node in source.nodes[reading.place - 30 if reading.place > 30 else 0 : source.end(scope) + 1]:
+        target: ast.expr | None = node.target if isinstance(node, ast.AugAssign) else None
+        target = node.targets[0] if isinstance(node, ast.Assign) else target
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            in_place = node.func.attr in ("mul_", "div_", "copy_")
+            target = node.func.value if in_place else None
+        if target is None or ".grad" not in path_text(target) or source.scope(node) is not scope:
+            continue
+        below = source.walk(node)
+        if reading.node in below or any(isinstance(each, ast.Name) and each.id in names for each in below):
+            yield node
 
 
 def step_past_the_scaler(source: Source) -> Mistakes:

@@ -198,6 +198,10 @@ def rules(text: str) -> set[str]:
     return {found.rule for found in check(text)}
 
 
+def test_that_gradients_divided_by_hand_before_clipping_are_one_mistake_and_not_two() -> None:
+    assert rules(MISTAKES["unscaled-twice"]) == {"unscaled-twice"}
+
+
 def test_that_a_right_loop_is_left_alone() -> None:
     assert check(RIGHT) == []
 
