@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         for sentence in not_held(config):
             say(f"precgui: {sentence}", file=sys.stderr)
     if args.output is None:
-        print(text, end="")
+        say(text, end="")
         return 0
     try:
         with args.output.open("x", encoding="utf-8") as file:

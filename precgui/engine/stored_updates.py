@@ -174,7 +174,7 @@ class StoredUpdates:
             return address, tensor.storage_offset(), tensor.shape
         return id(tensor)
 
-    def _is_stored(self, tensor: Any, chain: _Chain) -> bool:
+    def _is_origin(self, tensor: Any, chain: _Chain) -> bool:
         return isinstance(tensor, Tensor) and self._key(tensor) == self._key(chain.stored)
 
     def _known(self, tensor: Any) -> _Chain | None:
@@ -305,7 +305,7 @@ class StoredUpdates:
         """A difference with a value that was just rounded, or with what it was stored as, is the remainder."""
         for own, more in calls:
             chain = self._known(own) if isinstance(own, Tensor) and own.dtype in _SHORT else None
-            if chain is not None and any(self._is_stored(each, chain) for each in more if each is not own):
+            if chain is not None and any(self._is_origin(each, chain) for each in more if each is not own):
                 chain.is_compensated = True
             for each in (own, *more):
                 if not isinstance(each, Tensor):

@@ -41,7 +41,7 @@ GOOD, BAD = [2.0 * 0.95**i for i in range(30)], [1.0] * 5 + [math.nan] * 5
 def test_that_the_exit_code_tells_healthy_from_broken(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = write("good.h5", GOOD), write("bad.h5", BAD)
     assert main(["diagnose", str(good)]) == 0
-    assert "Healthy" in capsys.readouterr().out
+    assert "No fault found" in capsys.readouterr().out
     assert main(["diagnose", str(bad)]) == 1
     assert main(["diagnose", str(good), str(bad)]) == 1
     assert "step 6" in capsys.readouterr().out

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from precgui.engine import stored_updates
 from precgui.engine.stored_updates import StoredUpdates
+from precgui.engine.write_times import WriteTimes
 
 
 class _Watch(TorchDispatchMode):
@@ -25,7 +26,7 @@ class _Watch(TorchDispatchMode):
         after = self.updates.before(func, args, kwargs or {}, None, in_optimizer=False)
         out = func(*args, **(kwargs or {}))
         out.identity = next(self.identities)
-        self.updates.created(out)
+        self.updates.after(func, args, out, None)
         if after is not None:
             after(out)
         return out
@@ -33,7 +34,8 @@ class _Watch(TorchDispatchMode):
 
 def test_that_the_results_of_a_step_keep_the_order_in_which_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_updates, "id", lambda each: getattr(each, "identity", id(each)), raising=False)
-    updates = StoredUpdates(nn.Linear(1, 1))
+    model = nn.Linear(1, 1)
+    updates = StoredUpdates(model, WriteTimes(model))
     stored = [torch.zeros(4, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.bfloat16)]
     values = [torch.tensor([1.0, 0.0, 1.0, 0.0]).bfloat16(), torch.tensor([0.0, 1.0, 0.0, 1.0]).bfloat16()]
     for step in range(2, 8):

@@ -55,7 +55,7 @@ class Training(QObject):
     def launch(self) -> None:
         """Nothing is started."""
 
-    def begin_run(self, config: RunConfig, path: Path, run_id: str) -> None:
+    def begin_run(self, config: RunConfig, path: Path, run_id: str, *, goes_on: bool) -> None:
         """Nothing is trained."""
 
 
