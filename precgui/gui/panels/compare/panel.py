@@ -113,6 +113,7 @@ class ComparePanel(Pages):
             signal.connect(lambda _: self._on_run())
         session.run_removed.connect(lambda _: self._refresh_next())
         session.data_arrived.connect(self._on_data)
+        session.panel_requested.connect(self._on_request)
         self.curves.all_runs.clicked.connect(self.table.clearSelection)
         self.curves.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
         themes().follow(self, self._refresh_next)
@@ -127,6 +128,11 @@ class ComparePanel(Pages):
     def _refresh_next(self) -> None:
         """Compare again in the next turn of the event loop: a change of the theme or a show fills one by itself."""
         self._next_turn.start()
+
+    def _on_request(self, place: str) -> None:
+        """Somebody who looks at this panel already is shown what it was asked for, too."""
+        if place.partition("/")[0] == "compare":
+            self._refresh_next()
 
     def _on_data(self) -> None:
         if self.isVisible():

@@ -46,6 +46,21 @@ def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp
     qtbot.waitUntil(lambda: panel.is_empty)
 
 
+def test_that_a_pair_is_chosen_also_where_somebody_looks_at_the_panel_already(qtbot: QtBot, tmp_path: Path) -> None:
+    session = Session()
+    panel = ComparePanel(session)
+    qtbot.addWidget(panel)
+    panel.show()
+    for precision in ("bf16-amp", "fp32"):
+        session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+    qtbot.wait(50)  # all turns that the runs have asked for
+    base, other = session.runs
+    session.compared = base, other
+    session.panel_requested.emit("compare")
+    qtbot.waitUntil(lambda: panel.table.chosen() == [0, 1])
+    assert panel.baseline.currentData() == base
+
+
 def test_that_many_runs_are_read_a_few_in_a_turn(qtbot: QtBot, tmp_path: Path) -> None:
     session = Session()
     panel = ComparePanel(session)
