@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
-from precgui.engine.dtype_names import dtype_name
+from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
 from precgui.engine.emulation.layers import ATTENTION, current_label
 from precgui.engine.lost_digits import After, LostDigits
 from precgui.engine.module_calls import ModuleStack
@@ -23,7 +23,6 @@ _MOST_MODULES = 300  # in the record; the rest is summed up
 OTHERS = "(others)"
 BACKWARD = "(backward)"
 _ANGLES = ("aten.sin", "aten.cos", "aten.sin_", "aten.cos_")
-_SHORT = (torch.bfloat16, torch.float16)
 _AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps")
 
 
@@ -126,7 +125,7 @@ class Census(TorchDispatchMode):
         if not operands or func.is_view:
             return
         self._calls[operation_name(func)][_format(operands)] += 1
-        if operands[0].dtype in _SHORT and str(func.overloadpacket) in _ANGLES and operands[0].numel():
+        if operands[0].dtype in SHORT_DTYPES and str(func.overloadpacket) in _ANGLES and operands[0].numel():
             largest = float(operands[0].detach().abs().max())
             self._angle = max(self._angle, (largest, dtype_name(operands[0].dtype), self._module()))
         count = flop_registry.get(func.overloadpacket) or _RECURRENT.get(str(func.overloadpacket))

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.dtype_names import dtype_name
+from precgui.engine.dtype_names import DIGITS, dtype_name
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, operation_name
+from precgui.engine.torch_private import as_list, graph_task, operation_name
 
-_EXACT = {torch.bfloat16: 2**8, torch.float16: 2**11}  # whole numbers up to here
+_EXACT = {dtype: 2**digits for dtype, digits in DIGITS.items()}  # whole numbers up to here
 _MOST = 65536  # elements that are looked at
 _FEWEST = 16  # distinct numbers
 _KEEPING = {  # beside views
@@ -95,7 +95,7 @@ class CoarseIntegers:
         if kept is not None:
             if plain in (_ROUNDING if kept.kind == "other" else _FOLDING):
                 kept = replace(kept, folded=True)
-            for each in out if isinstance(out, list | tuple) and plain not in _WITH_PLACES else _flat(out)[:1]:
+            for each in out if isinstance(out, list | tuple) and plain not in _WITH_PLACES else as_list(out)[:1]:
                 if isinstance(each, Tensor) and each.dtype is not torch.bool:
                     self._known[each] = kept
             if kept.kind == "ramp" and name in ("index", "mul", "_to_copy", "embedding", "sub", "outer", "mm", "bmm"):
@@ -170,11 +170,7 @@ def _operands(name: str, args: Any) -> list[Any]:
     """The arguments whose numbers are among those of the result: not the indices by which it is read."""
     if name in _INDEXING and name != "index_put_":
         return [args[0]]
-    return [part for each in args for part in _flat(each)]
-
-
-def _flat(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    return [part for each in args for part in as_list(each)]
 
 
 def _ramp(tensor: Tensor, module: str | None) -> _Rounded | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+DIGITS = {torch.bfloat16: 8, torch.float16: 11}  # significant bits of the formats in 16 bits
+SHORT_DTYPES = tuple(DIGITS)
 _NAMES = {
     torch.float64: "fp64",
     torch.float32: "fp32",

@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.dtype_names import DIGITS, SHORT_DTYPES
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, operation_name
 
-_SHORT = (torch.bfloat16, torch.float16)
 _KEEPING = ("clone", "detach", "alias", "view", "unsqueeze", "squeeze", "expand", "reshape", "lift_fresh", "_to_copy")
 _COMPUTING = ("add", "sub", "mul", "div", "rsub", "neg", "pow", "exp", "reciprocal")
 _OF_ONE = ("neg", "exp", "reciprocal")
-DIGITS = {torch.bfloat16: 8, torch.float16: 11}
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class ExactScalars:
         self._products.clear()
 
     def observe(self, func: Any, args: Any, out: Any) -> None:
-        if graph_task() != -1 or not isinstance(out, Tensor) or out.dtype not in _SHORT or not args:
+        if graph_task() != -1 or not isinstance(out, Tensor) or out.dtype not in SHORT_DTYPES or not args:
             return
         name = operation_name(func).removesuffix("_")
         if out.numel() == 1:
@@ -66,7 +65,7 @@ class ExactScalars:
 
         One that is older than the step and 1 is assumed to be in the middle of the numbers that round up to 1.
         """
-        if not isinstance(value, Tensor) or value.numel() != 1 or value.dtype not in _SHORT:
+        if not isinstance(value, Tensor) or value.numel() != 1 or value.dtype not in SHORT_DTYPES:
             return None
         if (known := self._known.get(value)) is not None or not self._is_stored(value):
             return known

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.dtype_names import dtype_name
+from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, operation_name, transform_level, tree_map
+from precgui.engine.torch_private import as_list, graph_task, operation_name, transform_level, tree_map
 
-_SHORT = (torch.bfloat16, torch.float16)
 _PLAIN = (Tensor, nn.Parameter)
 _MOST = 2**24  # elements of a tensor that is computed again
 _MOST_ROWS = 8
@@ -84,20 +83,20 @@ class FiniteInFp32:
             self._beside.forget(first)
             return
         wide = func(*tree_map(self._widened, args), **tree_map(self._widened, kwargs))
-        for low, other in zip(_flat(out), _flat(wide), strict=False):
+        for low, other in zip(as_list(out), as_list(wide), strict=False):
             if type(low) in _PLAIN and low.is_floating_point() and low.shape == other.shape:
                 self._keep(name, low, other, known, module, lambda: func(*tree_map(_own, args), **kwargs))
 
     def _known(self, args: Any) -> _Beside | None:
         if not self._beside:
             return None
-        parts = [part for each in args for part in _flat(each)]
+        parts = [part for each in args for part in as_list(each)]
         return next((mark for each in parts if (mark := self._beside.get(each)) is not None), None)
 
     @staticmethod
     def _may_round(func: Any, name: str, args: Any, out: Tensor) -> bool:
         """Whether this operation rounds to 16 bits, and made a number of which nothing or not much is left."""
-        if out.dtype not in _SHORT or func.is_view or name in _EXACT or not args:
+        if out.dtype not in SHORT_DTYPES or func.is_view or name in _EXACT or not args:
             return False
         numbers = out.detach()
         if not bool(numbers.isfinite().all()):
@@ -109,8 +108,8 @@ class FiniteInFp32:
             known = self._beside.get(value)
             if known is not None:
                 return known.wide
-            return value.detach().float() if value.dtype in _SHORT else value.detach()
-        return torch.float32 if value in _SHORT and isinstance(value, torch.dtype) else value
+            return value.detach().float() if value.dtype in SHORT_DTYPES else value.detach()
+        return torch.float32 if value in SHORT_DTYPES and isinstance(value, torch.dtype) else value
 
     def _keep(
         self, name: str, low: Tensor, wide: Tensor, known: _Beside | None, module: str | None, own: Callable[[], Any]
@@ -123,7 +122,7 @@ class FiniteInFp32:
             self._beside.forget(low)
             return
         here = _Beside(wide, name, "overflow" if bool(ended.any()) else "zero", dtype_name(low.dtype), module)
-        if known is not None and here.kind == "overflow" and known.kind == "zero" and low.dtype in _SHORT:
+        if known is not None and here.kind == "overflow" and known.kind == "zero" and low.dtype in SHORT_DTYPES:
             again = own()
             known = None if isinstance(again, Tensor) and bool(again.isfinite()[ended].all()) else known
         self._beside[low] = here if known is None else replace(known, wide=wide)
@@ -169,8 +168,4 @@ def _may_repeat(func: Any, name: str) -> bool:
 
 
 def _own(value: Any) -> Any:
-    return value.detach().float() if isinstance(value, Tensor) and value.dtype in _SHORT else value
-
-
-def _flat(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    return value.detach().float() if isinstance(value, Tensor) and value.dtype in SHORT_DTYPES else value

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from precgui.engine.dtype_names import dtype_name
+from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
 from precgui.engine.torch_private import graph_task, tree_leaves, tree_map
 
-_SHORT = (torch.bfloat16, torch.float16)
 _SUMS = ("aten.add", "aten.add_", "aten.sub", "aten.sub_")
 _ELEMENTWISE = {
     f"aten.{prefix}{name}{suffix}"
@@ -56,7 +55,7 @@ class LostDigits:
         if len(args) < 2 or not isinstance(args[0], Tensor):
             return None
         a, b = args[:2]
-        if not (isinstance(b, Tensor) and a.dtype in _SHORT and b.dtype == a.dtype):
+        if not (isinstance(b, Tensor) and a.dtype in SHORT_DTYPES and b.dtype == a.dtype):
             return None
         if module is not None and min(a.numel(), b.numel()) < 2:
             return None
@@ -121,5 +120,5 @@ class LostDigits:
 def _wide(value: Any) -> Any:
     """16-bit tensors and their type as FP32; other tensors as copies, since an operation may write to them."""
     if isinstance(value, Tensor):
-        return value.float() if value.dtype in _SHORT else value.clone()
-    return torch.float32 if value in _SHORT else value
+        return value.float() if value.dtype in SHORT_DTYPES else value.clone()
+    return torch.float32 if value in SHORT_DTYPES else value

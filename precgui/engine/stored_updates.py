@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.dtype_names import dtype_name
-from precgui.engine.exact_scalars import DIGITS, ExactScalars
+from precgui.engine.dtype_names import DIGITS, SHORT_DTYPES, dtype_name
+from precgui.engine.exact_scalars import ExactScalars
 from precgui.engine.samples import sampled
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, operation_name
 from precgui.engine.write_times import WriteTimes
 
-_SHORT = (torch.bfloat16, torch.float16)
 _KEEPING = ("add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "_to_copy", "clone")
 _KEEPS_SIZE = (0.5, 1.0)  # factors of an average or of a weight decay; another one makes a new quantity
 _SAMPLE = 1024  # elements of a tensor that are compared
@@ -113,7 +112,7 @@ class StoredUpdates:
         """The updates of running statistics in 16 bits, which a batch normalisation makes by itself."""
         x, statistics, rest = args[0], args[3:5], args[5:]
         factor = next((each for each in rest if isinstance(each, float)), 0.0)
-        is_short = all(isinstance(each, Tensor) and each.dtype in _SHORT for each in statistics)
+        is_short = all(isinstance(each, Tensor) and each.dtype in SHORT_DTYPES for each in statistics)
         if not is_short or rest[0] is False or not factor or x.numel() <= x.shape[1]:
             return None
         rows = x.detach().float().transpose(0, 1).flatten(1)
@@ -170,7 +169,7 @@ class StoredUpdates:
     def _key(self, tensor: Tensor) -> Hashable:
         """A stored tensor by its memory, since each view of it is another object; a new one by itself."""
         address = tensor.untyped_storage().data_ptr()
-        if tensor.dtype in _SHORT and address not in self.created_memory:
+        if tensor.dtype in SHORT_DTYPES and address not in self.created_memory:
             return address, tensor.storage_offset(), tensor.shape
         return id(tensor)
 
@@ -182,7 +181,7 @@ class StoredUpdates:
         if known is None:
             return None
         same = known[0]()
-        return known[1] if same is not None and (same is tensor or tensor.dtype in _SHORT) else None
+        return known[1] if same is not None and (same is tensor or tensor.dtype in SHORT_DTYPES) else None
 
     def _chain_of(self, own: Any, module: str | None, in_optimizer: bool, base: str, more: list[Any]) -> _Chain | None:
         known = self._known(own)
@@ -201,7 +200,7 @@ class StoredUpdates:
         """In which an update of a tensor is rounded: its own, or that of a factor in 16 bits; '' for another one."""
         if not isinstance(own, Tensor) or not own.is_floating_point() or not own.numel():
             return ""
-        if own.dtype in _SHORT:
+        if own.dtype in SHORT_DTYPES:
             return dtype_name(own.dtype)
         factor = self._scalars.get(more[-1]) if base in ("mul", "lerp") and more else None
         return dtype_name(more[-1].dtype) if factor is not None and factor.is_void else ""
@@ -239,7 +238,9 @@ class StoredUpdates:
     def _computed(self, base: str, chain: _Chain, result: Tensor, more: Sequence[Any], kwargs: Any) -> _Chain:
         """The chain with the exact result of an operation."""
         if base in ("_to_copy", "clone"):
-            return chain if result.dtype in _SHORT else replace(chain, exact=sampled(result, result.shape, _SAMPLE))
+            return (
+                chain if result.dtype in SHORT_DTYPES else replace(chain, exact=sampled(result, result.shape, _SAMPLE))
+            )
         scalars = [each for value in more if (each := self._scalars.get(value)) is not None]
         product = self._scalars.product(more[0]) if base == "add" and more else None
         if base == "mul" and scalars and scalars[0].is_assumed:
@@ -250,7 +251,7 @@ class StoredUpdates:
                 product = None
             else:
                 weight, chain = product[1].value, replace(chain, exact=chain.exact * (1 - product[1].value))
-        if result.dtype not in _SHORT and not scalars and product is None:
+        if result.dtype not in SHORT_DTYPES and not scalars and product is None:
             return replace(chain, exact=sampled(result, result.shape, _SAMPLE), weight=weight)
         operands = [self._sampled(each, result.shape) for each in more]
         if product is not None:
@@ -283,7 +284,7 @@ class StoredUpdates:
     def _copied(self, own: Tensor, chain: _Chain, source: Any) -> _Chain | None:
         """The chain of a stored tensor that is written anew: only from a value that was made of itself."""
         made = self._known(source)
-        if made is None or own.dtype not in _SHORT or self._key(made.stored) != self._key(own):
+        if made is None or own.dtype not in SHORT_DTYPES or self._key(made.stored) != self._key(own):
             return None
         result = replace(made, stored=own, operations=(*made.operations, "copy"))
         self._rounded[self._key(source)] = result
@@ -297,14 +298,14 @@ class StoredUpdates:
             return
         self._chains[key] = (weakref.ref(result if isinstance(key, int) else chain.stored), chain)
         has_graph = result.requires_grad and not result.is_leaf
-        is_short = result.dtype in _SHORT or (result is chain.stored and (chain.is_void or chain.is_times_one))
+        is_short = result.dtype in SHORT_DTYPES or (result is chain.stored and (chain.is_void or chain.is_times_one))
         if is_short and not has_graph and (not chain.in_optimizer or "copy" in chain.operations):
             self._written[key] = self._chains[key][0]
 
     def _note_remainders(self, calls: Sequence[tuple[Any, Any]]) -> None:
         """A difference with a value that was just rounded, or with what it was stored as, is the remainder."""
         for own, more in calls:
-            chain = self._known(own) if isinstance(own, Tensor) and own.dtype in _SHORT else None
+            chain = self._known(own) if isinstance(own, Tensor) and own.dtype in SHORT_DTYPES else None
             if chain is not None and any(self._is_origin(each, chain) for each in more if each is not own):
                 chain.is_compensated = True
             for each in (own, *more):

@@ -66,6 +66,11 @@ def operation_name(func: Any) -> str:
     return str(func.overloadpacket).removeprefix("aten.")
 
 
+def as_list(value: Any) -> list[Any]:
+    """The parts of an argument or a result that an operation has as a list, or the only one."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
 def node_number(node: Any) -> int:
     """The sequence number of an autograd node."""
     return int(node._sequence_nr())

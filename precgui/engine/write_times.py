@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_SHORT = (torch.bfloat16, torch.float16)
+from precgui.engine.dtype_names import SHORT_DTYPES
+
 _PLAIN = (Tensor, nn.Parameter)
 _MOST_OF_MODEL, _MOST = 256, 320
 _PROBED, _ELEMENTS = 8, 16  # tensors whose elements are compared, and how many of each
@@ -182,7 +183,7 @@ class WriteTimes:
 
 
 def _is_followed(tensor: Tensor) -> bool:
-    return tensor.dtype in _SHORT and _is_plain(tensor) and tensor.numel() > 0
+    return tensor.dtype in SHORT_DTYPES and _is_plain(tensor) and tensor.numel() > 0
 
 
 def _is_plain(tensor: Tensor) -> bool:

@@ -146,10 +146,8 @@ def _mean(own: GroupMetric, figure: Figure) -> str:
 
 def _difference(group: Group, figure: Figure) -> str:
     own = group.metrics[figure.key]
-    if group.baseline == group.group:
-        return "baseline"
-    if own.difference is None:
-        return "not measured" if own.withheld in ("", NOT_MEASURED) else f"withheld: {own.withheld}"
+    if group.baseline == group.group or own.difference is None:
+        return _not_compared(group, own)
     value, ci = figure.scale * own.difference, [figure.scale * end for end in own.difference_ci95 or ()]
     digits = decimals(figure.digits, value, ci)
     interval = f" [{signed(ci[0], digits)}, {signed(ci[1], digits)}]" if ci else ", no interval"
@@ -157,12 +155,16 @@ def _difference(group: Group, figure: Figure) -> str:
     return f"{signed(value, digits)}{figure.difference_suffix}{interval}{floor}"
 
 
-def _ratio(group: Group, figure: Figure) -> str:
-    own = group.metrics[figure.key]
+def _not_compared(group: Group, own: GroupMetric) -> str:
     if group.baseline == group.group:
         return "baseline"
-    if own.ratio is None:
-        return "not measured" if own.withheld in ("", NOT_MEASURED) else f"withheld: {own.withheld}"
+    return "not measured" if own.withheld in ("", NOT_MEASURED) else f"withheld: {own.withheld}"
+
+
+def _ratio(group: Group, figure: Figure) -> str:
+    own = group.metrics[figure.key]
+    if group.baseline == group.group or own.ratio is None:
+        return _not_compared(group, own)
     ratio, ci = speed_or_share(own, figure.key)
     digits = decimals(2, ratio - 1, ci or ())
     interval = f" [{ci[0]:.{digits}f}, {ci[1]:.{digits}f}]" if ci else f" ({own.once})" if own.once else ""
