@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +20,10 @@ from precgui.config import RunConfig, build
 from precgui.config.sections import BESIDE_THE_RUN
 from precgui.errors import SentenceError, first_line
 from precgui.events import Emit, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, Status
+from precgui.hardware.energy import idle_power
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
+from precgui.hardware.readings import Absent, known
 from precgui.hardware.summary import machine_summary
 from precgui.runs.anatomy import ANATOMIES, StepAnatomy
 from precgui.runs.broken_off import BrokenOff, broken_off
@@ -27,6 +31,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
+from precgui.runs.held_power_limit import PowerLimitError, held_power_limit, restore_left_limits
 from precgui.runs.layer_errors import LAYERS, LayersReplay
 from precgui.runs.payoff.profile_file import profile_path, write_profile
 from precgui.runs.replays import REPLAYS, StepReplay, snapshot_path
@@ -100,20 +105,50 @@ class Job:
 
     def run(self) -> RunEnded:
         """Train to the end, whatever happens; what was recorded stays."""
-        self._start = time.perf_counter()
-        if self._broken is not None:
-            self._resumed = self._read_checkpoint(self._broken)
-            self._start -= self._resumed.checkpoint.time_s if self._resumed is not None else 0.0
         try:
-            with PowerSampler(self._emit, self._start) as self._sampler:
-                if self.ended is None:
-                    self._train()
+            with ExitStack() as held:
+                self._prepare_power(held)
+                self._run_prepared()
         finally:
             self._close()
         assert self.ended is not None
         if self.ended.status == "completed" and not self.fault:
             remove_checkpoints(self.path)
         return self.ended
+
+    def _run_prepared(self) -> None:
+        self._start = time.perf_counter()
+        if self._broken is not None and self.ended is None:
+            self._resumed = self._read_checkpoint(self._broken)
+            self._start -= self._resumed.checkpoint.time_s if self._resumed is not None else 0.0
+        with PowerSampler(self._emit, self._start) as self._sampler:
+            if self.ended is None:
+                self._train()
+
+    def _prepare_power(self, held: ExitStack) -> None:
+        """Hold the power limit that is asked for, and read the power of the idle devices."""
+        for sentence in restore_left_limits():
+            logging.getLogger(__name__).warning("%s", sentence)
+        asked = self.config.power
+        try:
+            held.enter_context(_power_limit_of(self.config))
+        except PowerLimitError as error:
+            self.was_refused = True
+            self._fail(str(error))
+            return
+        has_sensor = any(sensor["found"] for sensor in self._environment["power_sensors"])
+        if not asked.idle_s or not has_sensor or self._broken is not None:
+            return
+        try:
+            idle = idle_power(asked.idle_s, self._stop.wait)
+        except KeyboardInterrupt:
+            self._end("stopped", "interrupted before the first step, while the power of the idle devices was read")
+            return
+        self._environment["power"] = {
+            "idle_s": asked.idle_s,
+            "idle_w": {device: known(watts) for device, watts in idle.items()},
+            "idle_unknown": {device: watts.reason for device, watts in idle.items() if isinstance(watts, Absent)},
+        }
 
     def stop(self) -> None:
         """Ask the run to end after the present step."""
@@ -283,6 +318,27 @@ class Job:
 
     def _now(self) -> float:
         return time.perf_counter() - self._start
+
+
+def _power_limit_of(config: RunConfig) -> AbstractContextManager[None]:
+    """The power limit that a config asks for, held on the GPU that it trains on. Raises PowerLimitError."""
+    watts = config.power.limit_w
+    if watts is None:
+        return nullcontext()
+    from precgui.engine import device as devices
+    from precgui.engine.errors import EngineError
+    from precgui.engine.torch_facts import cuda_uuid
+
+    try:
+        device = devices.choose(config.device)
+    except EngineError as error:
+        raise PowerLimitError(str(error)) from None
+    uuid = cuda_uuid(device)
+    if not uuid:
+        raise PowerLimitError(
+            f"power.limit_w = {watts:g}: {devices.name(device)} has no power limit that can be set; leave it empty"
+        )
+    return held_power_limit(uuid, watts)
 
 
 def serve(

@@ -22,6 +22,7 @@ from precgui.runs.figures import FIGURES
 if TYPE_CHECKING:
     from precgui.runs.compared import Compared, RunComparison
     from precgui.runs.file.reader import SavedRun
+    from precgui.runs.study.energy import EnergyPrice
     from precgui.runs.tensorboard.imported_run import ImportedRun
 
     _Rows = tuple[tuple[str, Callable[[Compared], str]], ...]
@@ -54,6 +55,9 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table to a new CSV file")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
+    parser.add_argument(
+        "--price", metavar="PRICE", help="price of a kilowatt-hour for the costs of a study, such as '0.30 EUR'"
+    )
     parser.set_defaults(run=run)
 
 
@@ -68,14 +72,14 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("RUN.h5 is missing: name run files or the folder of a sweep; see precgui compare --help")
     from precgui.cli.compare_groups import StudyForm, groups_of, is_study, print_study, sweep_study
 
-    form = StudyForm(args.json, args.csv, args.html, args.markdown)
+    form = StudyForm(args.json, args.csv, args.html, args.markdown, _price(args.price))
     if is_study(args.runs):
         return print_study(sweep_study(args.runs[0], args.baseline or "", args.targets), form)
     tags = _tags(args.tag)
     if args.targets and not args.json:
         return print_study(groups_of(args.runs, args.baseline or "", args.targets, tags), form)
     if args.html or args.markdown:
-        report = StudyForm(html=args.html, markdown=args.markdown)
+        report = StudyForm(html=args.html, markdown=args.markdown, price=form.price)
         print_study(groups_of(args.runs, args.baseline or "", args.targets, tags), report)
         if not (args.json or args.csv):
             return 0
@@ -86,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         from precgui.runs.file.json_text import dump
 
         grouped = groups_of(args.runs, comparison.baseline, args.targets, tags, with_notes=False)
-        document = {**grouped.document(), **asdict(comparison)}
+        document = {**grouped.document(form.price), **asdict(comparison)}
         verdicts = grouped.verdicts_of_runs(comparison.baseline)
         document["runs"] = [{**row, "verdicts": verdicts[row["run"]]} for row in document["runs"]]
         print(dump(document))
@@ -97,6 +101,12 @@ def run(args: argparse.Namespace) -> int:
         for note in comparison.notes:
             say(f"{note} precgui sweep --seeds makes one." if note == ONE_SEED else note)
     return 0
+
+
+def _price(text: str | None) -> EnergyPrice | None:
+    from precgui.runs.study.energy import parse_price
+
+    return None if text is None else parse_price(text)
 
 
 def _compared(paths: list[Path], baseline: str | None, tags: dict[str, str]) -> RunComparison:

@@ -21,8 +21,10 @@ from precgui.cli.terminal import say, say_notes
 if TYPE_CHECKING:
     from precgui.runs.file.reader import SavedRun
     from precgui.runs.report.content import ReportContent
+    from precgui.runs.report.energy_table import EnergyTable
     from precgui.runs.report.group_table import SettingsMatrix
     from precgui.runs.report.writing import ReportKind
+    from precgui.runs.study.energy import EnergyPrice
     from precgui.runs.study.figures import RunFigures
     from precgui.runs.study.groups import Study
     from precgui.runs.tensorboard.imported_run import ImportedRun
@@ -37,6 +39,7 @@ class StudyForm:
     csv: Path | None = None
     html: Path | None = None
     markdown: Path | None = None
+    price: EnergyPrice | None = None
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,14 @@ class JudgedRuns:
             for run in self.runs
         }
 
-    def content(self) -> ReportContent:
+    def content(self, price: EnergyPrice | None = None) -> ReportContent:
         from precgui.runs.report.content import report_content
 
-        return report_content(self.study, self.runs, title=self.title, command=self.command)
+        return report_content(self.study, self.runs, title=self.title, command=self.command, price=price)
 
-    def document(self) -> dict[str, Any]:
+    def document(self, price: EnergyPrice | None = None) -> dict[str, Any]:
         """The keys of DESIGN: baseline, runs, groups, twin, answer, and what else is known."""
-        content = self.content()
+        content = self.content(price)
         groups = [asdict(group) for group in self.study.groups]
         return {
             "baseline": next((g.baseline for g in self.study.groups if g.baseline), ""),
@@ -76,6 +79,11 @@ class JudgedRuns:
             "members": [asdict(member) for member in self.study.members],
             "claims": [asdict(claim) for claim in content.claims],
             "matrix": None if content.matrix is None else asdict(content.matrix),
+            "energy": {
+                "price_per_kwh": None if price is None else price.per_kwh,
+                "currency": "" if price is None else price.currency,
+                "groups": [asdict(group) for group in content.energy.groups],
+            },
         }  # fmt: skip
 
 
@@ -148,16 +156,16 @@ def print_study(judged: JudgedRuns, form: StudyForm) -> int:
     from precgui.runs.report.writing import write_report
 
     for kind, target in files.items():
-        write_report(judged.content(), kind, target)
+        write_report(judged.content(form.price), kind, target)
     if form.as_json:
-        print(json.dumps(judged.document(), allow_nan=False))
+        print(json.dumps(judged.document(form.price), allow_nan=False))
     elif not files:
-        _print_tables(judged)
+        _print_tables(judged, form.price)
     return 0
 
 
-def _print_tables(judged: JudgedRuns) -> None:
-    content, console = judged.content(), HarmlessConsole()
+def _print_tables(judged: JudgedRuns, price: EnergyPrice | None) -> None:
+    content, console = judged.content(price), HarmlessConsole()
     console.print(f"[bold]{escape(content.answer)}[/]", highlight=False)
     for line in content.answer_lines:
         console.print(escape(line), highlight=False)
@@ -168,6 +176,7 @@ def _print_tables(judged: JudgedRuns) -> None:
     console.print(table)
     if content.matrix is not None:
         _print_matrix(console, content.matrix)
+    _print_energy(console, content.energy)
     for sentence in content.notes:
         console.print(escape(sentence), highlight=False)
 
@@ -178,6 +187,16 @@ def _print_matrix(console: HarmlessConsole, matrix: SettingsMatrix) -> None:
     table = Table(*(escape(name) for name in (*MATRIX_COLUMNS, *matrix.precisions)))
     for settings, figure, cells in matrix.rows:
         table.add_row(*(escape(cell) for cell in (settings, figure, *cells)))
+    console.print(table)
+
+
+def _print_energy(console: HarmlessConsole, energy: EnergyTable) -> None:
+    if not energy.is_measured:
+        console.print(escape(energy.why_not_measured), highlight=False)
+        return
+    table = Table("energy", *(escape(name) for name in energy.columns))
+    for title, cells in energy.rows:
+        table.add_row(escape(title), *(escape(cell) for cell in cells))
     console.print(table)
 
 

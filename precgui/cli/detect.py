@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.text import Text
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.detect_watch import UNTIL_STOPPED, seconds, watch
 from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
 from precgui.hardware import measured
 from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
 from precgui.hardware.datasheet import datasheet_devices
@@ -25,6 +27,7 @@ from precgui.hardware.measured import number_text, threads_text
 from precgui.hardware.readings import Absent, Maybe, gibibytes
 from precgui.hardware.report import document
 from precgui.hardware.support import Support
+from precgui.runs.held_power_limit import restore_left_limits
 
 _USE = "[bold]Use {precision}[/] for {situation}."
 _USE_THEN = "[bold]Use {precision}[/], then try {then} for {situation}."
@@ -59,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         if args.card is not None:
             raise UserError("--watch reads the devices of this machine; leave --card out")
         return watch(args.watch, as_json=args.json)
+    for sentence in restore_left_limits():
+        say(f"precgui: {sentence}", file=sys.stderr)
     facts, problem = ask_torch()
     machine = detect(facts)
     if args.card is not None:

@@ -171,6 +171,9 @@ def _training_faults(strategy: str, known: dict[str, Any]) -> list[str]:
     train, result = known["train"], []
     if train.compile:
         result.append("train.compile has not been tried on several ranks; set it to false")
+    power = known.get("power")
+    if power is not None and power.limit_w is not None:
+        result.append("power.limit_w is set for the GPU of one process; leave it empty")
     pruning = known.get("pruning")
     if pruning is not None and pruning.method != "none":
         result.append("pruning has not been tried on several ranks; set pruning.method = none")

@@ -11,6 +11,7 @@ from precgui.config.adapters import AdapterConfig, BaseConfig
 from precgui.config.learning import DataConfig, ModelConfig, QatConfig
 from precgui.config.names import MODELS, TASKS, check_model, check_precision, check_task
 from precgui.config.parallel import ParallelConfig, check_parallel
+from precgui.config.power import PowerConfig
 from precgui.config.schedule import PrecisionSchedule, changes_of, check_schedule
 from precgui.config.sections import (
     OptimizerConfig,
@@ -66,6 +67,7 @@ class RunConfig(Section):
     adapter: AdapterConfig = Field(default_factory=AdapterConfig, title="Adapters")
     base: BaseConfig = Field(default_factory=BaseConfig, title="Frozen base")
     record: RecordConfig = Field(default_factory=RecordConfig, title="Record")
+    power: PowerConfig = Field(default_factory=PowerConfig, title="Power")
     parallel: ParallelConfig = Field(default_factory=ParallelConfig, title="Several processes")
     precision_schedule: PrecisionSchedule = Field(
         {},

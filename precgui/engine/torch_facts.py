@@ -117,6 +117,13 @@ def devices() -> tuple[list[dict[str, Any]], dict[str, str]]:
     return results, refusals
 
 
+def cuda_uuid(device: torch.device) -> str:
+    """The UUID of an NVIDIA GPU, without the prefix of NVML; empty for another device."""
+    if device.type != "cuda" or torch.version.hip:
+        return ""
+    return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+
+
 def _cuda(index: int) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(index)
     gfx = str(getattr(properties, "gcnArchName", "")).partition(":")[0]

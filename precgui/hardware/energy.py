@@ -117,6 +117,17 @@ class StepEnergy:
     remarks: tuple[str, ...]
 
 
+def idle_power(seconds: float, wait: Callable[[float], object] | None = None) -> dict[str, Maybe[float]]:
+    """Mean power in watts of every device with a sensor, while `wait` lets so many seconds pass with nothing to do."""
+    reads: list[Event] = []
+    zero = time.perf_counter()
+    with PowerSampler(reads.append, zero) as sampler:
+        span = _idle(sampler, seconds, zero, wait)
+    devices = dict.fromkeys(read.device for read in reads if isinstance(read, PowerRead))
+    used = {device: _sum(reads, [device], span, LEAST_S) for device in devices}
+    return {device: part if isinstance(part, Absent) else part.energy_j / part.seconds for device, part in used.items()}
+
+
 def measure_step(
     step: Callable[[], object],
     devices: Sequence[str],
@@ -145,10 +156,12 @@ def measure_step(
     return _result(results[0], results[1:], counts, tuple(said))
 
 
-def _idle(sampler: PowerSampler, seconds: float, zero: float) -> tuple[float, float]:
+def _idle(
+    sampler: PowerSampler, seconds: float, zero: float, wait: Callable[[float], object] | None = None
+) -> tuple[float, float]:
     sampler.read_now()
     start_s = time.perf_counter() - zero
-    time.sleep(seconds)
+    (wait or time.sleep)(seconds)
     sampler.read_now()
     return start_s, time.perf_counter() - zero
 

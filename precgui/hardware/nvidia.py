@@ -134,7 +134,7 @@ def _capability(gpu: nvml.Gpu) -> Maybe[str]:
 
 def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices) -> Maybe[int]:
     """The number of SMs as torch reports it, else derived from the number of cores."""
-    reported = next((row["sms"] for row in rows if _bare(row["uuid"]) == _bare(uuid)), None)
+    reported = next((row["sms"] for row in rows if nvml.bare_uuid(row["uuid"]) == nvml.bare_uuid(uuid)), None)
     if reported is not None:
         return int(reported)
     cores = gpu.ask("nvmlDeviceGetNumGpuCores")
@@ -162,7 +162,7 @@ def _bandwidth(gpu: nvml.Gpu, sheet: GpuModel | None) -> Maybe[float]:
 def _problem(gpu: nvml.Gpu, uuid: str, rows: TorchDevices) -> str:
     if _is_divided(gpu):
         return "This GPU is divided by MIG: programs use its slices, and all slices share one power reading."
-    row = next((row for row in rows if _bare(row["uuid"]) == _bare(uuid)), None)
+    row = next((row for row in rows if nvml.bare_uuid(row["uuid"]) == nvml.bare_uuid(uuid)), None)
     return _no_kernels(row) if row else ""
 
 
@@ -197,11 +197,7 @@ def unseen(device: Device, facts: Mapping[str, Any]) -> str:
 
 
 def _torch_id(uuid: str, rows: TorchDevices) -> str:
-    return next((str(row["id"]) for row in rows if uuid and _bare(row["uuid"]) == _bare(uuid)), "")
-
-
-def _bare(uuid: str) -> str:
-    return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
+    return next((str(row["id"]) for row in rows if uuid and nvml.bare_uuid(row["uuid"]) == nvml.bare_uuid(uuid)), "")
 
 
 def _cuda_version(opened: nvml.NvmlSession) -> Maybe[str]:

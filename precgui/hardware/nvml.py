@@ -24,9 +24,10 @@ _MISMATCH = 18
 _SCOPE_GPU = 0
 _UNION_MEMBER = dict(enumerate(("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")))  # nvmlValueType_t
 
+NO_RIGHTS = "the driver asks for more rights (run as root, or ask the administrator)"
 _REASONS = {
     _NOT_SUPPORTED: "the device does not report it",
-    _NO_PERMISSION: "the driver asks for more rights (run as root, or ask the administrator)",
+    _NO_PERMISSION: NO_RIGHTS,
     _FUNCTION_NOT_FOUND: "the driver is too old to know it",
     _GPU_IS_LOST: "the GPU has fallen off the bus; a reboot brings it back",
     _RESET_REQUIRED: "the GPU must be reset before it answers",
@@ -37,6 +38,11 @@ def _why(error: Exception) -> Absent:
     if isinstance(error, AttributeError):
         return Absent("the installed nvidia-ml-py is too old to know it", lasting=True)
     return _absent(getattr(error, "value", 0), str(error))
+
+
+def bare_uuid(uuid: str) -> str:
+    """The UUID of a device without the prefix that NVML gives it and torch does not."""
+    return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
 
 
 def _absent(code: int, answer: str) -> Absent:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from precgui.events import Status
 from precgui.hardware.energy import window_energy
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Absent, Maybe, known
 from precgui.runs.metric import metric_of
 from precgui.runs.outcome import lost_validation, nonfinite_since
 from precgui.runs.run import Run
@@ -56,9 +56,23 @@ def energy_j(run: Run) -> float | None:
 
     None as soon as that of one sensor is not known: a sum of the others would be too low.
     """
+    return known(energy_used_j(run))
+
+
+def energy_used_j(run: Run) -> Maybe[float]:
+    """As `energy_j`, with the reason where it is not known."""
     parts = [_sensor_energy_j(run, device) for device in run.power_devices()]
-    known = [part for part in parts if part is not None]
-    return sum(known) if known and len(known) == len(parts) else None
+    unknown = next((part for part in parts if isinstance(part, Absent)), None)
+    if unknown is not None or not parts:
+        return unknown or Absent(_why_no_sensor(run))
+    return sum(part for part in parts if not isinstance(part, Absent))
+
+
+def _why_no_sensor(run: Run) -> str:
+    sensors = run.environment.get("power_sensors")
+    rows = [row for row in sensors if isinstance(row, dict)] if isinstance(sensors, list) else []
+    reasons = [str(row.get("reason") or "").rstrip(".") for row in rows if not row.get("found")]
+    return "; ".join(reason for reason in reasons if reason) or "no sensor was read in this run"
 
 
 def tensor_use(run: Run) -> float | None:
@@ -67,7 +81,7 @@ def tensor_use(run: Run) -> float | None:
     return max((float(share.mean()) for share in shares if len(share)), default=None)
 
 
-def _sensor_energy_j(run: Run, device: str) -> float | None:
+def _sensor_energy_j(run: Run, device: str) -> Maybe[float]:
     """Over the time of the run, by the one energy meter: the counter where there is one, integrated power otherwise.
 
     The sensors are read on for seconds after it, while the record of what ran is measured: that is no training.
@@ -75,9 +89,9 @@ def _sensor_energy_j(run: Run, device: str) -> float | None:
     time_s, power_w = run.series(f"power_w:{device}", "time_s")
     counted_j = run.series(f"energy_j:{device}", "time_s")[1]
     if not len(time_s):
-        return None
+        return Absent(f"{device} was not read")
     window = window_energy(time_s, power_w, counted_j, 0.0, _duration_s(run) or time_s[-1])
-    return None if isinstance(window, Absent) else window.energy_j
+    return window if isinstance(window, Absent) else window.energy_j
 
 
 def _final_loss(run: Run) -> float | None:

@@ -10,6 +10,7 @@ from precgui.events import RunEnded
 from precgui.process.child import ChildTask
 from precgui.process.supervised import DeathWords, ProcessEnd, Supervised
 from precgui.runs.file.repair import complete
+from precgui.runs.held_power_limit import restore_left_limits
 
 
 class TrainingProcess:
@@ -36,6 +37,7 @@ class TrainingProcess:
         if self._path is None or self.ended is not None:
             return None
         ended = end.run_ended(self._words)
+        restore_left_limits()
         if self._path.exists():
             complete(self._path, ended)
         return ended

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from precgui.config import build
 from precgui.errors import SentenceError
 from precgui.runs.broken_off import broken_off
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
+from precgui.runs.held_power_limit import why_no_power_limit
 from precgui.runs.step_times import keep_step_time
 from precgui.sweeps.beats import GONE_AFTER_S, BeatWatch
 from precgui.sweeps.errors import SweepError
@@ -51,9 +53,9 @@ def run_sweep(
 
     `stopped`: begin no further run. `aborted`: end the present one, too; it runs again from its start next time. Blocks
     may run in several processes at once, each on a machine of its own. `take_over`: the process that runs members now
-    ends its present one and leaves the others to this one. Raises SweepBusy when another process runs them, or takes
-    them over, SweepError when the folder cannot be used.
+    ends its present one and leaves the others to this one. Raises SweepBusy when another process runs or takes over.
     """
+    _refuse_power_limits(folder)
     lock = folder.runner if block is None else folder.lock_of_block(block)
     if not _acquired(lock) and not take_over:
         raise SweepBusy(lock.owner() or {})
@@ -78,6 +80,14 @@ def run_sweep(
             _run_member(folder, member, emit, aborted)
     finally:
         lock.release()
+
+
+def _refuse_power_limits(folder: SweepFolder) -> None:
+    """Raises SweepError where a run is to set a power limit and this machine refuses it: before the first one."""
+    spec = folder.spec
+    limits = [*spec.vary.get("power.limit_w", []), build(spec.config).power.limit_w]
+    if any(limit is not None for limit in limits) and (why := why_no_power_limit()):
+        raise SweepError(f"{why}; leave power.limit_w out of the study")
 
 
 def _acquired(lock: FileLock) -> bool:

@@ -139,7 +139,7 @@ def _checked(answer: Any) -> Any:
 
 
 def _device_function(name: str) -> Callable[..., Any]:
-    if not name.startswith("nvmlDeviceGet"):
+    if not name.startswith(("nvmlDeviceGet", "nvmlDeviceSet")):
         raise AttributeError(name)
     return lambda card, *arguments: _checked(card.answer(name, *arguments))
 

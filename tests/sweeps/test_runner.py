@@ -16,13 +16,19 @@ from precgui.process.child import StopToken
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.step_times import step_time
+from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import MemberBegan, MemberEnded, SweepEvent, SweepWaits
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.report import sweep_document
 from precgui.sweeps.runner import SweepBusy, run_sweep, serve
+from tests.hardware import cards
+from tests.hardware.fake_nvml import NO_PERMISSION, Fails, install
 from tests.sweeps.sample_sweep import small_sweep, write_member
 from tests.warm_children import Python, python
 
+LIMITS = {
+    "nvmlDeviceGetPowerManagementLimit": 400_000, "nvmlDeviceGetPowerManagementLimitConstraints": [100_000, 400_000]
+}  # fmt: skip
 MAIN = Path(__file__).parents[2] / "main.py"
 
 
@@ -188,3 +194,13 @@ def _weights(path: Path) -> str:
 def _ended(path: Path) -> bool:
     with open_run(path) as run:
         return run.status == "completed"
+
+
+def test_that_a_study_of_power_limits_is_refused_before_its_first_run_where_the_driver_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, cards.a100(nvmlDeviceSetPowerManagementLimit=Fails(NO_PERMISSION), **LIMITS))
+    folder = small_sweep(tmp_path, vary={"power.limit_w": [200.0, 300.0]})
+    with pytest.raises(SweepError, match="the driver lets an administrator alone set it"):
+        run_sweep(folder, lambda event: None)
+    assert sweep_document(folder).done == 0

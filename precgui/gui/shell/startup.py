@@ -104,7 +104,9 @@ class Start(QObject):
         _soon(self._make_state)
 
     def _make_state(self) -> None:
+        from precgui.gui.open_runs import Problem
         from precgui.gui.session import Session
+        from precgui.runs.held_power_limit import restore_left_limits
 
         session, settings = Session(self._window), self._window.settings
         if folder := settings["files/runs_folder"]:
@@ -113,6 +115,8 @@ class Start(QObject):
             self._window.show_panel("live")
         QTimer.singleShot(IDLE_MS, self._load_next)  # asked for first: a panel that fails must not hinder the others
         self._window.attach(session)
+        for sentence in restore_left_limits():
+            session.notice.emit(Problem(sentence, severity="warning"))
         if not self._files:
             session.baseline_file = settings["session/baseline"]
             self._open_last_study(session)

@@ -12,10 +12,12 @@ from precgui.events import Metric
 from precgui.runs.differences import DifferenceRow, machine_sentence
 from precgui.runs.known_settings import NOT_KNOWN
 from precgui.runs.metric import decimals
+from precgui.runs.report.energy_table import EnergyTable, energy_table
 from precgui.runs.report.group_table import TITLES, Row, SettingsMatrix, group_rows, settings_matrix
 from precgui.runs.report.sixteen_bits import SixteenBits, sixteen_bits
 from precgui.runs.study.answer import answer, level_text
 from precgui.runs.study.claims import ClaimResult, judge_claims
+from precgui.runs.study.energy import EnergyPrice
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.group_facts import group_differences
 from precgui.runs.study.groups import Group, Study
@@ -74,12 +76,15 @@ class ReportContent:
     runs: tuple[RunFigures, ...]
     differences: tuple[DifferenceRow, ...]
     members: tuple[tuple[str, ...], ...]
+    energy: EnergyTable
     sixteen_bits: SixteenBits | None = None
     matrix: SettingsMatrix | None = None
 
 
-def report_content(study: Study, all_runs: Sequence[RunFigures], *, title: str, command: str) -> ReportContent:
-    """The content of the report of a study. `all_runs` may have more runs than the study uses."""
+def report_content(
+    study: Study, all_runs: Sequence[RunFigures], *, title: str, command: str, price: EnergyPrice | None = None
+) -> ReportContent:
+    """The content of the report of a study. `all_runs` may have more runs than the study uses; `price` is of energy."""
     groups, answered = study.groups, answer(study)
     used = {member.run for member in study.members if member.used}
     runs = [run for run in all_runs if run.name in used]
@@ -109,6 +114,7 @@ def report_content(study: Study, all_runs: Sequence[RunFigures], *, title: str, 
         study=study,
         runs=tuple(runs),
         differences=tuple(differences),
+        energy=energy_table(study, runs, price),
         members=tuple(_member_row(member) for member in study.members),
         sixteen_bits=sixteen_bits(study, runs),
         matrix=settings_matrix(groups, metric),

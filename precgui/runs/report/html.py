@@ -8,6 +8,7 @@ from html import escape
 
 from precgui.runs.figures import FIGURES
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
+from precgui.runs.report.energy_table import EnergyTable
 from precgui.runs.report.group_table import MATRIX_COLUMNS, SettingsMatrix
 from precgui.runs.report.pictures import interval_picture, loss_picture, pareto_picture
 from precgui.runs.report.sixteen_bits import NOT_BOTH, TENSOR_COLUMNS, SixteenBits
@@ -71,6 +72,7 @@ def html_report(content: ReportContent) -> str:
         *(f"<p>{escape(note)}</p>" for note in content.notes),
         "<h2>Groups</h2>", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
         *_matrix(content.matrix),
+        "<h2>Energy</h2>", _energy(content.energy),
         "<h2>Verdicts</h2>", _verdicts(content), _list(content.rules),
         *_sixteen_bits(content.sixteen_bits),
         "<h2>Pictures</h2>", *pictures,
@@ -88,6 +90,12 @@ def _matrix(matrix: SettingsMatrix | None) -> list[str]:
         return []
     rows = [(settings, figure, *cells) for settings, figure, cells in matrix.rows]
     return ["<h2>Settings by precision</h2>", _table((*MATRIX_COLUMNS, *matrix.precisions), rows)]
+
+
+def _energy(energy: EnergyTable) -> str:
+    if not energy.is_measured:
+        return f'<p class="muted">{escape(energy.why_not_measured)}</p>'
+    return _table(("", *energy.columns), [(title, *cells) for title, cells in energy.rows])
 
 
 def sixteen_bits_report(content: ReportContent) -> str:

@@ -38,6 +38,7 @@ def markdown_report(content: ReportContent) -> str:
         *_sixteen_bits(content),
         "## Groups", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
         *_matrix(content),
+        "## Energy", _energy(content),
         "## Verdicts", _table(("group", "target", "verdict", "measured"), verdicts),
         "\n".join(f"- {_plain(rule)}" for rule in content.rules),
         "## Members", _table(MEMBER_COLUMNS, content.members),
@@ -55,6 +56,13 @@ def _matrix(content: ReportContent) -> list[str]:
         return []
     rows = [(settings, figure, *cells) for settings, figure, cells in matrix.rows]
     return ["## Settings by precision", _table((*MATRIX_COLUMNS, *matrix.precisions), rows)]
+
+
+def _energy(content: ReportContent) -> str:
+    energy = content.energy
+    if not energy.is_measured:
+        return _plain(energy.why_not_measured)
+    return _table(("", *energy.columns), [(title, *cells) for title, cells in energy.rows])
 
 
 def _sixteen_bits(content: ReportContent) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import Metric
+from precgui.hardware.readings import Absent, Maybe, known
 from precgui.runs.baseline import trailing_mean, window_of
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.file.reader import SavedRun
@@ -21,7 +22,7 @@ from precgui.runs.metric import metric_of
 from precgui.runs.outcome import why_failed
 from precgui.runs.quantised_model import integer_model
 from precgui.runs.run import Run
-from precgui.runs.summary import summarise
+from precgui.runs.summary import energy_used_j, summarise
 from precgui.runs.timing import timing_of
 
 RunKind = Literal["run", "twin", "timing"]
@@ -31,7 +32,8 @@ _SETTINGS_LEFT_OUT = ("title", "seed", "precision")
 _LARGEST_FIGURE = 1e100
 _MEASURED = (
     "metric_value", "val_loss", "train_loss", "step_s", "cpu_s", "data_share", "memory_bytes", "joules_per_sample",
-    "tensor_use", "time_s", "skipped_steps", "pressure", "model_bytes",
+    "tensor_use", "time_s", "skipped_steps", "pressure", "model_bytes", "energy_j", "power_w", "idle_w",
+    "net_joules_per_sample",
 )  # fmt: skip
 
 
@@ -57,7 +59,9 @@ class RunFigures:
     `curve` is the smoothed training loss, as steps and values. Times are medians over the steps. `memory_of_one_step`
     says that the memory was measured in one step, as on a CPU, and not over the run. `why_failed` is empty where the
     run came through. `refused` says why the run must not be used at all: its file is damaged, or it is not the run
-    that was planned. `slow` says why the arithmetic of the precision is slow on its device; empty where it is not.
+    that was planned. `energy_j` is of all sensors over the run, `power_w` its mean, `idle_w` the power before the run,
+    and `net_joules_per_sample` what a sample used above that; `why_no_energy` and `why_no_idle` say why they are None.
+    `slow` says why the arithmetic of the precision is slow on its device; empty where it is not.
     """
 
     name: str
@@ -98,6 +102,12 @@ class RunFigures:
     memory_of_one_step: bool = False
     model_bytes: float | None = None
     slow: str = ""
+    energy_j: float | None = None
+    power_w: float | None = None
+    idle_w: float | None = None
+    net_joules_per_sample: float | None = None
+    why_no_energy: str = ""
+    why_no_idle: str = ""
     validation: ValidationCurve = _NO_VALIDATION
     curve: tuple[NDArray[np.float64], NDArray[np.float64]] = field(default_factory=lambda: (np.empty(0), np.empty(0)))
 
@@ -116,6 +126,9 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
     final = summary["final"]
     samples = run.series("samples")[1]
     timing, arithmetic, why = timing_of(run), arithmetic_of(run), why_failed(run)
+    used, idle = energy_used_j(run), idle_w(run)
+    energy_j, time_s = known(used), summary["time_s"]
+    above_idle_j = None if energy_j is None or isinstance(idle, Absent) or not time_s else energy_j - idle * time_s
     result = RunFigures(
         name=name, path=run.path, group=group or config.precision, precision=config.precision, seed=config.seed,
         kind=kind, order=order, status=run.status, came_through=not why, why_failed=why,
@@ -126,14 +139,34 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
         versions=_versions(environment), step_s=timing.step_s, cpu_s=timing.cpu_s,
         data_share=_data_share(run), memory_bytes=summary["memory_peak_bytes"],
         memory_of_one_step=not np.isfinite(run.series("memory_bytes")[1]).any(),
-        joules_per_sample=_joules(summary["energy_j"], samples), tensor_use=summary["tensor_use"],
-        time_s=summary["time_s"], skipped_steps=summary["skipped_steps"],
+        joules_per_sample=_joules(energy_j, samples), tensor_use=summary["tensor_use"],
+        energy_j=energy_j, power_w=energy_j / time_s if energy_j is not None and time_s else None, idle_w=known(idle),
+        net_joules_per_sample=_joules(above_idle_j, samples), why_no_energy=_reason(used), why_no_idle=_reason(idle),
+        time_s=time_s, skipped_steps=summary["skipped_steps"],
         emulated=timing.emulated, pressure=timing.pressure, machine=dict(run.machine),
         model_bytes=_model_bytes(run), slow=arithmetic.caveat if arithmetic.arithmetic == "slow" else "",
         curve=_curve(run), validation=_validation(run),
     )  # fmt: skip
     unknown: dict[str, Any] = {name: None for name in _MEASURED if not _is_number(getattr(result, name))}
     return replace(result, refused=_damage(run), **unknown)
+
+
+def idle_w(run: Run) -> Maybe[float]:
+    """Power of all devices with a sensor before the run, while nothing ran, in watts; or why it was not measured."""
+    power = run.environment.get("power")
+    by_device = power.get("idle_w") if isinstance(power, Mapping) else None
+    if not isinstance(by_device, Mapping) or not by_device:
+        return Absent("the run measured no idle baseline; set power.idle_s, such as 10")
+    unknown = power.get("idle_unknown") if isinstance(power, Mapping) else None
+    for device in run.power_devices():
+        if not _is_number(by_device.get(device)):
+            reason = unknown.get(device) if isinstance(unknown, Mapping) else None
+            return Absent(f"{device}: {reason or 'it was not read while idle'}")
+    return float(sum(by_device[device] for device in run.power_devices()))
+
+
+def _reason(value: Maybe[float]) -> str:
+    return value.reason if isinstance(value, Absent) else ""
 
 
 def _damage(run: Run) -> str:

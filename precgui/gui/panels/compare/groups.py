@@ -18,6 +18,7 @@ from precgui.gui.kit.when_visible import is_covered
 from precgui.gui.panels.compare.bands_view import BandsView
 from precgui.gui.panels.compare.claims_view import ClaimsView
 from precgui.gui.panels.compare.differences_view import DifferencesView
+from precgui.gui.panels.compare.energy_view import EnergyView
 from precgui.gui.panels.compare.figures_view import FiguresView
 from precgui.gui.panels.compare.loose_groups import LooseGroups
 from precgui.gui.panels.compare.matrix_view import MatrixView
@@ -36,8 +37,8 @@ _EMPTY = (
     "Study, open the folder of one, or open runs: they are grouped by their settings."
 )
 FIGURES, TRADE_OFF, CURVES, CLAIMS = "Figures", "Trade-off", "Curves", "Claims"
-SIXTEEN_BITS, DIFFERENCES, MEMBERS, MATRIX = "FP16 or BF16", "Differences", "Members", "Matrix"
-VIEWS = (FIGURES, MATRIX, TRADE_OFF, CURVES, SIXTEEN_BITS, CLAIMS, DIFFERENCES, MEMBERS)
+SIXTEEN_BITS, DIFFERENCES, MEMBERS, MATRIX, ENERGY = "FP16 or BF16", "Differences", "Members", "Matrix", "Energy"
+VIEWS = (FIGURES, MATRIX, ENERGY, TRADE_OFF, CURVES, SIXTEEN_BITS, CLAIMS, DIFFERENCES, MEMBERS)
 STUDY, RUNS = "study", "runs"
 
 
@@ -51,6 +52,7 @@ class GroupsView(Pages):
         self._claims_requested = False
         self._stale: set[str] = set()
         self.report_content: ReportContent | None = None
+        self._taken: ReportContent | None = None  # as it was read, without the price of the energy
         self.loose = LooseGroups(session, self)
         self.answer, self.answer_lines = PlainLabel(self), PlainLabel(self)
         self.source = QComboBox(self)
@@ -61,7 +63,7 @@ class GroupsView(Pages):
         self.view = SegmentedChoice(VIEWS, "View of the groups", self)
         self.figures, self.trade_off, self.curves = FiguresView(self), TradeOffView(self), BandsView(self)
         self.sixteen_bits = SixteenBitsView(session, self)
-        self.matrix = MatrixView(self)
+        self.matrix, self.energy = MatrixView(self), EnergyView(self)
         self.claims, self.differences = ClaimsView(self), DifferencesView(self)
         columns = tuple(column.capitalize() for column in MEMBER_COLUMNS)
         self.members = TextTable(columns, "Runs of the study, and whether they are used", self)
@@ -82,8 +84,8 @@ class GroupsView(Pages):
         ignore_wheel(self.source)
         self.targets_button.setToolTip("What you ask of a precision: the bounds that verdicts are made by")
         for page in (
-            self.figures, self.matrix, self.trade_off, self.curves, self.sixteen_bits, self.claims, self.differences,
-            self.members,
+            self.figures, self.matrix, self.energy, self.trade_off, self.curves, self.sixteen_bits, self.claims,
+            self.differences, self.members,
         ):  # fmt: skip
             self.pages.addWidget(page)
         row = QHBoxLayout()
@@ -111,6 +113,7 @@ class GroupsView(Pages):
         for signal in (session.run_added, session.run_removed, session.run_changed):
             signal.connect(lambda _: self.refresh())
         self.loose.read.connect(self._take)
+        self.energy.repriced.connect(self._reprice)
         self.source.activated.connect(lambda _: self._choose_source())
         self.view.chosen.connect(lambda _: self._show_page())
         self.targets_button.clicked.connect(lambda _: self.ask_for_targets())
@@ -174,15 +177,21 @@ class GroupsView(Pages):
         study = self._session.study
         if self.source_kind == RUNS:
             self.loose.ask()
-            if self.report_content is not self.loose.content:
+            if self._taken is not self.loose.content:
                 self._take()
         elif self.source_kind == STUDY and study.grid is not None and study.grid.document.done != self._judged:
             self._judged = study.grid.document.done
             study.read_groups()
 
     def _take(self) -> None:
-        self.report_content = self.loose.content if self.source_kind == RUNS else self._session.study.groups
+        content = self.loose.content if self.source_kind == RUNS else self._session.study.groups
+        self._taken = content
+        self.report_content = None if content is None else self.energy.with_price(content)
         self._fill()
+
+    def _reprice(self, content: ReportContent) -> None:
+        self.report_content = content
+        self.report.show_content(content)
 
     # What is shown -----------------------------------------------------------------------------------------
 
@@ -224,6 +233,8 @@ class GroupsView(Pages):
                 self.curves.show_content(content)
             elif name == MATRIX:
                 self.matrix.show_matrix(content.matrix if content is not None else None)
+            elif name == ENERGY:
+                self.energy.show_content(content)
             elif name == SIXTEEN_BITS:
                 self.sixteen_bits.show_content(content)
             elif name == CLAIMS:

@@ -54,7 +54,7 @@ from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
 from precgui.gui.panels.setup.plan_sheet import PlanSheet
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
 from precgui.gui.panels.setup.recipe_gallery import RecipeGallery
-from precgui.gui.panels.setup.study_form import SEEDS, StudySettings
+from precgui.gui.panels.setup.study_form import IDLE_S, SEEDS, StudySettings
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.report.sixteen_bits import BF16, FP16, FP32
@@ -120,6 +120,7 @@ class SetupPanel(QWidget):
         self.study.changed.connect(self._refresh)
         self.study.claims_button.clicked.connect(lambda: session.panel_requested.emit("compare/claims"))
         self.study.sixteen_bits_button.clicked.connect(lambda: self.show_tab("study/fp16-or-bf16"))
+        self.study.energy_button.clicked.connect(lambda: self.show_tab("study/energy"))
         self.outlook.known.connect(self._mark_precisions)
         self.outlook.advice_requested.connect(session.panel_requested)
         self.outlook.precision_requested.connect(lambda name: self.precision.set(name))
@@ -358,11 +359,14 @@ class SetupPanel(QWidget):
         return sheet
 
     def show_tab(self, tab: str) -> None:
-        """Set up one run, or a study; `study/fp16-or-bf16` chooses the precisions that decide between the two."""
-        kind, _, precisions = tab.partition("/")
+        """Set up one run, or a study; `study/fp16-or-bf16` chooses the precisions that decide between the two, and
+        `study/energy` these with an idle baseline before each run."""
+        kind, _, purpose = tab.partition("/")
         self.kind.choose(STUDY if kind == "study" else ONE_RUN)
-        if precisions:
+        if purpose:
             self.study.choose((FP32, FP16, BF16), SEEDS)
+        if purpose == "energy" and (config := self.form.value()) is not None:
+            self.form.set_value(config.model_copy(update={"power": config.power.model_copy(update={"idle_s": IDLE_S})}))
 
     def place(self) -> tuple[str, object]:
         """One run or a study, for Back."""

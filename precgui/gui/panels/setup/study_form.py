@@ -39,6 +39,7 @@ from precgui.sweeps.spec import SweepSpec, make_spec
 USUAL = ("fp32", "bf16-amp")  # and the precision of the form
 SEEDS = 5  # the first number of seeds with verdicts
 MOST_SEEDS = 1000
+IDLE_S = 10.0  # of an energy study, before each run
 MOST_TIMING_ROUNDS = 100
 USUAL_BASELINE = "fp32, else the first"
 DEBOUNCE_MS = 300
@@ -72,6 +73,7 @@ class StudySettings(QWidget):
         self.targets_button = QPushButton("Targets...", self)
         self.claims_button = QPushButton("Claims of guides", self)
         self.sixteen_bits_button = QPushButton("FP16 or BF16", self)
+        self.energy_button = QPushButton("Energy", self)
         self.path = QLineEdit(self)
         self.choose_button = QPushButton("Choose...", self)
         self.estimate = PlainLabel(self)
@@ -106,6 +108,10 @@ class StudySettings(QWidget):
         self.sixteen_bits_button.setToolTip(
             "Choose fp32, fp16-amp and bf16-amp: Compare > Groups > FP16 or BF16 then says which of the two to use here"
         )
+        self.energy_button.setToolTip(
+            f"Choose fp32, fp16-amp and bf16-amp and read the idle power for {IDLE_S:g} s before each run; Compare > "
+            "Groups > Energy then shows joules, expected savings and costs. Vary power.limit_w for power limits"
+        )
         self.more.setPlaceholderText("more, such as emulated:e5m2, emulated:e3m4")
         self.more.setAccessibleName("More precisions, separated by commas")
         self.path.setAccessibleName("Folder of the study")
@@ -125,6 +131,7 @@ class StudySettings(QWidget):
                     self.targets_button,
                     self.claims_button,
                     self.sixteen_bits_button,
+                    self.energy_button,
                 ),
             )
         )
