@@ -44,6 +44,7 @@ COMMANDS = {
     "replay": "precgui.cli.replay",
     "twin": "precgui.cli.twin",
     "assign": "precgui.cli.assign",
+    "model": "precgui.cli.model",
 }
 
 

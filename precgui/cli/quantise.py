@@ -18,10 +18,10 @@ from precgui.formats.pieces import TensorReader, in_memory
 from precgui.formats.real import to_float
 from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, check_scheme, convention
-from precgui.formats.tensorfile import TensorFileError, open_tensor, tensor_names
+from precgui.formats.tensorfile import TORCH_SUFFIXES, TensorFileError, open_tensor, tensor_names
 from precgui.formats.text import grouped
 
-SUFFIXES = (".npy", ".safetensors", ".pt", ".pth")
+SUFFIXES = (".npy", ".safetensors", *TORCH_SUFFIXES)
 SHOWN = 32
 
 

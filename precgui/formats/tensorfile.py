@@ -9,7 +9,9 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -30,10 +32,15 @@ MOST_HEADER_BYTES = 100_000_000
 # What the zip archives of torch.save raise when they are damaged, also from the libraries that unpack them.
 _FAULTS = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, ValueError, KeyError, RuntimeError,
            IndexError, TypeError, OverflowError, NotImplementedError, struct.error)  # fmt: skip
-TORCH_SUFFIXES = (".pt", ".pth")
-_PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
-          "BOOL": "?"}  # fmt: skip
-_CODED = {"BF16": "bf16", "F8_E4M3": "e4m3fn", "F8_E5M2": "e5m2"}
+MOST_IN_A_FILE = 1 << 60
+MOST_AXES = 32
+TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
+_PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8",
+          "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"}  # fmt: skip
+_CODED = {"BF16": "bf16", "F8_E4M3": "e4m3fn", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3fnuz", "F8_E5M2FNUZ": "e5m2fnuz",
+          "F8_E8M0": "e8m0"}  # fmt: skip
+# Types of safetensors whose numbers are smaller than a byte, or pairs: their bits, and what is read of them.
+_OTHER_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "C64": 64}
 
 
 class TensorFileError(SentenceError, ValueError):
@@ -45,7 +52,7 @@ def tensor_names(path: Path) -> list[str]:
     if path.suffix == ".npy":
         return [path.stem]
     if path.suffix in TORCH_SUFFIXES:
-        return list(_stored(path))
+        return list(torch_entries(path))
     return [name for name in _header(path)[0] if name != "__metadata__"]
 
 
@@ -53,6 +60,73 @@ def metadata_of(path: Path) -> dict[str, str]:
     """The texts in the header of a .safetensors file. Raises TensorFileError."""
     texts = _header(path)[0].get("__metadata__")
     return {str(name): str(text) for name, text in texts.items()} if isinstance(texts, dict) else {}
+
+
+@dataclass(frozen=True)
+class StoredEntry:
+    """A tensor in the header of a .safetensors file, checked: `offset` is the place of its first byte in the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+    @property
+    def place(self) -> Place | None:
+        """Where whole words lie, None for a type of other widths; codes of floats are words of their width."""
+        words = _PLAIN.get(self.dtype) or {"BF16": "<u2"}.get(self.dtype, "u1")
+        return None if self.dtype in _OTHER_BITS else Place(self.offset, words)
+
+    @property
+    def code(self) -> str | None:
+        """The format of `formats` by which words are decoded, None where NumPy knows their type."""
+        return _CODED.get(self.dtype)
+
+
+def safetensors_entries(path: Path) -> dict[str, StoredEntry]:
+    """All tensors of a .safetensors file; none lies outside of it, and no two overlap. Raises TensorFileError."""
+    header, start = _header(path)
+    held = path.stat().st_size - start
+    found = {name: _entry(path, name, header[name], start, held) for name in header if name != "__metadata__"}
+    ordered = sorted((entry.offset, entry.nbytes, name) for name, entry in found.items() if entry.nbytes)
+    for (offset, size, name), (following, _, other) in pairwise(ordered):
+        if offset + size > following:
+            raise TensorFileError(f"{path.name} is damaged: {name!r} and {other!r} overlap")
+    return found
+
+
+def _entry(path: Path, name: str, entry: Any, start: int, held: int, most: int = MOST_IN_A_FILE) -> StoredEntry:
+    try:
+        kind, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+    except (KeyError, TypeError, ValueError):
+        raise TensorFileError(f"{path.name} has no usable tensor {name!r}") from None
+    if any(type(n) is not int for n in (*shape, begin, end)) or not isinstance(kind, str):  # True counts as an int
+        raise TensorFileError(f"{path.name} has no usable tensor {name!r}")
+    if kind not in _PLAIN and kind not in _CODED and kind not in _OTHER_BITS:
+        raise TensorFileError(f"{name!r} is of type {kind[:40]}, which is not read here")
+    _check_size(path, math.prod(shape), most)
+    bits = _OTHER_BITS.get(kind) or 8 * np.dtype(_PLAIN.get(kind) or {"BF16": "<u2"}.get(kind, "u1")).itemsize
+    fits = len(shape) <= MOST_AXES and min(shape, default=0) >= 0 and 0 <= begin <= end <= held
+    if not fits or (end - begin) * 8 != math.prod(shape) * bits:
+        raise TensorFileError(f"{path.name} is damaged: {name!r} does not fit into the file")
+    return StoredEntry(kind, shape, start + begin, end - begin)
+
+
+def read_words(path: Path, place: Place, start: int, stop: int) -> NDArray[Any]:
+    """Words `start` to `stop` of those that begin at a place, as they are stored. Raises TensorFileError.
+
+    The file is not mapped, since it may be cut while it is read.
+    """
+    words = np.dtype(place.words)
+    try:
+        with open_regular(path) as file:
+            file.seek(place.offset + start * words.itemsize)
+            raw: NDArray[Any] = np.fromfile(file, words, stop - start)
+    except OSError as error:
+        raise TensorFileError(f"{path.name} cannot be read any more: {error}") from None
+    if raw.size < stop - start:
+        raise TensorFileError(f"{path.name} has become shorter while it was read")
+    return raw
 
 
 def load_tensor(path: Path, name: str) -> Floats:
@@ -68,15 +142,20 @@ def open_tensor(path: Path, name: str, most: int = MOST_IN_PIECES) -> TensorRead
     return _open_npy(path, most) if path.suffix == ".npy" else _open_safetensors(path, name, most)
 
 
-def _stored(path: Path) -> dict[str, StoredTensor]:
+def torch_entries(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a file of torch.save, by name. Raises TensorFileError."""
     try:
         return stored_tensors(path)
+    except zipfile.BadZipFile as error:
+        raise TensorFileError(
+            f"{path.name} is no whole zip archive of torch.save ({error}); load an older file with torch and save it"
+        ) from None
     except _FAULTS as error:
         raise TensorFileError(f"{path.name} is no readable file of torch.save: {error}") from None
 
 
 def _open_torch(path: Path, name: str, most: int) -> TensorReader:
-    tensors = _stored(path)
+    tensors = torch_entries(path)
     if name not in tensors:
         raise TensorFileError(f"{path.name} has no tensor {name!r}")
     tensor = tensors[name]
@@ -126,19 +205,8 @@ def _of_array(array: NDArray[Any], coded: str | None = None) -> TensorReader:
 
 
 def _of_file(path: Path, place: Place, shape: tuple[int, ...], coded: str | None = None) -> TensorReader:
-    """The pieces of numbers that follow each other in a file; not mapped, since a file may be cut while it is read."""
-    words = np.dtype(place.words)
-
-    def read(start: int, stop: int) -> Floats:
-        try:
-            raw = np.fromfile(path, words, stop - start, offset=place.offset + start * words.itemsize)
-        except OSError as error:
-            raise TensorFileError(f"{path.name} cannot be read any more: {error}") from None
-        if raw.size < stop - start:
-            raise TensorFileError(f"{path.name} has become shorter while it was read")
-        return _doubles(raw, coded)
-
-    return TensorReader(shape, read)
+    """The pieces of numbers that follow each other in a file."""
+    return TensorReader(shape, lambda start, stop: _doubles(read_words(path, place, start, stop), coded))
 
 
 def _doubles(raw: NDArray[Any], coded: str | None) -> Floats:
@@ -162,7 +230,9 @@ def _check_size(path: Path, size: int, most: int) -> None:
 def _header(path: Path) -> tuple[Mapping[str, Any], int]:
     """The table of contents of a .safetensors file and where its data begin."""
     if path.suffix != ".safetensors":
-        raise TensorFileError(f"{path.name} is of an unknown kind; .npy, .safetensors, .pt and .pth are read")
+        raise TensorFileError(
+            f"{path.name} is of an unknown kind; .npy, .safetensors, .pt, .pth, .bin and .ckpt are read"
+        )
     try:
         with open_regular(path) as file:
             length = int.from_bytes(file.read(8), "little")
@@ -180,20 +250,9 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
 
 def _open_safetensors(path: Path, name: str, most: int) -> TensorReader:
     header, start = _header(path)
-    try:
-        entry = header[name]
-        kind, shape = str(entry["dtype"]), tuple(int(n) for n in entry["shape"])
-        begin, end = (int(n) for n in entry["data_offsets"])
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise TensorFileError(f"{path.name} has no usable tensor {name!r}") from None
-    _check_size(path, math.prod(shape), most)
-    words = _PLAIN.get(kind) or {"BF16": "<u2"}.get(kind, "u1")
-    if kind not in _PLAIN and kind not in _CODED:
-        raise TensorFileError(f"{name!r} is of type {kind}, which is not read here")
-    if (
-        min(shape, default=0) < 0
-        or not 0 <= begin <= end <= path.stat().st_size - start
-        or end - begin != math.prod(shape) * np.dtype(words).itemsize
-    ):
-        raise TensorFileError(f"{path.name} is damaged: {name!r} does not fit into the file")
-    return _of_file(path, Place(start + begin, words), shape, _CODED.get(kind))
+    if name not in header:
+        raise TensorFileError(f"{path.name} has no usable tensor {name!r}")
+    entry = _entry(path, name, header[name], start, path.stat().st_size - start, most)
+    if entry.place is None:
+        raise TensorFileError(f"{name!r} is of type {entry.dtype}, which is not read here")
+    return _of_file(path, entry.place, entry.shape, entry.code)

@@ -1,0 +1,288 @@
+"""The table of contents of a checkpoint: a file or a folder with one model, in any of the kinds that are read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+from precgui.formats.checkpoints.gguf import gguf_contents
+from precgui.formats.checkpoints.packed import Parts, StoredPart, joined
+from precgui.formats.checkpoints.tensor import (
+    WHOLE,
+    CheckpointError,
+    CheckpointTensor,
+    Singles,
+    Words,
+    of_entry,
+    singles,
+)
+from precgui.formats.tensorfile import (
+    MOST_ELEMENTS,
+    TORCH_SUFFIXES,
+    TensorFileError,
+    read_words,
+    safetensors_entries,
+    torch_entries,
+)
+from precgui.formats.torchfile import Place, StoredTensor, StreamError, load_stored, place_of
+from precgui.harmless_text import one_line
+from precgui.regular_files import read_text
+
+MOST_INDEX_BYTES = 64 << 20
+MOST_CONFIG_BYTES = 4 << 20
+MOST_TENSORS = 1_000_000
+MOST_SHARDS = 10_000
+INDEXES = {".safetensors": "*.safetensors.index.json", ".bin": "*.bin.index.json"}
+SUFFIXES = (".safetensors", ".gguf", *TORCH_SUFFIXES)
+_SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
+_TORCH = {
+    "Double": ("F64", "fp64", 8), "Float": ("F32", "fp32", 4), "Half": ("F16", "fp16", 2),
+    "BFloat16": ("BF16", "bf16", 2),
+    "Long": ("I64", "i64", 8), "Int": ("I32", "i32", 4), "Short": ("I16", "i16", 2), "Char": ("I8", "i8", 1),
+}  # fmt: skip
+
+
+Listed = tuple[list[CheckpointTensor], str, list[str]]
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """A file of a checkpoint."""
+
+    name: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model as it is stored. `architecture` is the name in its config, empty where none is given.
+
+    `notes` are sentences on what is odd, such as code that the config asks for, which is never loaded here.
+    """
+
+    source: Path
+    files: tuple[CheckpointFile, ...]
+    tensors: tuple[CheckpointTensor, ...]
+    architecture: str
+    notes: tuple[str, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of all tensors but those of whole numbers."""
+        return sum(tensor.size for tensor in self.tensors if tensor.why_not != WHOLE)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file or folder looks like a checkpoint by its names alone."""
+    if path.is_dir():
+        return any(next(path.glob(f"*{suffix}"), None) is not None for suffix in SUFFIXES)
+    return path.suffix in SUFFIXES or path.name.endswith(".index.json")
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Read what a checkpoint holds; numbers are read later. Raises CheckpointError or TensorFileError, one sentence."""
+    try:
+        folder = path if path.is_dir() else path.parent
+        files, wanted = _files(path)
+        architecture, notes = _config(folder) if path.is_dir() or wanted is not None else ("", [])
+        tensors, told, tied = _tensors(files, wanted)
+        notes += tied
+        sizes = tuple(CheckpointFile(each.name, each.stat().st_size) for each in files)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+    except RecursionError:
+        raise CheckpointError(f"{path} cannot be read: its texts are nested too deep") from None
+    if not tensors:
+        raise CheckpointError(f"{path} holds no tensors")
+    if len(tensors) > MOST_TENSORS:
+        raise CheckpointError(f"{path} holds {len(tensors)} tensors; the most that is read is {MOST_TENSORS}")
+    return Checkpoint(path, sizes, tuple(tensors), architecture or told, tuple(notes))
+
+
+def _files(path: Path) -> tuple[list[Path], Mapping[str, str] | None]:
+    """The files of a checkpoint, and which of them holds which tensor where an index says so."""
+    if not path.exists():
+        raise CheckpointError(f"there is no {path}; give a file or a folder with a model")
+    if not path.is_dir():
+        if path.name.endswith(".index.json"):
+            return _indexed(path)
+        if path.suffix not in SUFFIXES:
+            kinds = ", ".join(SUFFIXES)
+            raise CheckpointError(f"{path.name} is of an unknown kind; a model is a folder, or ends in {kinds}")
+        return _parts_of_gguf(path), None
+    for pattern in INDEXES.values():
+        if index := sorted(path.glob(pattern)):
+            return _indexed(index[0])
+    for suffix in SUFFIXES:
+        if found := sorted(each for each in path.glob(f"*{suffix}") if not each.name.startswith("training_args")):
+            return (_single_gguf(found) if suffix == ".gguf" else found)[: MOST_SHARDS + 1], None
+    raise CheckpointError(f"{path} holds no model: no file in it ends in {', '.join(SUFFIXES)}")
+
+
+def _indexed(index: Path) -> tuple[list[Path], Mapping[str, str]]:
+    try:
+        document = json.loads(read_text(index, MOST_INDEX_BYTES))
+    except ValueError as error:
+        raise CheckpointError(f"{index.name} is no readable index: {error}") from None
+    placed = document.get("weight_map") if isinstance(document, dict) else None
+    if not isinstance(placed, dict) or not all(isinstance(name, str) for name in placed.values()):
+        raise CheckpointError(f"{index.name} has no usable weight_map")
+    if not placed or len(placed) > MOST_TENSORS or len(set(placed.values())) > MOST_SHARDS:
+        raise CheckpointError(f"{index.name} names {len(placed)} tensors in {len(set(placed.values()))} files")
+    suffix = next(suffix for suffix in INDEXES if index.name.endswith(f"{suffix}.index.json") or suffix == ".bin")
+    files = []
+    for name in sorted(set(placed.values())):
+        # A bare name beside the index; the file itself may be a link, as all are in the cache of the hub.
+        if name in ("", ".", "..") or re.search(r"[/\\:\0]", name) or not name.endswith(suffix):
+            raise CheckpointError(f"{index.name} names {one_line(name, 60)!r}, which is no {suffix} file beside it")
+        if not (index.parent / name).exists():
+            raise CheckpointError(f"{name} is missing beside {index.name}; the download is not complete")
+        files.append(index.parent / name)
+    return files, placed
+
+
+def _parts_of_gguf(path: Path) -> list[Path]:
+    """All files of a model that was split; the others of one kind stand for themselves."""
+    match = _SPLIT.fullmatch(path.name) if path.suffix == ".gguf" else None
+    if match is None:
+        return [path]
+    count = int(match[3])
+    if not 1 <= count <= MOST_SHARDS:
+        raise CheckpointError(f"{path.name} says that there are {count} files")
+    files = [path.with_name(f"{match[1]}-{part:05d}-of-{match[3]}.gguf") for part in range(1, count + 1)]
+    for each in files:
+        if not each.exists():
+            raise CheckpointError(f"{each.name} is missing beside {path.name}; the download is not complete")
+    return files
+
+
+def _single_gguf(found: list[Path]) -> list[Path]:
+    files = _parts_of_gguf(found[0])
+    if others := [each.name for each in found if each not in files]:
+        raise CheckpointError(
+            f"{found[0].parent} holds several models; name one, such as {found[0].name} or {others[0]}"
+        )
+    return files
+
+
+def _config(folder: Path) -> tuple[str, list[str]]:
+    """The architecture that the config names, as a text, and what it asks for that is not done here."""
+    try:
+        config = json.loads(read_text(folder / "config.json", MOST_CONFIG_BYTES))
+    except FileNotFoundError:
+        return "", []
+    except (OSError, ValueError, RecursionError):
+        return "", ["config.json is not readable and was left aside."]
+    if not isinstance(config, dict):
+        return "", ["config.json is no table and was left aside."]
+    named = config.get("architectures")
+    first = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else config.get("model_type")
+    notes = []
+    if config.get("auto_map"):
+        notes.append("config.json names code of its own (auto_map), which precgui never loads.")
+    return one_line(first, 80) if isinstance(first, str) else "", notes
+
+
+def _tensors(files: list[Path], wanted: Mapping[str, str] | None) -> Listed:
+    """The tensors of all files in their order, packed ones joined; the architecture that a GGUF file tells; notes."""
+    if len(files) > MOST_SHARDS:
+        raise CheckpointError(f"{files[0].parent} holds more than {MOST_SHARDS} files")
+    if files[0].suffix == ".gguf":
+        return (*_of_gguf(files), [])
+    notes: list[str] = []
+    parts: Parts = {}
+    for file in files:
+        held = _stored_parts(file)
+        if file.suffix != ".safetensors":
+            notes += _tied(torch_entries(file))
+        names = held if wanted is None else [name for name, where in wanted.items() if where == file.name]
+        for name in names:
+            if name not in held:
+                raise CheckpointError(f"{file.name} has no {one_line(name, 80)!r}, which the index puts there")
+            if name in parts:
+                raise CheckpointError(f"{name!r} is in {parts[name].tensor.files[0]} and in {file.name}; name one file")
+            parts[name] = held[name]
+        if len(parts) > MOST_TENSORS:
+            raise CheckpointError(f"there are more than {MOST_TENSORS} tensors")
+    return joined(parts), "", notes
+
+
+def _of_gguf(files: list[Path]) -> tuple[list[CheckpointTensor], str]:
+    tensors: dict[str, CheckpointTensor] = {}
+    told = ""
+    for file in files:
+        held, values = gguf_contents(file)
+        named = values.get("general.architecture")
+        told = told or (one_line(named, 80) if isinstance(named, str) else "")
+        for tensor in held:
+            if tensor.name in tensors:
+                raise CheckpointError(f"{tensor.name!r} is in {tensors[tensor.name].files[0]} and in {file.name}")
+            tensors[tensor.name] = tensor
+    return list(tensors.values()), told
+
+
+def _stored_parts(file: Path) -> Parts:
+    if file.suffix != ".safetensors":
+        return {name: _of_torch(file, name, stored) for name, stored in torch_entries(file).items()}
+    parts: Parts = {}
+    for name, entry in safetensors_entries(file).items():
+        place = entry.place or Place(entry.offset, "u1")
+        parts[name] = StoredPart(of_entry(file, name, entry), partial(read_words, file, place))
+    return parts
+
+
+def _of_torch(file: Path, name: str, stored: StoredTensor) -> StoredPart:
+    """A tensor of a torch.save file; its place is looked for when its first number is asked for."""
+    kind = stored.storage.kind.removesuffix("Storage")
+    stored_as, dtype, nbytes = _TORCH.get(kind, (kind, kind.lower(), 1))
+    read_codes = partial(_torch_words, file, name, stored)
+    code = "bf16" if dtype == "bf16" else None
+
+    def read(start: int, stop: int) -> Singles:
+        return singles(read_codes(start, stop), code)
+
+    facts = name, stored.shape, dtype, stored_as, math.prod(stored.shape) * nbytes, (file.name,)
+    if kind not in _TORCH or dtype.startswith("i"):
+        return StoredPart(CheckpointTensor(*facts, why_not=WHOLE), read_codes)
+    return StoredPart(CheckpointTensor(*facts, read=read, words=read_codes if nbytes == 2 else None), read_codes)
+
+
+def _torch_words(file: Path, name: str, stored: StoredTensor, start: int, stop: int) -> Words:
+    try:
+        if (place := _place(file, stored)) is not None:
+            return read_words(file, place, start, stop)
+        return _unpacked(file, stored)[start:stop]
+    except TensorFileError:
+        raise
+    except (StreamError, OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise CheckpointError(f"{name!r} in {file.name} cannot be read: {error}") from None
+
+
+@lru_cache(maxsize=1 << 12)
+def _place(file: Path, stored: StoredTensor) -> Place | None:
+    return place_of(file, stored)
+
+
+@lru_cache(maxsize=1)
+def _unpacked(file: Path, stored: StoredTensor) -> Words:
+    """The numbers of a tensor that is compressed, or whose elements do not follow each other."""
+    return load_stored(file, stored, MOST_ELEMENTS).reshape(-1)
+
+
+def _tied(parts: Mapping[str, StoredTensor]) -> list[str]:
+    """A sentence on tensors that are one in the file."""
+    names: dict[StoredTensor, list[str]] = {}
+    for name, stored in parts.items():
+        names.setdefault(stored, []).append(name)
+    return [f"{', '.join(same)} are one tensor." for same in names.values() if len(same) > 1]

@@ -1,0 +1,183 @@
+"""GGUF files of llama.cpp: the header is read with limits, as data; see the specification in ggml's docs/gguf.md."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from precgui.formats.checkpoints.gguf_blocks import BLOCK_TYPES, BlockType
+from precgui.formats.checkpoints.tensor import WHOLE, CheckpointError, CheckpointTensor, Singles, plain
+from precgui.formats.tensorfile import read_words
+from precgui.formats.torchfile import Place
+from precgui.regular_files import open_regular
+
+MOST_HEADER_BYTES = 256 << 20
+MOST_TENSORS = 1_000_000
+MOST_ENTRIES = 100_000
+MOST_STRING = 1 << 20
+MOST_NAME = 1000
+MOST_ARRAY = 1 << 24
+MOST_AXES = 4
+MOST_ALIGNMENT = 1 << 20
+MOST_SIZE = 1 << 62
+# Numbers without blocks: name, format of precgui, type of NumPy, code.
+_PLAIN = {
+    0: ("F32", "fp32", "<f4", None), 1: ("F16", "fp16", "<f2", None), 28: ("F64", "fp64", "<f8", None),
+    30: ("BF16", "bf16", "<u2", "bf16"), 24: ("I8", "i8", "i1", None), 25: ("I16", "i16", "<i2", None),
+    26: ("I32", "i32", "<i4", None), 27: ("I64", "i64", "<i8", None),
+}  # fmt: skip
+_VALUES = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
+_STRING, _ARRAY = 8, 9
+
+
+class _Header:
+    """Reads values one after the other, and never past its limit."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path, self._file, self._read = path, file, 0
+
+    def fail(self, sentence: str) -> CheckpointError:
+        return CheckpointError(f"{self._path.name} is no readable GGUF file: {sentence}")
+
+    @property
+    def position(self) -> int:
+        return self._read
+
+    def take(self, count: int) -> bytes:
+        if count > MOST_HEADER_BYTES - self._read:
+            raise self.fail(f"its header is longer than {MOST_HEADER_BYTES} bytes")
+        content = self._file.read(count)
+        if len(content) < count:
+            raise self.fail("it ends inside its header")
+        self._read += count
+        return content
+
+    def number(self, layout: str) -> Any:
+        return struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
+
+    def count(self, most: int, of: str) -> int:
+        counted: int = self.number("<Q")
+        if counted > most:
+            raise self.fail(f"it says {counted} {of}; the most that is read here is {most}")
+        return counted
+
+    def text(self, most: int = MOST_STRING) -> str:
+        return self.take(self.count(most, "characters of a text")).decode("utf-8", "replace")
+
+    def value(self, kind: int) -> Any:
+        """A value; an array is passed over and None."""
+        if kind in _VALUES:
+            return self.number(_VALUES[kind])
+        if kind == _STRING:
+            return self.text()
+        if kind != _ARRAY:
+            raise self.fail(f"it holds a value of kind {kind}, which GGUF does not have")
+        inner, length = self.number("<I"), self.count(MOST_ARRAY, "elements of an array")
+        if inner in _VALUES:
+            self.take(length * struct.calcsize(_VALUES[inner]))
+        elif inner == _STRING:
+            for _ in range(length):
+                self.take(self.count(MOST_STRING, "characters of a text"))
+        else:
+            raise self.fail(f"it holds an array of kind {inner}, which is not read here")
+        return None
+
+
+def gguf_contents(path: Path) -> tuple[list[CheckpointTensor], dict[str, Any]]:
+    """The tensors of a file and the single values of its header. Raises CheckpointError."""
+    try:
+        with open_regular(path) as file:
+            header = _Header(path, file)
+            tensors, values = _header(header)
+            size = path.stat().st_size
+    except OSError as error:
+        raise CheckpointError(f"{path.name} cannot be read: {error.strerror or error}") from None
+    alignment = values.get("general.alignment", 32)
+    if type(alignment) is not int or not 1 <= alignment <= MOST_ALIGNMENT or alignment & (alignment - 1):
+        raise header.fail(f"its alignment of {alignment} is no power of two up to {MOST_ALIGNMENT}")
+    start = -(-header.position // alignment) * alignment
+    return _placed(path, header, tensors, start, size, alignment), values
+
+
+def _header(header: _Header) -> tuple[list[tuple[str, tuple[int, ...], int, int]], dict[str, Any]]:
+    if header.take(4) != b"GGUF":
+        raise header.fail("it does not begin with GGUF")
+    version = header.number("<I")
+    if version not in (2, 3):
+        raise header.fail(f"it is of version {version if version < 1 << 16 else 'big-endian'}; 2 and 3 are read")
+    count, entries = header.count(MOST_TENSORS, "tensors"), header.count(MOST_ENTRIES, "entries")
+    values = {}
+    for _ in range(entries):
+        key = header.text()
+        values[key] = header.value(header.number("<I"))
+    tensors = []
+    for _ in range(count):
+        name, axes = header.text(MOST_NAME), header.number("<I")
+        if axes > MOST_AXES:
+            raise header.fail(f"a tensor has {axes} axes; the most is {MOST_AXES}")
+        shape = tuple(header.number("<Q") for _ in range(axes))[::-1]
+        tensors.append((name, shape, header.number("<I"), header.number("<Q")))
+    return tensors, values
+
+
+def _placed(
+    path: Path, header: _Header, tensors: list[tuple[str, tuple[int, ...], int, int]], start: int, size: int,
+    alignment: int,
+) -> list[CheckpointTensor]:  # fmt: skip
+    placed, names, stretches = [], set(), []
+    for name, shape, kind, offset in tensors:
+        if name in names:
+            raise header.fail(f"it has two tensors {name!r}")
+        names.add(name)
+        if math.prod(shape) > MOST_SIZE or offset % alignment:
+            raise header.fail(f"{name!r} has the shape {list(shape)} at byte {offset}")
+        tensor = _tensor(path, header, name, shape, kind, start + offset)
+        if start + offset + tensor.nbytes > size:
+            raise header.fail(f"{name!r} does not fit into the file; the download is perhaps not complete")
+        if tensor.nbytes:
+            stretches.append((offset, tensor.nbytes, name))
+        placed.append(tensor)
+    stretches.sort()
+    for (offset, nbytes, name), (following, _, other) in pairwise(stretches):
+        if offset + nbytes > following:
+            raise header.fail(f"{name!r} and {other!r} overlap")
+    return placed
+
+
+def _tensor(path: Path, header: _Header, name: str, shape: tuple[int, ...], kind: int, offset: int) -> CheckpointTensor:
+    count = math.prod(shape)
+    if kind in _PLAIN:
+        stored, dtype, words, code = _PLAIN[kind]
+        facts = name, shape, dtype, stored, count * np.dtype(words).itemsize, (path.name,)
+        if stored[0] == "I":
+            return CheckpointTensor(*facts, why_not=WHOLE)
+        return CheckpointTensor(*facts, **plain(path, Place(offset, words), code))
+    if kind not in BLOCK_TYPES:
+        raise header.fail(f"{name!r} is of type {kind}, which is not known here")
+    block = BLOCK_TYPES[kind]
+    if not shape or shape[-1] % block.numbers:
+        raise header.fail(f"{name!r} has rows of {shape[-1] if shape else 1}, no multiple of {block.numbers}")
+    facts = name, shape, block.name.lower(), block.name, count // block.numbers * block.nbytes, (path.name,)
+    if block.decode is None:
+        return CheckpointTensor(*facts, why_not=f"the type {block.name}")
+    return CheckpointTensor(*facts, unit=block.numbers, read=_blocks(path, offset, block, block.decode))
+
+
+def _blocks(
+    path: Path, offset: int, block: BlockType, decode: Callable[[Any], Singles]
+) -> Callable[[int, int], Singles]:
+    def read(start: int, stop: int) -> Singles:
+        if start == stop:
+            return np.zeros(0, np.float32)
+        first, last = (at // block.numbers * block.nbytes for at in (start, stop))
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = read_words(path, Place(offset, "u1"), first, last).reshape(-1, block.nbytes)
+            return np.ascontiguousarray(decode(rows).reshape(-1))
+
+    return read
