@@ -53,7 +53,7 @@ def run_sweep(
 
     `stopped`: begin no further run. `aborted`: end the present one, too; it runs again from its start next time. Blocks
     may run in several processes at once, each on a machine of its own. `take_over`: the process that runs members now
-    ends its present one and leaves the others to this one. Raises SweepBusy when another process runs or takes over.
+    ends its present one and leaves the others to this one. Raises SweepBusy while another one runs them, or SweepError.
     """
     _refuse_power_limits(folder)
     lock = folder.runner if block is None else folder.lock_of_block(block)

@@ -26,13 +26,13 @@ class PriceError(SentenceError):
 
 @dataclass(frozen=True)
 class EnergyPrice:
-    """What a kilowatt-hour costs; `currency` is any word, also none."""
+    """The price of a kilowatt-hour; `currency` is any word, also none."""
 
     per_kwh: float
     currency: str = ""
 
     def of(self, joules: float | None) -> float | None:
-        """What so many joules cost."""
+        """The costs of so many joules."""
         return None if joules is None else joules / JOULES_PER_KWH * self.per_kwh
 
     def __str__(self) -> str:
