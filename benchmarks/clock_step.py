@@ -30,7 +30,7 @@ from precgui.gui.session import Session
 app = QApplication([])
 session, notices = Session(), []
 session.notice.connect(lambda problem: notices.append(problem.message))
-run = session.runs[session.open_file(Path(sys.argv[1]))].run
+run = session.runs[session.runs.open_file(Path(sys.argv[1]))].run
 first, end = run.steps, time.monotonic() + 6
 while time.monotonic() < end:
     app.processEvents()

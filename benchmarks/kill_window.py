@@ -59,7 +59,7 @@ def one_run(app: QApplication, session: Session, settings: list[str], kill_after
     seconds between the last step in the file (the first step, where the file holds none) and the last in the window.
     """
     before = set(session.runs)
-    session.start(config.load("digits-quick", [*SETTINGS, *settings]))
+    session.training.start(config.load("digits-quick", [*SETTINGS, *settings]))
     (key,) = set(session.runs) - before
     run = session.runs[key].run
     assert isinstance(run, LiveRun)
@@ -68,12 +68,12 @@ def one_run(app: QApplication, session: Session, settings: list[str], kill_after
         wait(app, lambda: run.steps > 0)
         due = time.monotonic() + kill_after_s
         wait(app, lambda: time.monotonic() > due)
-        thread = session._thread
+        thread = session.training._thread
         assert thread is not None
         assert thread.pid is not None
         psutil.Process(thread.pid).kill()
         seen, seen_s = (run.column("steps", name).copy() for name in ("loss", "time_s"))
-    wait(app, lambda: not session.is_training)
+    wait(app, lambda: not session.training.is_training)
     assert run.path is not None
     if not run.path.exists():
         return "no file", math.nan
@@ -111,13 +111,13 @@ def same_again(app: QApplication, session: Session, events: list[Event], number:
         for event in events:
             writer(event)
     run = LiveRun(first.config, run_id=run_id, created="", machine={}, environment={}, path=path)
-    key = session.add_run(run)
+    key = session.runs.add(run)
     for start in range(0, len(events), 20):
         run.extend(events[start : start + 20])
-        session.data_arrived.emit(key)
+        session.runs.data_arrived.emit(key)
         app.processEvents()
-    session.run_changed.emit(key)
-    session._hand_over(run)
+    session.runs.changed.emit(key)
+    session.training._hand_over(run)
     wait(app, lambda: run._saved is not None)
     return f"{run.status}, of its file"
 
@@ -163,7 +163,7 @@ def measure(options: argparse.Namespace) -> None:
             if options.again and number > 1:
                 ends[same_again(app, session, events, number)] += 1
             else:
-                session.warm_up()
+                session.training.warm_up()
                 end, lost_s = one_run(app, session, settings, moments.uniform(0, 3) if options.kill else math.nan)
                 ends[end] += 1
                 worst_s = max(worst_s, lost_s) if lost_s > 0 else worst_s

@@ -263,14 +263,14 @@ class Chase:
         """Train one run and open copies of it, so that the memory begins with as many runs as it ends with."""
         session = self.window.session
         assert session is not None
-        session.start(config.load(*SHORT_RECIPE))
+        session.training.start(config.load(*SHORT_RECIPE))
         self._turn_until(lambda: not session.is_busy, 120.0)
         (opened,) = session.runs.values()
         assert opened.run.path is not None
         copies = [opened.run.path.with_stem(f"copy-{number}") for number in range(1, OPEN_RUNS)]
         for path in copies:
             shutil.copy(opened.run.path, path)
-        session.opener.open(copies, lambda _: None)
+        session.runs.opener.open(copies, lambda _: None)
         self._turn_until(lambda: len(session.runs) == OPEN_RUNS, 60.0)
 
     def _tour(self) -> None:
@@ -321,11 +321,11 @@ class Chase:
         session = self.window.session
         assert session is not None
         self._training_s += session.is_busy
-        del session.queue[3:]
+        del session.training.waiting[3:]
         for key in list(session.runs)[:-OPEN_RUNS]:
-            session.close_run(key)
-        if not session.is_busy and not session.queue:
-            session.start(config.load(*RECIPE))
+            session.runs.close(key)
+        if not session.is_busy and not session.training.waiting:
+            session.training.start(config.load(*RECIPE))
 
     def _on_qt(self, kind: QtMsgType, context: object, text: str) -> None:
         if kind != QtMsgType.QtDebugMsg:

@@ -117,15 +117,15 @@ def acts(window: Window, again: Path) -> dict[str, Callable[[], object]]:
     for spec in PANELS:
         result[spec.id] = lambda name=spec.id: window.show_panel(name)  # type: ignore[misc]
         if spec.id in ("live", "compare", "inspect"):
-            result[f"change a run in {spec.id}"] = lambda: session.run_changed.emit(key)
-            result[f"data in {spec.id}"] = lambda: session.data_arrived.emit(key)
+            result[f"change a run in {spec.id}"] = lambda: session.runs.changed.emit(key)
+            result[f"data in {spec.id}"] = lambda: session.runs.data_arrived.emit(key)
             result[f"dark in {spec.id}"] = lambda: window.set_theme("dark")
             result[f"light in {spec.id}"] = lambda: window.set_theme("light")
             result[f"small {spec.id}"] = lambda: window.resize(1000, 640)
             result[f"large {spec.id}"] = lambda: window.resize(1600, 900)
-            result[f"hide a run in {spec.id}"] = lambda: session.set_visible(key, not session.runs[key].visible)
-            result[f"open a run in {spec.id}"] = lambda: session.open_file(again)
-            result[f"close a run in {spec.id}"] = lambda: session.close_run(session.key_of(again) or "")
+            result[f"hide a run in {spec.id}"] = lambda: session.runs.set_visible(key, not session.runs[key].visible)
+            result[f"open a run in {spec.id}"] = lambda: session.runs.open_file(again)
+            result[f"close a run in {spec.id}"] = lambda: session.runs.close(session.runs.key_of(again) or "")
     return result
 
 
@@ -150,7 +150,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
         tracemalloc.start(12)
     began = tracemalloc.take_snapshot() if options.trace else None
     for path in paths[:-1]:
-        session.open_file(path)
+        session.runs.open_file(path)
         turns.wait(0.01)
     for repeat in ("first", "again"):
         for name, act in acts(window, paths[-1]).items():

@@ -33,10 +33,10 @@ from PySide6.QtWidgets import QApplication
 
 from precgui.config import RunConfig, load
 from precgui.events import Evaluated, Event, Incident, PowerRead, RunStarted, StepDone
-from precgui.gui.open_runs import OpenRun
 from precgui.gui.panels.live.panel import LivePanel
-from precgui.gui.session import DRAIN_MS, Session
+from precgui.gui.session import Session
 from precgui.gui.shell.startup import Collector
+from precgui.gui.training_queue import DRAIN_MS
 from precgui.runs.file.reader import open_run
 from precgui.runs.live import LiveRun
 
@@ -141,8 +141,7 @@ def lateness(points: int, seconds: float) -> dict[str, float]:
     panel.resize(1280, 800)
     panel.show()
     run = filled_run(points)
-    session.runs["bench"] = OpenRun("bench", run, "bench", 0, 0)
-    session.run_added.emit("bench")
+    key = session.runs.add(run)
     ours, theirs = multiprocessing.get_context("spawn").Pipe(duplex=False)
     child = multiprocessing.get_context("spawn").Process(target=feed, args=(theirs, points + 1), daemon=True)
     child.start()
@@ -154,7 +153,7 @@ def lateness(points: int, seconds: float) -> dict[str, float]:
             fresh += ours.recv()
         if fresh:
             run.extend(fresh)
-            session.data_arrived.emit("bench")
+            session.runs.data_arrived.emit(key)
 
     timer = QTimer(interval=DRAIN_MS)
     timer.timeout.connect(drain)
@@ -190,9 +189,9 @@ def speed_under_window(epochs: int, folder: Path) -> float:
     panel = LivePanel(session)
     panel.resize(1280, 800)
     panel.show()
-    session.start(load(RECIPE, [f"train.epochs={epochs}"]))
+    session.training.start(load(RECIPE, [f"train.epochs={epochs}"]))
     loop = QEventLoop()
-    session.idle.connect(loop.quit)
+    session.training.idle.connect(loop.quit)
     loop.exec()
     (opened,) = session.runs.values()
     QTimer.singleShot(0, lambda: session.shutdown(loop.quit))

@@ -38,7 +38,7 @@ from precgui.config import build
 from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
 from precgui.formats.registry import formats, get
 from precgui.gui.notices import Notices
-from precgui.gui.open_runs import OpenRun
+from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.diagnose.panel import DiagnosePanel
 from precgui.gui.panels.formats.bits import BitsTab
 from precgui.gui.panels.formats.panel import FormatsPanel
@@ -112,10 +112,10 @@ def slider(asked: argparse.Namespace) -> bool:
     write_tensors(path, 60, 200)
     session = Session()
     panel = TensorsPanel(session)
-    session.run_added.connect(panel.show_run)
+    session.runs.added.connect(panel.show_run)
     panel.resize(1280, 760)
     panel.show()
-    session.open_file(path)
+    session.runs.open_file(path)
     found = []
     for move in range(10 + (asked.count or 120)):
         turn(lambda: not panel.bar._pace.isActive())
@@ -249,7 +249,7 @@ def verdict(asked: argparse.Namespace) -> bool:
         meter.start()
 
         def told(session: Session = session, panel: DiagnosePanel = panel) -> None:
-            session.open_file(path)
+            session.runs.open_file(path)
             turn(lambda: panel.diagnoses)
             panel.grab()
 

@@ -129,11 +129,11 @@ class Gallery:
         session = self._window.session
         assert session is not None
         for precision in precisions:
-            session.start(config.load(recipe, [f"precision={precision}", *SETTINGS]))
+            session.training.start(config.load(recipe, [f"precision={precision}", *SETTINGS]))
 
         def last_is_half_done() -> bool:
-            progress = session.progress()
-            return not session.queue and (progress is None or progress.step > progress.total_steps // 2)
+            progress = session.training.progress()
+            return not session.training.waiting and (progress is None or progress.step > progress.total_steps // 2)
 
         self._until(last_is_half_done, RUN_LIMIT_S)
 
@@ -197,7 +197,7 @@ class Gallery:
             self._both(f"{FIRST_RUN}-{path}")
             guide.end()
         for key in list(session.runs):
-            session.close_run(key)
+            session.runs.close(key)
 
     def _both(self, name: str) -> None:
         self._picture(f"{name}-dark", "dark", LARGE)
@@ -207,7 +207,7 @@ class Gallery:
         session = self._window.session
         assert session is not None
         if session.runs and tab:
-            session.inspect(session.current or next(iter(session.runs)), tab)
+            session.requests.inspect(session.runs.current or next(iter(session.runs)), tab)
 
     def close(self) -> None:
         session = self._window.session

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import pytest
+
+from precgui.config import RunConfig
+from precgui.gui.session import Session
+from precgui.gui.training_queue import TrainingQueue
 from precgui.gui.workers.child_work import ChildWork
 
 
@@ -28,3 +33,14 @@ class FakeChild(ChildWork):
         """It ends at once."""
         self.is_stopped = True
         self.ended.emit("")
+
+
+class Orders(Session):
+    """A session that keeps the runs that it is to start in `ordered` and trains nothing; it says `is_training`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_training: bool = False) -> None:
+        super().__init__()
+        self.ordered: list[RunConfig] = []
+        self.is_training = is_training
+        monkeypatch.setattr(TrainingQueue, "is_training", property(lambda _: self.is_training))
+        monkeypatch.setattr(self.training, "start", self.ordered.append)

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Signal
 
 from precgui.config import RunConfig
 from precgui.errors import SentenceError
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session

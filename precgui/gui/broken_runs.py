@@ -7,7 +7,7 @@ from pathlib import Path
 from PySide6.QtWidgets import QWidget
 
 from precgui.gui.kit.consent import Consent
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
 from precgui.runs.broken_off import broken_off
 from precgui.runs.errors import RunFileError
@@ -27,4 +27,4 @@ class BrokenRuns:
         except RunFileError as error:
             self._session.notice.emit(Problem(str(error)))
             return
-        self.consent.before([broken.config.task], lambda: self._session.go_on(broken))
+        self.consent.before([broken.config.task], lambda: self._session.training.go_on(broken))

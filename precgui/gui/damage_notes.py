@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from PySide6.QtCore import QObject, QTimer
 
 from precgui.events import Event, Incident
-from precgui.gui.open_runs import OpenRun, Problem
+from precgui.gui.open_run import OpenRun, Problem
 from precgui.runs.file.reader import SavedRun
 
 INTERVAL_MS = 1000

@@ -13,9 +13,9 @@ def open_example(session: Session, each: Example, panel: str = "") -> None:
     """Show an example: a run in this panel or else in Diagnose, a study in Compare."""
     if each.is_study:
         session.open_study(each.path)
-    elif (key := session.open_file(each.path)) is not None:
-        session.choose(key)
-        session.panel_requested.emit(panel or f"diagnose/{key}")
+    elif (key := session.runs.open_file(each.path)) is not None:
+        session.runs.choose(key)
+        session.requests.go(panel or f"diagnose/{key}")
 
 
 def offer_examples(empty: EmptyState, session: Session, panel: str = "") -> None:

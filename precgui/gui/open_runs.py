@@ -1,72 +1,218 @@
-"""A run that is open in the window, and a problem to report to the user. Plain data, no Qt."""
+"""The runs that are open in the window, by key, and the one that every panel is about."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+import contextlib
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
+from functools import partial
 from pathlib import Path
 
-from precgui.events import Severity
-from precgui.runs.run import Run, SignalSource
+from PySide6.QtCore import QObject, QTimer, Signal
 
-COLOURS, DASHES = 7, 4  # coprime: 28 runs before a pair of colour and dash comes again
+from precgui import paths
+from precgui.events import Event
+from precgui.gui.damage_notes import DamageNotes
+from precgui.gui.open_run import COLOURS, DASHES, OpenRun, Problem, distinct_name, usual_colour
+from precgui.gui.run_opener import RunOpener
+from precgui.gui.undo import Undo
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import SavedRun, open_run
+from precgui.runs.run import Run
+from precgui.runs.step_times import keep_step_time
+from precgui.runs.tensorboard.imported_run import ImportedRun
 
-
-@dataclass
-class DrawnRun:
-    """A run in a plot."""
-
-    key: str
-    run: SignalSource
-    name: str
-    colour_index: int
-    dash_index: int
-    visible: bool = True
-    line_px: float = 1.0
-
-
-@dataclass
-class OpenRun(DrawnRun):
-    """A run in the window. Colour and dash belong to it as long as it is open."""
-
-    run: Run
+MOST_STYLES = 500
+FOLLOW_MS = 1000  # between reads of a run that another process is writing
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A message to the user: one sentence, details behind a button, and a file that it speaks of, to be opened."""
+class OpenRuns(QObject):
+    """A mapping from keys to open runs, in the order of opening. Signals carry the key of a run."""
 
-    message: str
-    details: str = ""
-    severity: Severity = "error"
-    file: Path | None = None
+    added = Signal(str)
+    removed = Signal(str)
+    changed = Signal(str)  # name, colour, visibility or status
+    data_arrived = Signal(str)
+    current_changed = Signal()  # another run is the current one, or none is
 
+    def __init__(self, report: Callable[[Problem], object], undo: Undo, parent: QObject) -> None:
+        super().__init__(parent)
+        self._runs: dict[str, OpenRun] = {}
+        self._report, self._undo = report, undo
+        self.active_key: str | None = None  # the run that is trained here; it stays open
+        self.current: str | None = None  # the run that every panel is about
+        self.is_chosen = False  # whether a person chose it
+        self.styles: dict[str, tuple[int, int]] = {}  # colour and dash of runs by their id, of earlier sessions too
+        self.opener = RunOpener(self._opened_key, report, self)
+        self._damage = DamageNotes(self._runs, report, self)
+        self.added.connect(self._damage.add)
+        self._follower = QTimer(self, interval=FOLLOW_MS)
+        self._follower.setObjectName("follower")
+        self._follower.timeout.connect(self._follow)
 
-def usual_colour(run_id: str) -> int:
-    """The index of the colour that a run asks for, the same in every session."""
-    return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:4]) % COLOURS
+    # The mapping; a QObject cannot inherit it
 
+    def __getitem__(self, key: str) -> OpenRun:
+        return self._runs[key]
 
-def distinct_name(title: str, created: str, taken: Collection[str]) -> str:
-    """The title, followed by the time of creation, or else a number, where another open run has it already."""
-    if title not in taken:
-        return title
-    try:
-        timed = f"{title} {datetime.fromisoformat(created).astimezone():%H:%M:%S}"
-    except ValueError:
-        timed = title
-    numbered = (f"{timed} ({number})" for number in range(2, len(taken) + 3))
-    return timed if timed not in taken else next(name for name in numbered if name not in taken)
+    def __contains__(self, key: object) -> bool:
+        return key in self._runs
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._runs)
 
-def short_names(names: Sequence[str]) -> list[str]:
-    """The names without the words that all of them begin with, so that the rest differs."""
-    words = [name.split(" ") for name in names]
-    if len(set(names)) < 2:
-        return list(names)
-    common = 0
-    while all(len(each) > common + 1 for each in words) and len({each[common] for each in words}) == 1:
-        common += 1
-    return [" ".join(each[common:]) for each in words]
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def get(self, key: str) -> OpenRun | None:
+        return self._runs.get(key)
+
+    def keys(self) -> KeysView[str]:
+        return self._runs.keys()
+
+    def values(self) -> ValuesView[OpenRun]:
+        return self._runs.values()
+
+    def items(self) -> ItemsView[str, OpenRun]:
+        return self._runs.items()
+
+    # Opening and closing
+
+    def open_file(self, path: Path) -> str | None:
+        """Open a saved run and return its key; a file that cannot be read becomes a notice."""
+        try:
+            return self._opened_key(path)
+        except RunFileError as error:
+            self._report(Problem(str(error)))
+            return None
+
+    def _opened_key(self, path: Path) -> str:
+        """The key of the run of a file, opened unless it is. Raises RunFileError."""
+        return self.key_of(path) or self.take_in(open_run(path))
+
+    def key_of(self, path: Path) -> str | None:
+        """The key of an open run by its file."""
+        files = {key: opened.run.path for key, opened in self._runs.items()}
+        return next((key for key, own in files.items() if own and own.absolute() == path.absolute()), None)
+
+    def take_in(self, run: SavedRun | ImportedRun) -> str:
+        """Show a run that has been read, and what is odd about it; returns its key."""
+        if run.status == "running":
+            self._follower.start()
+        elif isinstance(run, SavedRun) and not paths.is_example(run.path):
+            with contextlib.suppress(OSError):
+                keep_step_time(run)
+        return self.add(run)
+
+    def add(self, run: Run) -> str:
+        """Show a run in every panel; returns its key."""
+        key = run.run_id
+        while key in self._runs:  # the same run from a copied file
+            key += "'"
+        colour, dash = self._free_style(self.styles.get(run.run_id) or (usual_colour(run.run_id), 0))
+        name = distinct_name(run.title, run.created, {opened.name for opened in self._runs.values()})
+        opened = OpenRun(key, run, name, colour, dash)
+        self._keep_style(opened)
+        self.put(opened)
+        if self.current is None:
+            self.choose(key, by_hand=False)
+        return key
+
+    def put(self, opened: OpenRun) -> None:
+        """Show an open run under its own key, name and colour."""
+        self._runs[opened.key] = opened
+        self.added.emit(opened.key)
+
+    def close(self, key: str, *, by_hand: bool = False) -> None:
+        """Take a run out of the window; its file stays. A run that is training stays, too. `by_hand` can be undone."""
+        if key == self.active_key:
+            self._report(Problem("This run is still training; stop it before you close it.", severity="warning"))
+            return
+        if (opened := self._runs.pop(key, None)) is not None:
+            was_current = key == self.current
+            if by_hand:
+                kept = opened.run.path if isinstance(opened.run, SavedRun) and opened.run.path else opened
+                self._undo.offer(f"“{opened.name}” was closed.", partial(self._reopen, kept, was_current))
+            if was_current:
+                self.current, self.is_chosen = next(reversed(self._runs), None), False
+            self.removed.emit(key)
+            if was_current:
+                self.current_changed.emit()
+
+    def _reopen(self, closed: OpenRun | Path, was_current: bool) -> None:
+        """Show a run again that was closed: from its file, or one that has none."""
+        if isinstance(closed, Path):
+            key = self.open_file(closed)
+        else:
+            key = closed.key
+            if key not in self._runs:
+                self.put(closed)
+        if was_current and key is not None:
+            self.choose(key)
+
+    # Runs that another process is writing
+
+    def _follow(self) -> None:
+        """Read the runs again that other processes are writing."""
+        followed = [o for o in self._runs.values() if isinstance(o.run, SavedRun) and o.run.status == "running"]
+        if not followed:
+            self._follower.stop()
+        for opened in followed:
+            assert isinstance(opened.run, SavedRun)
+            try:
+                went_on = opened.run.refresh()
+            except RunFileError as error:
+                self._report(Problem(f"{error} It is no longer followed.", severity="warning"))
+                opened.run.status = "failed"
+                went_on = True
+            if went_on:
+                self.data_arrived.emit(opened.key)
+            if opened.run.status != "running":
+                self.changed.emit(opened.key)
+
+    def stop_following(self) -> None:
+        """Read no file again; the window closes."""
+        self._follower.stop()
+
+    def report_stopped_record(self, key: str, batch: Sequence[Event]) -> None:
+        """Report at once that the record of a run has stopped while its training goes on."""
+        self._damage.report_stopped(self._runs[key].name, batch)
+
+    # How a run is shown
+
+    def choose(self, key: str, *, by_hand: bool = True) -> None:
+        """Make an open run the one that every panel is about; `by_hand`: a person asked for this very run."""
+        self.is_chosen = by_hand
+        if key != self.current:
+            self.current = key
+            self.current_changed.emit()
+
+    def set_visible(self, key: str, visible: bool) -> None:
+        self._runs[key].visible = visible
+        self.changed.emit(key)
+
+    def set_colour(self, key: str, colour_index: int) -> None:
+        opened = self._runs[key]
+        opened.colour_index = colour_index
+        self._keep_style(opened)
+        self.changed.emit(key)
+
+    def rename(self, key: str, name: str) -> None:
+        """Set the name of a run in the window; the library keeps names across sessions."""
+        self._runs[key].name = name
+        self.changed.emit(key)
+
+    def _free_style(self, usual: tuple[int, int]) -> tuple[int, int]:
+        """Colour and dash for a run: its usual ones, else the next free colour, with a dash once all are taken."""
+        pairs = {(opened.colour_index, opened.dash_index) for opened in self._runs.values()}
+        ring = [((usual[0] + step) % COLOURS, dash) for dash in range(DASHES) for step in range(COLOURS)]
+        return next((pair for pair in (usual, *ring) if pair not in pairs), usual)
+
+    def _keep_style(self, opened: OpenRun) -> None:
+        """Keep colour and dash of a run for its next opening; those of the last `MOST_STYLES` runs are kept."""
+        self.styles.pop(opened.run.run_id, None)
+        self.styles[opened.run.run_id] = (opened.colour_index, opened.dash_index)
+        while len(self.styles) > MOST_STYLES:
+            del self.styles[next(iter(self.styles))]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer
 
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.runs.errors import RunFileError
 
 

@@ -42,7 +42,7 @@ class StepPages(Pages, Generic[S]):
         self.bar = bar
         self.head.addWidget(bar)
         bar.kept.connect(self._take_new)
-        session.run_changed.connect(self._follow_run)
+        session.runs.changed.connect(self._follow_run)
         self.step_choice.currentIndexChanged.connect(lambda _: self.show_step())
 
     def read(self, path: Path) -> Sequence[S]:

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui.errors import SentenceError
 from precgui.gui.answer import Answer, child, thread
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.paths import is_example
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QPushButton
 
 from precgui.config import ConfigError, change
 from precgui.gui.kit.parts import button
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
 
 _TIP = "Put the settings of this run with this change into Run"
@@ -31,4 +31,4 @@ def try_settings(session: Session, key: str | None, changes: Mapping[str, Any]) 
     except ConfigError as error:
         session.notice.emit(Problem(str(error)))
     else:
-        session.set_up(changed, opened.name)
+        session.requests.set_up(changed, opened.name)

@@ -28,14 +28,14 @@ def test_that_damage_of_a_column_that_is_read_late_is_reported_once(
     session = Session()
     notices: list[str] = []
     session.notice.connect(lambda problem: notices.append(problem.message))
-    key = session.open_file(run_file)
+    key = session.runs.open_file(run_file)
     assert key is not None
     assert notices == ["kept.h5: /steps/grad_norm has a type that a run file does not have."]
     monkeypatch.setattr(SavedRun, "notes", ["/power/device is damaged."])  # as after a panel has read it
     qtbot.waitUntil(lambda: len(notices) > 1)
     qtbot.wait(50)
     assert notices[1:] == ["kept.h5: /power/device is damaged."]
-    session.close_run(key)
+    session.runs.close(key)
     notes = session.findChild(damage_notes.DamageNotes)
     assert notes is not None
     qtbot.waitUntil(lambda: not notes.is_active)
@@ -63,11 +63,11 @@ def test_that_a_record_that_stops_is_reported_while_the_training_goes_on(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was a notice at the end alone: hours later, when nothing could be saved any more."""
-    monkeypatch.setattr("precgui.gui.session.RunThread", Training)
+    monkeypatch.setattr("precgui.gui.training_queue.RunThread", Training)
     session = Session()
     notices: list[str] = []
     session.notice.connect(lambda problem: notices.append(problem.message))
-    session.start(RunConfig())
+    session.training.start(RunConfig())
     qtbot.waitUntil(lambda: bool(notices))
     (opened,) = session.runs.values()
     assert notices == [f"{opened.name}: Recording stopped after step 42: the disk is full."]

@@ -31,7 +31,7 @@ def test_that_help_opens_an_example_in_diagnose_without_a_trace(working: Window,
     assert panel.cards[0].title.text() == "Gradients are clipped before they are unscaled"
     assert working.settings["files/recent"] == []
     assert not (state_dir() / "step-times").exists()
-    working.session.inspect(opened.key, "overview")
+    working.session.requests.inspect(opened.key, "overview")
     note = working.host.panels["inspect"].tab("overview").note  # type: ignore[attr-defined]
     qtbot.waitUntil(note.isReadOnly)
     assert "example" in note.toolTip()
@@ -66,8 +66,8 @@ def test_that_each_empty_place_opens_an_example(working: Window, qtbot: QtBot) -
         entry(states[0].menu, "Collapsed loss scale").trigger()  # type: ignore[attr-defined]
         key = next(iter(session.runs))
         assert working.host.current == ("diagnose" if name == "library" else name)
-        assert session.current == key
-        session.close_run(key)
+        assert session.runs.current == key
+        session.runs.close(key)
 
 
 def test_that_nothing_is_measured_beside_an_example(working: Window) -> None:
@@ -75,6 +75,6 @@ def test_that_nothing_is_measured_beside_an_example(working: Window) -> None:
 
     each = example("scale-collapse")
     assert each is not None and working.session is not None
-    key = working.session.open_file(each.path)
+    key = working.session.runs.open_file(each.path)
     assert key is not None
     assert REFUSALS.reason(working.session.runs[key].run) == EXAMPLE

@@ -31,21 +31,21 @@ def test_that_a_run_of_another_process_is_followed_to_its_end(qtbot: QtBot, tmp_
         for event in steps[:20]:
             emit(event)
         emit.flush()
-        key = session.open_file(tmp_path / "run.h5")
+        key = session.runs.open_file(tmp_path / "run.h5")
         assert key is not None
         run = session.runs[key].run
         assert f"being written by process {os.getpid()} on " in told(panel.run_list)
-        with qtbot.waitSignal(session.data_arrived):
+        with qtbot.waitSignal(session.runs.data_arrived):
             for event in steps[20:]:
                 emit(event)
             emit.flush()
         qtbot.waitUntil(lambda: len(run.series("loss")[1]) == 60)
-        with qtbot.waitSignal(session.run_changed):
+        with qtbot.waitSignal(session.runs.changed):
             emit(RunEnded(1.0, "completed"))
     assert run.status == "completed"
     qtbot.waitUntil(lambda: "completed" in told(panel.run_list))
     qtbot.waitUntil(lambda: not session.findChild(QTimer, "follower").isActive())
-    session.close_run(key)
+    session.runs.close(key)
 
 
 def told(runs: RunList) -> str:
@@ -59,7 +59,7 @@ def test_that_a_file_that_vanishes_is_told_once(qtbot: QtBot, tmp_path: Path) ->
     with open_writer(tmp_path / "run.h5") as emit:
         emit(synthetic_events(5)[1])
         emit.flush()
-        session.open_file(tmp_path / "run.h5")
+        session.runs.open_file(tmp_path / "run.h5")
         with qtbot.waitSignal(session.notice) as caught:
             (tmp_path / "run.h5").unlink()
         assert "no longer followed" in caught.args[0].message

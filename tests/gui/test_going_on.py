@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from precgui import config
 from precgui.checkpoint_files import checkpoint_files
 from precgui.events import StepDone
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.session import Session
@@ -51,15 +51,15 @@ def test_that_a_stopped_run_goes_on_from_the_table_of_runs(
     panel.view.selectRow(0)
     action = panel.actions_["start"]
     assert (action.text(), action.isEnabled()) == ("Go on", True)
-    before = session.open_file(path)
+    before = session.runs.open_file(path)
     assert before is not None
     action.trigger()
     (key,) = session.runs
-    assert key == session.current == before
+    assert key == session.runs.current == before
     live = session.runs[key].run
     assert isinstance(live, LiveRun)
     qtbot.waitUntil(lambda: live.status != "running")
-    qtbot.waitUntil(lambda: not session.is_training)
+    qtbot.waitUntil(lambda: not session.training.is_training)
     assert (live.status, live.steps) == ("completed", 8)
     np.testing.assert_array_equal(live.series("loss")[0], np.arange(1, 9))
     assert not checkpoint_files(path)
@@ -81,12 +81,12 @@ def test_that_a_run_that_is_refused_is_shown_as_its_file_has_it(
     live = LivePanel(session)
     qtbot.addWidget(live)
     live.show()
-    key = session.add_run(ended(path))
-    session.choose(key)
+    key = session.runs.add(ended(path))
+    session.runs.choose(key)
     qtbot.waitUntil(live.end_card.go_on.isVisible)
     live.end_card.go_on.click()
-    assert session.is_training
-    qtbot.waitUntil(lambda: not session.is_training)
+    assert session.training.is_training
+    qtbot.waitUntil(lambda: not session.training.is_training)
     assert "is damaged" in told[-1].message
     (opened,) = session.runs.values()
     assert (opened.run.path, opened.run.status, len(opened.run.series("loss")[0])) == (path, "stopped", 1)

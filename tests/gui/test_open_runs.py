@@ -13,7 +13,7 @@ from precgui.events import RunStarted, StepDone
 from precgui.formats.registry import MAIN
 from precgui.gui.format_colours import format_colour
 from precgui.gui.notices import Notices
-from precgui.gui.open_runs import distinct_name, short_names
+from precgui.gui.open_run import distinct_name, short_names
 from precgui.gui.run_progress import progress_of
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
@@ -47,10 +47,10 @@ def test_that_a_run_has_its_colour_whatever_was_opened_before(qtbot: QtBot, tmp_
         session = Session()
         found = {}
         for path in order:
-            key = session.open_file(path)
+            key = session.runs.open_file(path)
             assert key is not None
             found[key] = (session.runs[key].colour_index, session.runs[key].dash_index)
-            assert len(session.runs) == 1 or session.close_run(key) is None
+            assert len(session.runs) == 1 or session.runs.close(key) is None
         colours.append(found)
     assert colours[0] == colours[1]
 
@@ -58,20 +58,20 @@ def test_that_a_run_has_its_colour_whatever_was_opened_before(qtbot: QtBot, tmp_
 def test_that_seven_runs_have_seven_colours_and_names_of_their_own(qtbot: QtBot, tmp_path: Path) -> None:
     session = Session()
     for name in "abcdefg":
-        session.open_file(write_run(tmp_path / f"{name}.h5", "the same"))
+        session.runs.open_file(write_run(tmp_path / f"{name}.h5", "the same"))
     assert len({opened.colour_index for opened in session.runs.values()}) == 7
     assert len({opened.name for opened in session.runs.values()}) == 7
 
 
 def test_that_the_queue_is_reordered_and_emptied(qtbot: QtBot) -> None:
     session = Session()
-    session.queue = [RunConfig(title=title) for title in "abc"]
-    session.move_in_queue(2, 0)
-    session.move_in_queue(0, -1)
-    session.move_in_queue(5, 0)
-    assert [config.title for config in session.queue] == ["c", "a", "b"]
-    session.stop_all()
-    assert session.queue == []
+    session.training.waiting = [RunConfig(title=title) for title in "abc"]
+    session.training.move(2, 0)
+    session.training.move(0, -1)
+    session.training.move(5, 0)
+    assert [config.title for config in session.training.waiting] == ["c", "a", "b"]
+    session.training.stop_all()
+    assert session.training.waiting == []
 
 
 def test_that_a_run_keeps_its_colour_beside_others_and_after_a_restart(qtbot: QtBot, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_that_a_run_keeps_its_colour_beside_others_and_after_a_restart(qtbot: Qt
     window.attach(Session(window))
     first = _styles(window, paths)
     free = next(index for index in range(7) if index not in {colour for colour, _ in first.values()})
-    window.session.set_colour(next(iter(first)), free)  # type: ignore[union-attr]
+    window.session.runs.set_colour(next(iter(first)), free)  # type: ignore[union-attr]
     first = {key: (each.colour_index, each.dash_index) for key, each in window.session.runs.items()}  # type: ignore[union-attr]
     close_window(qtbot, window)
     again = Window(Settings(), Notices())
@@ -95,7 +95,7 @@ def _styles(window: Window, paths: list[Path]) -> dict[str, tuple[int, int]]:
     session = window.session
     assert session is not None
     for path in paths:
-        session.open_file(path)
+        session.runs.open_file(path)
     return {key: (opened.colour_index, opened.dash_index) for key, opened in session.runs.items()}
 
 

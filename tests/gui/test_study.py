@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDialogButtonBox
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.notices import Notices
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.compare.groups import GroupsView
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.library.studies_menu import StudiesMenu
@@ -241,10 +241,10 @@ def test_that_no_run_begins_while_a_study_runs(qtbot: QtBot, tmp_path: Path) -> 
     assert not panel.start_button.isEnabled()
     config = panel.form.value()
     assert config is not None
-    session.start(config)
-    assert len(session.queue) == 1
-    assert not session.is_training
-    session.queue.clear()
+    session.training.start(config)
+    assert len(session.training.waiting) == 1
+    assert not session.training.is_training
+    session.training.waiting.clear()
     session.study.stop()
     qtbot.waitUntil(lambda: not session.study.is_running)
 

@@ -15,14 +15,14 @@ DIVERGING = ["precision=fp32", "optimizer.lr=50", "train.max_steps=60"]
 
 def test_that_a_diverging_run_is_trained_again_with_its_fix_and_both_are_compared(qtbot: QtBot) -> None:
     session, places = Session(), list[str]()
-    session.panel_requested.connect(places.append)
+    session.requests.place.connect(places.append)
     diagnose, compare = DiagnosePanel(session), ComparePanel(session)
     for panel in (diagnose, compare):
         qtbot.addWidget(panel)
         panel.resize(1000, 700)
         panel.show()
-    session.start(load("digits-quick", DIVERGING))
-    qtbot.waitUntil(lambda: len(session.runs) == 1 and not session.is_training)
+    session.training.start(load("digits-quick", DIVERGING))
+    qtbot.waitUntil(lambda: len(session.runs) == 1 and not session.training.is_training)
     (broken,) = session.runs
     qtbot.waitUntil(lambda: any(card.finding.rule == "divergence" for card in diagnose.cards))
     card = next(card for card in diagnose.cards if card.finding.rule == "divergence")

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QGraphicsSimpleTextItem
 
 from precgui.gui.colours import DASHES
 from precgui.gui.kit.plain_text import RichLabel
-from precgui.gui.open_runs import short_names
+from precgui.gui.open_run import short_names
 from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis, axis_name
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import Scale, place_text
@@ -24,7 +24,7 @@ from precgui.gui.theme import themes
 from precgui.runs.signals import Axis
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import DrawnRun
+    from precgui.gui.open_run import DrawnRun
 
 LEFT_AXIS_TEXT = "Grad. NaN/Inf"  # the widest text on a left axis; all left axes are as wide as this needs
 LOADING = "Loading..."

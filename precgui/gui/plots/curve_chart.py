@@ -21,7 +21,7 @@ from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.run import SignalSource
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import DrawnRun
+    from precgui.gui.open_run import DrawnRun
 
 _SMOOTHED = "smoothed: mean of the last {points} points; faint: {drawn}"
 _SMOOTHED_DENSE = "smoothed: mean of the last {points} points, {drawn}"

@@ -18,7 +18,7 @@ from precgui.gui.plots.marks import MarkGroup, Marks, Track, one_per_pixel
 from precgui.gui.plots.signals import Signal, grouped
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import DrawnRun
+    from precgui.gui.open_run import DrawnRun
 
 NEAR_PX = 7
 TIP_COLUMNS = 90  # characters of a line in a tool tip

@@ -32,7 +32,7 @@ from precgui.regular_files import replaced
 from precgui.runs.csv_cells import write_rows, write_table
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import DrawnRun
+    from precgui.gui.open_run import DrawnRun
 
 PIXEL_RATIO = 2.0
 CSV_CHUNK = 4000  # rows written between two turns of the event loop
@@ -177,7 +177,7 @@ def _fields(row: CsvRow) -> tuple[str, str, str, str, str]:
 
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import DrawnRun
+    from precgui.gui.open_run import DrawnRun
 
 SWATCH = QSize(30, 14)
 

@@ -29,7 +29,7 @@ from precgui.gui.plots.saving import FORMS, Saver
 from precgui.gui.plots.signals import EVENTS, METRIC, SIGNALS, Signal, suited
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import DrawnRun
+    from precgui.gui.open_run import DrawnRun
 
 _MESSAGE_MS = 4000
 

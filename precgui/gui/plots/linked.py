@@ -65,7 +65,7 @@ def _zoom(plots: LinkedPlots, factor: float) -> None:
 
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import DrawnRun
+    from precgui.gui.open_run import DrawnRun
 
 TICK_MS = 33
 PAUSE_FACTOR = 50.0  # times as long as the last pull took

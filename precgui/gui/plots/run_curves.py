@@ -12,7 +12,7 @@ from precgui.gui.plots.curve import DOT_PX, Curve
 from precgui.gui.plots.marks import MarkGroup, Track
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import DrawnRun
+    from precgui.gui.open_run import DrawnRun
 
 _END_PX = 7
 DOTTED = {"val_loss": "validation", "val_accuracy": "validation", "zeros_by_rounding": "zeros by rounding"}

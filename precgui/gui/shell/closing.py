@@ -39,7 +39,9 @@ class Closing(QObject):
             self.question.raise_()
             return
         waiting = {0: "", 1: " The run in the queue will not start."}
-        lost = waiting.get(len(session.queue), f" The {len(session.queue)} runs in the queue will not start.")
+        lost = waiting.get(
+            len(session.training.waiting), f" The {len(session.training.waiting)} runs in the queue will not start."
+        )
         text = "A run is active. Stop it and close precgui?"
         more = f"Stopping ends it after the present step; what was recorded is kept.{lost}"
         title = "A run is active"
@@ -56,7 +58,7 @@ class Closing(QObject):
         box.setDefaultButton(keep)
         box.setEscapeButton(keep)
         box.finished.connect(self._on_answered)
-        session.idle.connect(box.close)
+        session.training.idle.connect(box.close)
         session.study.changed.connect(box.close)
         self.question = box
         box.open()

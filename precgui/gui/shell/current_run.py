@@ -56,14 +56,14 @@ class CurrentRunBar(QWidget):
     def attach(self, session: Session) -> None:
         """Follow the current run of a session."""
         self._session = session
-        for signal in (session.run_changed, session.run_removed, session.run_added):
+        for signal in (session.runs.changed, session.runs.removed, session.runs.added):
             signal.connect(lambda _: self._show())
-        session.current_changed.connect(self._show)
+        session.runs.current_changed.connect(self._show)
         self._show()
 
     def _show(self) -> None:
         session = self._session
-        opened = session.runs.get(session.current or "") if session is not None else None
+        opened = session.runs.get(session.runs.current or "") if session is not None else None
         self.run.setVisible(opened is not None)
         width = self.width()
         if opened is not None:
@@ -81,7 +81,7 @@ class CurrentRunBar(QWidget):
         for key, opened in session.runs.items() if session is not None else ():
             action = menu.addAction(_swatch(opened), opened.name.replace("&", "&&"))
             action.setCheckable(True)
-            action.setChecked(session is not None and key == session.current)
+            action.setChecked(session is not None and key == session.runs.current)
             if session is not None:
                 action.triggered.connect(partial(_choose, session, key))
 
@@ -92,11 +92,11 @@ class CurrentRunBar(QWidget):
 
 
 def _choose(session: Session, key: str, _: bool = False) -> None:
-    session.choose(key)
+    session.runs.choose(key)
 
 
 def _swatch(opened: object) -> QIcon:
-    from precgui.gui.open_runs import OpenRun
+    from precgui.gui.open_run import OpenRun
     from precgui.gui.plots.export import swatch_icon  # pyqtgraph, not before the first paint
 
     assert isinstance(opened, OpenRun)

@@ -27,7 +27,7 @@ class EndNotices(QObject):
         self._gone = QTimer(self, singleShot=True, interval=SHOWN_MS)
         self._gone.timeout.connect(self._hide_tray)
         self._study_ran: Path | None = None
-        session.run_ended.connect(self._on_run)
+        session.training.ended.connect(self._on_run)
         session.study.changed.connect(self._on_study)
         session.study.grid_read.connect(self._on_study)
 
@@ -36,7 +36,7 @@ class EndNotices(QObject):
         return self._panel() == "live" and self._window.isActiveWindow()
 
     def _watches(self, key: str) -> bool:
-        return self._session.current == key and self._watches_live()
+        return self._session.runs.current == key and self._watches_live()
 
     def _on_run(self, key: str) -> None:
         opened = self._session.runs.get(key)
@@ -71,7 +71,7 @@ class EndNotices(QObject):
         text = (
             f"The study {grid.title} has ended: {grid.document.done} runs{f', {failed} of them failed' * (failed > 0)}."
         )
-        remedies = (("Show the answer", lambda: self._session.panel_requested.emit("compare/groups")),)
+        remedies = (("Show the answer", lambda: self._session.requests.go("compare/groups")),)
         self._notices.post(
             Notice(
                 "info", text, cause=f"end {folder}", remedies=remedies,
@@ -82,8 +82,8 @@ class EndNotices(QObject):
 
     def _show_run(self, key: str) -> None:
         if key in self._session.runs:
-            self._session.choose(key)
-            self._session.panel_requested.emit("live")
+            self._session.runs.choose(key)
+            self._session.requests.go("live")
 
     def _tell_desktop(self, text: str) -> None:
         """A message of the desktop where it has a tray, else a mark in its task bar; only while this is not in use."""

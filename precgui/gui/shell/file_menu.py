@@ -43,7 +43,7 @@ class Files(QObject):
 
     def attach(self, session: Session) -> None:
         self._session = session
-        session.run_added.connect(self._remember)
+        session.runs.added.connect(self._remember)
         session.folder_changed.connect(self._remember_folder)
 
     def open(self, paths: Sequence[Path], *, show: bool = True) -> None:
@@ -57,21 +57,21 @@ class Files(QObject):
             session.open_study(folder)
             paths = [path for path in paths if path != folder]
         for script in [path for path in paths if path.suffix == ".py"]:
-            session.panel_requested.emit(f"diagnose/script:{script}")
+            session.requests.go(f"diagnose/script:{script}")
             paths = [path for path in paths if path != script]
-        foreign = [path for path in paths if holds_events(path) and not session.key_of(path)]
+        foreign = [path for path in paths if holds_events(path) and not session.runs.key_of(path)]
         ordinary = [path for path in paths if path not in foreign]
         if show:
-            session.opener.open(ordinary, lambda key: self._show(session, key, by_hand=len(ordinary) == 1))
+            session.runs.opener.open(ordinary, lambda key: self._show(session, key, by_hand=len(ordinary) == 1))
         else:
-            session.opener.open(ordinary, lambda _: None)
+            session.runs.opener.open(ordinary, lambda _: None)
         for path in foreign:
             self._reading.ask(thread(_read, path))
         self._restored |= set() if show else set(foreign)
 
     def _show(self, session: Session, key: str, *, by_hand: bool) -> None:
-        session.choose(key, by_hand=by_hand)
-        session.panel_requested.emit("live")
+        session.runs.choose(key, by_hand=by_hand)
+        session.requests.go("live")
 
     def choose_scalars(self) -> None:
         """Ask which scalar is which of an event file that is open: of the last one that came."""
@@ -93,7 +93,7 @@ class Files(QObject):
         """Show the signals that names identify; ask for the others."""
         if isinstance(events, str):
             self._notices.post(Notice("error", events))
-        elif self._session is not None and not self._session.key_of(events.path):
+        elif self._session is not None and not self._session.runs.key_of(events.path):
             from precgui.runs.tensorboard.tags import shows_training
 
             now = events.choose({})
@@ -120,14 +120,14 @@ class Files(QObject):
         if self._session is None:
             return
         run = events.run(requested)
-        if key := self._session.key_of(events.path):
-            self._session.close_run(key)
-        self._session.take_in(run)
+        if key := self._session.runs.key_of(events.path):
+            self._session.runs.close(key)
+        self._session.runs.take_in(run)
         for note in run.notes:
             remedies = (("Choose scalars...", self.choose_scalars),) if note == run.guesses else ()
             self._notices.post(Notice("info", f"{run.path.name}: {note}", remedies=remedies))
         if events.path not in self._restored:
-            self._session.panel_requested.emit("live")
+            self._session.requests.go("live")
         self._restored.discard(events.path)
 
     def ask(self) -> None:

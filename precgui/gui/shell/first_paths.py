@@ -104,11 +104,11 @@ def _is_at(place: str) -> Callable[[GuidedWindow], Done]:
 def _has_begun(window: GuidedWindow) -> Done:
     """Whether another run has begun since."""
     session, before = _session(window), len(_session(window).runs)
-    return lambda: len(session.runs) > before and session.is_training
+    return lambda: len(session.runs) > before and session.training.is_training
 
 
 def _has_ended(window: GuidedWindow) -> Done:
-    return lambda: not _session(window).is_training and not _session(window).queue
+    return lambda: not _session(window).training.is_training and not _session(window).training.waiting
 
 
 def _tell(text: str) -> Callable[[GuidedWindow], object]:
@@ -129,13 +129,13 @@ def _train_small(window: GuidedWindow) -> None:
 
 
 def _more_seeds_text(window: GuidedWindow) -> str:
-    if _session(window).is_training:
+    if _session(window).training.is_training:
         return "The same weights and batches again. Compare opens with the answer when it has ended."
     return "One seed decides little. This button sets up the study that decides: three seeds of both."
 
 
 def _more_seeds_target(window: GuidedWindow) -> QWidget | None:
-    return _live(window).plots if _session(window).is_training else _compare(window).answer.more_seeds
+    return _live(window).plots if _session(window).training.is_training else _compare(window).answer.more_seeds
 
 
 def _is_study_judged(window: GuidedWindow) -> Done:
@@ -219,7 +219,7 @@ def _card_button(name: str) -> Callable[[GuidedWindow], QWidget | None]:
 
 
 def _fixed_text(window: GuidedWindow) -> str:
-    if _session(window).is_training:
+    if _session(window).training.is_training:
         return "It trains with the smaller rate. Compare opens with both runs when it has ended."
     return "Both runs side by side: the scale stays, the loss falls. Now to a loop of your own: back to Diagnose."
 
@@ -258,8 +258,8 @@ WRONG = FirstPath(
         PathStep(
             "compare",
             _fixed_text,
-            lambda w: w.navigation.buttons["live" if _session(w).is_training else "diagnose"],
-            lambda w: lambda: not _session(w).is_training and w.host.current == "diagnose",
+            lambda w: w.navigation.buttons["live" if _session(w).training.is_training else "diagnose"],
+            lambda w: lambda: not _session(w).training.is_training and w.host.current == "diagnose",
         ),
         PathStep(
             "diagnose/loop",
@@ -299,14 +299,14 @@ def _start_integers_text(window: GuidedWindow) -> str:
 
 
 def _integers_text(window: GuidedWindow) -> str:
-    if _session(window).is_training:
+    if _session(window).training.is_training:
         return "It trains; the integer model is measured at the end. Runs has the run when it has ended."
     return "Choose the run, and press Integer model: size, latency and accuracy beside those of FP32."
 
 
 def _integers_target(window: GuidedWindow) -> QWidget | None:
     library = _library(window)
-    if _session(window).is_training or not library.isVisible():
+    if _session(window).training.is_training or not library.isVisible():
         return window.navigation.buttons["library"]
     integers = library.actions_["integers"]
     buttons = (each for each in library.bar.findChildren(QToolButton) if each.defaultAction() is integers)

@@ -33,15 +33,15 @@ class LiveDiagnosis(QObject):
         self.timer = QTimer(self, singleShot=True, interval=INTERVAL_MS)
         self.timer.timeout.connect(self.judge)
         self.judging = Answer(self, answered=self._take)
-        session.data_arrived.connect(self._on_data)
+        session.runs.data_arrived.connect(self._on_data)
 
     def _on_data(self, key: str) -> None:
-        if key == self._session.active_key and not self.timer.isActive():
+        if key == self._session.runs.active_key and not self.timer.isActive():
             self.timer.start()
 
     def judge(self) -> None:
         """Judge the active run, if it has steps enough, in a thread."""
-        key = self._session.active_key
+        key = self._session.runs.active_key
         if key is None or self.judging.busy:
             return
         run = self._session.runs[key].run
@@ -66,8 +66,8 @@ class LiveDiagnosis(QObject):
     def _tell(self, key: str, finding: Finding) -> None:
         name = self._session.runs[key].name
         remedies = (
-            ("Stop the run", lambda: self._session.stop(key), lambda: self._session.active_key == key),
-            ("Diagnose", lambda: self._session.panel_requested.emit(f"diagnose/{key}")),
+            ("Stop the run", lambda: self._session.training.stop(key), lambda: self._session.runs.active_key == key),
+            ("Diagnose", lambda: self._session.requests.go(f"diagnose/{key}")),
         )
         proof = "\n".join(each.text for each in finding.evidence)
         text = f"{name}: {finding.title}."

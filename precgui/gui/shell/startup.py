@@ -104,7 +104,7 @@ class Start(QObject):
         _soon(self._make_state)
 
     def _make_state(self) -> None:
-        from precgui.gui.open_runs import Problem
+        from precgui.gui.open_run import Problem
         from precgui.gui.session import Session
         from precgui.runs.held_power_limit import restore_left_limits
 
@@ -144,12 +144,12 @@ class Start(QObject):
 
         def choose(key: str) -> None:
             path = session.runs[key].run.path
-            if path is not None and str(path.absolute()) == current and not session.is_chosen:
-                session.choose(key)
+            if path is not None and str(path.absolute()) == current and not session.runs.is_chosen:
+                session.runs.choose(key)
 
         for key in list(session.runs):
             choose(key)
-        session.run_added.connect(choose)
+        session.runs.added.connect(choose)
 
     def _last_session(self) -> list[Path]:
         """The files that were open when the window was closed, as far as they are still there."""
@@ -163,7 +163,7 @@ class Start(QObject):
         gc.collect()
         gc.freeze()
         if self._window.session is not None:
-            self._window.session.warm_up()
+            self._window.session.training.warm_up()
 
     def _watch_plots(self) -> None:
         plots = self._window.host.findChildren(QGraphicsView)

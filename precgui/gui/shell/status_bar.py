@@ -81,8 +81,8 @@ class StatusLine(QStatusBar):
     def attach(self, session: Session) -> None:
         """Follow the active run of `session`."""
         self._session = session
-        session.queue_changed.connect(self.refresh)
-        session.run_changed.connect(lambda _: self.refresh())
+        session.training.changed.connect(self.refresh)
+        session.runs.changed.connect(lambda _: self.refresh())
         session.study.grid_read.connect(self.refresh)
         going_on().changed.connect(self.refresh)
         self._timer.start()
@@ -90,24 +90,24 @@ class StatusLine(QStatusBar):
 
     def _stop_run(self) -> None:
         if self._session is not None:
-            self._session.stop()
+            self._session.training.stop()
             self.refresh()
 
     def refresh(self) -> None:
         self._show(self._session)
 
     def _show(self, session: Session | None) -> None:
-        progress = session.progress() if session is not None else None
+        progress = session.training.progress() if session is not None else None
         for part in (self.bar, self.steps, self.left, self.stop):
             part.setVisible(progress is not None)
-        self.stop.setEnabled(session is not None and not session.is_stopping)
-        if session is None or session.active_key is None or progress is None:
+        self.stop.setEnabled(session is not None and not session.training.is_stopping)
+        if session is None or session.runs.active_key is None or progress is None:
             self.power.setText("")
             self._show_other(session)
             return
         self._mark_with("start")
-        text = f"{session.runs[session.active_key].name}: {progress.text}"
-        self.text.setText(f"{text}, {len(session.queue)} waiting" if session.queue else text)
+        text = f"{session.runs[session.runs.active_key].name}: {progress.text}"
+        self.text.setText(f"{text}, {len(session.training.waiting)} waiting" if session.training.waiting else text)
         total = max(progress.total_steps, 1)
         self.bar.setValue(round(PROGRESS_STEPS * min(progress.step / total, 1)))
         self.steps.setText(f"{progress.step} / {progress.total_steps}" if progress.total_steps else "")
@@ -160,7 +160,7 @@ class StatusLine(QStatusBar):
 
 def _power(session: Session) -> str:
     """The last power reading of the active run, in watts; empty without a sensor."""
-    displayed = session.runs.get(session.active_key or "")
+    displayed = session.runs.get(session.runs.active_key or "")
     if displayed is None:
         return ""
     _, watts = displayed.run.series("power_w")

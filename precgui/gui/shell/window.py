@@ -34,7 +34,7 @@ from precgui.gui.shell.status_bar import StatusLine
 from precgui.gui.theme import Mode, themes
 
 if TYPE_CHECKING:
-    from precgui.gui.open_runs import Problem
+    from precgui.gui.open_run import Problem
     from precgui.gui.panels.setup.panel import SetupPanel
     from precgui.gui.session import Session
     from precgui.gui.undo import Undoable
@@ -139,7 +139,7 @@ class Window(QMainWindow):
             self.settings["session/files"] = [
                 str(path.absolute()) for path in paths if path is not None and path.exists()
             ]
-            opened = self.session.runs.get(self.session.current or "")
+            opened = self.session.runs.get(self.session.runs.current or "")
             self.settings["session/current"] = str(opened.run.path.absolute()) if opened and opened.run.path else ""
             panel = self.host.panels.get(self.host.current)
             self.settings["window/tab"] = panel.place()[0] if isinstance(panel, Returning) else ""
@@ -147,7 +147,7 @@ class Window(QMainWindow):
             study = self.session.study.folder
             self.settings["session/study"] = str(study.absolute()) if study is not None else ""
             self.settings["session/styles"] = [
-                f"{colour} {dash} {run_id}" for run_id, (colour, dash) in self.session.styles.items()
+                f"{colour} {dash} {run_id}" for run_id, (colour, dash) in self.session.runs.styles.items()
             ]
         self.settings.save()
 
@@ -170,26 +170,26 @@ class Window(QMainWindow):
         self.session = session
         for entry in self.settings["session/styles"]:
             colour, dash, run_id = entry.split(" ", 2)
-            session.styles[run_id] = (int(colour), int(dash))
+            session.runs.styles[run_id] = (int(colour), int(dash))
         session.notice.connect(self._on_problem)
-        session.panel_requested.connect(self.show_panel)
-        session.shortcuts_requested.connect(self.show_keys)
-        session.queue_changed.connect(self.actions_.refresh)
-        session.run_added.connect(lambda _: self.actions_.refresh())
-        session.run_changed.connect(lambda _: self.actions_.refresh())
+        session.requests.place.connect(self.show_panel)
+        session.requests.shortcuts.connect(self.show_keys)
+        session.training.changed.connect(self.actions_.refresh)
+        session.runs.added.connect(lambda _: self.actions_.refresh())
+        session.runs.changed.connect(lambda _: self.actions_.refresh())
         self.files.attach(session)
         self.live_diagnosis = LiveDiagnosis(session, self.notices, self)
         self.end_notices = EndNotices(session, self.notices, self, lambda: self.host.current)
-        for signal in (session.queue_changed, session.study.changed, session.study.opened):
+        for signal in (session.training.changed, session.study.changed, session.study.opened):
             signal.connect(self.banners.follow)
-        for signal in (session.run_changed, session.run_removed, session.current_changed):
+        for signal in (session.runs.changed, session.runs.removed, session.runs.current_changed):
             signal.connect(self._follow_banners)
         session.undo.offered.connect(self._offer_undo)
         session.undo.changed.connect(self._on_undo_changed)
         self.line.attach(session)
         self.run_bar.attach(session)
-        session.run_removed.connect(lambda key: self.history.close_run(key, session.current))
-        session.current_changed.connect(self.history.note_soon)
+        session.runs.removed.connect(lambda key: self.history.close_run(key, session.runs.current))
+        session.runs.current_changed.connect(self.history.note_soon)
         self.host.attach(session)
         self.actions_.refresh()
 
@@ -204,9 +204,13 @@ class Window(QMainWindow):
     def show_panel(self, place: str) -> None:
         """Show a panel, or of a place `panel/tab` a tab of it, where the panel has `show_tab`."""
         name, _, tab = place.partition("/")
-        self.navigation.choose(name)
+        is_new = name not in self.host.panels or name == self.host.current
+        if is_new:
+            self.navigation.choose(name)
         if tab and (show := getattr(self.host.load(name), "show_tab", None)):
             show(tab)
+        if not is_new:  # with its tab chosen, so that no other one is filled
+            self.navigation.choose(name)
 
     def _on_panel_chosen(self, name: str) -> None:
         self.history.keep_view()
@@ -222,13 +226,13 @@ class Window(QMainWindow):
 
     def _here(self) -> VisitedPlace:
         """The place that is shown now."""
-        panel, run = self.host.panels.get(self.host.current), self.session.current if self.session else None
+        panel, run = self.host.panels.get(self.host.current), self.session.runs.current if self.session else None
         return VisitedPlace(self.host.current, run, *(panel.place() if isinstance(panel, Returning) else ()))
 
     def _go_to(self, place: VisitedPlace) -> None:
         """Show a place again."""
-        if self.session is not None and place.run in self.session.runs:
-            self.session.choose(place.run)
+        if self.session is not None and place.run is not None and place.run in self.session.runs:
+            self.session.runs.choose(place.run)
         self.show_panel(place.panel)
         show_place(self.host.panels.get(place.panel), place.tab, place.view)
 
@@ -301,15 +305,15 @@ class Window(QMainWindow):
             setup.start()
 
     def can_stop(self) -> bool:
-        return self.session is not None and self.session.is_training
+        return self.session is not None and self.session.training.is_training
 
     def stop_run(self) -> None:
         if self.session is not None:
-            self.session.stop()
+            self.session.training.stop()
 
     def stop_all_runs(self) -> None:
         if self.session is not None:
-            self.session.stop_all()
+            self.session.training.stop_all()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if dropped(event.mimeData()):

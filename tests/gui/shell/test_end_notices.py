@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from precgui.events import RunEnded, RunStarted
 from precgui.gui.answer import Answer, child
 from precgui.gui.notices import Notice, Notices
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.shell import end_notices
 from precgui.gui.shell.window import Window
 from tests.fakes import FakeChild
@@ -48,8 +48,8 @@ def end_run(window: Window, run_id: str) -> str:
     assert window.session is not None
     run = live_run([RunStarted(0.0, 1, 1, "cpu"), RunEnded(1.0, "completed")])
     run.run_id = run_id  # type: ignore[misc]
-    key = window.session.add_run(run)
-    window.session.run_ended.emit(key)
+    key = window.session.runs.add(run)
+    window.session.training.ended.emit(key)
     return key
 
 
@@ -72,7 +72,7 @@ def test_that_the_end_of_a_run_is_told_unless_it_was_watched(
     assert "completed" in text and desktop == ([] if active else desktop[:2])
     banner = list(working.banners.banners.values())[-1]
     next(each for each in banner.findChildren(QToolButton) if each.text() == "Show").click()
-    assert working.session.current == second and working.host.current == "live"
+    assert working.session.runs.current == second and working.host.current == "live"
     assert not active or not texts(working)
     assert watched != second
 
@@ -108,7 +108,7 @@ def test_that_a_banner_goes_with_its_run_and_offers_no_stop_of_one_that_has_ende
 ) -> None:
     session = working.session
     assert session is not None
-    key = session.open_file(write_run(tmp_path / "other.h5", "other"))
+    key = session.runs.open_file(write_run(tmp_path / "other.h5", "other"))
     assert key is not None
     runs = {"going on": True}
     notices.post(
@@ -119,9 +119,9 @@ def test_that_a_banner_goes_with_its_run_and_offers_no_stop_of_one_that_has_ende
     [stop] = [each for each in banner.findChildren(QToolButton) if each.text() == "Stop the run"]
     assert not stop.isHidden()
     runs["going on"] = False
-    session.run_changed.emit(key)
+    session.runs.changed.emit(key)
     assert stop.isHidden()
-    session.close_run(key)
+    session.runs.close(key)
     assert not working.banners.banners and len(notices.entries()) == 1
 
 

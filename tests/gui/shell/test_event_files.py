@@ -54,7 +54,7 @@ def test_that_a_folder_of_events_is_dropped_and_compared(
         window.repaint()
     assert notices.unread() == 0
     for each in list(session.runs):
-        session.close_run(each)
+        session.runs.close(each)
 
 
 def written(folder: Path, tags: list[str]) -> Path:

@@ -18,12 +18,12 @@ from precgui.events import Evaluated, Event, RunEnded, RunStarted, StepDone
 from precgui.examples import example
 from precgui.gui.notices import Notices
 from precgui.gui.panels.library.quantised_dialog import IntegerDialog
-from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.first_run_sheet import FirstRunSheet
 from precgui.gui.shell.startup import Start
 from precgui.gui.shell.window import Window
 from precgui.gui.study_control import StudyControl
+from precgui.gui.training_queue import TrainingQueue
 from precgui.job import Job
 from tests.gui.conftest import close_window
 from tests.runs.synthetic import live_run
@@ -70,21 +70,21 @@ class Hand:
 
 
 class Trainer:
-    """In the place of the child processes: a run begins with `session.start`, and ends when the test says so."""
+    """In the place of the child processes: `session.training.start` begins a run, the test ends it."""
 
     def __init__(self, window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
         assert window.session is not None
         self.session, self.asked, self.is_on = window.session, list[RunConfig](), False
-        monkeypatch.setattr(Session, "is_training", property(lambda _: self.is_on))
-        monkeypatch.setattr(self.session, "start", self._start)
+        monkeypatch.setattr(TrainingQueue, "is_training", property(lambda _: self.is_on))
+        monkeypatch.setattr(self.session.training, "start", self._start)
 
     def _start(self, config: RunConfig) -> None:
         self.asked.append(config)
         self.is_on = True
         run = live_run([RunStarted(0.0, 4, 2, "cpu")], config)
         run.run_id = f"run {len(self.asked)}"  # type: ignore[misc]
-        self.session.choose(self.session.add_run(run))
-        self.session.panel_requested.emit("live")
+        self.session.runs.choose(self.session.runs.add(run))
+        self.session.requests.go("live")
 
     def finish(self) -> str:
         """The run ends; where it was started beside another one, Compare opens with both."""
@@ -95,9 +95,9 @@ class Trainer:
         ]
         self.session.runs[key].run.extend([*steps, Evaluated(4, 2, 0.5, 0.3, 0.75), RunEnded(0.5, "completed")])  # type: ignore[attr-defined]
         self.is_on = False
-        self.session.data_arrived.emit(key)
-        self.session.run_changed.emit(key)
-        self.session.compare_trial(key)
+        self.session.runs.data_arrived.emit(key)
+        self.session.runs.changed.emit(key)
+        self.session.training.compare_trial(key)
         return key
 
 
@@ -114,7 +114,7 @@ def hand(qtbot: QtBot, working: Window) -> Hand:
 
 @pytest.fixture(autouse=True)
 def no_child_process_waits_for_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "warm_up", lambda _: None)
+    monkeypatch.setattr(TrainingQueue, "warm_up", lambda _: None)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 from precgui.config import RunConfig
 from precgui.events import Event, RunStarted, StepDone
 from precgui.gui.notices import Notices
-from precgui.gui.open_runs import OpenRun
+from precgui.gui.open_run import OpenRun
 from precgui.gui.session import Session
 from precgui.gui.shell.live_diagnosis import LiveDiagnosis
 from tests.runs.synthetic import live_run
@@ -32,8 +32,8 @@ def test_that_an_error_is_told_once_and_only_when_it_stays(qtbot: QtBot) -> None
     session, notices = Session(), Notices()
     watch = LiveDiagnosis(session, notices)
     run = live_run([RunStarted(0.0, 100, 10, "cpu"), *steps(1, [2.0 * 0.9**i for i in range(30)])], RunConfig())
-    session.runs["r"] = OpenRun("r", run, "mine", 0, 0)
-    session.active_key = "r"
+    session.runs.put(OpenRun("r", run, "mine", 0, 0))
+    session.runs.active_key = "r"
     judge(qtbot, watch)
     judge(qtbot, watch)
     assert notices.entries() == []
@@ -47,11 +47,11 @@ def test_that_an_error_is_told_once_and_only_when_it_stays(qtbot: QtBot) -> None
     assert entry.notice.text.startswith("mine: ")
     assert "step 31" in entry.notice.text
     stopped: list[str | None] = []
-    session.stop = stopped.append  # type: ignore[method-assign,assignment]
+    session.training.stop = stopped.append  # type: ignore[method-assign,assignment]
     {label: act for label, act, *_ in entry.notice.remedies}["Stop the run"]()
     assert stopped == ["r"]
     places: list[str] = []
-    session.panel_requested.connect(places.append)
+    session.requests.place.connect(places.append)
     {label: act for label, act, *_ in entry.notice.remedies}["Diagnose"]()
     assert places == ["diagnose/r"]  # with the run that the banner is about
 
@@ -59,8 +59,8 @@ def test_that_an_error_is_told_once_and_only_when_it_stays(qtbot: QtBot) -> None
 def test_that_a_young_run_is_left_alone(qtbot: QtBot) -> None:
     session, notices = Session(), Notices()
     watch = LiveDiagnosis(session, notices)
-    session.runs["r"] = OpenRun("r", live_run(steps(1, [math.nan] * 9), RunConfig()), "mine", 0, 0)
-    session.active_key = "r"
+    session.runs.put(OpenRun("r", live_run(steps(1, [math.nan] * 9), RunConfig()), "mine", 0, 0))
+    session.runs.active_key = "r"
     for _ in range(3):
         judge(qtbot, watch)
     assert notices.entries() == []
@@ -70,11 +70,11 @@ def test_that_a_run_that_is_closed_while_it_is_judged_is_not_reported(qtbot: QtB
     session, notices = Session(), Notices()
     watch = LiveDiagnosis(session, notices)
     run = live_run([RunStarted(0.0, 100, 10, "cpu"), *steps(1, [math.nan] * 30)], RunConfig())
-    session.runs["r"] = OpenRun("r", run, "mine", 0, 0)
-    session.active_key = "r"
+    session.runs.put(OpenRun("r", run, "mine", 0, 0))
+    session.runs.active_key = "r"
     judge(qtbot, watch)
     watch.judge()
-    del session.runs["r"]
-    session.active_key = None
+    session.runs.active_key = None
+    session.runs.close("r")
     qtbot.waitUntil(lambda: not watch.judging.busy)
     assert notices.entries() == []

@@ -82,11 +82,11 @@ def test_that_a_measurement_waits_for_the_run_and_can_be_taken_back(
 
 def test_that_a_run_waits_for_the_measurement(qtbot: QtBot) -> None:
     session = Session()
-    session.set_measuring(True)
+    session.training.set_measuring(True)
     with qtbot.waitSignal(session.notice) as told:
-        session.start(RunConfig())
+        session.training.start(RunConfig())
     assert "when the measurement" in told.args[0].message
-    assert (len(session.queue), session.findChildren(RunThread)) == (1, [])
+    assert (len(session.training.waiting), session.findChildren(RunThread)) == (1, [])
 
 
 def test_that_rates_have_a_unit_that_suits_them() -> None:
@@ -105,15 +105,15 @@ def test_that_the_queue_is_a_list_whose_order_changes(qtbot: QtBot) -> None:
     queue = QueueList(session)
     qtbot.addWidget(queue)
     assert queue.isHidden()
-    session.queue = [RunConfig(title=title) for title in "abc"]
-    session.queue_changed.emit()
+    session.training.waiting = [RunConfig(title=title) for title in "abc"]
+    session.training.changed.emit()
     assert (queue.isHidden(), queue.heading.text()) == (False, "3 runs wait")
     queue.choose(2)
     press(queue, "Up")
-    assert [config.title for config in session.queue] == ["a", "c", "b"]
+    assert [config.title for config in session.training.waiting] == ["a", "c", "b"]
     assert queue.row == 1
     press(queue, "Remove")
-    assert [config.title for config in session.queue] == ["a", "b"]
+    assert [config.title for config in session.training.waiting] == ["a", "b"]
 
 
 def test_that_runs_says_that_it_reads_before_it_says_that_there_is_none(qtbot: QtBot) -> None:

@@ -25,16 +25,16 @@ def undo_buttons(window: Window) -> list[QToolButton]:
 def test_that_a_run_that_was_closed_comes_back_as_the_current_one(working: Window, tmp_path: Path) -> None:
     session, action = working.session, working.actions_.by_id["file.undo"]
     assert session is not None and not action.isEnabled()
-    first, second = (session.open_file(write_run(tmp_path / f"{name}.h5", name)) for name in ("one", "two"))
+    first, second = (session.runs.open_file(write_run(tmp_path / f"{name}.h5", name)) for name in ("one", "two"))
     assert first is not None and second is not None
-    session.choose(second)
-    session.close_run(second, by_hand=True)
-    assert session.current == first and action.isEnabled()
+    session.runs.choose(second)
+    session.runs.close(second, by_hand=True)
+    assert session.runs.current == first and action.isEnabled()
     [button] = undo_buttons(working)
     assert "“two” was closed." in [banner.notice.text for banner in working.banners.banners.values()]
     action.trigger()
-    assert session.current == second and not undo_buttons(working) and not action.isEnabled()
-    session.close_run(second)
+    assert session.runs.current == second and not undo_buttons(working) and not action.isEnabled()
+    session.runs.close(second)
     assert not action.isEnabled()  # the program closed it
     assert button is not None
 
@@ -67,7 +67,7 @@ def test_that_a_deleted_run_comes_back_from_the_bin_with_its_note(
     assert session is not None
     path = write_run(session.folder / "kept.h5", "kept")
     annotate(path, "#mine")
-    key = session.open_file(path)
+    key = session.runs.open_file(path)
     working.show_panel("library")
     library = working.host.panels["library"]
     assert isinstance(library, LibraryPanel)

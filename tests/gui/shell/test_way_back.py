@@ -43,7 +43,7 @@ def three(working: Window, tmp_path: Path) -> tuple[str, str, str]:
     session = session_of(working)
     session.set_folder(tmp_path / "runs")
     names = ("one", "two", "three")
-    keys = tuple(session.open_file(write_run(tmp_path / "runs" / f"{name}.h5", name)) or "" for name in names)
+    keys = tuple(session.runs.open_file(write_run(tmp_path / "runs" / f"{name}.h5", name)) or "" for name in names)
     return keys[0], keys[1], keys[2]
 
 
@@ -112,13 +112,13 @@ def test_that_a_run_chosen_in_runs_is_current_and_named_there_in_bold(
     qtbot.waitUntil(lambda: library.table.rowCount() == 3)
     titles = [library.filtered.index(row, 0).data() for row in range(3)]
     library.view.selectRow(titles.index("three"))
-    assert session_of(working).current == three[2]
+    assert session_of(working).runs.current == three[2]
     fonts = [library.filtered.index(row, 0).data(Qt.ItemDataRole.FontRole) for row in range(3)]
     assert [title for title, font in zip(titles, fonts, strict=True) if font and font.bold()] == ["three"]
-    session_of(working).choose(three[0])
+    session_of(working).runs.choose(three[0])
     library.refresh()
     qtbot.wait(50)
-    assert session_of(working).current == three[0]  # what is still selected in Runs does not come back by itself
+    assert session_of(working).runs.current == three[0]  # what is still selected in Runs does not come back by itself
 
 
 def test_that_the_menu_of_the_corner_chooses_the_run_and_goes_with_the_last_one(
@@ -129,12 +129,12 @@ def test_that_the_menu_of_the_corner_chooses_the_run_and_goes_with_the_last_one(
     assert [action.text() for action in bar.run.menu().actions()] == ["one", "two", "three"]
     assert [action.isChecked() for action in bar.run.menu().actions()] == [True, False, False]
     bar.run.menu().actions()[1].trigger()
-    assert session_of(working).current == three[1] and bar.run.text() == "two"
-    session_of(working).close_run(three[1])
-    assert session_of(working).current == three[2] and bar.run.text() == "three"
+    assert session_of(working).runs.current == three[1] and bar.run.text() == "two"
+    session_of(working).runs.close(three[1])
+    assert session_of(working).runs.current == three[2] and bar.run.text() == "three"
     for key in (three[0], three[2]):
-        session_of(working).close_run(key)
-    assert session_of(working).current is None and not bar.run.isVisible()
+        session_of(working).runs.close(key)
+    assert session_of(working).runs.current is None and not bar.run.isVisible()
 
 
 def test_that_back_and_forward_show_places_with_their_run_tab_and_zoom(
@@ -150,7 +150,7 @@ def test_that_back_and_forward_show_places_with_their_run_tab_and_zoom(
     live = panel(working, "live")
     assert isinstance(live, LivePanel)
     live.plots.show_range(1.0, 2.0)
-    session_of(working).inspect(three[1], "tensors")
+    session_of(working).requests.inspect(three[1], "tensors")
     settle()
     assert working.host.current == "inspect"
     working.show_panel("formats")
@@ -158,19 +158,19 @@ def test_that_back_and_forward_show_places_with_their_run_tab_and_zoom(
     live.plots.show_range(3.0, 4.0)  # another zoom, made while the place was left
     assert not working.actions_.by_id["view.forward"].isEnabled()
     qtbot.keyClick(working, Qt.Key.Key_Left, Qt.KeyboardModifier.AltModifier)
-    assert working.host.current == "inspect" and session_of(working).inspect_tab == "tensors"
+    assert working.host.current == "inspect" and panel(working, "inspect").place()[0] == "tensors"
     qtbot.keyClick(working, Qt.Key.Key_Left, Qt.KeyboardModifier.AltModifier)
-    assert working.host.current == "live" and session_of(working).current == three[0]
+    assert working.host.current == "live" and session_of(working).runs.current == three[0]
     assert live.plots.x_range == (1.0, 2.0)
     qtbot.keyClick(working, Qt.Key.Key_Right, Qt.KeyboardModifier.AltModifier)
-    assert working.host.current == "inspect" and session_of(working).current == three[1]
+    assert working.host.current == "inspect" and session_of(working).runs.current == three[1]
     working.show_panel("library")
     settle()
     assert not working.can_go_forward()  # another way was taken
-    session_of(working).close_run(three[1])
+    session_of(working).runs.close(three[1])
     settle()
     working.history.back()
-    assert working.host.current == "inspect" and session_of(working).current in session_of(working).runs
+    assert working.host.current == "inspect" and session_of(working).runs.current in session_of(working).runs
 
 
 def test_that_a_changed_tab_is_a_place_of_its_own(working: Window, qtbot: QtBot) -> None:
@@ -191,7 +191,7 @@ def test_that_show_me_draws_the_numbers_of_the_finding_with_their_limit_and_back
     for step in range(1, 61):
         loss = 2.0 * 0.95**step if step < 21 else math.nan
         broken.append(StepDone(step, 0.1 * step, loss, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan))
-    key = session.add_run(live_run([*broken, RunEnded(9.0, "completed")]))
+    key = session.runs.add(live_run([*broken, RunEnded(9.0, "completed")]))
     live, diagnose = panel(working, "live"), panel(working, "diagnose")
     assert isinstance(live, LivePanel) and isinstance(diagnose, DiagnosePanel)
     working.show_panel("live")
@@ -225,8 +225,8 @@ def test_that_the_current_run_and_the_tab_come_back_after_a_restart(
     before.show()
     session = Session(before)
     before.attach(session)
-    keys = [session.open_file(write_run(tmp_path / f"{name}.h5", name)) or "" for name in ("one", "two", "three")]
-    session.inspect(keys[1], "tensors")
+    keys = [session.runs.open_file(write_run(tmp_path / f"{name}.h5", name)) or "" for name in ("one", "two", "three")]
+    session.requests.inspect(keys[1], "tensors")
     close_window(qtbot, before)
     again = Window(Settings(), notices)
     start = Start(again, [])
@@ -235,7 +235,7 @@ def test_that_the_current_run_and_the_tab_come_back_after_a_restart(
     try:
         assert again.host.current == "inspect"
         qtbot.waitUntil(lambda: again.run_bar.run.text() == "two")
-        assert len(session_of(again).runs) == 3 and session_of(again).inspect_tab == "tensors"
+        assert len(session_of(again).runs) == 3 and panel(again, "inspect").place()[0] == "tensors"
     finally:
         close_window(qtbot, again)
         start.deleteLater()

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QLabel, QMenu, QTreeWidget, QWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.notices import Notices
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
 from precgui.gui.shell.actions import ACTIONS, SUBMENUS
 from precgui.gui.shell.command_palette import CommandPalette, KeyList, match

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.notices import Notices
 from precgui.gui.session import Session
 from precgui.gui.settings import FIELDS, Settings
 from precgui.gui.shell.window import Window
+from tests.fakes import Orders
 from tests.gui.conftest import close_window
 
 # Settings --------------------------------------------------------------------------------------------------
@@ -77,26 +79,23 @@ def test_that_recent_files_are_few_and_newest_first(tmp_path: Path) -> None:
 # The end ---------------------------------------------------------------------------------------------------
 
 
-class Busy(Session):
-    """A state in which a run goes on until it is told to end."""
+class Busy(Orders):
+    """A session in which a run goes on until it is told to end."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.busy = True
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(monkeypatch, is_training=True)
         self.asked: list[str] = []
-
-    @property
-    def is_training(self) -> bool:
-        return self.busy
 
     def shutdown(self, done: object) -> None:
         self.asked.append("shutdown")
-        self.busy = False
+        self.is_training = False
         super().shutdown(done)  # type: ignore[arg-type]
 
 
-def test_that_closing_during_a_run_asks_and_can_be_declined(qtbot: QtBot, notices: Notices) -> None:
-    window, session = Window(Settings(), notices), Busy()
+def test_that_closing_during_a_run_asks_and_can_be_declined(
+    qtbot: QtBot, notices: Notices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window, session = Window(Settings(), notices), Busy(monkeypatch)
     window.show()
     window.attach(session)
     window.close()

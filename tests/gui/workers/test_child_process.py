@@ -17,7 +17,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui import config
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
 from precgui.gui.workers import child_process
 from precgui.gui.workers.child_process import RunThread
@@ -97,12 +97,12 @@ def saved_steps(run: LiveRun) -> int:
 
 def test_that_a_run_arrives_whole_and_equal_to_its_file(qtbot: QtBot, session: Session) -> None:
     received: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # over the pipe, before the run is read from its file
-    session.idle.connect(lambda: received.update({name: live(session).series(name) for name in COMPARED}))
-    session.warm_up()
+    session.training.idle.connect(lambda: received.update({name: live(session).series(name) for name in COMPARED}))
+    session.training.warm_up()
     (warm,) = session.findChildren(RunThread)
     qtbot.waitUntil(lambda: warm.ready)
-    with qtbot.waitSignal(session.idle):
-        session.start(config.load("digits-quick", [*QUICK, "record.tensors=true"]))
+    with qtbot.waitSignal(session.training.idle):
+        session.training.start(config.load("digits-quick", [*QUICK, "record.tensors=true"]))
         assert session.findChildren(RunThread) == [warm], "torch is imported already"
     run = live(session)
     assert run.status == "completed"
@@ -115,8 +115,8 @@ def test_that_a_run_arrives_whole_and_equal_to_its_file(qtbot: QtBot, session: S
 
 
 def test_that_a_run_that_has_ended_is_read_from_its_file_and_gone_from_memory(qtbot: QtBot, session: Session) -> None:
-    with qtbot.waitSignal(session.idle):
-        session.start(config.load("digits-quick", [*QUICK, "record.tensors=true"]))
+    with qtbot.waitSignal(session.training.idle):
+        session.training.start(config.load("digits-quick", [*QUICK, "record.tensors=true"]))
     run = live(session)
     qtbot.waitUntil(lambda: run.steps_in_memory == 0)
     assert (run.status, run.steps, count(run)) == ("completed", 40, 40)
@@ -124,11 +124,11 @@ def test_that_a_run_that_has_ended_is_read_from_its_file_and_gone_from_memory(qt
 
 
 def test_that_runs_wait_for_those_before_them_whether_these_fail_or_not(qtbot: QtBot, session: Session) -> None:
-    session.start(config.load("digits-quick", [*QUICK, "title=first"]))
-    with qtbot.waitSignal(session.idle):
-        session.start(config.load("digits-quick", [*QUICK, "title=second", "device=cuda:5"]))
-        session.start(config.load("digits-quick", [*QUICK, "title=third", "precision=fp64"]))
-        assert [waiting.title for waiting in session.queue] == ["second", "third"]
+    session.training.start(config.load("digits-quick", [*QUICK, "title=first"]))
+    with qtbot.waitSignal(session.training.idle):
+        session.training.start(config.load("digits-quick", [*QUICK, "title=second", "device=cuda:5"]))
+        session.training.start(config.load("digits-quick", [*QUICK, "title=third", "precision=fp64"]))
+        assert [waiting.title for waiting in session.training.waiting] == ["second", "third"]
     assert [opened.run.status for opened in session.runs.values()] == ["completed", "failed", "completed"]
     assert "cuda:5 is not there" in live(session, 1).message
     assert len({(opened.colour_index, opened.dash_index) for opened in session.runs.values()}) == 3
@@ -139,11 +139,11 @@ def test_that_stop_reacts_inside_a_long_step(
     qtbot: QtBot, session: Session, gated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child_process, "KILL_AFTER_S", 60.0)  # the process ends by itself, and its record with it
-    session.start(config.load("digits-quick", [*ON_CPU, f"task={gated}:make_task"]))
+    session.training.start(config.load("digits-quick", [*ON_CPU, f"task={gated}:make_task"]))
     run = live(session)
     qtbot.waitUntil(lambda: count(run) >= 3)
-    with qtbot.waitSignal(session.idle):
-        session.stop()
+    with qtbot.waitSignal(session.training.idle):
+        session.training.stop()
     assert run.status == "stopped"
     assert "inside step 4" in run.message
     with open_run(path_of(run)) as saved:
@@ -174,11 +174,11 @@ def test_that_a_process_may_end_while_it_is_asked_to_stop(qtbot: QtBot, monkeypa
 def test_that_a_killed_engine_fails_the_run_and_keeps_it(qtbot: QtBot, session: Session) -> None:
     problems: list[Problem] = []
     session.notice.connect(problems.append)
-    session.start(config.load("digits-quick", ENDLESS))
+    session.training.start(config.load("digits-quick", ENDLESS))
     run = live(session)
     qtbot.waitUntil(lambda: saved_steps(run) > 0)
     flushed = saved_steps(run)
-    with qtbot.waitSignal(session.idle):
+    with qtbot.waitSignal(session.training.idle):
         os.kill(_engine_pid(run), signal.SIGKILL)
     assert run.status == "failed"
     assert "SIGKILL" in problems[0].message
@@ -190,10 +190,10 @@ def test_that_a_killed_engine_fails_the_run_and_keeps_it(qtbot: QtBot, session: 
 def test_that_a_crash_shows_its_last_words(qtbot: QtBot, session: Session) -> None:
     problems: list[Problem] = []
     session.notice.connect(problems.append)
-    session.start(config.load("digits-quick", ENDLESS))
+    session.training.start(config.load("digits-quick", ENDLESS))
     run = live(session)
     qtbot.waitUntil(lambda: count(run) > 5)
-    with qtbot.waitSignal(session.idle):
+    with qtbot.waitSignal(session.training.idle):
         os.kill(_engine_pid(run), signal.SIGSEGV)
     assert run.status == "failed"
     assert "SIGSEGV" in problems[0].message
@@ -231,15 +231,15 @@ def test_that_a_folder_that_cannot_be_written_is_one_sentence(qtbot: QtBot, sess
     problems: list[Problem] = []
     session.notice.connect(problems.append)
     session.set_folder(Path("/proc/nowhere"))
-    with qtbot.waitSignal(session.idle):
-        session.start(config.load("digits-quick", QUICK))
+    with qtbot.waitSignal(session.training.idle):
+        session.training.start(config.load("digits-quick", QUICK))
     assert live(session).status == "failed"
     assert "/proc/nowhere" in problems[0].message
     assert "Traceback" not in problems[0].details
 
 
 def test_that_shutdown_during_a_run_stops_it(qtbot: QtBot, session: Session) -> None:
-    session.start(config.load("digits-quick", ENDLESS))
+    session.training.start(config.load("digits-quick", ENDLESS))
     run = live(session)
     qtbot.waitUntil(lambda: count(run) > 5)
     ends: list[bool] = []
@@ -266,9 +266,9 @@ from precgui.gui.workers.child_process import RunThread
 app = QCoreApplication([])
 session = Session()
 session.set_folder(Path(sys.argv[1]).parent)
-session.start(config.load("digits-quick", ["device=cpu", "threads=1", f"task={sys.argv[1]}:make_task"]))
+session.training.start(config.load("digits-quick", ["device=cpu", "threads=1", f"task={sys.argv[1]}:make_task"]))
 training = session.findChildren(RunThread)
-session.warm_up()
+session.training.warm_up()
 (warm,) = set(session.findChildren(RunThread)) - set(training)
 (opened,) = session.runs.values()
 

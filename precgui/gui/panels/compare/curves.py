@@ -9,7 +9,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.kit.plain_text import PlainLabel
-from precgui.gui.open_runs import DrawnRun, OpenRun
+from precgui.gui.open_run import DrawnRun, OpenRun
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import BASELINE_SIGNALS, SIGNALS

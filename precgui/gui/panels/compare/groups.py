@@ -110,7 +110,7 @@ class GroupsView(Pages):
         session.study.opened.connect(self._on_opened)
         session.study.grid_read.connect(self.refresh)
         session.study.groups_read.connect(self._take)
-        for signal in (session.run_added, session.run_removed, session.run_changed):
+        for signal in (session.runs.added, session.runs.removed, session.runs.changed):
             signal.connect(lambda _: self.refresh())
         self.loose.read.connect(self._take)
         self.energy.repriced.connect(self._reprice)
@@ -118,7 +118,7 @@ class GroupsView(Pages):
         self.view.chosen.connect(lambda _: self._show_page())
         self.targets_button.clicked.connect(lambda _: self.ask_for_targets())
         self.folder_button.clicked.connect(self.ask_for_folder)
-        self.empty.button.clicked.connect(lambda: session.panel_requested.emit("setup/study"))
+        self.empty.button.clicked.connect(lambda: session.requests.go("setup/study"))
         offer_examples(self.empty, session)
         themes().follow(self, self._fill)
 

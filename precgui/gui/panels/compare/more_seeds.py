@@ -64,11 +64,9 @@ class MoreSeedsButton(QPushButton):
         study, more = self._session.study, content.more_seeds
         if not self._is_study:
             base = next((run for run in content.runs if run.group == content.study.groups[0].baseline), content.runs[0])
-            self._session.set_up(base.work.config, base.name)
-            self._session.panel_requested.emit("setup/study")
-            self._session.study_requested.emit(self._precisions(), self._seeds())
+            self._session.requests.set_up_study(base.work.config, base.name, self._precisions(), self._seeds())
             return
         study.change(lambda folder: folder.add_seeds(more))
         if study.grid is not None and not study.grid.is_run_somewhere:
             study.go_on()
-        self._session.panel_requested.emit("live/study")
+        self._session.requests.go("live/study")

@@ -14,7 +14,7 @@ from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.parts import button, named
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import is_covered
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.compare.answer_bar import AnswerBar
 from precgui.gui.panels.compare.curves import CompareCurves
 from precgui.gui.panels.compare.differences_view import DifferencesView
@@ -69,6 +69,7 @@ class ComparePanel(Pages):
             self.add_page(page)
         self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._next_turn = QTimer(self, singleShot=True, interval=0)
+        self._pair: tuple[str, str] | None = None  # baseline and run, until the panel is seen
         self._kept, self._facts = KeptFigures(), KeptFacts()
         self._lay_out()
         self._connect()
@@ -101,26 +102,28 @@ class ComparePanel(Pages):
             timer.timeout.connect(self.refresh)
         self.baseline.activated.connect(lambda _: self._choose_baseline())
         self.table.itemSelectionChanged.connect(self.refresh)
-        self.table.cellClicked.connect(lambda row, _: session.choose(list(session.runs)[row]))
-        self.table.verticalHeader().sectionClicked.connect(lambda row: session.choose(list(session.runs)[row]))
+        self.table.cellClicked.connect(lambda row, _: session.runs.choose(list(session.runs)[row]))
+        self.table.verticalHeader().sectionClicked.connect(lambda row: session.runs.choose(list(session.runs)[row]))
         self.answer.study_requested.connect(self._repeat)
-        session.current_changed.connect(self._refresh_next)
-        self.table.cellDoubleClicked.connect(lambda row, _: session.inspect(list(session.runs)[row]))
-        self.table.verticalHeader().sectionDoubleClicked.connect(lambda row: session.inspect(list(session.runs)[row]))
-        self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
+        session.runs.current_changed.connect(self._refresh_next)
+        self.table.cellDoubleClicked.connect(lambda row, _: session.requests.inspect(list(session.runs)[row]))
+        self.table.verticalHeader().sectionDoubleClicked.connect(
+            lambda row: session.requests.inspect(list(session.runs)[row])
+        )
+        self.empty.button.clicked.connect(lambda: session.requests.go("library"))
         offer_examples(self.empty, session, "compare")
-        for signal in (session.run_added, session.run_changed):
+        for signal in (session.runs.added, session.runs.changed):
             signal.connect(lambda _: self._on_run())
-        session.run_removed.connect(lambda _: self._refresh_next())
-        session.data_arrived.connect(self._on_data)
-        session.panel_requested.connect(self._on_request)
+        session.runs.removed.connect(lambda _: self._refresh_next())
+        session.runs.data_arrived.connect(self._on_data)
+        session.requests.pair.connect(self._show_pair)
         self.curves.all_runs.clicked.connect(self.table.clearSelection)
         self.curves.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
         themes().follow(self, self._refresh_next)
 
     def _on_run(self) -> None:
         """Compare again; once a second while many runs are being opened."""
-        if not self._session.opener.is_busy:
+        if not self._session.runs.opener.is_busy:
             self.refresh()
         elif not self._timer.isActive():
             self._timer.start()
@@ -129,10 +132,10 @@ class ComparePanel(Pages):
         """Compare again in the next turn of the event loop: a change of the theme or a show fills one by itself."""
         self._next_turn.start()
 
-    def _on_request(self, place: str) -> None:
-        """Somebody who looks at this panel already is shown what it was asked for, too."""
-        if place.partition("/")[0] == "compare":
-            self._refresh_next()
+    def _show_pair(self, base: str, key: str) -> None:
+        """Show two runs, once the panel is seen, the first as the baseline."""
+        self._pair = base, key
+        self._refresh_next()
 
     def _on_data(self) -> None:
         if self.isVisible():
@@ -163,7 +166,7 @@ class ComparePanel(Pages):
 
     def _mark_current(self) -> None:
         keys = list(self._session.runs)
-        self.table.mark(keys.index(self._session.current) if self._session.current in keys else -1)
+        self.table.mark(keys.index(self._session.runs.current) if self._session.runs.current in keys else -1)
 
     def _choose_view(self, name: str) -> None:
         pages: dict[str, QWidget] = {GROUPS: self.groups, DIFFERENCES: self.differences}
@@ -182,9 +185,8 @@ class ComparePanel(Pages):
         self.show_content(bool(opened))
         if self._reads_ahead():
             return
-        pair = self._session.compared if self.isVisible() else None
-        if pair is not None:
-            self._session.compared = None
+        if self._pair is not None and self.isVisible():
+            pair, self._pair = self._pair, None
             self._compare_pair(*pair)
             return
         for part in (self.baseline_label, self.baseline):
@@ -198,7 +200,8 @@ class ComparePanel(Pages):
             return
         requested = self._baseline_key()
         keys, runs = list(opened), [opened[key].run for key in opened]
-        base_name = opened[requested].name if requested in opened else None
+        baseline = opened.get(requested or "")
+        base_name = baseline.name if baseline is not None else None
         result = compare(runs, base_name, [each.name for each in opened.values()], self._kept)
         self._fill_baseline(keys, requested)
         repeats = repeated_runs(runs)
@@ -206,7 +209,7 @@ class ComparePanel(Pages):
         self.show_groups.setText(_GROUPS.format(count=repeats))
         machines = machine_sentence(differing(facts, ["machine"]))
         notes = [machines, *result.notes]
-        current = opened.get(self._session.current or "")
+        current = opened.get(self._session.runs.current or "")
         answer = short_answer(result, current.name if current is not None else "")
         self.answer.show_answer(answer, [note for note in notes if note])
         displayed = list(opened.values())
@@ -217,7 +220,7 @@ class ComparePanel(Pages):
 
     def _reads_ahead(self) -> bool:
         """Read a few of the runs that have not been compared yet; whether more are left for the next turns."""
-        if not self.isVisible() or (self.view.current != RUNS and self._session.compared is None):
+        if not self.isVisible() or (self.view.current != RUNS and self._pair is None):
             return False
         runs = [each.run for each in self._session.runs.values()]
         left = self._kept.read_ahead(runs, READ_AT_ONCE)
@@ -245,9 +248,7 @@ class ComparePanel(Pages):
         opened = next(each for each in self._session.runs.values() if each.name == baseline)
         others = [each for each in self._session.runs.values() if each.name == self.answer.run]
         precisions = [each.run.config.precision for each in (opened, *others)]
-        self._session.set_up(opened.run.config, opened.name)
-        self._session.panel_requested.emit("setup/study")
-        self._session.study_requested.emit(precisions, SEEDS)
+        self._session.requests.set_up_study(opened.run.config, opened.name, precisions, SEEDS)
 
     def _choose_baseline(self) -> None:
         opened = self._session.runs.get(self.baseline.currentData() or "")
@@ -260,7 +261,7 @@ class ComparePanel(Pages):
         if self.baseline.currentIndex() > 0:
             key: str | None = self.baseline.currentData()
             return key
-        return self._session.key_of(Path(self._session.baseline_file)) if self._session.baseline_file else None
+        return self._session.runs.key_of(Path(self._session.baseline_file)) if self._session.baseline_file else None
 
     def _fill_baseline(self, keys: list[str], requested: str | None) -> None:
         entries = [("first FP32 run", None), *((self._session.runs[key].name, key) for key in keys)]

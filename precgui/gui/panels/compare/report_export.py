@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QMenu, QPushButton, QWidget
 
 from precgui.gui.answer import Answer, thread
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
 from precgui.runs.report.content import ReportContent

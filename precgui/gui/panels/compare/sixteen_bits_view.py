@@ -57,4 +57,4 @@ class SixteenBitsView(QWidget):
 
     def ask_for_study(self) -> None:
         """Put the study of the three precisions into Run, for the training that is set up there."""
-        self._session.panel_requested.emit("setup/study/fp16-or-bf16")
+        self._session.requests.go("setup/study/fp16-or-bf16")

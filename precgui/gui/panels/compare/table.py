@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTab
 from precgui.events import Metric
 from precgui.gui.format_colours import colour_chip, precision_colour
 from precgui.gui.kit.plain_text import plain_tip
-from precgui.gui.open_runs import OpenRun
+from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.export import SWATCH, swatch_icon
 from precgui.runs.caveats import marked
 from precgui.runs.compared import Compared, RunComparison

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from precgui.gui.answer import Answer, child
 from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.plain_text import plain_tip
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.run_task import Refusals
 from precgui.gui.session import Session
 from precgui.runs.diagnosis import BLAME
@@ -83,5 +83,5 @@ class StepMeasurement(QObject):
         if fault:
             self._session.notice.emit(Problem(f"The step was not made again: {fault}"))
         elif self._is_kept and self._place[0] in self._session.runs:
-            self._session.inspect(self._place[0], "error")
+            self._session.requests.inspect(self._place[0], "error")
         self.changed.emit()

@@ -18,7 +18,7 @@ from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.next_turn import in_next_turn
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.diagnose.card import FindingCard
 from precgui.gui.panels.diagnose.loop_view import LoopView
 from precgui.gui.panels.diagnose.measurement import StepMeasurement
@@ -26,6 +26,7 @@ from precgui.gui.panels.diagnose.places import PLACES
 from precgui.gui.panels.diagnose.script_view import ScriptView
 from precgui.gui.panels.diagnose.verdicts import VerdictTable
 from precgui.gui.proof import Proof
+from precgui.gui.requests import TensorPlace
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.diagnosis import Diagnosis, Finding
@@ -103,19 +104,19 @@ class DiagnosePanel(Pages):
 
     def _connect(self) -> None:
         session = self._session
-        for signal in (session.run_added, session.run_removed, session.run_changed):
+        for signal in (session.runs.added, session.runs.removed, session.runs.changed):
             signal.connect(self._on_changed)
-        session.data_arrived.connect(self._on_data)
+        session.runs.data_arrived.connect(self._on_data)
         self.view.chosen.connect(lambda name: self.show_page({SCRIPT: self.script, LOOP: self.loop}.get(name)))
         self.view.chosen.connect(self.place_changed)
         self._next.timeout.connect(self._judge_one)
         self._later.timeout.connect(self._next.start)
         self.verdicts.itemSelectionChanged.connect(self._on_chosen)
-        session.current_changed.connect(self._follow_session)
+        session.runs.current_changed.connect(self._follow_session)
         themes().changed.connect(self._recolour)
         self._measurement.changed.connect(self._show_cards)
         self.fold.toggled.connect(self.ruled_out.setVisible)
-        self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
+        self.empty.button.clicked.connect(lambda: session.requests.go("library"))
         offer_examples(self.empty, session)
 
     def _on_changed(self, key: str) -> None:
@@ -141,7 +142,7 @@ class DiagnosePanel(Pages):
             return
         self._take_runs()
         if key in self._session.runs:
-            self._session.choose(key)
+            self._session.runs.choose(key)
             self.verdicts.choose(key)
             self.verdicts.setFocus(Qt.FocusReason.OtherFocusReason)
 
@@ -158,15 +159,15 @@ class DiagnosePanel(Pages):
     def _on_chosen(self) -> None:
         """One chosen row is the current run; a second one is compared with it."""
         if len(chosen := self.verdicts.chosen()) == 1:
-            self._session.choose(chosen[0])
+            self._session.runs.choose(chosen[0])
         self._show_cards()
 
     def _follow_session(self) -> None:
-        if (key := self._session.current) is not None and key not in self.verdicts.chosen():
+        if (key := self._session.runs.current) is not None and key not in self.verdicts.chosen():
             self.verdicts.choose(key)
 
     def _list_runs(self) -> None:
-        self.verdicts.show_runs(list(self._session.runs.values()), self.diagnoses, self._session.current)
+        self.verdicts.show_runs(list(self._session.runs.values()), self.diagnoses, self._session.runs.current)
 
     def _recolour(self) -> None:
         """Give the verdicts the colours of the theme."""
@@ -215,8 +216,8 @@ class DiagnosePanel(Pages):
         """Make the run with the gravest problem the current one, when all are judged and nobody has chosen another."""
         first = self.verdicts.keys[:1]
         are_judged = bool(first) and all(key in self.diagnoses for key in self._session.runs)
-        if are_judged and not self._session.is_chosen and has_error(self.diagnoses[first[0]]):
-            self._session.choose(first[0], by_hand=False)
+        if are_judged and not self._session.runs.is_chosen and has_error(self.diagnoses[first[0]]):
+            self._session.runs.choose(first[0], by_hand=False)
 
     def _show_cards(self) -> None:
         """The findings of the chosen run; of two runs what one has and the other has not comes first."""
@@ -268,22 +269,20 @@ class DiagnosePanel(Pages):
         """The recorded numbers with their limit; without any what the rule names, or the curves of the run."""
         proof = Proof(key, finding, partial(self._inspect, key, finding) if self._tab_of(key, finding)[0] else None)
         if proof.evidence:
-            self._session.show_proof(proof)
+            self._session.requests.show_proof(proof)
         elif not self._inspect(key, finding):
-            self._session.panel_requested.emit("live")
-            self._session.step_requested.emit(key, float(finding.first_step))
+            self._session.requests.show_step(key, float(finding.first_step))
 
     def _inspect(self, key: str, finding: Finding) -> bool:
         """Show the tab of Inspect that a finding is about; False where there is none."""
         tab, place = self._tab_of(key, finding)
-        if tab:
-            self._session.tensor_place = place
-            self._session.inspect(key, tab)
-            if place is not None:
-                self._session.tensor_requested.emit()
+        if place is not None:
+            self._session.requests.show_tensor(key, place)
+        elif tab:
+            self._session.requests.inspect(key, tab)
         return bool(tab)
 
-    def _tab_of(self, key: str, finding: Finding) -> tuple[str, tuple[str, str, float] | None]:
+    def _tab_of(self, key: str, finding: Finding) -> tuple[str, TensorPlace | None]:
         """The tab that the rule names, or the tensor at the step: its kind, name and step; "" where neither is."""
         tab, usual = PLACES.get(finding.rule, ("", ""))
         if tab:
@@ -293,7 +292,7 @@ class DiagnosePanel(Pages):
         for name in (*finding.tensors, finding.module):
             kind = next((kind for kind in kinds if name and name in tensors[kind].names), "")
             if kind:
-                return "tensors", (kind, name, float(max(finding.first_step, 1)))
+                return "tensors", TensorPlace(kind, name, float(max(finding.first_step, 1)))
         return "", None
 
     def _try_fix(self, key: str, finding: Finding, *, at_once: bool) -> None:
@@ -305,12 +304,12 @@ class DiagnosePanel(Pages):
             self._session.notice.emit(Problem(f"The fix cannot be made in these settings: {error}", severity="warning"))
             return
         if not at_once:
-            self._session.set_up(config, f"{opened.name}, fixed")
+            self._session.requests.set_up(config, f"{opened.name}, fixed")
             return
         changes = ", ".join(f"{path} = {value}" for path, value in finding.config_change.items())
         text = f"{opened.name} is trained again with {changes}; Compare opens with both runs at the end."
         self._session.notice.emit(Problem(text, severity="info"))
-        self._session.try_fix(config, key)
+        self._session.training.try_fix(config, key)
 
 
 def _ruled_out(diagnosis: Diagnosis) -> list[str]:

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTab
 
 from precgui.gui.diagnosing import urgency, verdict_colour
 from precgui.gui.kit.plain_text import plain_tip
-from precgui.gui.open_runs import OpenRun
+from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.export import swatch_icon
 from precgui.runs.diagnosis import Diagnosis
 

@@ -44,7 +44,7 @@ class FormatsPanel(QWidget):
         self.tab(0)
         self.tabs.currentChanged.connect(self.place_changed)
         if isinstance(session, Session):
-            session.number_requested.connect(self.show_number)
+            session.requests.number.connect(self.show_number)
 
     def _create(self, kind: Callable[[object], QWidget]) -> QWidget:
         tab = kind(self.session)

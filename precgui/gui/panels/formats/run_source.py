@@ -9,7 +9,7 @@ from typing import Any
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSlider, QToolButton, QWidget
 
-from precgui.gui.open_runs import OpenRun
+from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.formats.recorded import recorded, recorded_names, recorded_rows
 from precgui.runs.tensors.record import TensorHistory
 

@@ -40,11 +40,11 @@ class HardwarePanel(QWidget):
         self.session = session
         self.model = HardwareModel(lambda: session is not None and session.is_busy, self)
         if session is not None:
-            self.model.measuring.connect(session.set_measuring)
-            session.idle.connect(self.model.idle)
-            self.model.run_requested.connect(session.set_up)
+            self.model.measuring.connect(session.training.set_measuring)
+            session.training.idle.connect(self.model.idle)
+            self.model.run_requested.connect(session.requests.set_up)
             self.model.sixteen_bits_requested.connect(self._set_up_sixteen_bits)
-            self.model.claims_requested.connect(lambda name: session.panel_requested.emit(f"compare/claims {name}"))
+            self.model.claims_requested.connect(lambda name: session.requests.go(f"compare/claims {name}"))
         self.tabs = LazyTabs([(title, tip, partial(self._create, place)) for title, tip, place in TABS], self)
         self.copy = QToolButton(self)
         self._add_copy_menu()
@@ -57,8 +57,8 @@ class HardwarePanel(QWidget):
 
     def _set_up_sixteen_bits(self, config: RunConfig, source: str) -> None:
         assert self.session is not None
-        self.session.set_up(config, source)
-        self.session.panel_requested.emit("setup/study/fp16-or-bf16")
+        self.session.requests.set_up(config, source)
+        self.session.requests.go("setup/study/fp16-or-bf16")
 
     def _create(self, place: str) -> QWidget:
         module, _, name = place.partition(":")

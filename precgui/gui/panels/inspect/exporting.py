@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
 from precgui.gui.answer import Answer, child, thread
-from precgui.gui.open_runs import OpenRun, Problem
+from precgui.gui.open_run import OpenRun, Problem
 from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run

@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from precgui.gui.kit.caveat import CaveatLabel
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.inspect.fact_tree import FactTree
 from precgui.gui.panels.inspect.run_tab import RunTab
 from precgui.gui.session import Session

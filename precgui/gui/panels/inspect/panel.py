@@ -18,8 +18,9 @@ from precgui.gui.kit.pages import LazyTabs
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.panels.inspect.exporting import Exports
-from precgui.gui.panels.inspect.tabs import TABS, RunView, TabSpec
+from precgui.gui.panels.inspect.tabs import TABS, RunView, TabSpec, TensorView
 from precgui.gui.plots.export import swatch_icon
+from precgui.gui.requests import TensorPlace
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 
@@ -35,6 +36,7 @@ class InspectPanel(Pages):
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(EmptyState("inspect", "No run is open", _EMPTY, "Choose runs"), parent)
         self._session = session
+        self._requested = ""  # a tab; "" for any
         self._run_of_tab: dict[int, str | None] = {}
         self.run_choice = QComboBox(self)
         self.again_button = QPushButton("Run again...", self)
@@ -69,14 +71,14 @@ class InspectPanel(Pages):
 
     def _connect(self) -> None:
         session = self._session
-        for signal in (session.run_added, session.run_removed, session.run_changed):
+        for signal in (session.runs.added, session.runs.removed, session.runs.changed):
             signal.connect(self._runs.request)
-        for signal in (session.current_changed, session.inspect_changed):
-            signal.connect(self._follow_session)
-        session.data_arrived.connect(self._on_data)
-        self.empty.button.clicked.connect(lambda: session.panel_requested.emit("library"))
+        session.runs.current_changed.connect(self._follow_session)
+        session.requests.tensor.connect(self._show_tensor)
+        session.runs.data_arrived.connect(self._on_data)
+        self.empty.button.clicked.connect(lambda: session.requests.go("library"))
         offer_examples(self.empty, session, "inspect")
-        self.run_choice.activated.connect(lambda _: session.choose(self.run_choice.currentData()))
+        self.run_choice.activated.connect(lambda _: session.runs.choose(self.run_choice.currentData()))
         self.again_button.clicked.connect(self.run_again)
         self.tabs.currentChanged.connect(self._remember_tab)
         self.tabs.ready.connect(self._show_in)
@@ -86,7 +88,7 @@ class InspectPanel(Pages):
     @property
     def key(self) -> str | None:
         """The key of the run that is shown."""
-        return self._session.current
+        return self._session.runs.current
 
     def tab(self, name: str) -> QWidget:
         """The widget of a tab by its id, made now if it was not."""
@@ -98,7 +100,7 @@ class InspectPanel(Pages):
         return created
 
     def _remember_tab(self, index: int) -> None:
-        self._session.inspect_tab = TABS[index].id
+        self._requested = TABS[index].id
         self.place_changed.emit()
 
     def _show_tab(self) -> None:
@@ -131,7 +133,7 @@ class InspectPanel(Pages):
             choice.setItemIcon(row, swatch_icon(opened))
 
     def _follow_session(self) -> None:
-        key, tab = self.key, self._session.inspect_tab
+        key, tab = self.key, self._requested
         self.run_choice.setCurrentIndex(self.run_choice.findData(key))
         self.run_choice.setToolTip(plain_tip(self.run_choice.currentText()))
         self._enable_tabs()
@@ -161,17 +163,24 @@ class InspectPanel(Pages):
 
     def place(self) -> tuple[str, object]:
         """The tab, for Back."""
-        return self._session.inspect_tab, None
+        return self._requested, None
 
     def return_to(self, tab: str, view: object) -> None:
         """Show the tab of a `place`."""
-        self._session.inspect_tab = tab
+        self.show_tab(tab)
+
+    def show_tab(self, tab: str) -> None:
+        """Show a tab by its id, as soon as the current run has something in it."""
+        self._requested = tab
         self._follow_session()
+
+    def _show_tensor(self, place: TensorPlace) -> None:
+        cast(TensorView, self.tab("tensors")).show_tensor(place)
 
     def run_again(self) -> None:
         """Put the settings of the run into Run."""
         if (opened := self._session.runs.get(self.key or "")) is not None:
-            self._session.set_up(opened.run.config, opened.name)
+            self._session.requests.set_up(opened.run.config, opened.name)
 
     def _allow_again(self) -> None:
         """Offer to run again what precgui can start."""

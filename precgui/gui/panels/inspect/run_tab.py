@@ -18,8 +18,8 @@ class RunTab(QWidget):
         self._key: str | None = None
         self._timer = QTimer(self, singleShot=True, interval=refresh_ms)
         self._timer.timeout.connect(self.refresh)
-        session.data_arrived.connect(self._on_data)
-        session.run_changed.connect(self._on_changed)
+        session.runs.data_arrived.connect(self._on_data)
+        session.runs.changed.connect(self._on_changed)
 
     def show_run(self, key: str | None) -> None:
         """Show another run; None shows none."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from precgui.gui.requests import TensorPlace
 from precgui.runs.run import Run
 
 
@@ -13,6 +14,12 @@ class RunView(Protocol):
     """A tab: a widget made with `(session)` that shows one run, or nothing for None. It follows the run by itself."""
 
     def show_run(self, key: str | None) -> None: ...
+
+
+class TensorView(RunView, Protocol):
+    """The tab that shows single tensors."""
+
+    def show_tensor(self, place: TensorPlace) -> None: ...
 
 
 @dataclass(frozen=True)

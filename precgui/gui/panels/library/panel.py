@@ -17,7 +17,7 @@ from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import PlainInputDialog, PlainLabel, plain_tip
 from precgui.gui.kit.when_visible import WhenVisible
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.library.arrange_bar import ArrangeBar
 from precgui.gui.panels.library.diagnoses import FolderDiagnoses
 from precgui.gui.panels.library.folder import RunsFolder
@@ -139,7 +139,7 @@ class LibraryPanel(QWidget):
         self.filtered.modelReset.connect(self._on_selection)
         self.bar.agreed.connect(self._delete_doomed)
         self.choose.clicked.connect(self.ask_for_folder)
-        self.pages.empty.button.clicked.connect(lambda: self._session.panel_requested.emit("setup"))
+        self.pages.empty.button.clicked.connect(lambda: self._session.requests.go("setup"))
         offer_examples(self.pages.empty, self._session)
         self._changed = WhenVisible(self, self.refresh)
         self._folder.changed.connect(self._changed.request)
@@ -148,8 +148,8 @@ class LibraryPanel(QWidget):
         self._folder.read_so_far.connect(self._show_part)
         self._folder.failed.connect(lambda text: self._session.notice.emit(Problem(text)))
         self._session.folder_changed.connect(self._use_folder)
-        self._session.current_changed.connect(self._mark_current)
-        self._session.run_added.connect(lambda _: self._folder.announce_soon())
+        self._session.runs.current_changed.connect(self._mark_current)
+        self._session.runs.added.connect(lambda _: self._folder.announce_soon())
         self._integers.failed.connect(lambda text: self._session.notice.emit(Problem(text, severity="warning")))
         themes().follow(self, self._recolour)
 
@@ -265,11 +265,11 @@ class LibraryPanel(QWidget):
         self.message.setText(reported)
         keys = self._keys_of(chosen) if single else []
         if keys and self.isVisible() and not self._is_showing:
-            self._session.choose(keys[0])
+            self._session.runs.choose(keys[0])
 
     def _mark_current(self) -> None:
         """Name the current run in bold."""
-        opened = self._session.runs.get(self._session.current or "")
+        opened = self._session.runs.get(self._session.runs.current or "")
         self.table.mark(opened.run.path if opened is not None else None)
 
     # What a user does with runs ----------------------------------------------------------------------------
@@ -277,15 +277,15 @@ class LibraryPanel(QWidget):
     def open_selected(self) -> None:
         """Open the chosen runs and show them."""
         paths = [entry.path for entry in self.selected()]
-        self._session.opener.open(paths, self._show_run)
+        self._session.runs.opener.open(paths, self._show_run)
 
     def _show_run(self, key: str) -> None:
-        self._session.choose(key)
-        self._session.panel_requested.emit("live")
+        self._session.runs.choose(key)
+        self._session.requests.go("live")
 
     def inspect_selected(self) -> None:
         """Open the chosen runs and inspect the first of them."""
-        self._session.opener.open([entry.path for entry in self.selected()], self._session.inspect)
+        self._session.runs.opener.open([entry.path for entry in self.selected()], self._session.requests.inspect)
 
     def go_on(self) -> None:
         """Go on with the chosen run, which broke off, from its checkpoint."""
@@ -308,7 +308,7 @@ class LibraryPanel(QWidget):
             return False
         if column == TITLE and text.strip():
             for key in self._keys_of([entry]):
-                self._session.rename(key, text.strip())
+                self._session.runs.rename(key, text.strip())
         self._folder.announce_soon()
         return True
 
@@ -353,7 +353,7 @@ class LibraryPanel(QWidget):
     def ask_to_delete(self) -> None:
         """Ask in the place of the buttons; the run that is training cannot be deleted."""
         self._doomed = self.selected()
-        if self._session.active_key in self._keys_of(self._doomed):
+        if self._session.runs.active_key in self._keys_of(self._doomed):
             text = "A run that is still training cannot be deleted; stop it first."
             self._session.notice.emit(Problem(text, severity="warning"))
         elif self._doomed:
@@ -364,7 +364,7 @@ class LibraryPanel(QWidget):
         doomed, self._doomed = self._doomed, []
         open_paths = [self._session.runs[key].run.path for key in self._keys_of(doomed)]
         for key in self._keys_of(doomed):
-            self._session.close_run(key)
+            self._session.runs.close(key)
         title = f"“{doomed[0].title}” was" if len(doomed) == 1 else f"{len(doomed)} runs were"
         paths = [entry.path for entry in doomed]
         self._deleting.ask(thread(_delete, paths, [path for path in open_paths if path], f"{title} moved to the bin."))
@@ -382,7 +382,7 @@ class LibraryPanel(QWidget):
             self._session.notice.emit(Problem(fault))
         for path in deleted.opened:
             if path.exists():
-                self._session.open_file(path)
+                self._session.runs.open_file(path)
         self.refresh()
 
     def ask_for_folder(self) -> None:

@@ -101,9 +101,9 @@ class StudiesView(QTreeWidget):
         if item.parent() is None:
             self._session.open_study(path)
         elif path:
-            key = self._session.open_file(Path(path))
+            key = self._session.runs.open_file(Path(path))
             if key is not None:
-                self._session.inspect(key)
+                self._session.requests.inspect(key)
 
 
 def _study_cells(entry: StudyEntry) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
 from precgui.events import Metric
 from precgui.gui.broken_runs import BrokenRuns
 from precgui.gui.kit.parts import button, label, row
-from precgui.gui.open_runs import OpenRun, Problem
+from precgui.gui.open_run import OpenRun, Problem
 from precgui.gui.session import Session
 from precgui.runs.broken_off import can_go_on
 from precgui.runs.facts import seconds_text
@@ -42,7 +42,7 @@ class EndCard(QFrame):
 
     def refresh(self) -> None:
         """Show the end of the current run, if it was trained here and has ended."""
-        opened = self._session.runs.get(self._session.current or "")
+        opened = self._session.runs.get(self._session.runs.current or "")
         run = opened.run if opened is not None else None
         is_over = isinstance(run, LiveRun) and run.status != "running" and opened is not None
         if opened is None or not is_over or opened.key in self._closed:
@@ -75,8 +75,7 @@ class EndCard(QFrame):
         if (partner := self._partner()) is not None:
             own = self._session.runs[self._key].run.config
             pair = (self._key, partner.key) if own.precision == BASELINE else (partner.key, self._key)
-            self._session.compared = pair
-            self._session.panel_requested.emit("compare")
+            self._session.requests.compare(*pair)
 
     def _go_on(self) -> None:
         if (path := self._session.runs[self._key].run.path) is not None:
@@ -91,12 +90,12 @@ class EndCard(QFrame):
             self._session.notice.emit(Problem(f"These settings do not suit {tree['precision']}: {error}"))
             return
         if is_own_task(config.task):  # its code runs after a question that Run asks
-            self._session.set_up(config, own.name)
+            self._session.requests.set_up(config, own.name)
         else:
-            self._session.try_fix(config, self._key)
+            self._session.training.try_fix(config, self._key)
 
     def _diagnose(self) -> None:
-        self._session.panel_requested.emit(f"diagnose/{self._key}")
+        self._session.requests.go(f"diagnose/{self._key}")
 
     def _close(self) -> None:
         self._closed.add(self._key)

@@ -18,7 +18,7 @@ from precgui.gui.kit.empty_state import EmptyState, Pages
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.live.end_card import EndCard
 from precgui.gui.panels.live.proof_card import ProofCard
 from precgui.gui.panels.live.queue_list import QueueList
@@ -138,29 +138,29 @@ class LivePanel(Pages):
 
     def _connect(self) -> None:
         session = self._session
-        session.run_added.connect(self._on_added)
-        session.run_removed.connect(self._runs.request)
-        session.run_changed.connect(self._runs.request)
-        session.data_arrived.connect(self._on_data)
-        self.empty.button.clicked.connect(lambda: session.panel_requested.emit("setup"))
+        session.runs.added.connect(self._on_added)
+        session.runs.removed.connect(self._runs.request)
+        session.runs.changed.connect(self._runs.request)
+        session.runs.data_arrived.connect(self._on_data)
+        self.empty.button.clicked.connect(lambda: session.requests.go("setup"))
         offer_examples(self.empty, session, "live")
-        session.queue_changed.connect(self._show_stop)
-        self.stop_button.clicked.connect(lambda: session.stop())
+        session.training.changed.connect(self._show_stop)
+        self.stop_button.clicked.connect(lambda: session.training.stop())
         self.pause_button.toggled.connect(self.plots.set_paused)
         self.follow_button.clicked.connect(self.plots.follow)
         self.fit_button.clicked.connect(self.plots.autoscale)
         self.axis_choice.chosen.connect(self.plots.set_over)
         self.smoothing.chosen.connect(self.plots.set_smoothing)
         self.all_plots.toggled.connect(lambda _: self._choose_plots())
-        session.current_changed.connect(self.end_card.refresh)
+        session.runs.current_changed.connect(self.end_card.refresh)
         for frame in self.plots.frames:
             frame.chart_replaced.connect(self._choose_plots)
         self.plots.view_changed.connect(self._tell_view)
         self.plots.failed.connect(lambda sentence: session.notice.emit(Problem(sentence)))
-        self.keys_button.clicked.connect(lambda: session.shortcuts_requested.emit())
+        self.keys_button.clicked.connect(lambda: session.requests.shortcuts.emit())
         self.run_list.jump_requested.connect(self.jump_to_first)
-        session.step_requested.connect(self.jump_to)
-        session.proof_requested.connect(self.show_proof)
+        session.requests.step.connect(self.jump_to)
+        session.requests.proof.connect(self.show_proof)
         self.view.chosen.connect(lambda name: self.show_page(self.study if name == STUDY else None))
         self.view.chosen.connect(self.place_changed)
         session.study.opened.connect(self._on_study)
@@ -226,7 +226,7 @@ class LivePanel(Pages):
 
     def _on_added(self, key: str) -> None:
         self._runs.request()
-        if not self._session.opener.is_busy:
+        if not self._session.runs.opener.is_busy:
             self.plots.follow()
         self.view.choose(RUNS)
 
@@ -252,8 +252,8 @@ class LivePanel(Pages):
         self.plots.show_frames(filled)
 
     def _show_stop(self) -> None:
-        self.stop_button.setVisible(self._session.is_training)
-        self.stop_button.setEnabled(not self._session.is_stopping)
+        self.stop_button.setVisible(self._session.training.is_training)
+        self.stop_button.setEnabled(not self._session.training.is_stopping)
 
     def _tell_caveats(self) -> None:
         """Which of the shown runs do not compute as the format does on hardware that has it, and whose record cost more

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QWidget
 
 from precgui.gui.kit.parts import button, column, label, row
-from precgui.gui.open_runs import OpenRun
+from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.chart import colour_of
 from precgui.gui.plots.proof_plot import ProofPlot
 from precgui.gui.proof import Proof

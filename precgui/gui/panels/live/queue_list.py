@@ -31,7 +31,7 @@ class QueueList(QWidget):
             ("Up", "Start this run earlier (Alt+Up)", lambda: self._move(-1)),
             ("Down", "Start this run later (Alt+Down)", lambda: self._move(1)),
             ("Remove", "Remove this run from the queue (Delete)", self._remove),
-            ("Stop all", "Stop the active run and clear the queue", session.stop_all),
+            ("Stop all", "Stop the active run and clear the queue", session.training.stop_all),
         ):
             button = QToolButton(self)
             button.setText(text)
@@ -50,12 +50,12 @@ class QueueList(QWidget):
                 QKeySequence(key), self.list, lambda by=by: self._move(by), context=Qt.ShortcutContext.WidgetShortcut
             )
         QShortcut(QKeySequence("Del"), self.list, self._remove, context=Qt.ShortcutContext.WidgetShortcut)
-        session.queue_changed.connect(self.refresh)
+        session.training.changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
         """Show the queue as it stands; the chosen row stays chosen."""
-        row, waiting = self.row, self._session.queue
+        row, waiting = self.row, self._session.training.waiting
         self.list.clear()
         for place, config in enumerate(waiting, 1):
             QTreeWidgetItem(self.list, [f"{place}. {config.display_title}"])
@@ -76,11 +76,11 @@ class QueueList(QWidget):
     def _move(self, by: int) -> None:
         row = self.row
         to = row + by
-        if row >= 0 and 0 <= to < len(self._session.queue):
-            self._session.move_in_queue(row, to)
+        if row >= 0 and 0 <= to < len(self._session.training.waiting):
+            self._session.training.move(row, to)
             self.choose(to)
 
     def _remove(self) -> None:
         row = self.row
-        if 0 <= row < len(self._session.queue):
-            self._session.unqueue(row)
+        if 0 <= row < len(self._session.training.waiting):
+            self._session.training.remove(row)

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.kit.plain_text import plain_tip
-from precgui.gui.open_runs import OpenRun
+from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.curve import NonFinite
 from precgui.gui.plots.export import SWATCH, swatch_icon
 from precgui.gui.plots.signals import number
@@ -118,8 +118,8 @@ class RunList(QWidget):
         self.tree.itemChanged.connect(self._on_item_changed)
         self.tree.itemSelectionChanged.connect(self._on_selected)
         self.tree.currentItemChanged.connect(self._choose)
-        self._session.current_changed.connect(self.follow_session)
-        self.tree.itemDoubleClicked.connect(lambda item: self._session.inspect(str(item.data(0, _KEY))))
+        self._session.runs.current_changed.connect(self.follow_session)
+        self.tree.itemDoubleClicked.connect(lambda item: self._session.requests.inspect(str(item.data(0, _KEY))))
         self.rename_button.clicked.connect(self.rename)
         self.jump_button.clicked.connect(self._jump)
         self.close_button.clicked.connect(self._close)
@@ -144,11 +144,11 @@ class RunList(QWidget):
 
     def _choose(self, item: QTreeWidgetItem | None) -> None:
         if item is not None:
-            self._session.choose(str(item.data(0, _KEY)))
+            self._session.runs.choose(str(item.data(0, _KEY)))
 
     def follow_session(self) -> None:
         """Select the current run."""
-        if (item := self._items.get(self._session.current or "")) is not None:
+        if (item := self._items.get(self._session.runs.current or "")) is not None:
             self.tree.blockSignals(True)
             self.tree.setCurrentItem(item)
             self.tree.blockSignals(False)
@@ -230,9 +230,9 @@ class RunList(QWidget):
         visible = item.checkState(0) == Qt.CheckState.Checked
         name = " ".join(item.text(0).split())
         if visible != opened.visible:
-            self._session.set_visible(key, visible)
+            self._session.runs.set_visible(key, visible)
         elif name and name != opened.name:
-            self._session.rename(key, name)
+            self._session.runs.rename(key, name)
         else:
             self.update_run(key)
 
@@ -243,7 +243,7 @@ class RunList(QWidget):
 
     def _close(self) -> None:
         if (key := self.current) is not None:
-            self._session.close_run(key, by_hand=True)
+            self._session.runs.close(key, by_hand=True)
 
     def _jump(self) -> None:
         if (key := self.current) is not None:
@@ -261,7 +261,7 @@ class RunList(QWidget):
             action = menu.addAction(swatch_icon(sample), f"Colour {index + 1}")
             action.setCheckable(True)
             action.setChecked(index == opened.colour_index)
-            action.triggered.connect(partial(self._session.set_colour, key, index))
+            action.triggered.connect(partial(self._session.runs.set_colour, key, index))
 
     def first_nonfinite(self, key: str) -> int | None:
         """The index of the first step of a run whose loss was not finite."""

@@ -127,7 +127,7 @@ class StudyGridView(QWidget):
         self.stop_button.clicked.connect(study.stop)
         self.go_on_button.clicked.connect(lambda _: self.go_on())
         self.take_button.clicked.connect(lambda _: self.go_on(take_over=True))
-        self.compare_button.clicked.connect(lambda: self._session.panel_requested.emit("compare/groups"))
+        self.compare_button.clicked.connect(lambda: self._session.requests.go("compare/groups"))
         self.seeds_button.clicked.connect(lambda _: self.ask_for_seeds())
         self.run_menu.aboutToShow.connect(self.fill_run_menu)
         self.table.currentCellChanged.connect(lambda *_: self._show_state())
@@ -186,9 +186,9 @@ class StudyGridView(QWidget):
         self.pause_button.setVisible((study.is_running or elsewhere) and not paused)
         self.stop_button.setVisible(study.is_running)
         self.take_button.setVisible(left and elsewhere and not paused)
-        self.take_button.setEnabled(not self._session.is_training)
+        self.take_button.setEnabled(not self._session.training.is_training)
         self.go_on_button.setVisible(left and (paused or not (study.is_running or elsewhere)))
-        self.go_on_button.setEnabled(not self._session.is_training)
+        self.go_on_button.setEnabled(not self._session.training.is_training)
         self.compare_button.setEnabled(document is not None and document.done > 0)
         self.seeds_button.setEnabled(document is not None and not study.is_example)
         self.run_button.setEnabled(self._chosen() is not None)
@@ -264,9 +264,9 @@ class StudyGridView(QWidget):
         """Open the file of a started run."""
         cell = self._table.cells.get((row, column))
         if cell is not None and cell.member.run is not None:
-            key = self._session.open_file(Path(cell.member.run))
+            key = self._session.runs.open_file(Path(cell.member.run))
             if key is not None:
-                self._session.inspect(key)
+                self._session.requests.inspect(key)
 
 
 def _item(cell: GridCell | None) -> QTableWidgetItem:

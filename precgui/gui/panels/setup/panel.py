@@ -48,7 +48,7 @@ from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.setup.command import changes, command, study_command, value_text
 from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
 from precgui.gui.panels.setup.plan_sheet import PlanSheet
@@ -118,17 +118,17 @@ class SetupPanel(QWidget):
         self.kind.chosen.connect(lambda _: self._choose_kind())
         self.kind.chosen.connect(self.place_changed)
         self.study.changed.connect(self._refresh)
-        self.study.claims_button.clicked.connect(lambda: session.panel_requested.emit("compare/claims"))
+        self.study.claims_button.clicked.connect(lambda: session.requests.go("compare/claims"))
         self.study.sixteen_bits_button.clicked.connect(lambda: self.show_tab("study/fp16-or-bf16"))
         self.study.energy_button.clicked.connect(lambda: self.show_tab("study/energy"))
         self.outlook.known.connect(self._mark_precisions)
-        self.outlook.advice_requested.connect(session.panel_requested)
+        self.outlook.advice_requested.connect(session.requests.place)
         self.outlook.precision_requested.connect(lambda name: self.precision.set(name))
         self.start_button.clicked.connect(self.start)
-        for signal in (session.queue_changed, session.run_changed):
+        for signal in (session.training.changed, session.runs.changed):
             signal.connect(self._state.request)
-        session.settings_requested.connect(self.use_settings)
-        session.study_requested.connect(self.study.choose)
+        session.requests.settings.connect(self.use_settings)
+        session.requests.study.connect(self.study.choose)
         themes().follow(self, self._recolour)
 
     # Layout ------------------------------------------------------------------------------------------------
@@ -393,18 +393,18 @@ class SetupPanel(QWidget):
             return
         spec = spec.model_copy(update={"order_seed": secrets.randbelow(2**31)})
         if study.start(spec, self.study.folder, self.study.targets):
-            self._session.panel_requested.emit("live/study")
+            self._session.requests.go("live/study")
             self.study.begin(self.source, self._session.folder)
 
     def _start(self, config: RunConfig) -> None:
-        was_busy = self._session.is_training
-        self._session.start(config)
+        was_busy = self._session.training.is_training
+        self._session.training.start(config)
         if not was_busy:
-            self._session.panel_requested.emit("live")
+            self._session.requests.go("live")
 
     def _refresh(self) -> None:
         faults = self.form.faults
-        busy, waiting = self._session.is_training, self._session.queue
+        busy, waiting = self._session.training.is_training, self._session.training.waiting
         self.start_button.setEnabled(not faults)
         self.start_button.setText("Queue run" if busy else "Start")
         reason = "; ".join(f"{path}: {text}" if path else text for path, text in faults.items())
@@ -432,7 +432,7 @@ class SetupPanel(QWidget):
         menu.clear()
         for n, queued in enumerate(waiting):
             action = QAction(f"Remove from queue: {queued.display_title}", menu)
-            action.triggered.connect(partial(self._session.unqueue, n))
+            action.triggered.connect(partial(self._session.training.remove, n))
             menu.addAction(action)
 
     def _refresh_study(self, config: RunConfig | None) -> None:

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Metric, RunEnded, RunStarted
-from precgui.gui.open_runs import OpenRun
+from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.compare.curves import BASELINE_PX, LINE_PX
 from precgui.gui.panels.compare.panel import READ_AT_ONCE, ComparePanel
 from precgui.gui.panels.compare.table import COLUMNS, DIFFERENCE, METRIC
@@ -30,7 +30,7 @@ def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp
     panel.show()
     assert panel.is_empty
     for precision in ("bf16-amp", "fp32"):
-        session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+        session.runs.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
     assert not panel.is_empty
     heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
     assert [head.text() for head in heads if head] == ["in bf16-amp", "in fp32 (baseline)"]
@@ -42,7 +42,7 @@ def test_that_open_runs_stand_side_by_side_with_their_baseline(qtbot: QtBot, tmp
     heads = [panel.table.verticalHeaderItem(row) for row in range(2)]
     assert [head.text() for head in heads if head] == ["in bf16-amp (baseline)", "in fp32"]
     for key in list(session.runs):
-        session.close_run(key)
+        session.runs.close(key)
     qtbot.waitUntil(lambda: panel.is_empty)
 
 
@@ -52,11 +52,10 @@ def test_that_a_pair_is_chosen_also_where_somebody_looks_at_the_panel_already(qt
     qtbot.addWidget(panel)
     panel.show()
     for precision in ("bf16-amp", "fp32"):
-        session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+        session.runs.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
     qtbot.wait(50)  # all turns that the runs have asked for
     base, other = session.runs
-    session.compared = base, other
-    session.panel_requested.emit("compare")
+    session.requests.compare(base, other)
     qtbot.waitUntil(lambda: panel.table.chosen() == [0, 1])
     assert panel.baseline.currentData() == base
 
@@ -66,7 +65,7 @@ def test_that_many_runs_are_read_a_few_in_a_turn(qtbot: QtBot, tmp_path: Path) -
     panel = ComparePanel(session)
     qtbot.addWidget(panel)
     for number in range(READ_AT_ONCE + 2):
-        session.open_file(write_run(tmp_path / f"{number}.h5", f"run {number}"))
+        session.runs.open_file(write_run(tmp_path / f"{number}.h5", f"run {number}"))
     panel.show()
     panel.refresh()
     assert not panel.is_empty
@@ -87,8 +86,7 @@ def test_that_the_metric_is_called_as_the_tasks_call_it(qtbot: QtBot) -> None:
         started = RunStarted(0.0, 1, 1, "cpu", {"metric": asdict(metric)})
         run = live_run([started, Evaluated(1, 1, 1.0, 0.5, value), RunEnded(1.0, "completed")])
         run.run_id = key
-        session.runs[key] = OpenRun(key, run, key, 0, 0)
-        session.run_added.emit(key)
+        session.runs.put(OpenRun(key, run, key, 0, 0))
 
     def column(number: int) -> list[str]:
         heading = panel.table.horizontalHeaderItem(number)
@@ -130,8 +128,7 @@ def beside(qtbot: QtBot) -> ComparePanel:
     runs = {name: training_run(name, count, seed) for seed, (name, count) in enumerate(LENGTHS.items())}
     runs["broken"].values["loss"][600:] = np.nan
     for index, (name, run) in enumerate(runs.items()):
-        session.runs[name] = OpenRun(name, run, name, index, index)  # type: ignore[arg-type]
-        session.run_added.emit(name)
+        session.runs.put(OpenRun(name, run, name, index, index))  # type: ignore[arg-type]
     panel.curves.plots.draw_pending()
     return panel
 
@@ -204,14 +201,14 @@ def test_that_the_answer_stands_on_top_and_its_button_sets_up_the_study(qtbot: Q
     panel, asked = ComparePanel(session), []
     qtbot.addWidget(panel)
     panel.show()
-    session.open_file(write_run(tmp_path / "fp32.h5", "in fp32", "fp32"))
+    session.runs.open_file(write_run(tmp_path / "fp32.h5", "in fp32", "fp32"))
     qtbot.waitUntil(lambda: panel.answer.answer.text().startswith("Open a second run"))
     assert not panel.answer.more_seeds.isVisible()
-    session.open_file(write_run(tmp_path / "bf16.h5", "in bf16", "bf16-amp"))
+    session.runs.open_file(write_run(tmp_path / "bf16.h5", "in bf16", "bf16-amp"))
     qtbot.waitUntil(lambda: panel.answer.answer.text().startswith("bf16-amp beside fp32: same accuracy (one seed)"))
     assert panel.answer.more_seeds.text() == "Run 3 seeds, 3 s"
     assert panel.answer.answer.pos().y() < panel.table.pos().y()
-    session.study_requested.connect(lambda precisions, seeds: asked.append((precisions, seeds)))
+    session.requests.study.connect(lambda precisions, seeds: asked.append((precisions, seeds)))
     panel.answer.more_seeds.click()
     assert asked == [(["fp32", "bf16-amp"], 3)]
 
@@ -222,7 +219,7 @@ def test_that_the_table_fits_without_scrolling_and_shows_the_rest_on_request(qtb
     qtbot.addWidget(panel)
     panel.show()
     for name, precision in (("one", "fp32"), ("two", "fp32"), ("three", "bf16-amp")):
-        session.open_file(write_run(tmp_path / f"{name}.h5", f"a run with a long title, {name}", precision))
+        session.runs.open_file(write_run(tmp_path / f"{name}.h5", f"a run with a long title, {name}", precision))
     qtbot.waitUntil(lambda: panel.table.rowCount() == 3)
     table, first = panel.table, [each.title for each in COLUMNS].index("Precision")
     for width, least in ((1216, 5), (744, 4)):
@@ -248,8 +245,7 @@ def test_that_runs_that_repeat_are_offered_as_groups(qtbot: QtBot) -> None:
     def add(key: str, config: RunConfig) -> None:
         run = live_run([RunStarted(0.0, 1, 1, "cpu", {}), RunEnded(1.0, "completed")], config)
         run.run_id = key
-        session.runs[key] = OpenRun(key, run, key, 0, 0)
-        session.run_added.emit(key)
+        session.runs.put(OpenRun(key, run, key, 0, 0))
 
     add("a", RunConfig(precision="fp32"))
     add("b", RunConfig(precision="bf16-amp"))

@@ -45,7 +45,7 @@ def test_that_run_and_compare_lead_to_the_study_that_decides(qtbot: QtBot) -> No
     setup, compare = SetupPanel(session), ComparePanel(session)
     for panel in (setup, compare):
         qtbot.addWidget(panel)
-    with qtbot.waitSignal(session.panel_requested) as led:
+    with qtbot.waitSignal(session.requests.place) as led:
         compare.groups.sixteen_bits.set_up.click()
     assert led.args == ["setup/study/fp16-or-bf16"]
     setup.show_tab(led.args[0].removeprefix("setup/"))

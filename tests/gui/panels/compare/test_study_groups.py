@@ -11,7 +11,7 @@ from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QDialogButtonBox
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.compare.groups import CLAIMS, CURVES, DIFFERENCES, MEMBERS, TRADE_OFF, GroupsView
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.plots.simple_plot import SimplePlot
@@ -146,7 +146,7 @@ def test_that_open_runs_are_grouped_by_their_settings(session: Session, qtbot: Q
     panel.show_tab("groups")
     assert panel.groups.is_empty
     for precision in ("fp32", "bf16-amp"):
-        session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+        session.runs.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
     view = panel.groups
     qtbot.waitUntil(lambda: view.report_content is not None and len(view.report_content.columns) == 2)
     assert view.source.currentText() == "Open runs (2), grouped by their settings"
@@ -164,7 +164,7 @@ def test_that_the_differences_of_open_runs_have_a_view_of_their_own(
     qtbot.addWidget(panel)
     panel.show()
     for precision in ("fp32", "bf16-amp"):
-        session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+        session.runs.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
     panel.show_tab("differences")
     table = panel.differences.table
     assert table.titles() == ("Part", "Fact", "in fp32", "in bf16-amp")
@@ -197,12 +197,12 @@ def test_that_single_runs_decide_nothing_and_a_button_sets_up_the_seeds_that_wou
     qtbot.addWidget(view)
     view.show()
     for precision in ("fp32", "bf16-amp"):
-        session.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
+        session.runs.open_file(write_run(tmp_path / f"{precision}.h5", f"in {precision}", precision))
     qtbot.waitUntil(lambda: view.report_content is not None and len(view.report_content.columns) == 2)
     assert view.answer.text().startswith("Not decided: one seed of each")
     assert "met" not in {row[2] for row in view.figures.verdicts.texts()}
     assert view.more_seeds.isVisible() and view.more_seeds.text() == "Run 5 seeds..."
-    with qtbot.waitSignal(session.study_requested) as asked, qtbot.waitSignal(session.settings_requested):
+    with qtbot.waitSignal(session.requests.study) as asked, qtbot.waitSignal(session.requests.settings):
         view.more_seeds.click()
     assert asked.args == [["fp32", "bf16-amp"], 5]
 
@@ -223,7 +223,7 @@ def test_that_a_study_that_is_not_decided_runs_more_seeds(
     qtbot.waitUntil(lambda: view.report_content is not None and view.more_seeds.isVisible())
     assert view.more_seeds.text() == "Run 3 seeds more"
     assert view.answer_lines.text().startswith("bf16-amp beside fp32:")
-    with qtbot.waitSignal(session.panel_requested):
+    with qtbot.waitSignal(session.requests.place):
         view.more_seeds.click()
     qtbot.waitUntil(lambda: len(SweepFolder(folder.path).plan.seeds) == 5)
     assert began == [True]

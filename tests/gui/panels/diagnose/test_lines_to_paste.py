@@ -18,7 +18,7 @@ def test_that_the_fix_of_a_recorded_loop_can_be_copied(qtbot: QtBot) -> None:
     qtbot.addWidget(panel)
     panel.resize(1000, 700)
     panel.show()
-    session.open_file(each.path)
+    session.runs.open_file(each.path)
     qtbot.waitUntil(lambda: bool(panel.cards))
     code = panel.cards[0].code
     qtbot.waitUntil(code.isVisible)

@@ -31,14 +31,16 @@ def test_that_a_card_measures_its_step_and_shows_the_result(qtbot: QtBot, tmp_pa
     panel = DiagnosePanel(session)
     qtbot.addWidget(panel)
     panel.show()
-    key = session.open_file(path)
+    key = session.runs.open_file(path)
+    places: list[str] = []
+    session.requests.place.connect(places.append)
     qtbot.waitUntil(lambda: len(panel.diagnoses) == 1, timeout=LONG_MS)
     card = next(card for card in panel.cards if card.finding.replay_step is not None)
     step = card.finding.replay_step
     assert card.result.text() == ""
     qtbot.mouseClick(card.measure_button, Qt.MouseButton.LeftButton)
     assert panel.cards[0].measure_button.text() == measurement.STOP
-    qtbot.waitUntil(lambda: (session.current, session.inspect_tab) == (key, "error"), timeout=LONG_MS)
+    qtbot.waitUntil(lambda: (session.runs.current, places) == (key, ["inspect/error"]), timeout=LONG_MS)
     card = next(card for card in panel.cards if card.finding.replay_step == step)
     assert card.result.text().startswith(f"Measured in FP64, step {step}: ")
     assert card.result.isVisibleTo(card)

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import OWN_LOOP, RunConfig
 from precgui.events import Event, RunEnded, RunStarted, StepDone
-from precgui.gui.open_runs import OpenRun
+from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.diagnose import measurement
 from precgui.gui.panels.diagnose.panel import DiagnosePanel, changed
@@ -34,8 +34,7 @@ def add(session: Session, key: str, losses: list[float], **config: object) -> No
         norm = math.nan if skipped else 1.0
         events.append(StepDone(step, 0.1 * step, loss, scale, skipped, 0.1, norm, 0.1, 0.0, 8, math.nan))
     run = live_run([*events, RunEnded(9.0, "completed")], RunConfig.model_validate(config))
-    session.runs[key] = OpenRun(key, run, key, 0, 0)
-    session.run_added.emit(key)
+    session.runs.put(OpenRun(key, run, key, 0, 0))
 
 
 def opened(qtbot: QtBot, session: Session) -> DiagnosePanel:
@@ -107,7 +106,7 @@ def test_that_a_fix_becomes_the_settings_of_a_new_run_but_not_of_a_loop_of_ones_
     add(session, "fp16 own", FALLING, precision="fp16-amp", task=OWN_LOOP)
     qtbot.waitUntil(lambda: len(panel.diagnoses) == 2)
     wanted: list[RunConfig] = []
-    session.settings_requested.connect(lambda config, _: wanted.append(config))
+    session.requests.settings.connect(lambda config, _: wanted.append(config))
     panel.verdicts.choose("fp16")
     panel.cards[0].edit_button.click()
     assert wanted[0].scaling.initial_scale == 2.0**12
@@ -123,9 +122,9 @@ def test_that_a_tried_fix_trains_and_compare_opens_with_both(qtbot: QtBot, monke
     add(session, "fp16", FALLING, precision="fp16-amp")
     qtbot.waitUntil(lambda: len(panel.diagnoses) == 2)
     begun: list[RunConfig] = []
-    monkeypatch.setattr(session, "start", begun.append)
+    monkeypatch.setattr(session.training, "start", begun.append)
     places: list[str] = []
-    session.panel_requested.connect(places.append)
+    session.requests.place.connect(places.append)
     panel.verdicts.choose("fp16")
     panel.cards[0].fix_button.click()
     [config] = begun
@@ -133,9 +132,9 @@ def test_that_a_tried_fix_trains_and_compare_opens_with_both(qtbot: QtBot, monke
     assert places == []
     add(session, "fixed", FALLING)
     session.runs["fixed"].run.config = config  # type: ignore[misc]
-    session.compare_trial("other")
+    session.training.compare_trial("other")
     assert places == []
-    session.compare_trial("fixed")
+    session.training.compare_trial("fixed")
     assert places == ["compare"]
     compared.resize(1000, 700)
     compared.show()
@@ -161,9 +160,11 @@ def test_that_a_step_is_measured_where_a_replay_decides(qtbot: QtBot, children: 
     panel.cards[0].measure_button.click()
     assert (children[0].task, children[0].arguments) == ("precgui.job:serve_replay", {"path": "run.h5", "step": 21})
     assert panel.cards[0].measure_button.text() == measurement.STOP
+    places: list[str] = []
+    session.requests.place.connect(places.append)
     children[0].said.emit({"kind": "kept", "verdict": "problems"})
     children[0].ended.emit("")
-    assert (session.current, session.inspect_tab) == ("bad", "error")
+    assert session.runs.current == "bad" and places == ["inspect/error"]
     assert panel.cards[0].measure_button.text() == measurement.MEASURE
 
 
@@ -177,10 +178,12 @@ def test_that_show_me_leads_to_the_tab_of_the_rule(qtbot: QtBot) -> None:
     )
     known = {rule.name for rule in RULES} | {*parts.split(), "no-memory-saved", "ledger-residual"}
     assert set(PLACES) <= known
+    places: list[str] = []
+    session.requests.place.connect(places.append)
     for rule, (tab, _) in PLACES.items():
         finding = Finding(rule, "warning", "t", 1, 2, (), "fix", None, 0.5, "source")
         panel.show_place("run", finding)
-        assert not tab or (session.current, session.inspect_tab) == ("run", tab)
+        assert not tab or (session.runs.current, places[-1]) == ("run", f"inspect/{tab}")
 
 
 def test_that_show_me_leads_to_the_step(qtbot: QtBot) -> None:
@@ -189,7 +192,7 @@ def test_that_show_me_leads_to_the_step(qtbot: QtBot) -> None:
     add(session, "bad", BROKEN)
     qtbot.waitUntil(lambda: len(panel.diagnoses) == 1)
     places: list[tuple[str, float]] = []
-    session.step_requested.connect(lambda key, step: places.append((key, step)))
+    session.requests.step.connect(lambda key, step: places.append((key, step)))
     panel.show_place("bad", replace(panel.cards[0].finding, evidence=(), rule="no place of its own"))
     assert places == [("bad", 21.0)]
 
@@ -202,7 +205,7 @@ def test_that_a_run_that_goes_on_is_judged_again(qtbot: QtBot) -> None:
     panel.findChild(QTimer, "later").setInterval(0)
     run = session.runs["run"].run
     run.extend([StepDone(61, 7.0, math.nan, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan)])  # type: ignore[attr-defined]
-    session.data_arrived.emit("run")
+    session.runs.data_arrived.emit("run")
     qtbot.waitUntil(lambda: panel.diagnoses["run"].verdict == "problems")
     assert len(panel.cards) == 1
 

@@ -101,7 +101,7 @@ def test_that_a_script_among_opened_files_goes_to_diagnose(qtbot: QtBot, tmp_pat
     files = Files(panel, Settings(fresh=True), Notices())
     files.attach(session)
     places: list[str] = []
-    session.panel_requested.connect(places.append)
+    session.requests.place.connect(places.append)
     files.open([script])
     assert places == [f"diagnose/script:{script}"]
     panel.show_tab(places[0].partition("/")[2])

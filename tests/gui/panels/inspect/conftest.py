@@ -9,6 +9,13 @@ from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.session import Session
 
 
+def lead_to_tabs(panel: InspectPanel, session: Session) -> None:
+    """Let the tabs that are asked for be shown, as the window does."""
+    session.requests.place.connect(
+        lambda place: panel.show_tab(place.removeprefix("inspect/")) if "/" in place else None
+    )
+
+
 @pytest.fixture
 def session(qtbot: QtBot) -> Session:
     return Session()
@@ -18,6 +25,7 @@ def session(qtbot: QtBot) -> Session:
 def panel(qtbot: QtBot, session: Session) -> InspectPanel:
     made = InspectPanel(session)
     qtbot.addWidget(made)
+    lead_to_tabs(made, session)
     made.resize(1100, 700)
     made.show()
     qtbot.waitExposed(made)

@@ -18,9 +18,9 @@ from tests.gui.conftest import write_run
 def test_that_every_line_of_a_run_is_shown_and_a_setting_goes_into_run(
     qtbot: QtBot, tmp_path: Path, session: Session, panel: InspectPanel
 ) -> None:
-    key = session.open_file(write_run(tmp_path / "one.h5", "one"))
+    key = session.runs.open_file(write_run(tmp_path / "one.h5", "one"))
     assert key is not None
-    session.inspect(key, "checklist")
+    session.requests.inspect(key, "checklist")
     tab = panel.tab("checklist")
     assert isinstance(tab, CheckListTab)
     tab.show_run(key)
@@ -29,7 +29,7 @@ def test_that_every_line_of_a_run_is_shown_and_a_setting_goes_into_run(
     assert names == [f"{line.title}: {line.state}" for line in tab.lines]
     assert tab.summary.text() == f"{lines_met(tab.lines)}."
     buttons = {button.text(): button for row in tab.rows for button in row.findChildren(QPushButton)}
-    with qtbot.waitSignal(session.settings_requested) as caught:
+    with qtbot.waitSignal(session.requests.settings) as caught:
         buttons["Try train.compile = True"].click()
     changed: RunConfig = caught.args[0]
     assert changed.train.compile

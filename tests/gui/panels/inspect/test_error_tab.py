@@ -15,6 +15,7 @@ from precgui.gui.panels.inspect.shadow.error_views import ErrorViews
 from precgui.gui.session import Session
 from precgui.runs.replays import REPLAYS, ReplayedLine, StepReplay
 from tests.gui.conftest import write_run
+from tests.gui.panels.inspect.conftest import lead_to_tabs
 
 
 def line(number: int, share: float, left: float | None, measured: float | None = None) -> dict[str, Any]:
@@ -37,13 +38,14 @@ def replay(step: int, **changed: Any) -> StepReplay:
 def shown(qtbot: QtBot, tmp_path: Path) -> tuple[ErrorTab, Path]:
     session = Session()
     path = write_run(tmp_path / "one.h5", "one")
-    key = session.open_file(path)
+    key = session.runs.open_file(path)
     panel = InspectPanel(session)
+    lead_to_tabs(panel, session)
     qtbot.addWidget(panel)
     panel.resize(1000, 600)
     panel.show()
     qtbot.waitExposed(panel)
-    session.inspect(key, "error")
+    session.requests.inspect(key, "error")
     tab = panel.tab("error")
     assert isinstance(tab, ErrorViews)
     tab.show_run(key)

@@ -34,8 +34,8 @@ def test_that_the_layers_of_a_run_are_shown_with_their_distances(
     qtbot: QtBot, tmp_path: Path, session: Session, panel: InspectPanel
 ) -> None:
     path = write_run(tmp_path / "one.h5", "one")
-    key = session.open_file(path)
-    session.inspect(key, "error")
+    key = session.runs.open_file(path)
+    session.requests.inspect(key, "error")
     views = panel.tab("error")
     assert isinstance(views, ErrorViews)
     views.show_run(key)

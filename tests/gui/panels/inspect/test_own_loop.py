@@ -21,7 +21,7 @@ def key(tmp_path: Path, session: Session, panel: InspectPanel) -> str:
     with open_writer(tmp_path / "own.h5", RunConfig(task=OWN_LOOP, precision="bf16-amp")) as writer:
         for event in synthetic_events(20):
             writer(event)
-    opened = session.open_file(tmp_path / "own.h5")
+    opened = session.runs.open_file(tmp_path / "own.h5")
     assert opened is not None
     return opened
 
@@ -30,7 +30,7 @@ def key(tmp_path: Path, session: Session, panel: InspectPanel) -> str:
 def test_that_step_and_error_offer_lines_to_paste_and_show_what_they_kept(
     tmp_path: Path, session: Session, panel: InspectPanel, key: str, name: str
 ) -> None:
-    session.inspect(key, name)
+    session.requests.inspect(key, name)
     tab: Any = panel.tab(name)
     tab = tab if name == "step" else tab.lines
     block = tab.bar.own_loop
@@ -51,7 +51,7 @@ def test_that_the_other_tabs_say_in_one_sentence_why_they_stay_empty(
 ) -> None:
     error: Any = panel.tab("error")
     for name in ("error", "time", "memory"):
-        session.inspect(key, name)
+        session.requests.inspect(key, name)
         tab: Any = panel.tab(name)
         tab.show_run(key)
     time: Any = panel.tab("time")
@@ -69,9 +69,9 @@ def test_that_a_run_of_precgui_keeps_its_controls(
     with open_writer(tmp_path / "started.h5", RunConfig()) as writer:
         for event in synthetic_events(20):
             writer(event)
-    session.inspect(key, "step")
+    session.requests.inspect(key, "step")
     tab: Any = panel.tab("step")
-    started = session.open_file(tmp_path / "started.h5")
+    started = session.runs.open_file(tmp_path / "started.h5")
     assert started is not None
     tab.show_run(started)
     assert tab.bar.own_loop.isHidden() and not tab.bar.controls.isHidden() and tab.bar.button.isEnabled()

@@ -26,7 +26,7 @@ from tests.gui.conftest import write_run
 
 @pytest.fixture
 def two(session: Session, tmp_path: Path) -> tuple[str, str]:
-    keys = [session.open_file(write_run(tmp_path / f"{name}.h5", name, kind)) for name, kind in PAIR]
+    keys = [session.runs.open_file(write_run(tmp_path / f"{name}.h5", name, kind)) for name, kind in PAIR]
     assert keys[0] and keys[1]
     return keys[0], keys[1]
 
@@ -59,14 +59,14 @@ def test_that_the_newest_run_is_shown_until_another_is_chosen(
     panel: InspectPanel, session: Session, qtbot: QtBot, tmp_path: Path
 ) -> None:
     assert panel.empty.isVisible()
-    first = session.open_file(write_run(tmp_path / "a.h5", "first"))
+    first = session.runs.open_file(write_run(tmp_path / "a.h5", "first"))
     qtbot.waitUntil(lambda: rows(overview(panel).tree).get("Precision") == "fp32")
-    session.open_file(write_run(tmp_path / "b.h5", "second", "bf16-amp"))
+    session.runs.open_file(write_run(tmp_path / "b.h5", "second", "bf16-amp"))
     assert panel.run_choice.currentText() == "first"
     panel.run_choice.setCurrentIndex(1)
     panel.run_choice.activated.emit(1)
     assert rows(overview(panel).tree)["Precision"] == "bf16-amp"
-    session.close_run(str(panel.key))
+    session.runs.close(str(panel.key))
     assert panel.key == first
     assert rows(overview(panel).tree)["Precision"] == "fp32"
 
@@ -74,14 +74,14 @@ def test_that_the_newest_run_is_shown_until_another_is_chosen(
 def test_that_any_place_can_lead_to_a_run_and_a_tab(
     panel: InspectPanel, session: Session, two: tuple[str, str], qtbot: QtBot
 ) -> None:
-    with qtbot.waitSignal(session.panel_requested) as wanted:
-        session.inspect(two[0], "tensors")
-    assert wanted.args == ["inspect"]
+    with qtbot.waitSignal(session.requests.place) as wanted:
+        session.requests.inspect(two[0], "tensors")
+    assert wanted.args == ["inspect/tensors"]
     qtbot.waitUntil(lambda: isinstance(panel.tabs.currentWidget().findChild(TensorsPanel), TensorsPanel))
     tensors = panel.tab("tensors")
     assert isinstance(tensors, TensorsPanel)
     assert "This run holds no tensors" in tensors.empty.text.text()
-    session.inspect(two[1])
+    session.requests.inspect(two[1])
     assert panel.tabs.currentIndex() == 1
     assert panel.run_choice.currentText() == "two"
 
@@ -106,25 +106,25 @@ def test_that_a_tab_without_anything_to_show_is_greyed_and_says_why(
     monkeypatch.setattr(panel_module, "TABS", (*TABS, only_bf16))
     made, place = InspectPanel(session), len(TABS)
     qtbot.addWidget(made)
-    session.inspect(two[0])
+    session.requests.inspect(two[0])
     assert not made.tabs.isTabEnabled(place)
     assert made.tabs.tabToolTip(place) == "Only for BF16."
-    session.inspect(two[1])
+    session.requests.inspect(two[1])
     assert made.tabs.isTabEnabled(place)
     assert made.tabs.tabToolTip(place) == "Where the time goes"
 
 
 def test_that_a_note_is_kept_beside_the_file(panel: InspectPanel, session: Session, two: tuple[str, str]) -> None:
     tab = overview(panel)
-    session.inspect(two[1])
+    session.requests.inspect(two[1])
     tab.note.setText("the good one")
     tab.note.editingFinished.emit()
     path = session.runs[two[1]].run.path
     assert path is not None
     assert read_entry(path).note == "the good one"
-    session.inspect(two[0])
+    session.requests.inspect(two[0])
     assert tab.note.text() == ""
-    session.inspect(two[1])
+    session.requests.inspect(two[1])
     assert tab.note.text() == "the good one"
 
 
@@ -164,8 +164,8 @@ def test_that_settings_of_a_run_come_into_run(
 ) -> None:
     setup = SetupPanel(session)
     qtbot.addWidget(setup)
-    session.choose(two[1])
-    with qtbot.waitSignal(session.panel_requested) as wanted:
+    session.runs.choose(two[1])
+    with qtbot.waitSignal(session.requests.place) as wanted:
         panel.again_button.click()
     assert wanted.args == ["setup"]
     config = setup.form.value()

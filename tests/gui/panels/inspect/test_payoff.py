@@ -27,7 +27,7 @@ from tests.gui.conftest import write_run
 def run(session: Session, tmp_path: Path) -> Path:
     path = write_run(tmp_path / "kept.h5", "kept", "bf16-amp")
     write_profile(profile_path(path), _document())
-    session.open_file(path)
+    session.runs.open_file(path)
     return path
 
 
@@ -71,7 +71,7 @@ def test_that_a_fix_goes_into_run(panel: InspectPanel, session: Session, run: Pa
     tab = time_tab(panel)
     button = tab.causes.findChildren(QPushButton)[0]
     assert button.text() == "Try data.workers = 2"
-    with qtbot.waitSignal(session.settings_requested) as caught:
+    with qtbot.waitSignal(session.requests.settings) as caught:
         button.click()
     changed: RunConfig = caught.args[0]
     assert (changed.data.workers, changed.precision) == (2, "bf16-amp")
@@ -100,7 +100,7 @@ def test_that_the_ledgers_are_shown_side_by_side(panel: InspectPanel, run: Path)
 
 
 def test_that_a_run_without_a_profile_offers_to_make_one(panel: InspectPanel, session: Session, tmp_path: Path) -> None:
-    session.open_file(write_run(tmp_path / "bare.h5", "bare"))
+    session.runs.open_file(write_run(tmp_path / "bare.h5", "bare"))
     tab = time_tab(panel)
     assert "Profiling takes up to about 36.3 s on" in tab.bar.text.text()
     assert tab.bar.button.isEnabled()
@@ -128,7 +128,7 @@ def test_that_what_the_child_says_is_shown(
     panel: InspectPanel, session: Session, tmp_path: Path, children: list[FakeChild]
 ) -> None:
     path = write_run(tmp_path / "bare.h5", "bare")
-    session.open_file(path)
+    session.runs.open_file(path)
     tab = time_tab(panel)
     short = tab.bar.text.text()
     tab.bar.seconds.setValue(600)

@@ -31,7 +31,7 @@ def views(qtbot: QtBot, children: list[FakeChild], session: Session) -> TimeView
 
 
 def show(views: TimeViews, session: Session, path: Path) -> None:
-    session.open_file(path)
+    session.runs.open_file(path)
     views.show_run(next(reversed(session.runs)))
     views.choice.choose("Several ranks")
 

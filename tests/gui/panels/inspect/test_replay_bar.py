@@ -31,7 +31,7 @@ LONG_MS = 480_000  # on a machine that may be busy
 
 def views_of(panel: InspectPanel, session: Session, key: str | None) -> ErrorViews:
     assert key is not None
-    session.inspect(key, "error")
+    session.requests.inspect(key, "error")
     views = panel.tab("error")
     assert isinstance(views, ErrorViews)
     views.show_run(key)
@@ -40,7 +40,7 @@ def views_of(panel: InspectPanel, session: Session, key: str | None) -> ErrorVie
 
 @pytest.fixture
 def views(tmp_path: Path, session: Session, panel: InspectPanel) -> ErrorViews:
-    return views_of(panel, session, session.open_file(write_run(tmp_path / "one.h5", "one")))
+    return views_of(panel, session, session.runs.open_file(write_run(tmp_path / "one.h5", "one")))
 
 
 def test_that_the_last_step_is_offered_at_first_and_every_other_can_be_chosen(views: ErrorViews) -> None:
@@ -120,7 +120,7 @@ def test_that_code_of_the_user_runs_only_after_consent(
     with open_writer(path, RunConfig(task="mine.py:task")) as writer:
         for event in synthetic_events(20):
             writer(event)
-    bar = views_of(panel, session, session.open_file(path)).lines.bar
+    bar = views_of(panel, session, session.runs.open_file(path)).lines.bar
     bar.button.click()
     assert not children and bar.consent.question is not None
     next(b for b in bar.consent.question.buttons() if b.text() == "Run this code").click()
@@ -132,9 +132,9 @@ def test_that_a_step_is_replayed_and_its_layers_compared_from_inspect(
 ) -> None:
     path = tmp_path / "real.h5"
     assert Job(load("digits-quick", SETTINGS), path).run().status == "completed"
-    key = session.open_file(path)
+    key = session.runs.open_file(path)
     assert key is not None
-    session.inspect(key, "step")
+    session.requests.inspect(key, "step")
     tab = panel.tab("step")
     assert isinstance(tab, StepTab)
     tab.show_run(key)

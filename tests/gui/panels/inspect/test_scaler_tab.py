@@ -18,6 +18,7 @@ from precgui.gui.panels.inspect.scaler.panel import ScalerTab, with_policy
 from precgui.gui.panels.inspect.scaler.plots import min_max
 from precgui.gui.session import Session
 from tests.gui.conftest import write_run
+from tests.gui.panels.inspect.conftest import lead_to_tabs
 from tests.runs.synthetic import live_run, open_writer
 from tests.runs.test_scaler_simulation import events
 
@@ -34,17 +35,18 @@ def tab(qtbot: QtBot, tmp_path: Path, session: Session) -> ScalerTab:
     with open_writer(tmp_path / "run.h5", RunConfig(precision="fp32", scaling=OWN)) as writer:
         for event in events((1, 20, 40), steps=40):
             writer(event)
-    return shown(qtbot, session, session.open_file(tmp_path / "run.h5"))
+    return shown(qtbot, session, session.runs.open_file(tmp_path / "run.h5"))
 
 
 def shown(qtbot: QtBot, session: Session, key: str | None) -> ScalerTab:
     assert key is not None
     panel = InspectPanel(session)
+    lead_to_tabs(panel, session)
     qtbot.addWidget(panel)
     panel.resize(1000, 700)
     panel.show()
     qtbot.waitExposed(panel)
-    session.inspect(key, "scaler")
+    session.requests.inspect(key, "scaler")
     tab = panel.tab("scaler")
     assert isinstance(tab, ScalerTab)
     qtbot.waitUntil(lambda: bool(tab.simulations))
@@ -101,7 +103,7 @@ def test_that_a_click_puts_inf_into_a_step_and_another_one_takes_it_out(tab: Sca
 
 def test_that_a_policy_goes_into_the_form_of_run(tab: ScalerTab, session: Session, qtbot: QtBot) -> None:
     tab.rows[1].initial.set_value(2.0**20)
-    with qtbot.waitSignal(session.settings_requested) as wanted:
+    with qtbot.waitSignal(session.requests.settings) as wanted:
         tab.rows[1].use.click()
     config, source = wanted.args
     assert (config.scaling.initial_scale, config.scaling.mode, config.precision) == (2.0**20, "dynamic", "fp16-amp")
@@ -114,14 +116,14 @@ def test_that_a_precision_with_a_scaler_is_kept() -> None:
 
 
 def test_that_a_run_without_gradients_has_made_up_ones(qtbot: QtBot, session: Session, tmp_path: Path) -> None:
-    tab = shown(qtbot, session, session.open_file(write_run(tmp_path / "plain.h5")))
+    tab = shown(qtbot, session, session.runs.open_file(write_run(tmp_path / "plain.h5")))
     assert not tab.source.isEnabled()
     assert "so they are made up" in tab.basis.text()
     assert "of 1000 steps" in tab.rows[0].result.text()
 
 
 def test_that_an_own_loop_cannot_be_set_up_in_run(qtbot: QtBot, session: Session) -> None:
-    key = session.add_run(live_run(list(events((1, 5))), RunConfig(task=OWN_LOOP)))
+    key = session.runs.add(live_run(list(events((1, 5))), RunConfig(task=OWN_LOOP)))
     tab = shown(qtbot, session, key)
     assert not tab.rows[0].use.isEnabled()
     assert "loop of its own" in tab.rows[0].use.toolTip()
@@ -140,7 +142,7 @@ def test_that_the_recorded_scale_is_drawn_beside_the_policies(qtbot: QtBot, tmp_
     with open_writer(tmp_path / "run.h5", RunConfig(precision="fp32")) as writer:
         for event in events((1, 20, 40), steps=40):
             writer(replace(event, scale=2.0 ** (event.step // 10)) if isinstance(event, StepDone) else event)
-    tab = shown(qtbot, session, session.open_file(tmp_path / "run.h5"))
+    tab = shown(qtbot, session, session.runs.open_file(tmp_path / "run.h5"))
     steps, heights = tab.plots.recorded.getData()
     assert steps.tolist() == list(range(1, 41))
     assert heights.tolist() == [step // 10 for step in range(1, 41)]
@@ -155,7 +157,7 @@ def test_that_a_recorded_loop_is_not_run_again_and_the_sentence_is_that_of_the_c
     with open_writer(tmp_path / "own.h5", RunConfig(task=OWN_LOOP, precision="fp32")) as writer:
         for event in events((1, 20, 40), steps=40):
             writer(event)
-    panel = shown(qtbot, session, session.open_file(tmp_path / "own.h5")).property("panel")
+    panel = shown(qtbot, session, session.runs.open_file(tmp_path / "own.h5")).property("panel")
     assert not panel.again_button.isEnabled()
     assert panel.again_button.toolTip() == f"{no_start('This run')}."
     assert main(["twin", str(tmp_path / "own.h5")]) == 2

@@ -39,8 +39,8 @@ def test_that_the_operations_of_a_step_are_shown_on_two_rails(
     qtbot: QtBot, tmp_path: Path, session: Session, panel: InspectPanel
 ) -> None:
     path = write_run(tmp_path / "one.h5", "one")
-    key = session.open_file(path)
-    session.inspect(key, "step")
+    key = session.runs.open_file(path)
+    session.requests.inspect(key, "step")
     tab = panel.tab("step")
     assert isinstance(tab, StepTab)
     tab.show_run(key)

@@ -20,8 +20,8 @@ from tests.runs.test_twins import result
 
 @pytest.fixture
 def view(qtbot: QtBot, tmp_path: Path, session: Session, panel: InspectPanel) -> TwinView:
-    key = session.open_file(write_run(tmp_path / "one.h5", "one"))
-    session.inspect(key, "error")
+    key = session.runs.open_file(write_run(tmp_path / "one.h5", "one"))
+    session.requests.inspect(key, "error")
     views = panel.tab("error")
     assert isinstance(views, ErrorViews)
     views.show_run(key)
@@ -79,7 +79,7 @@ def test_that_a_run_is_branched_by_its_button_for_real(
     path = tmp_path / "real.h5"
     settings = ["model.name=mlp", "train.max_steps=40", "device=cpu", "threads=1", "precision=bf16-pure"]
     assert main(["run", "digits-quick", "-o", str(path), "--json", *(f"--set={s}" for s in settings)]) == 0
-    view.show_run(session.open_file(path))
+    view.show_run(session.runs.open_file(path))
     assert view.bar.precision.get() == "bf16-pure"
     view.bar.branches.setValue(10)
     view.bar.steps.setValue(3)

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui import config
 from precgui.events import Metric, StepDone
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.library import panel as panel_module
 from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.panel import LibraryPanel
@@ -115,7 +115,7 @@ def test_that_the_filter_wants_every_word_in_any_column(panel: LibraryPanel, qtb
 
 def test_that_opening_several_runs_shows_them(session: Session, panel: LibraryPanel, qtbot: QtBot) -> None:
     choose(panel, "old.h5", "new.h5")
-    with qtbot.waitSignal(session.panel_requested) as wanted:
+    with qtbot.waitSignal(session.requests.place) as wanted:
         panel.open_selected()
     assert wanted.args == ["live"]
     qtbot.waitUntil(lambda: {opened.name for opened in session.runs.values()} == {"the old one", "the new one"})
@@ -124,7 +124,7 @@ def test_that_opening_several_runs_shows_them(session: Session, panel: LibraryPa
 def test_that_enter_opens_the_run(session: Session, panel: LibraryPanel, qtbot: QtBot) -> None:
     panel.view.setFocus()
     panel.view.selectRow(1)
-    with qtbot.waitSignal(session.run_added):
+    with qtbot.waitSignal(session.runs.added):
         panel.view.activated.emit(panel.filtered.index(1, TITLE))
     assert [opened.name for opened in session.runs.values()] == ["the old one"]
 
@@ -205,7 +205,7 @@ def test_that_what_cannot_be_deleted_is_told(
 def test_that_a_run_in_training_cannot_be_deleted(session: Session, panel: LibraryPanel, qtbot: QtBot) -> None:
     choose(panel, "old.h5")
     panel.open_selected()
-    session.active_key = next(iter(session.runs))
+    session.runs.active_key = next(iter(session.runs))
     with qtbot.waitSignal(session.notice):
         panel.ask_to_delete()
     assert not panel.bar.asking
@@ -220,7 +220,7 @@ def test_that_a_file_that_has_ended_stands_with_its_own_steps(
         config.load("digits-quick"), run_id="7", created="", machine={}, environment={}, path=folder / "old.h5"
     )
     run.extend([StepDone(n, 0.1 * n, 1.0, 1.0, False, 0.05, 1.0, 0.09, 0.01, 64, math.nan) for n in range(1, 10)])
-    session.add_run(run)
+    session.runs.add(run)
     panel = make_panel(qtbot, session, 2)
     entries = [replace(read_entry(folder / "old.h5"), status=status), read_entry(folder / "new.h5")]
     panel.findChild(RunsFolder).read.emit(entries)
@@ -231,7 +231,7 @@ def test_that_an_empty_folder_says_what_to_do(session: Session, qtbot: QtBot) ->
     panel = make_panel(qtbot, session, 0)
     assert panel.pages.is_empty
     assert str(session.folder) in panel.pages.empty.text.text()
-    with qtbot.waitSignal(session.panel_requested) as wanted:
+    with qtbot.waitSignal(session.requests.place) as wanted:
         panel.pages.empty.button.click()
     assert wanted.args == ["setup"]
 

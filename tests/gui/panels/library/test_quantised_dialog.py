@@ -11,7 +11,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from precgui import config
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.library.quantised_dialog import IntegerDialog, IntegerModels

@@ -57,7 +57,7 @@ def test_that_a_double_click_opens_the_study_and_inspects_a_run(qtbot: QtBot, tm
     session = Session()
     view = _view(qtbot, tmp_path, session)
     study, places = view.topLevelItem(0), []
-    session.panel_requested.connect(places.append)
+    session.requests.place.connect(places.append)
     assert study is not None
     run = next(study.child(n) for n in range(study.childCount()) if study.child(n).text(0) == "s01-fp32")
     view.itemActivated.emit(run, 0)

@@ -26,8 +26,8 @@ def trained(session: Session, precision: str, run_id: str, *, scales: bool = Fal
     events += [Evaluated(4, 2, 0.5, 0.3, 0.75), RunEnded(0.5, "completed")]
     run = live_run(events, RunConfig.model_validate({"precision": precision}))
     run.run_id = run_id  # type: ignore[misc]
-    key = session.add_run(run)
-    session.choose(key)
+    key = session.runs.add(run)
+    session.runs.choose(key)
     return key
 
 
@@ -50,20 +50,21 @@ def test_that_the_end_of_a_run_is_told_with_its_metric_and_the_next_run(qtbot: Q
     card = panel.end_card
     assert card.isVisible() and "completed: accuracy 75.00 % in 500 ms." in card.text.text()
     asked: list[tuple[str, str]] = []
-    session.try_fix = lambda config, key: asked.append((config.precision, key))  # type: ignore[method-assign]
+    session.training.try_fix = lambda config, key: asked.append((config.precision, key))  # type: ignore[method-assign]
     assert card.other.text() == "Run fp32 too" and not card.compare.isVisible()
     card.other.click()
     assert asked == [("fp32", key)]
     base = trained(session, "fp32", "two")
     assert card.compare.isVisible() and not card.other.isVisible()
-    places: list[str] = []
-    session.panel_requested.connect(places.append)
+    places: list[object] = []
+    session.requests.place.connect(places.append)
+    session.requests.pair.connect(lambda *pair: places.append(pair))
     card.compare.click()
-    assert places == ["compare"] and session.compared == (base, key)
+    assert places == ["compare", (base, key)]
     card.close_button.click()
-    session.choose(key)
+    session.runs.choose(key)
     assert card.isVisible()
-    session.choose(base)
+    session.runs.choose(base)
     assert not card.isVisible()  # it was closed
 
 
@@ -73,7 +74,7 @@ def test_that_a_run_that_lost_its_numbers_is_not_called_completed_alone(qtbot: Q
     key = trained(session, "fp16-amp", "one", lost=True)
     assert "completed, NaN since step 3" in panel.end_card.text.text()
     places: list[str] = []
-    session.panel_requested.connect(places.append)
+    session.requests.place.connect(places.append)
     panel.end_card.diagnose.click()
     assert places == [f"diagnose/{key}"]
 
@@ -81,7 +82,7 @@ def test_that_a_run_that_lost_its_numbers_is_not_called_completed_alone(qtbot: Q
 def test_that_a_saved_run_has_no_end_card(qtbot: QtBot, tmp_path: Path) -> None:
     session = Session()
     panel = shown(qtbot, session)
-    session.open_file(write_run(tmp_path / "saved.h5"))
+    session.runs.open_file(write_run(tmp_path / "saved.h5"))
     assert not panel.end_card.isVisible()
 
 

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Facts, Incident, RunEnded, RunStarted, StepDone
-from precgui.gui.open_runs import OpenRun, Problem
+from precgui.gui.open_run import OpenRun, Problem
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.run_list import DETAIL
 from precgui.gui.session import Session
@@ -35,8 +35,7 @@ def add(session: Session) -> Add:
 
     def open_run(run: ArrayRun | LiveRun, name: str = "") -> str:
         index = len(session.runs)
-        session.runs[run.run_id] = OpenRun(run.run_id, run, name or run.title, index % 7, index % 4)
-        session.run_added.emit(run.run_id)
+        session.runs.put(OpenRun(run.run_id, run, name or run.title, index % 7, index % 4))
         return run.run_id
 
     return open_run
@@ -74,7 +73,7 @@ def lines(panel: LivePanel, key: str, plot: int = 0) -> list[Any]:
 def test_that_an_empty_window_says_the_next_thing_to_do(panel: LivePanel, session: Session, qtbot: QtBot) -> None:
     assert panel.is_empty
     assert "press Start (Ctrl+R), or open a file" in panel.empty.text.text()
-    with qtbot.waitSignal(session.panel_requested) as wanted:
+    with qtbot.waitSignal(session.requests.place) as wanted:
         panel.empty.button.click()
     assert wanted.args == ["setup"]
 
@@ -93,7 +92,7 @@ def test_that_steps_of_a_live_run_appear_in_the_plots_and_none_is_lost(
         panel.plots.data_arrived()
         panel.plots.draw_pending()
     run.extend([Evaluated(50, 1, 0.5, 0.4, 0.9), RunEnded(1.3, "completed")])
-    session.run_changed.emit("live")
+    session.runs.changed.emit("live")
     panel.plots.draw_pending()
     loss, validation = lines(panel, "live")
     x, y = loss.getData()
@@ -111,7 +110,7 @@ def test_that_data_reach_the_plots_on_their_own_while_the_panel_is_shown(
     panel.show()
     qtbot.waitExposed(panel)
     run.extend([step(i, 1.0 / i) for i in range(1, 41)])
-    session.data_arrived.emit("live")
+    session.runs.data_arrived.emit("live")
     qtbot.waitUntil(lambda: any(len(line.getData()[0]) == 40 for line in lines(panel, "live")))
     qtbot.waitUntil(lambda: "loss 0.025" in item(panel, "live").data(0, DETAIL))
     assert panel.view_text.text() == "Following"
@@ -274,12 +273,12 @@ def test_that_emulated_arithmetic_is_told_also_of_a_run_that_began_unseen(
     qtbot.waitExposed(panel)
     assert panel.caveat.isVisible()
     assert panel.caveat.text.text().startswith("mine: FP16 is emulated in 4 layers.")
-    session.set_visible("live", False)
+    session.runs.set_visible("live", False)
     assert panel.caveat.isHidden()
 
 
 def test_that_the_keys_are_asked_for_where_the_plots_are(panel: LivePanel, session: Session, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(session.shortcuts_requested):
+    with qtbot.waitSignal(session.requests.shortcuts):
         panel.keys_button.click()
 
 
@@ -290,10 +289,10 @@ def test_that_emulation_that_begins_late_in_a_run_is_told(
     panel.show()
     key = add(run)
     run.extend([step(number, 1.0) for number in range(1, 120)])
-    session.data_arrived.emit(key)
+    session.runs.data_arrived.emit(key)
     assert not panel.caveat.isVisible()
     run.extend([Incident(1.2, 119, "emulated", "info", "four layers train on integers from here")])
-    session.data_arrived.emit(key)
+    session.runs.data_arrived.emit(key)
     qtbot.waitUntil(panel.caveat.isVisible)
     assert "Four layers train on integers from here" in panel.caveat.text.text()
 

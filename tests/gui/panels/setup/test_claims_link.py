@@ -13,6 +13,6 @@ def test_that_the_form_of_a_study_leads_to_the_claims(qtbot: QtBot) -> None:
     panel = SetupPanel(session)
     qtbot.addWidget(panel)
     panel.show_tab("study")
-    with qtbot.waitSignal(session.panel_requested) as led:
+    with qtbot.waitSignal(session.requests.place) as led:
         panel.study.claims_button.click()
     assert led.args == ["compare/claims"]

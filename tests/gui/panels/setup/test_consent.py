@@ -14,23 +14,12 @@ from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.sweeps.folder import create_sweep
 from precgui.sweeps.spec import make_spec
-from tests.fakes import FakeChild
-
-
-class Orders(Session):
-    """A state that takes orders and trains nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ordered: list[str] = []
-
-    def start(self, config: RunConfig) -> None:
-        self.ordered.append(config.task)
+from tests.fakes import FakeChild, Orders
 
 
 @pytest.fixture
-def session() -> Orders:
-    return Orders()
+def session(monkeypatch: pytest.MonkeyPatch) -> Orders:
+    return Orders(monkeypatch)
 
 
 @pytest.fixture
@@ -61,7 +50,7 @@ def test_that_the_run_starts_with_consent_and_is_not_asked_for_again(panel: Setu
     panel.start()
     answer(panel, "Run this code")
     panel.start()
-    assert session.ordered == ["/somewhere/mine.py:make_task"] * 2
+    assert [each.task for each in session.ordered] == ["/somewhere/mine.py:make_task"] * 2
 
 
 def test_that_consent_to_one_file_is_none_to_another(panel: SetupPanel, session: Orders) -> None:
@@ -87,7 +76,7 @@ def test_that_refusal_is_what_enter_and_escape_give(panel: SetupPanel) -> None:
 def test_that_the_tasks_of_precgui_need_no_consent(panel: SetupPanel, session: Orders) -> None:
     panel.form.set_value(RunConfig(task="text"))
     panel.start()
-    assert session.ordered == ["text"]
+    assert [each.task for each in session.ordered] == ["text"]
 
 
 @pytest.mark.parametrize("vary", [{}, {"task": ["digits", "/elsewhere/mine.py:make_task"]}])

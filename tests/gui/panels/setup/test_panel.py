@@ -15,30 +15,14 @@ from precgui.config import PRECISIONS, RECIPES, RunConfig, load
 from precgui.gui.panels.setup.command import command, value_text
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.recipe_gallery import TIME
-from precgui.gui.session import Session
 from precgui.runs.step_times import keep_step_time
+from tests.fakes import Orders
 from tests.runs.synthetic import live_run, synthetic_events
 
 
-class Orders(Session):
-    """A state that takes orders and trains nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ordered: list[RunConfig] = []
-        self.busy = False
-
-    @property
-    def is_training(self) -> bool:
-        return self.busy
-
-    def start(self, config: RunConfig) -> None:
-        self.ordered.append(config)
-
-
 @pytest.fixture
-def orders() -> Orders:
-    return Orders()
+def orders(monkeypatch: pytest.MonkeyPatch) -> Orders:
+    return Orders(monkeypatch)
 
 
 @pytest.fixture
@@ -59,7 +43,7 @@ def line(panel: SetupPanel, path: str) -> QLineEdit:
 def test_that_a_click_chooses_the_precision_that_starts(orders: Orders, panel: SetupPanel, qtbot: QtBot) -> None:
     for precision in PRECISIONS:
         panel.precision.cards[precision].button.click()
-        with qtbot.waitSignal(orders.panel_requested) as wanted:
+        with qtbot.waitSignal(orders.requests.place) as wanted:
             panel.start_button.click()
         assert wanted.args == ["live"]
         assert orders.ordered.pop().precision == precision
@@ -115,15 +99,15 @@ def test_that_start_is_refused_with_its_reason_until_the_fault_is_mended(
 
 
 def test_that_a_run_is_queued_while_another_trains(orders: Orders, panel: SetupPanel, qtbot: QtBot) -> None:
-    orders.busy = True
-    orders.queue.append(RunConfig(title="the next one"))
-    orders.queue_changed.emit()
+    orders.is_training = True
+    orders.training.waiting.append(RunConfig(title="the next one"))
+    orders.training.changed.emit()
     assert panel.start_button.text() == "Queue run"
     assert panel.queue_button.isVisible() and panel.queue_button.text() == "1 waiting"
-    with qtbot.assertNotEmitted(orders.panel_requested):
+    with qtbot.assertNotEmitted(orders.requests.place):
         panel.start_button.click()
     panel.queue_button.menu().actions()[0].trigger()
-    assert not orders.queue
+    assert not orders.training.waiting
     assert not panel.queue_button.isVisible()
 
 
@@ -230,9 +214,9 @@ def test_that_a_precision_schedule_is_typed_started_and_copied(orders: Orders, p
 
 def test_that_a_study_of_open_runs_is_filled_into_the_form(panel: SetupPanel, orders: Orders) -> None:
     config = load("digits-quick", ["optimizer.lr=0.01"])
-    orders.set_up(config, "a run")
+    orders.requests.set_up(config, "a run")
     panel.show_tab("study")
-    orders.study_requested.emit(["fp32", "tf32", "emulated:e4m3"], 7)
+    orders.requests.study.emit(["fp32", "tf32", "emulated:e4m3"], 7)
     assert panel.is_study
     assert panel.study.chosen() == ["fp32", "tf32", "emulated:e4m3"]
     assert panel.study.seeds.value() == 7

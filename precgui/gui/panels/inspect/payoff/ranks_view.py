@@ -52,7 +52,7 @@ class RanksView(QWidget):
         self._lay_out()
         self._timer = QTimer(self, singleShot=True, interval=_REFRESH_MS)
         self._timer.timeout.connect(self.refresh)
-        session.data_arrived.connect(self._on_data)
+        session.runs.data_arrived.connect(self._on_data)
 
     def _lay_out(self) -> None:
         content = QWidget(self)

@@ -12,7 +12,7 @@ from precgui.config.sections import ScalingConfig
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
-from precgui.gui.open_runs import Problem
+from precgui.gui.open_run import Problem
 from precgui.gui.panels.inspect.scaler.plots import SimulationPlots
 from precgui.gui.panels.inspect.scaler.policy_row import PolicyRow
 from precgui.gui.session import Session
@@ -83,7 +83,7 @@ class ScalerTab(QWidget):
         column.addWidget(self.plots, 1)
 
     def _connect(self) -> None:
-        self._session.run_changed.connect(self._on_changed)
+        self._session.runs.changed.connect(self._on_changed)
         self._pace.timeout.connect(self.redraw)
         self.source.activated.connect(self._on_source)
         self.format_choice.activated.connect(self._soon)
@@ -196,7 +196,7 @@ class ScalerTab(QWidget):
         except ConfigError as error:
             self._session.notice.emit(Problem(f"These settings cannot be made: {error}", severity="warning"))
             return
-        self._session.set_up(config, f"{opened.name}, policy {row.name}")
+        self._session.requests.set_up(config, f"{opened.name}, policy {row.name}")
 
 
 def with_policy(config: RunConfig, policy: ScalingConfig) -> RunConfig:

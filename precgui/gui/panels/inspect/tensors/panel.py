@@ -23,6 +23,7 @@ from precgui.gui.panels.inspect.tensors.model import TensorTable
 from precgui.gui.panels.inspect.tensors.spectrogram import Spectrogram
 from precgui.gui.panels.inspect.tensors.step_view import Moment
 from precgui.gui.plots.heat_map import HeatMap
+from precgui.gui.requests import TensorPlace
 from precgui.gui.session import Session
 from precgui.runs.tensors.confidence import Provenance, basis_of
 from precgui.runs.tensors.grouping import Rows, View, grouped
@@ -65,6 +66,7 @@ class TensorsPanel(Pages):
         self._rows: Rows | None = None
         self._reading: IncrementalReader | None = None
         self._run_key: str | None = None
+        self._requested: TensorPlace | None = None
         self._reading_key: tuple[str | None, str | None] = (None, None)
         self._what_if: WhatIf | None = None
         self._prediction: Prediction | None = None
@@ -121,8 +123,8 @@ class TensorsPanel(Pages):
 
     def _connect(self) -> None:
         session = self._session
-        session.run_changed.connect(self._on_changed)
-        session.data_arrived.connect(self._on_data)
+        session.runs.changed.connect(self._on_changed)
+        session.runs.data_arrived.connect(self._on_data)
         self._later.timeout.connect(self._take_run)
         self._slice_timer.timeout.connect(self._read_on)
         self.bar.kind_choice.activated.connect(self._read)
@@ -135,11 +137,15 @@ class TensorsPanel(Pages):
         self.list.selectionModel().selectionChanged.connect(self._draw)
         self.spectrogram.step_chosen.connect(self._choose_step)
         self.moment.number_requested.connect(self._show_bits)
-        session.tensor_requested.connect(self._take_run)
 
     def show_run(self, key: str | None) -> None:
         """Show the tensors of another run; None shows none."""
         self._run_key = key
+        self._take_run()
+
+    def show_tensor(self, place: TensorPlace) -> None:
+        """Show a step of a tensor, as soon as the run is shown."""
+        self._requested = place
         self._take_run()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -170,7 +176,7 @@ class TensorsPanel(Pages):
 
     def _go_to_requested(self) -> None:
         """Choose the kind, the tensor and the step that another panel asked for."""
-        place, self._session.tensor_place = self._session.tensor_place, None
+        place, self._requested = self._requested, None
         if place is None or self._key() is None:
             return
         kind, name, self._step = place
@@ -318,8 +324,7 @@ class TensorsPanel(Pages):
     def _show_bits(self, value: float) -> None:
         """The number as it would be stored, times the scale, in the format asked about and in those that are usual."""
         names = list(dict.fromkeys([self.bar.format, "fp32", "bf16", "fp16"]))
-        self._session.panel_requested.emit("formats")
-        self._session.number_requested.emit(repr(ldexp(value, self.bar.log2_scale)), names)
+        self._session.requests.show_number(repr(ldexp(value, self.bar.log2_scale)), names)
 
 
 def _column(parent: QWidget, *parts: QWidget) -> QWidget:

@@ -23,7 +23,7 @@ __all__ = ["panel", "session"]  # fixtures
 
 @pytest.fixture
 def opened(panel: TensorsPanel, session: Session, tmp_path: Path) -> TensorsPanel:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     panel.bar.picture.setCurrentIndex(1)
     return panel
 
@@ -55,7 +55,7 @@ def test_that_updates_show_what_weights_of_the_format_would_not_take(opened: Ten
 def test_that_of_weights_stored_in_the_format_the_unchanged_ones_are_lost(
     panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5", precision="bf16-pure"))
+    session.runs.open_file(recorded(tmp_path / "run.h5", precision="bf16-pure"))
     panel.bar.picture.setCurrentIndex(1)
     panel.bar.kind_choice.setCurrentIndex(panel.bar.kind_choice.findData("update"))
     panel.bar.kind_choice.activated.emit(1)

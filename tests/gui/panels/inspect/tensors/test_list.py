@@ -29,7 +29,7 @@ def shown(panel: TensorsPanel) -> list[str]:
 def test_that_the_list_can_be_filtered_by_parts_of_names(
     panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(1)
     qtbot.keyClicks(panel.filter, "B. WEI")
     assert shown(panel) == [ALL, "b.weight"]
@@ -41,7 +41,7 @@ def test_that_the_list_can_be_filtered_by_parts_of_names(
 def test_that_a_sorted_list_follows_the_format_once_it_has_settled(
     panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     panel.list.sortByColumn(OVERFLOW, Qt.SortOrder.DescendingOrder)
     assert shown(panel) == [ALL, *NAMES]
     panel.bar.slider.setValue(16)
@@ -54,13 +54,13 @@ def test_that_a_sorted_list_follows_the_format_once_it_has_settled(
 
 
 def test_that_the_tensor_that_broke_first_comes_first(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
-    session.open_file(long_record(tmp_path / "run.h5", 9, 5))
+    session.runs.open_file(long_record(tmp_path / "run.h5", 9, 5))
     assert not panel.list.isColumnHidden(BAD)
     assert [cell(panel, row, BAD) for row in range(3)] == ["step 5", "step 5", "–"]
     for order in (Qt.SortOrder.AscendingOrder, Qt.SortOrder.DescendingOrder):
         panel.list.sortByColumn(BAD, order)
         assert shown(panel) == [ALL, "a.weight", "b.weight"]
-    session.open_file(recorded(tmp_path / "well.h5"))
+    session.runs.open_file(recorded(tmp_path / "well.h5"))
     assert panel.list.isColumnHidden(BAD)
 
 
@@ -71,7 +71,7 @@ def test_that_a_run_without_a_finite_number_promises_nothing(
     with open_writer(tmp_path / "run.h5") as emit:
         for each in (RunStarted(0.0, 1, 1, "cpu"), nothing, RunEnded(1.0, "completed")):
             emit(each)
-    session.open_file(tmp_path / "run.h5")
+    session.runs.open_file(tmp_path / "run.h5")
     assert "Not one finite number was recorded of the gradients." in panel.verdict.text()
     assert [cell(panel, 0, column) for column in (UNDERFLOW, OVERFLOW, SAFE, AMAX)] == ["–"] * 4
 
@@ -87,7 +87,7 @@ def only_nan() -> tuple[bytes, bytes]:
 def test_that_numbers_are_copied_with_all_their_digits(
     panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(1)
     panel.list.setFocus()
     qtbot.keyClick(panel.list, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
@@ -102,7 +102,7 @@ def test_that_numbers_are_copied_with_all_their_digits(
 
 
 def test_that_a_cell_of_the_picture_tells_its_numbers(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(1)
     assert panel.spectrogram.cell_text(12.4, -30) == (
         "Looked at in step 12\n2⁻³⁰ to 2⁻²⁹: 40 % of the elements, 40 of 100"
@@ -114,13 +114,13 @@ def test_that_a_cell_of_the_picture_tells_its_numbers(panel: TensorsPanel, sessi
 def test_that_keys_go_from_look_to_look_and_back_to_the_whole(
     panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    run = session.open_file(recorded(tmp_path / "run.h5", 5))
+    run = session.runs.open_file(recorded(tmp_path / "run.h5", 5))
     for key, step in ((Qt.Key.Key_Left, 5), (Qt.Key.Key_Left, 4), (Qt.Key.Key_Right, 5), (Qt.Key.Key_Right, 5)):
         qtbot.keyClick(panel.spectrogram, key)
         assert panel.moment.text.text().startswith(f"{ALL}, step {step}")
     whole = panel.spectrogram.view.viewRange()
     panel.spectrogram.view.zoom_to(QRectF(20, 20, 120, 60))
-    session.run_changed.emit(run)
+    session.runs.changed.emit(run)
     assert panel.spectrogram.view.viewRange() != whole  # what a person has chosen stays when data come
     qtbot.keyClick(panel.spectrogram, Qt.Key.Key_Home)
     assert panel.spectrogram.view.viewRange() == whole
@@ -130,13 +130,13 @@ def test_that_a_run_that_goes_on_moves_nothing_under_the_hand(
     panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
     run = live_run([event(step) for step in range(1, 9)])
-    key = session.add_run(run)
+    key = session.runs.add(run)
     panel.list.choose(2)
     resets: list[bool] = []
     panel.table.modelReset.connect(lambda: resets.append(True))
     panel.bar.kind_choice.model().rowsRemoved.connect(lambda *_: resets.append(True))
     run.extend([odd(9)])
-    session.run_changed.emit(key)
+    session.runs.changed.emit(key)
     assert not resets
     assert panel.list.chosen() == 2
     assert "step 9" in panel.moment.text.text()

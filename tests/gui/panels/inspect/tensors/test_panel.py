@@ -57,7 +57,7 @@ def session(qtbot: QtBot) -> Session:
 @pytest.fixture
 def panel(qtbot: QtBot, session: Session) -> TensorsPanel:
     made = TensorsPanel(session)
-    session.run_added.connect(made.show_run)
+    session.runs.added.connect(made.show_run)
     qtbot.addWidget(made)
     made.resize(1200, 700)
     made.show()
@@ -86,7 +86,7 @@ def test_that_an_empty_panel_says_what_to_do(
 ) -> None:
     assert panel.empty.isVisible()
     assert "start one" in panel.empty.text.text()
-    session.open_file(write_run(tmp_path / "plain.h5"))
+    session.runs.open_file(write_run(tmp_path / "plain.h5"))
     assert panel.empty.isVisible()
     assert "record.tensors" in panel.empty.text.text()
 
@@ -94,7 +94,7 @@ def test_that_an_empty_panel_says_what_to_do(
 def test_that_every_tensor_is_listed_with_what_the_format_would_do(
     panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     assert [cell(panel, row, NAME) for row in range(3)] == [ALL, *NAMES]
     assert [cell(panel, row, UNDERFLOW) for row in range(3)] == ["20 %", "40 %", "0 %"]
     assert cell(panel, 1, AMAX) == "1.46e-03"
@@ -116,7 +116,7 @@ def test_that_every_tensor_is_listed_with_what_the_format_would_do(
 def test_that_the_picture_follows_the_list_and_the_lines_the_slider(
     panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(1)
     image = panel.spectrogram.image
     bottom = round(image.mapRectToView(image.boundingRect()).y())
@@ -133,7 +133,7 @@ def test_that_the_picture_follows_the_list_and_the_lines_the_slider(
 def test_that_the_list_is_sorted_by_a_click_and_keeps_the_choice(
     panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     panel.list.sortByColumn(UNDERFLOW, Qt.SortOrder.DescendingOrder)
     assert [panel.list.order.index(row, NAME).data() for row in range(3)] == [ALL, "a.weight", "b.weight"]
     panel.list.choose(2)
@@ -144,7 +144,7 @@ def test_that_the_list_is_sorted_by_a_click_and_keeps_the_choice(
 def test_that_updates_show_how_much_changed_and_would_be_lost(
     panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     assert panel.list.isColumnHidden(CHANGED)
     assert panel.list.isColumnHidden(LOST_BF16)
     panel.bar.kind_choice.setCurrentIndex(panel.bar.kind_choice.findData("update"))
@@ -193,7 +193,7 @@ def test_that_no_row_of_a_long_record_is_hidden(
     panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
     steps, bad = MOST_COLUMNS + 20, 334
-    session.open_file(long_record(tmp_path / "run.h5", steps, bad))
+    session.runs.open_file(long_record(tmp_path / "run.h5", steps, bad))
     assert panel.view is not None
     assert len(panel.view.steps) == FEWEST_COLUMNS
     assert f"So far {FEWEST_COLUMNS} of {steps} recorded steps are read." in panel.verdict.text()
@@ -227,7 +227,7 @@ def test_that_steps_that_the_events_name_are_in_the_first_picture(
             emit(odd(step) if step == 117 else event(step))
         emit(Incident(11.7, 117, "nonfinite_gradient", "error", "gradients not finite"))
         emit(RunEnded(9.0, "completed"))
-    session.open_file(tmp_path / "run.h5")
+    session.runs.open_file(tmp_path / "run.h5")
     assert "So far" in panel.verdict.text()
     assert panel.spectrogram.bad.data["x"].tolist() == [117]
 
@@ -235,7 +235,7 @@ def test_that_steps_that_the_events_name_are_in_the_first_picture(
 def test_that_overflow_is_marked_for_the_format_and_scale_asked_about(
     panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     assert not len(panel.spectrogram.over.data)
     drag(panel, 12)
     assert panel.spectrogram.over.data["x"].tolist() == list(range(1, 31))
@@ -247,14 +247,14 @@ def test_that_a_live_run_adds_up_rows_that_it_no_longer_holds(
     panel: TensorsPanel, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("precgui.runs.live.MOST_BYTES", 30_000)
-    session.add_run(live_run([odd(step) if step == 7 else event(step) for step in range(1, 60)]))
+    session.runs.add(live_run([odd(step) if step == 7 else event(step) for step in range(1, 60)]))
     assert panel.view is not None
     assert panel.view.histograms(0).sum() == 200 * 59 + 4
     assert panel.spectrogram.bad.data["x"].tolist() == [7]
 
 
 def test_that_the_theme_reaches_the_pictures(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     for mode in ("dark", "light"):
         themes().set_mode(mode)  # type: ignore[arg-type]
         assert panel.spectrogram.backgroundBrush().color().name() == themes().theme.base
@@ -267,12 +267,12 @@ def test_that_the_limits_of_the_format_are_named_on_the_lines(panel: TensorsPane
 
 
 def test_that_exact_predictions_are_told_from_bounds(panel: TensorsPanel, session: Session, tmp_path: Path) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     for scale, word in ((0, "exact"), (7, "exact"), (-1, "lower bound")):
         drag(panel, scale)
         assert panel.bar.certainty.text() == word
     assert "above the rounding noise" in panel.verdict.text()
-    session.open_file(recorded(tmp_path / "narrow.h5", precision="fp16-amp"))
+    session.runs.open_file(recorded(tmp_path / "narrow.h5", precision="fp16-amp"))
     drag(panel, 0)
     assert panel.bar.certainty.text() == "lower bound"
     assert "Recorded in fp16-amp" in panel.verdict.text()
@@ -282,7 +282,7 @@ def test_that_exact_predictions_are_told_from_bounds(panel: TensorsPanel, sessio
 def test_that_a_slider_that_is_dragged_is_answered_at_a_pace_and_in_the_end(
     panel: TensorsPanel, session: Session, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     wait(panel)
     answers: list[int] = []
     panel.bar.asked.connect(lambda: answers.append(panel.bar.log2_scale))
@@ -296,7 +296,7 @@ def test_that_a_slider_that_is_dragged_is_answered_at_a_pace_and_in_the_end(
 def test_that_layers_stand_in_the_list_with_what_they_hold(
     panel: TensorsPanel, session: Session, tmp_path: Path
 ) -> None:
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(2)
     panel.bar.grouping.setCurrentText("by parameter type")
     panel.bar.grouping.activated.emit(3)
@@ -314,14 +314,14 @@ def test_that_a_number_of_a_tensor_is_shown_bit_by_bit(
 ) -> None:
     formats = FormatsPanel(session)
     qtbot.addWidget(formats)
-    session.open_file(recorded(tmp_path / "run.h5"))
+    session.runs.open_file(recorded(tmp_path / "run.h5"))
     drag(panel, 3)
     panel.list.choose(2)
     actions = {action.text().partition(":")[0]: action for action in panel.moment.bits.menu().actions()}
     assert set(actions) == {"Largest"}  # the others were not recorded here
     wanted: list[object] = []
-    session.panel_requested.connect(wanted.append)
-    session.number_requested.connect(lambda number, names: wanted.append((number, names)))
+    session.requests.place.connect(wanted.append)
+    session.requests.number.connect(lambda number, names: wanted.append((number, names)))
     actions["Largest"].trigger()
     assert wanted == ["formats", ("192.0", ["fp16", "fp32", "bf16"])]
     bits = formats.tab(0)
@@ -341,7 +341,7 @@ def test_that_tensors_of_a_run_that_another_process_writes_are_followed(
         emit(RunStarted(0.0, 9, 9, "cpu"))
         emit(event(1))
         emit.flush()
-        key = session.open_file(tmp_path / "run.h5")
+        key = session.runs.open_file(tmp_path / "run.h5")
         for step in range(2, 2 * MOST_COLUMNS):
             emit(event(step))
         emit.flush()

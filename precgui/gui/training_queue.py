@@ -1,0 +1,265 @@
+"""The run that is trained by this window, those that wait for it, and the child processes that train them."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from precgui.config import RunConfig
+from precgui.gui.answer import Answer, thread
+from precgui.gui.open_run import Problem
+from precgui.gui.open_runs import OpenRuns
+from precgui.gui.requests import Requests
+from precgui.gui.run_progress import RunProgress, progress_of
+from precgui.gui.study_control import StudyControl
+from precgui.gui.workers.child_process import RunThread
+from precgui.runs.broken_off import BrokenOff
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import SavedRun, open_run
+from precgui.runs.library import new_run_path
+from precgui.runs.live import LiveRun
+from precgui.runs.step_times import keep_step_time
+
+DRAIN_MS = 33
+
+
+class TrainingQueue(QObject):
+    """One run is trained at a time, and none while a study runs or something is measured."""
+
+    changed = Signal()  # the queue, or whether a run is trained
+    ended = Signal(str)  # the key of a run that was trained here
+    idle = Signal()  # nothing is trained any more
+    left = Signal()  # a child process has ended
+
+    def __init__(
+        self, runs: OpenRuns, requests: Requests, study: StudyControl, report: Callable[[Problem], object],
+        folder: Callable[[], Path], parent: QObject,
+    ) -> None:  # fmt: skip
+        super().__init__(parent)
+        self._runs, self._requests, self._study = runs, requests, study
+        self._report, self._folder = report, folder
+        self.waiting: list[RunConfig] = []
+        self._trials: list[tuple[RunConfig, str]] = []  # configs with a fix, and the run that it is for
+        self._warm: RunThread | None = None
+        self._thread: RunThread | None = None
+        self._leaving: set[RunThread] = set()
+        self._files = Answer(self, answered=self._take_file)
+        self._timer = QTimer(self, interval=DRAIN_MS)
+        self._timer.timeout.connect(self._drain)
+        self._closed = self._measuring = self._goes_on = False
+        study.changed.connect(self._on_study)
+
+    @property
+    def is_training(self) -> bool:
+        return self._thread is not None
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._thread is not None and self._thread.stopping
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether a child process has not ended yet."""
+        return bool(self._leaving)
+
+    def progress(self) -> RunProgress | None:
+        """The progress of the active run; None when nothing runs."""
+        if self._runs.active_key is None:
+            return None
+        return progress_of(self._runs[self._runs.active_key].run, stopping=self.is_stopping)
+
+    # What a user does
+
+    def warm_up(self) -> None:
+        """Start a child process that imports torch now, so that the next run begins at once."""
+        if self._warm is None and not self._closed:
+            self._warm = self._new_thread()
+
+    def start(self, config: RunConfig) -> None:
+        """Start a run, or queue it behind those that wait."""
+        self.waiting.append(config)
+        if self._measuring:
+            self._report(Problem("The run starts when the measurement in Hardware has ended.", severity="info"))
+        elif self._study.is_running:
+            self._report(Problem("The run starts when the study in Live has ended.", severity="info"))
+        if self._thread is not None or self._measuring or self._study.is_running:
+            self.changed.emit()
+        self._next(is_asked_now=True)
+
+    def try_fix(self, config: RunConfig, key: str) -> None:
+        """Start a run with a change; Compare opens with it and the run `key` when it has ended."""
+        self._trials.append((config, key))
+        self.start(config)
+
+    def go_on(self, broken: BrokenOff) -> None:
+        """Train a broken run from its checkpoint to its end, in its file, and show it in Live."""
+        if self.is_training or self._study.is_running or self._measuring:
+            self._report(Problem("Something else is being trained or measured; go on when it has ended."))
+            return
+        if (key := self._runs.key_of(broken.path)) is not None:
+            self._runs.close(key)
+        run = LiveRun(
+            broken.config, run_id=broken.run_id, created=broken.created, machine=broken.machine,
+            environment=broken.environment, path=broken.path,
+        )  # fmt: skip
+        self._begin(run, broken.path, is_shown=True, by_hand=True, goes_on=True)
+        self._requests.go("live")
+
+    def stop(self, key: str | None = None) -> None:
+        """Stop the active run (or `key`, if that is the one)."""
+        if self._thread is not None and key in (None, self._runs.active_key):
+            self._thread.stop()
+
+    def stop_all(self) -> None:
+        """Stop the active run and clear the queue."""
+        self.waiting.clear()
+        self.stop()
+        self.changed.emit()
+
+    def remove(self, index: int) -> None:
+        """Take a waiting run out of the queue."""
+        del self.waiting[index]
+        self.changed.emit()
+
+    def move(self, index: int, to: int) -> None:
+        """Give a waiting run another place in the queue; a place that is not there leaves it where it is."""
+        if 0 <= index < len(self.waiting) and 0 <= to < len(self.waiting):
+            self.waiting.insert(to, self.waiting.pop(index))
+            self.changed.emit()
+
+    def set_measuring(self, measuring: bool) -> None:
+        """Let no run begin while a measurement goes on: each would spoil the figures of the other."""
+        self._measuring = measuring
+        if not measuring:
+            self._next()
+
+    # The end of the window
+
+    def close(self) -> None:
+        """Stop for good; runs that wait are dropped."""
+        self._closed = True
+        self.waiting.clear()
+        self.stop()
+        if self._warm is not None:
+            self._warm.dismiss()
+            self._warm = None
+
+    def give_up(self) -> None:
+        """Wait for no process any more."""
+        self._leaving.clear()
+
+    # From one run to the next
+
+    def _on_study(self) -> None:
+        self.changed.emit()
+        self._next()
+
+    def _next(self, ended: str | None = None, *, is_asked_now: bool = False) -> None:
+        """Begin the run that waits longest, if nothing is in its way. It becomes the current run when it was asked for
+        just now, or when the run `ended` that it follows is the current one."""
+        if self._thread is not None or not self.waiting or self._measuring or self._study.is_running:
+            return
+        config = self.waiting.pop(0)
+        path = new_run_path(self._folder(), config)
+        created = datetime.now(UTC).astimezone().isoformat(timespec="seconds")
+        run = LiveRun(config, run_id=uuid.uuid4().hex, created=created, machine={}, environment={}, path=path)
+        self._begin(run, path, is_shown=is_asked_now or ended == self._runs.current, by_hand=is_asked_now)
+
+    def _begin(self, run: LiveRun, path: Path, *, is_shown: bool, by_hand: bool, goes_on: bool = False) -> None:
+        self._thread, self._warm = self._warm or self._new_thread(), None
+        self._thread.begin_run(run.config, path, run.run_id, goes_on=goes_on)
+        self._goes_on, self._runs.active_key = goes_on, self._runs.add(run)
+        if is_shown:
+            self._runs.choose(self._runs.active_key, by_hand=by_hand)
+        self.changed.emit()
+        self._timer.start()
+
+    def _new_thread(self) -> RunThread:
+        thread = RunThread(self)
+        thread.finished.connect(lambda: self._on_thread_finished(thread))
+        self._leaving.add(thread)
+        thread.launch()
+        return thread
+
+    def _drain(self) -> None:
+        """Take the events that the child process has sent since the last tick."""
+        key = self._runs.active_key
+        if self._thread is None or key is None or not self._thread.inbox:
+            return
+        run = self._runs[key].run
+        assert isinstance(run, LiveRun)
+        before = run.status
+        while self._thread.inbox:
+            run.extend(batch := self._thread.inbox.popleft())
+            self._runs.report_stopped_record(key, batch)
+        self._runs.data_arrived.emit(key)
+        if run.status != before:
+            self._runs.changed.emit(key)
+
+    def _on_thread_finished(self, thread: RunThread) -> None:
+        self._leaving.discard(thread)
+        if thread is self._thread:
+            self._run_finished()
+        elif thread is self._warm:  # it died while it waited, e.g. torch cannot be imported
+            self._warm = None
+        thread.deleteLater()
+        self.left.emit()
+
+    def _run_finished(self) -> None:
+        self._drain()
+        self._timer.stop()
+        key, self._thread, self._runs.active_key = self._runs.active_key, None, None
+        assert key is not None
+        run = self._runs[key].run
+        assert isinstance(run, LiveRun)
+        if run.status == "failed":
+            self._report(Problem(f"{self._runs[key].name} failed: {run.message}", run.details))
+        with contextlib.suppress(OSError):  # an estimate for later runs, no more
+            keep_step_time(run)
+        if self._goes_on and not run.steps and run.path is not None:  # refused: its file is as it was
+            self._runs.close(key)
+            key = self._runs.open_file(run.path) or key
+        else:
+            self._hand_over(run)
+            self._runs.changed.emit(key)
+        self.ended.emit(key)
+        if key in self._runs:
+            self.compare_trial(key)
+        if not self._closed:
+            self._next(key)
+        if self._thread is None:
+            self.idle.emit()
+        self.changed.emit()
+
+    def compare_trial(self, key: str) -> None:
+        """Show a run that tried a fix beside the run that it is for."""
+        run = self._runs[key].run
+        tried = next((pair for pair in self._trials if pair[0] is run.config), None)
+        if tried is not None:
+            self._trials.remove(tried)
+            if tried[1] in self._runs and isinstance(run, LiveRun) and run.steps and not self._closed:
+                self._requests.compare(tried[1], key)
+
+    def _hand_over(self, run: LiveRun) -> None:
+        """Let a run that has ended go to its file, which holds all that is in memory."""
+        if (path := run.path) is None or not run.steps or self._closed:
+            return
+        self._files.ask(thread(lambda: (run, _opened(path))))
+
+    def _take_file(self, answer: tuple[LiveRun, SavedRun | None]) -> None:
+        run, saved = answer
+        if saved is not None and not run.hand_over(saved):
+            saved.close()
+
+
+def _opened(path: Path) -> SavedRun | None:
+    """The file of a run that has ended, None where it cannot be read; the run then stays in memory."""
+    try:
+        return open_run(path)
+    except RunFileError:
+        return None
