@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precgui.checkpoint_files import remove_checkpoints
-from precgui.config import RunConfig, build
+from precgui.config import ConfigError, RunConfig, build
+from precgui.config.refusals import require_startable
 from precgui.config.sections import BESIDE_THE_RUN
 from precgui.errors import SentenceError, first_line
 from precgui.events import Emit, Event, Facts, Incident, PowerRead, RunEnded, RunStarted, Status
@@ -59,7 +60,13 @@ class Job:
         self, config: RunConfig, path: Path, listeners: Sequence[Emit] = (), run_id: str = "",
         broken: BrokenOff | None = None,
     ) -> None:  # fmt: skip
-        """Creates the run file, unless a broken run goes on. Raises RunFileError when it cannot be written."""
+        """Creates the run file, unless a broken run goes on.
+
+        Raises ConfigError, with all faults at once, for a config that cannot be started, RunFileError when the file
+        cannot be written.
+        """
+        if broken is None:
+            require_startable(_placed(config, path))
         self.config, self.path, self._run_id = config, path, run_id or uuid.uuid4().hex
         self._environment = environment(PowerSampler(self._emit, 0.0).sensors())
         self._emit_to_listeners = self._emit_to(listeners)
@@ -349,7 +356,7 @@ def serve(
         job = (
             Job.going_on(Path(path), [emit], retold=True) if goes_on else Job(build(config), Path(path), [emit], run_id)
         )
-    except RunFileError as error:
+    except (RunFileError, ConfigError) as error:
         emit(RunEnded(0.0, "failed", str(error)))
         return
     control.on_stop(job.stop)

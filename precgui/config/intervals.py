@@ -42,9 +42,7 @@ def _checked(text: str) -> str:
 
 
 def _as_text(value: Any) -> Any:
-    """A plain number as its text, and nothing, as an empty setting is read, as an empty one."""
-    if value is None:
-        return ""
+    """A plain number as its text."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

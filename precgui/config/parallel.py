@@ -141,11 +141,11 @@ class ParallelConfig(Section):
 
 
 def check_parallel(parallel: ParallelConfig, known: dict[str, Any]) -> None:
-    """Raises ValueError, one sentence, where settings do not go together; `known` holds the other fields by name."""
+    """Raises ValueError, a sentence for each fault, where settings do not go together; `known` holds other fields."""
     if parallel.strategy == "none":
         return
-    for sentence in _faults(parallel, known):
-        raise ValueError(sentence)
+    if faults := _faults(parallel, known):
+        raise ValueError("; ".join(faults))
 
 
 def _faults(parallel: ParallelConfig, known: dict[str, Any]) -> list[str]:
@@ -169,17 +169,19 @@ def _faults(parallel: ParallelConfig, known: dict[str, Any]) -> list[str]:
 
 def _training_faults(strategy: str, known: dict[str, Any]) -> list[str]:
     train, result = known["train"], []
-    if train.compile:
-        result.append("train.compile has not been tried on several ranks; set it to false")
+    if strategy == "fsdp" and train.compile:
+        result.append("train.compile does not go with fsdp here; set it to false, or choose ddp")
     power = known.get("power")
     if power is not None and power.limit_w is not None:
         result.append("power.limit_w is set for the GPU of one process; leave it empty")
     pruning = known.get("pruning")
-    if pruning is not None and pruning.method != "none":
-        result.append("pruning has not been tried on several ranks; set pruning.method = none")
+    if pruning is not None and pruning.method == "wanda":
+        result.append("pruning.method = wanda reads the inputs of layers, of which a rank has a part; choose magnitude")
+    elif strategy == "fsdp" and pruning is not None and pruning.method != "none":
+        result.append("pruning compares all weights of a layer, of which an fsdp rank has a part; choose ddp")
     adapter = known.get("adapter")
-    if adapter is not None and adapter.kind != "none":
-        result.append("adapters have not been tried on several ranks; set adapter.kind = none")
+    if strategy == "fsdp" and adapter is not None and adapter.kind != "none":
+        result.append("adapters stand beside packed weights, of which fsdp gives no rank a part; choose ddp")
     if strategy == "fsdp" and train.ema_decay is not None:
         result.append("train.ema_decay averages whole weights, of which an fsdp rank has a part; leave it empty")
     if strategy == "fsdp" and train.save_to:

@@ -101,7 +101,7 @@ def check_schedule(table: Mapping[str, str], known: Mapping[str, Any]) -> None:
     """Raises ValueError where a schedule does not go with other settings; `known` holds them by name."""
     if not table or "precision" not in known:
         return
-    before = known["precision"]
+    before, parallel = known["precision"], known.get("parallel")
     _check_storage(before)
     for change in changes_of(table):
         _check_storage(change.precision)
@@ -110,10 +110,19 @@ def check_schedule(table: Mapping[str, str], known: Mapping[str, Any]) -> None:
                 f"{change.text} cannot be measured in {before}, whose gradients have no format of a fixed range; it "
                 "follows fp16-amp or emulated:FORMAT"
             )
+        if change.trigger == "plateau" and parallel is not None and parallel.strategy != "none":
+            raise ValueError(
+                f"{change.text} follows the loss, of which each rank sees that of its own part; use step, share or "
+                "underflow, or set parallel.strategy = none"
+            )
+        if parallel is not None and parallel.strategy == "ddp" and (reason := traits(change.precision).not_replicated):
+            raise ValueError(f"{change.precision} does not work with strategy ddp: {reason}; choose another precision")
         before = change.precision
+    if parallel is not None and parallel.strategy == "fsdp":
+        raise ValueError("precision_schedule does not go with shards of weights; set parallel.strategy to ddp or none")
     for section, field, neutral in (
         ("train", "compile", False), ("train", "checkpointing", False), ("precision_options", "updates", None),
-        ("pruning", "method", "none"), ("adapter", "kind", "none"), ("parallel", "strategy", "none"),
+        ("pruning", "method", "none"), ("adapter", "kind", "none"),
     ):  # fmt: skip
         if section in known and getattr(known[section], field) != neutral:
             setting = str(neutral).lower() if neutral is not None else "empty"

@@ -7,6 +7,7 @@ for, and `show_if`, a mapping from a config path to the values (`*` stands for a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,6 +19,7 @@ from pydantic import (
     JsonValue,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from precgui.config.intervals import IntervalText
@@ -28,6 +30,15 @@ from precgui.formats.rounding import RoundingMode
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_texts(cls, given: Any) -> Any:
+        """Nothing, as `--set key=` is read, is the empty text where a text is asked for."""
+        if not isinstance(given, Mapping):
+            return given
+        texts = {name for name, field in cls.model_fields.items() if field.annotation is str}
+        return {name: "" if value is None and name in texts else value for name, value in given.items()}
 
 
 def _as_list(value: Any) -> Any:

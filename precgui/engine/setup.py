@@ -12,7 +12,7 @@ from torch import nn
 from precgui.config import RunConfig
 from precgui.engine import backend_flags, execution, precisions, tasks
 from precgui.engine import device as devices
-from precgui.engine.adapters.adapt import add_adapters, check_adapters
+from precgui.engine.adapters.adapt import add_adapters
 from precgui.engine.adapters.base import prepare_base
 from precgui.engine.certificate import certificate
 from precgui.engine.precisions import Precision
@@ -68,7 +68,6 @@ def start_model(
     model = task.model()
     with_adapters = config.adapter.kind != "none"
     if with_adapters:
-        check_adapters(config)
         prepare_base(model, config, tell, stopped, build_run)
     if config.train.rounding_twin:
         move_by_one_ulp(model, config.seed)

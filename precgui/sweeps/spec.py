@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from precgui.config import DEFAULT_RECIPE, EMULATED, ConfigError, RunConfig, build, key_table, table_paths, table_text
 from precgui.config.dotted import put_at
 from precgui.config.reading import parse_toml, read_toml, toml_fault
+from precgui.config.refusals import refusals
 from precgui.runs.verdict.looks import Looks, planned_looks
 from precgui.sweeps.errors import SweepError
 
@@ -120,7 +121,11 @@ def make_spec(
         "order_seed": order_seed, "vary": {path: list(values) for path, values in (vary or {}).items()},
         "config": base.model_dump(exclude_none=True),
     }  # fmt: skip
-    return check_spec(tree)
+    spec = check_spec(tree)
+    for arm in spec.arms():
+        if found := refusals(spec.config_of(arm, spec.first_seed)):
+            raise SweepError(f"the arm {arm.name} cannot be run: {'; '.join(found.values())}")
+    return spec
 
 
 def formats_of_layers(spec: SweepSpec) -> RunConfig | None:

@@ -113,3 +113,9 @@ def test_that_a_pipe_is_no_config(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.toml")
     with pytest.raises(config.ConfigError, match="regular file"):
         config.load(tmp_path / "x.toml")
+
+
+def test_that_an_empty_text_can_be_set() -> None:
+    assert config.load("digits-quick", ["record.snapshot_to="]).record.snapshot_to == ""
+    with pytest.raises(config.ConfigError, match="'' is not one of"):
+        config.load("digits-quick", ["precision="])

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from precgui.config import RunConfig
     from precgui.config.adapters import AdapterConfig
 
-PRECISIONS = ("fp32", "tf32", "bf16-amp", "fp16-amp")  # that leave layers and their storage as they are
-
 
 class LoraLinear(nn.Module):
     """base(x) + (alpha / rank) B A dropout(x); A [rank, inputs] begins at random, B [outputs, rank] at zero.
@@ -72,17 +70,6 @@ class LoraLinear(nn.Module):
         if self.base.bias is not None:
             layer.bias.copy_(self.base.bias)
         return layer
-
-
-def check_adapters(config: RunConfig) -> None:
-    """Raises EngineError for a precision or a setting that does not go with adapters."""
-    if config.precision not in PRECISIONS:
-        raise EngineError(
-            f"adapter.kind = lora goes with {', '.join(PRECISIONS)}, not with {config.precision}; base.format holds "
-            "the base in other formats"
-        )
-    if config.train.compile:
-        raise EngineError("adapter.kind = lora: the unpacking of weights is not compiled; set train.compile = false")
 
 
 def add_adapters(model: nn.Module, config: RunConfig, device: torch.device) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.config.new_places import folder_fault
 from precgui.engine.adapters.weights_file import write_weights
 from precgui.engine.errors import EngineError
 from precgui.formats.tensorfile import TensorFileError, open_tensor, tensor_names
@@ -46,14 +46,9 @@ class PeftAdapters:
 
 def check_new_folder(path: str, key: str) -> Path:
     """The folder that is to be made. Raises EngineError at once, not after the training."""
-    place = Path(path).expanduser().absolute()
-    if place.suffix == ".safetensors":
-        raise EngineError(f"{key}: {place.name} is the name of a file; adapters are written as a folder, name one")
-    if place.exists():
-        raise EngineError(f"{key}: {place} already exists; choose another name or delete it first")
-    if not place.parent.is_dir() or not os.access(place.parent, os.W_OK):
-        raise EngineError(f"{key}: {place.parent} is not a folder that can be written; choose another place")
-    return place
+    if fault := folder_fault(path):
+        raise EngineError(f"{key}: {fault}")
+    return Path(path).expanduser().absolute()
 
 
 def write_peft(folder: Path, adapters: PeftAdapters, dropout: float, metadata: Mapping[str, str]) -> None:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from precgui.config.new_places import TENSOR_FILE, tensor_file_fault
 from precgui.engine.errors import EngineError
 from precgui.engine.snapshot.file import write_tensors
 from precgui.formats.tensorfile import TensorFileError, open_tensor, tensor_names
 
-_SUFFIX = ".safetensors"
 _PIECE = 1 << 22  # elements that are read at once
 
 
 def check_new_file(path: str, key: str) -> None:
     """Raises EngineError at once, not after the training, where nothing could be saved."""
-    place = Path(path).expanduser()
-    if place.suffix != _SUFFIX:
-        raise EngineError(f"{key}: {place.name} does not end in {_SUFFIX}; name the file so")
-    if place.exists():
-        raise EngineError(f"{key}: {place} already exists; choose another name or delete it first")
-    if not place.parent.is_dir() or not os.access(place.parent, os.W_OK):
-        raise EngineError(f"{key}: {place.parent} is not a folder that can be written; choose another place")
+    if fault := tensor_file_fault(path):
+        raise EngineError(f"{key}: {fault}")
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -45,8 +39,8 @@ def load_weights(model: nn.Module, path: str, key: str = "base.weights") -> None
     One of the names of a shared tensor is enough. Raises EngineError, which names what is missing or does not fit.
     """
     place = Path(path).expanduser()
-    if place.suffix != _SUFFIX:
-        raise EngineError(f"{key}: {place.name} does not end in {_SUFFIX}; such a file is what is read here")
+    if place.suffix != TENSOR_FILE:
+        raise EngineError(f"{key}: {place.name} does not end in {TENSOR_FILE}; such a file is what is read here")
     parameters = {id(parameter) for parameter in model.parameters()}
     try:
         held = set(tensor_names(place))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from precgui import __version__
 from precgui.engine.errors import EngineError
+from precgui.engine.parallel.agreement import identity, require_same
 from precgui.engine.torch_private import process_group_store, tree_map
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from precgui.engine.tasks import Batch
 
 MORE_TIME_S = 5.0  # a collective waits longer than the launcher, which knows who does not answer
-_OF_ONE_RANK: Mapping[str, Any] = {"title": True, "device": True, "threads": True, "record": True, "train": {"save_to"}}
 BUILD_LIMIT_S = 3600.0  # for a download by the first rank
 
 
@@ -82,7 +80,7 @@ def joined(config: RunConfig) -> Iterator[RankGroup]:
         raise EngineError(_no_group(rank, world, str(error))) from error
     group = RankGroup(rank, world, local_rank)
     try:
-        _require_agreement(group, config)
+        require_same(group, "identity", identity(config))
         yield group
     finally:
         dist.destroy_process_group()
@@ -99,39 +97,6 @@ def _no_group(rank: int, world: int, words: str) -> str:
         f"rank {rank} of {world} found no way to the others at {address}:{port}; start all ranks, look whether one of "
         f"them was stopped, and whether the address can be reached ({words.splitlines()[0].rstrip('.')})"
     )
-
-
-def _require_agreement(group: RankGroup, config: RunConfig) -> None:
-    """Raises EngineError on every rank where hosts have other versions or another config than the first rank."""
-    group.leave_text("identity", _identity(config))
-    group.exchange([0.0])  # all have left theirs
-    sentence = disagreement([group.text_of("identity", rank) for rank in range(group.world)])
-    if sentence:
-        raise EngineError(sentence)
-
-
-def _identity(config: RunConfig) -> dict[str, str]:
-    """Facts that must be equal on all ranks. Devices and threads may differ, and the files, which one rank writes."""
-    own = json.dumps(config.model_dump(mode="json", exclude=_OF_ONE_RANK), sort_keys=True)
-    digest = hashlib.sha256(own.encode()).hexdigest()
-    return {"torch": str(torch.__version__), "precgui": __version__, "config": digest}
-
-
-def disagreement(identities: Sequence[Mapping[str, str]]) -> str:
-    """A sentence on the first rank whose identity is not that of rank 0, or ''."""
-    first = identities[0]
-    for rank, own in enumerate(identities):
-        for name in ("torch", "precgui"):
-            if own[name] != first[name]:
-                return (
-                    f"rank {rank} has {name} {own[name]}, rank 0 has {first[name]}; install the same version on every "
-                    "host"
-                )
-        if own["config"] != first["config"]:
-            return (
-                f"rank {rank} was started with another config than rank 0; give every host the same file and settings"
-            )
-    return ""
 
 
 def slice_of(batch: Batch, rank: int, world: int) -> tuple[Batch, float]:

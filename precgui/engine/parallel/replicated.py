@@ -24,6 +24,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.extended_arithmetic import exact_sum
 from precgui.engine.hook import TrainingRun
 from precgui.engine.journal import Journal
+from precgui.engine.parallel.agreement import batches_digest, data_identity, require_same
 from precgui.engine.parallel.group import RankGroup, slice_of
 from precgui.engine.parallel.hooks import GradientTraffic, make_hook
 from precgui.engine.strategy import Slice, Strategy
@@ -75,6 +76,7 @@ class Replicated(Strategy):
         self._agreed_to_stop = False
         self._pending: list[Incident] = []  # of this rank, for the first one
         self._own_loss = math.nan
+        self._data_compared = False
         self.traffic = GradientTraffic()
 
     def stopped(self) -> bool:
@@ -87,13 +89,15 @@ class Replicated(Strategy):
 
     @contextlib.contextmanager
     def building(self, config: RunConfig) -> Iterator[None]:
-        """Where data is downloaded, the first rank builds before the others."""
-        downloads = config.task in DOWNLOADED and config.data.download
-        with self.group.first_before_others() if downloads else contextlib.nullcontext():
+        """Where data is downloaded, or a base trained and kept, the first rank builds before the others."""
+        keeps_base = config.adapter.kind != "none" and not config.base.weights
+        is_alone = keeps_base or (config.task in DOWNLOADED and config.data.download)
+        with self.group.first_before_others() if is_alone else contextlib.nullcontext():
             yield
 
     def join(self, run: TrainingRun) -> None:
         self.run, self.model, self.device = run, run.parts.model, run.parts.device
+        require_same(self.group, "data", data_identity(run.parts.task.facts))
         torch.manual_seed(self.config.seed + self.group.rank)  # dropout differs between slices
         self.network = self._trained_network()
         self._interface = interface_name()
@@ -148,6 +152,9 @@ class Replicated(Strategy):
         return bool(every) and (step - 1) % every == 0
 
     def slices(self, batches: Sequence[Batch]) -> Iterator[Slice]:
+        if not self._data_compared:
+            require_same(self.group, "batch", {"data": batches_digest(batches)})
+            self._data_compared = True
         samples = sum(len(targets) for _, targets in batches)
         for place, batch in enumerate(batches):
             part, share = slice_of(batch, self.group.rank, self.group.world)
@@ -234,4 +241,5 @@ def of_rank(config: RunConfig, group: RankGroup) -> RunConfig:
     if group.rank:
         changed["record"] = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
         changed["train"] = config.train.model_copy(update={"save_to": ""})
+        changed["adapter"] = config.adapter.model_copy(update={"save_to": ""})
     return config.model_copy(update=changed)

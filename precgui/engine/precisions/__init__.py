@@ -9,6 +9,8 @@ import torch
 
 from precgui.config import RunConfig
 from precgui.config.precision_traits import traits
+from precgui.config.refusals import refusals
+from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
 
 __all__ = ["Precision", "chosen", "make"]
@@ -21,5 +23,7 @@ def chosen(config: RunConfig) -> type[Precision]:
 
 
 def make(config: RunConfig, device: torch.device) -> Precision:
-    """The precision that the config names."""
+    """The precision that the config names. Raises EngineError where its settings do not go together."""
+    if found := refusals(config):
+        raise EngineError("; ".join(found.values()))
     return chosen(config)(config, device)

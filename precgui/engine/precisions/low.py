@@ -245,11 +245,6 @@ class FP8(Low):
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
         self._scales: list[AmaxScale] = []  # in the order in which the layers were converted
-        if self.options.fp8_amax == "delayed" and self.options.fp8_scaling == "rowwise":
-            raise EngineError(
-                "precision_options.fp8_amax = delayed goes with fp8_scaling = tensorwise only: rows change from "
-                "batch to batch; set one of them back"
-            )
 
     @property
     def has_history(self) -> bool:

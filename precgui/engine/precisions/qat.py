@@ -37,10 +37,6 @@ class QuantizationAware(Precision):
         super().__init__(config, device)
         self.qat = config.qat
         self.quantizers: dict[str, Quantizer] = {}
-        if self.qat.save_to and not self.qat.measure:
-            raise EngineError(
-                "qat.save_to keeps the converted model, which qat.measure = false does not make; set it true"
-            )
         if self.qat.save_to:
             from precgui.engine.qat import saved_model
 

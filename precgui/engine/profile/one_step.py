@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine import execution, precisions, tasks
-from precgui.engine.adapters.adapt import add_adapters, check_adapters, parts_of_memory
+from precgui.engine.adapters.adapt import add_adapters, parts_of_memory
 from precgui.engine.precisions import Precision
 from precgui.engine.profile.tracker import MemoryTracker
 from precgui.engine.tasks import Batch, Task
@@ -61,7 +61,6 @@ def build_step(config: RunConfig, *, fake: bool = False) -> StepParts:
     task = tasks.make(config, lambda _: None)
     model = task.model()
     if config.adapter.kind != "none":  # an untrained base takes as much memory and time
-        check_adapters(config)
         precision.notes += add_adapters(model, config, device)
     model = execution.prepare_model(
         precision.convert(model), _not_compiled(config) if fake else config.train, precision

@@ -69,11 +69,6 @@ class Pruning(LoopHook):
         self._total_steps = total_steps
         self.layers = _pruned_layers(config, parts)
         self.notes: list[tuple[IncidentKind, str]] = [("emulated", NO_SPEED), *self._left_dense(config)]
-        if self.method == "wanda" and config.train.compile:
-            raise EngineError(
-                "pruning.method = wanda reads the inputs of layers, which a compiled model does not show; set "
-                "train.compile = false or choose magnitude"
-            )
         self._norms = InputNorms({name: layer.module for name, layer in self.layers.items()})
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from precgui.config.refusals import outside_of_run
 from precgui.engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def pruning_schedule(config: PruningConfig, total_steps: int) -> PruningSchedule
     end = start if config.method == "2:4" else last_moment
     last = "pruning.start" if config.method == "2:4" else "pruning.end"
     if end > total_steps:
-        raise EngineError(f"{last} is step {end}, but the run has {total_steps} steps; choose a share such as 0.7")
+        raise EngineError(outside_of_run(last, end, total_steps))
     if start > end:
         raise EngineError(f"pruning.start is step {start}, after pruning.end at step {end}; exchange the two")
     return PruningSchedule(start, end, max(1, _steps(config.every, total_steps, is_share=config.every < 1)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from _pickle import UnpicklingError  # the error only: nothing is unpickled here but by torch, weights only
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from precgui import config as configs
 from precgui.config import ConfigError, RunConfig, is_own_task
+from precgui.config.new_places import place_fault
 from precgui.engine import tasks
 from precgui.engine.errors import EngineError
 from precgui.engine.qat.integer_layers import Integer
@@ -33,11 +33,8 @@ _BITS = (1, 2, 4, 8)
 
 def check_place(save_to: str) -> None:
     """Raises EngineError at once, not after the training, where nothing could be saved."""
-    path = Path(save_to).expanduser()
-    if path.exists():
-        raise EngineError(f"qat.save_to: {path} already exists; choose another name or delete it first")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise EngineError(f"qat.save_to: {path.parent} is not a folder that can be written; choose another place")
+    if fault := place_fault(save_to):
+        raise EngineError(f"qat.save_to: {fault}")
 
 
 def save(

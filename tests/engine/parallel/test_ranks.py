@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from precgui.config import RunConfig, build, load
 from precgui.engine import tasks
 from precgui.engine.errors import EngineError
-from precgui.engine.parallel.group import disagreement, joined
+from precgui.engine.parallel.agreement import batches_digest, data_identity, disagreement
+from precgui.engine.parallel.group import joined
 from precgui.engine.snapshot.file import read_tensors
 from precgui.engine.train import train
 from precgui.events import Event, StepDone
@@ -37,9 +39,25 @@ RUNS = {
     # Far from overflow on any text: a rank divides by its own samples, so its gradients are twice those of one process.
     "shards fp16": ["parallel.strategy=fsdp", "precision=fp16-amp", "scaling.initial_scale=256"],
     "shards skipped": ["parallel.strategy=fsdp", "precision=fp16-amp", "scaling.initial_scale=1e12"],
+    "pruned": ["pruning.method=magnitude", "pruning.start=1", "pruning.end=3", "pruning.every=1"],
+    "adapters": ["adapter.kind=lora", "adapter.targets=blocks", "base.format=nf4", "base.train_steps=2"],
+    "schedule": ["precision_schedule=step:3=bf16-amp"],
+    "other data": [],
     "shards off-load": ["parallel.strategy=fsdp", "parallel.offload=true"],
 }
 PARAMETERS = 464384
+OWN_DATA = """
+import os, torch
+class Task:
+    steps_per_epoch = 2
+    def model(self): return torch.nn.Linear(3, 2)
+    def train_batches(self):
+        for _ in range(2):
+            yield torch.full((4, 3), float(os.environ["RANK"])), torch.zeros(4, 2)
+    validation_batches = train_batches
+    def loss(self, outputs, targets): return (outputs - targets).square().mean()
+def make_task(config): return Task()
+"""
 
 
 def config_of(name: str) -> RunConfig:
@@ -56,6 +74,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     own_record = {**runs[0]["record"], "snapshot_to": str(kept / "run")}
     own_train = {**runs[0]["train"], "save_to": str(kept / "run.safetensors")}
     runs.append({**runs[0], "record": own_record, "train": own_train, "of_other_ranks": runs[0]})
+    (kept / "own.py").write_text(OWN_DATA)
+    own = runs[[*RUNS].index("other data")]
+    own |= {"task": f"{kept / 'own.py'}:make_task", "model": {**own["model"], "name": "auto"}}
     told = run_all(runs, 2, tmp_path_factory.mktemp("ranks"), port)
     return dict(zip([*RUNS, "other seed", "other record"], told, strict=True))
 
@@ -67,8 +88,8 @@ def field(result: dict[str, Any], kind: str, name: str) -> list[float]:
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        ("fp32", 1e-6), ("uneven", 1e-6), ("shards", 1e-6), ("shards off-load", 1e-6), ("shards bf16", 3e-4),
-        ("shards fp16", 5e-5),
+        ("pruned", 1e-6), ("adapters", 1e-6), ("schedule", 3e-4), ("fp32", 1e-6), ("uneven", 1e-6),
+        ("shards", 1e-6), ("shards off-load", 1e-6), ("shards bf16", 3e-4), ("shards fp16", 5e-5),
     ],
 )  # fmt: skip
 def test_that_two_processes_have_the_losses_of_one(results: dict[str, dict[str, Any]], name: str, most: float) -> None:
@@ -148,6 +169,21 @@ def test_that_powersgd_in_several_buckets_on_gloo_is_refused(results: dict[str, 
 def test_that_ranks_with_different_configs_do_not_train(results: dict[str, dict[str, Any]]) -> None:
     assert "rank 1 was started with another config than rank 0" in results["other seed"]["error"]
     assert field(results["other seed"], "StepDone", "loss") == []
+
+
+def test_that_ranks_with_other_data_do_not_train(results: dict[str, dict[str, Any]]) -> None:
+    assert "rank 1 has other data than rank 0; give every host the same files" in results["other data"]["error"]
+    assert field(results["other data"], "StepDone", "loss") == []
+
+
+def test_that_data_are_compared_by_their_facts_without_their_place() -> None:
+    here = data_identity({"source": "/here/a.txt", "sha256": "ab", "bytes": 7})
+    assert disagreement([here, data_identity({"source": "/there/a.txt", "sha256": "ab", "bytes": 7})]) == ""
+    other = disagreement([here, data_identity({"source": "/there/a.txt", "sha256": "cd", "bytes": 7})])
+    assert other.startswith("rank 1 has other data than rank 0 (sha256)")
+    batch = torch.zeros(2, 3), torch.zeros(2)
+    assert batches_digest([batch]) == batches_digest([batch])
+    assert len({batches_digest([(batch[0] + shift, batch[1])]) for shift in (0.0, 1e-7)}) == 2
 
 
 def test_that_only_the_first_rank_needs_to_know_where_the_run_is_kept(results: dict[str, dict[str, Any]]) -> None:

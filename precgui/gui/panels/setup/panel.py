@@ -36,6 +36,7 @@ from precgui.config import (
 )
 from precgui.config.dotted import put_at
 from precgui.config.precision_traits import EMULATED_SENTENCE
+from precgui.config.refusals import build_compatible
 from precgui.config.trainer_arguments import config_text, read_config
 from precgui.events import Severity
 from precgui.gui.assigned_formats import AssignedFormats
@@ -85,7 +86,7 @@ class SetupPanel(QWidget):
         self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_SENTENCE, "e4m3fn"), self, usual=USUAL)
         self.outlook = OutlookText(self)
         self._marked_for = ""
-        self.form: Form[RunConfig] = Form(RunConfig, build, {"precision": self.precision}, self)
+        self.form: Form[RunConfig] = Form(RunConfig, build_compatible, {"precision": self.precision}, self)
         self.kind = SegmentedChoice((ONE_RUN, STUDY), "One run or a study", self)
         self.study = StudySettings(session.folder, self)
         self.assigned_formats = AssignedFormats(session, self)

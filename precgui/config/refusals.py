@@ -1,0 +1,112 @@
+"""Settings of a valid config that no run can have together: all of them at once, before torch is loaded.
+
+What needs the model, such as patterns of its layers, is found when it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from precgui.config.new_places import folder_fault, place_fault, tensor_file_fault
+from precgui.config.precision_traits import traits
+from precgui.config.reading import ConfigError, build
+from precgui.config.sections import BESIDE_THE_RUN
+from precgui.config.tree import RunConfig
+
+WITH_ADAPTERS = ("fp32", "tf32", "bf16-amp", "fp16-amp")  # that leave layers and their storage as they are
+
+
+def refusals(config: RunConfig) -> dict[str, str]:
+    """A sentence for each setting that does not go with the others, by the path of the setting."""
+    found: dict[str, list[str]] = {}
+    for key, sentence in (*_of_adapters(config), *_of_pruning(config), *_of_precision(config)):
+        found.setdefault(key, []).append(sentence)
+    return {key: "; ".join(sentences) for key, sentences in found.items()}
+
+
+def place_refusals(config: RunConfig) -> dict[str, str]:
+    """A sentence for each file that the config names and that cannot be read, or made, by the path of the setting."""
+    return {key: fault for key, fault in _of_places(config) if fault}
+
+
+def require_startable(config: RunConfig) -> None:
+    """Raises ConfigError, with a sentence for each fault, for a config that cannot be started here and now."""
+    if found := refusals(config) | place_refusals(config):
+        raise ConfigError(found)
+
+
+def build_compatible(tree: Mapping[str, Any]) -> RunConfig:
+    """As `build`, for a config that is to be started. Raises ConfigError, also for settings that do not go together."""
+    config = build(tree)
+    if found := refusals(config):
+        raise ConfigError(found)
+    return config
+
+
+def _of_adapters(config: RunConfig) -> Iterator[tuple[str, str]]:
+    if config.adapter.kind == "none":
+        return
+    if config.precision not in WITH_ADAPTERS:
+        yield (
+            "precision",
+            f"adapter.kind = lora goes with {', '.join(WITH_ADAPTERS)}, not with {config.precision}; base.format holds "
+            "the base in other formats",
+        )
+    if config.train.compile:
+        yield (
+            "train.compile", "adapter.kind = lora: the unpacking of weights is not compiled; set train.compile = false"
+        )  # fmt: skip
+
+
+def _of_pruning(config: RunConfig) -> Iterator[tuple[str, str]]:
+    pruning, most = config.pruning, config.train.max_steps
+    if pruning.method == "none":
+        return
+    if pruning.method == "wanda" and config.train.compile:
+        yield (
+            "pruning.method",
+            "pruning.method = wanda reads the inputs of layers, which a compiled model does not show; set "
+            "train.compile = false or choose magnitude",
+        )
+    if most is None:
+        return
+    if pruning.start >= 1 and pruning.start > most:
+        yield "pruning.start", outside_of_run("pruning.start", int(pruning.start), most)
+    if pruning.method != "2:4" and pruning.end > 1 and pruning.end > most:
+        yield "pruning.end", outside_of_run("pruning.end", int(pruning.end), most)
+
+
+def outside_of_run(key: str, step: int, total_steps: int) -> str:
+    """The sentence on a moment of pruning that comes after the last step."""
+    return f"{key} is step {step}, but the run has {total_steps} steps; choose a share such as 0.7"
+
+
+def _of_precision(config: RunConfig) -> Iterator[tuple[str, str]]:
+    options, is_integer = config.precision_options, traits(config.precision).weight_bits is not None
+    if config.precision == "fp8" and options.fp8_amax == "delayed" and options.fp8_scaling == "rowwise":
+        yield (
+            "precision_options.fp8_amax",
+            "precision_options.fp8_amax = delayed goes with fp8_scaling = tensorwise only: rows change from batch to "
+            "batch; set one of them back",
+        )
+    if is_integer and config.qat.save_to and not config.qat.measure:
+        yield (
+            "qat.save_to",
+            "qat.save_to keeps the converted model, which qat.measure = false does not make; set it true",
+        )
+
+
+def _of_places(config: RunConfig) -> Iterator[tuple[str, str]]:
+    has_adapters = config.adapter.kind != "none"
+    if config.train.save_to not in ("", BESIDE_THE_RUN):
+        yield "train.save_to", (folder_fault if has_adapters else tensor_file_fault)(config.train.save_to)
+    if has_adapters and config.adapter.save_to:
+        yield "adapter.save_to", tensor_file_fault(config.adapter.save_to)
+    if traits(config.precision).weight_bits is not None and config.qat.save_to not in ("", BESIDE_THE_RUN):
+        yield "qat.save_to", place_fault(config.qat.save_to)
+    if has_adapters:
+        for key, path in (("base.weights", config.base.weights), ("adapter.weights", config.adapter.weights)):
+            if path and not Path(path).expanduser().exists():
+                yield key, f"there is no {path}; name a file or folder that exists, or leave it empty"
