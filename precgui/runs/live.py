@@ -37,6 +37,7 @@ from precgui.runs.recorded_precision import with_recorded_precision
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.overview import Overview
 from precgui.runs.tensors.record import Names, TensorHistory, tensor_rows
+from precgui.runs.tensors.weight_norm import WeightNorms
 
 _GrowingTable = dict[str, GrowableArray]
 
@@ -148,6 +149,7 @@ class LiveRun:
         self._model = RecordedModel(unavailable=NOT_YET)
         names = Names()
         self._tensors = {kind: LiveTensors(names) for kind in TENSOR_KINDS}
+        self._weight_norms = WeightNorms()
         self._saved: SavedRun | None = None  # holds all rows once the run has ended
         self._saved_tensors: SavedRun | None = None  # the same file, or that of a killed run, for tensors alone
 
@@ -190,6 +192,7 @@ class LiveRun:
             for path, devices in self._devices.items()
         }
         copied._incidents = list(self._incidents)
+        copied._weight_norms = self._weight_norms.snapshot()
         copied._tensors = {kind: table.snapshot() for kind, table in self._tensors.items()}
         return copied
 
@@ -246,6 +249,7 @@ class LiveRun:
             if own := of[table.event]:
                 self._add_rows(table, own)
         self._incidents += of[Incident]
+        self._weight_norms.extend(event for event in of[TensorStats] if event.kind == "weight")
         for kind, history in self._tensors.items():
             history.extend([event for event in of[TensorStats] if event.kind == kind])
         for ended in of[RunEnded]:
@@ -287,6 +291,9 @@ class LiveRun:
         if self._saved:
             return self._saved.state_column(device, name)
         return self._devices["power/state"][device][name].view
+
+    def weight_norms(self) -> Series:
+        return self._saved.weight_norms() if self._saved else self._weight_norms.series()
 
     def events(self, kind: str | None = None) -> list[Incident]:
         if self._saved:

@@ -30,8 +30,9 @@ RANK_SIGNALS = (
 POWER_SIGNALS = ("power_w", "energy_j")
 # What the devices did, read twice a second; the fields of `events.DeviceRead`.
 STATE_SIGNALS = ("utilisation", "tensor_use", "sm_use", "dram_use", "clock_mhz", "temperature_c", "clock_reasons")
-# samples / (step_s + data_s), and 1 where `clock_reasons` say that power, heat or a limit holds the clock down
-DERIVED_SIGNALS = ("samples_per_s", "clock_held")
+# samples / (step_s + data_s), 1 where `clock_reasons` say that power, heat or a limit holds the clock down, and the
+# L2 norm of all weights where they were measured
+DERIVED_SIGNALS = ("samples_per_s", "clock_held", "weight_norm")
 SIGNALS = (
     *STEP_SIGNALS, *EVALUATION_SIGNALS, *POWER_SIGNALS, *STATE_SIGNALS, *DERIVED_SIGNALS, *HOST_SIGNALS,
     *ZERO_SIGNALS,
@@ -47,6 +48,9 @@ class SeriesSource(Protocol):
     def power_column(self, device: str, name: str) -> Values: ...
     def state_devices(self) -> list[str]: ...
     def state_column(self, device: str, name: str) -> Values: ...
+    def weight_norms(self) -> Series:
+        """(steps, L2 norms of all weights) where they were measured."""
+        ...
 
 
 def series(source: SeriesSource, name: str, over: Axis = "step") -> Series:
@@ -70,6 +74,9 @@ def series(source: SeriesSource, name: str, over: Axis = "step") -> Series:
         return source.column("evaluation", over), source.column("evaluation", signal.removeprefix("val_"))
     if signal in ZERO_SIGNALS:
         return source.column("zeros", over), source.column("zeros", signal.removeprefix("zeros_"))
+    if signal == "weight_norm":
+        steps, norms = source.weight_norms()
+        return (_time_at(source, steps) if over == "time_s" else steps), norms
     x = source.column("steps", over)
     if signal == "samples_per_s":
         return x, _rate(source)
@@ -112,6 +119,14 @@ def _step_at(source: SeriesSource, time_s: Values) -> Values:
     if not len(step_time_s):
         return np.zeros_like(time_s)
     return np.interp(time_s, step_time_s, source.column("steps", "step"))
+
+
+def _time_at(source: SeriesSource, steps: Values) -> Values:
+    """The time at which each step ended; NaN where no step was recorded."""
+    known = source.column("steps", "step")
+    if not len(known):
+        return np.full_like(steps, np.nan)
+    return np.interp(steps, known, source.column("steps", "time_s"))
 
 
 def _rate(source: SeriesSource) -> Values:

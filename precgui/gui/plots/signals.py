@@ -63,6 +63,8 @@ SIGNALS: dict[str, Signal] = {
         Signal("lr", "Learning rate", "Learning rate", ("lr",), noisy=False),
         Signal("grad_norm", "Gradient norm", "Gradient norm", ("grad_norm",), scale="log10",
                absent="The gradient norm was not recorded in these runs."),
+        Signal("weight_norm", "Weight norm", "Weight norm", ("weight_norm",), noisy=False,
+               absent="The weights were not measured in these runs: record.tensors, record.weights_every."),
         Signal("throughput", "Throughput", "Samples/s", ("samples_per_s",), unit="samples/s"),
         _signal("memory", FIGURES["memory_bytes"], "Memory",
                absent="Memory was not measured step by step: a CPU keeps no count. "

@@ -23,6 +23,7 @@ from precgui.runs.recorded_model import RecordedModel, read_model
 from precgui.runs.recorded_precision import with_recorded_precision
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory, tensor_records
+from precgui.runs.tensors.weight_norm import WeightNorms
 
 _MOST_MESSAGE = 4000
 ENDED = ("completed", "stopped", "failed")
@@ -61,6 +62,7 @@ class SavedRun:
         self._contents = contents
         self._columns: dict[tuple[str, str], GrowableArray] = {}
         self._names: dict[str, list[str]] = {}
+        self._weight_norms = WeightNorms()
         self._events: list[Incident] = []
         self.run_id = contents.attribute("run_id")
         self.created = one_line(contents.attribute("created"))
@@ -201,6 +203,12 @@ class SavedRun:
     def state_column(self, device: str, name: str) -> Values:
         """The readings of one device, shape (readings,)."""
         return self._own("power/state", name, self.state_devices().index(device))
+
+    def weight_norms(self) -> Series:
+        history = self.tensors().get("weight")
+        if history is not None:
+            self._weight_norms.read(history)
+        return self._weight_norms.series()
 
     def _texts(self, table: str) -> list[str]:
         known, rows = self._names.setdefault(table, []), self._contents.rows(table)

@@ -92,6 +92,9 @@ class ImportedRun:
     def state_column(self, device: str, name: str) -> NDArray[np.float64]:
         raise KeyError(device)
 
+    def weight_norms(self) -> Series:
+        return np.empty(0), np.empty(0)
+
     def events(self, kind: str | None = None) -> list[Incident]:
         """Losses that are not finite; scalars hold no other event."""
         if kind not in (None, "nonfinite_loss"):

@@ -160,6 +160,11 @@ class TensorHistory:
             taken[np.isin(places, known)] = overview.add(self._steps[known], stats, exponents, strides)
         return taken
 
+    def written(self, places: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Steps and statistics (rows, tensors, TENSOR_STATS) of rows, counted as they were written."""
+        known = places[places < len(self._steps)]  # a damaged file may have lost some
+        return self._steps[known], self._for_all(self._source.pick("stats", known.tolist()).astype(np.float64), 0)
+
     def steps(self) -> NDArray[np.int64]:
         """The step of each row, shape (n,)."""
         return self._steps[self._order]
