@@ -45,7 +45,10 @@ def test_that_a_loop_on_a_gpu_is_recorded_to_its_end(rows: dict[str, dict[str, A
 @pytest.mark.parametrize("name", OWN_WAITS)
 def test_that_a_recorder_makes_the_host_wait_once_in_a_step(rows: dict[str, dict[str, Any]], name: str) -> None:
     for way, more in (("alone", 0), ("recorded", 1)):
-        for step in rows[name]["steps"][way][SETTLED:]:
+        steps = rows[name]["steps"][way][SETTLED:]
+        looked = [step for step in steps if any("finite_in_fp32" in line for line in step["waiting"])]
+        assert len(looked) <= (name == "scaled"), "the step after one that was not finite is looked through once"
+        for step in (step for step in steps if step not in looked):
             assert step["waits"] == OWN_WAITS[name] + more, step["waiting"]
 
 

@@ -221,9 +221,8 @@ _kept_tables: dict[Any, tuple[Tensor, Tensor]] = {}
 
 
 def _nearest_entries(flat: Tensor, book: Tensor, thresholds: Tensor) -> Tensor:
-    return torch.where(
-        flat != flat, flat, book[torch.bucketize(flat, thresholds, right=True)]
-    )  # NaN; isnan is compiled with a flush
+    entries = book[torch.bucketize(flat, thresholds, right=True)]
+    return torch.where(flat != flat, flat, entries)  # NaN stays; isnan would be compiled to flush subnormals
 
 
 def _drawn_entries(flat: Tensor, book: Tensor, first: int, second: int) -> Tensor:
