@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 from torch import Tensor
@@ -16,6 +16,10 @@ from precgui.engine.tasks import Batch
 from precgui.events import StepDone
 
 _H = TypeVar("_H", bound="LoopHook")
+
+
+def do_nothing(done: StepDone) -> None:
+    """The end of a step for a hook that has nothing to do then."""
 
 
 class LoopHook:
@@ -71,6 +75,22 @@ class LoopHook:
 
     def end_step(self, done: StepDone) -> None:
         """Called after the step and its event."""
+
+    def reads_now(self, step: int) -> bool:
+        """Whether `end_step` of this step must come before the next step, because that depends on it.
+
+        Asked on GPUs only, when all of the step is queued. Where no hook says so, `read_later` and `leave_step` come in
+        the place of `read` and `end_step`, and the next step is queued before the numbers of this one are read.
+        """
+        return False
+
+    def read_later(self, loss: Tensor, norm: Tensor) -> Callable[[], tuple[float, float]] | None:
+        """As `read`, but nothing waits for the device before what this returns is called."""
+        return None
+
+    def leave_step(self) -> Callable[[StepDone], None]:
+        """Lets go of the step; returns what is called in the place of `end_step` when the next one is queued."""
+        return self.end_step
 
     def evaluation(self) -> contextlib.AbstractContextManager[None]:
         """A context in which the model is evaluated, and in which the run ends."""
@@ -149,6 +169,15 @@ class HookList(LoopHook):
     def end_step(self, done: StepDone) -> None:
         for hook in self.hooks:
             hook.end_step(done)
+
+    def reads_now(self, step: int) -> bool:
+        return any(hook.reads_now(step) for hook in self.hooks)
+
+    def read_later(self, loss: Tensor, norm: Tensor) -> Callable[[], tuple[float, float]] | None:
+        return next((read for hook in self.hooks if (read := hook.read_later(loss, norm)) is not None), None)
+
+    def leave_steps(self) -> list[Callable[[StepDone], None]]:
+        return [hook.leave_step() for hook in self.hooks]
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -17,9 +18,11 @@ from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.journal import Journal
+from precgui.engine.launched_step import ClockReading, LaunchedStep, PendingStep
 from precgui.engine.run_parts import RunParts
 from precgui.engine.strategy import Strategy
 from precgui.engine.tasks import Batch
+from precgui.engine.telemetry.backends import Transfer
 from precgui.engine.telemetry.parameters import tensor_count
 from precgui.engine.update import learning_rate, total_norm
 from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
@@ -43,6 +46,8 @@ class Loop:
         self.hooks = self.run.hooks
         self.run.resumed = self._resumed = resumed
         self.run.make_hooks(hooks)
+        self._pending: PendingStep | None = None
+        self._last_read = ClockReading()
         self.strategy = strategy or Strategy()
         self.strategy.join(self.run)
         if resumed is not None:
@@ -87,10 +92,17 @@ class Loop:
             self.hooks.begin_run()
         self.strategy.begin_run()
 
-    def steps(self) -> Iterator[StepDone]:
+    def steps(self) -> Iterator[None]:
         """Make each step, and evaluate after each epoch."""
-        for batches, data_s in self.batches():
-            yield self.make_step(batches, data_s)
+        try:
+            for batches, data_s in self.batches():
+                self.queue_step(batches, data_s)
+                yield
+        except Exception:
+            with contextlib.suppress(Exception):  # the device may be lost
+                self._read_pending()
+            raise
+        self._read_pending()
 
     def batches(self, *, evaluate: bool = True) -> Iterator[tuple[list[Batch], float]]:
         """The batches of each step, which is now `run.step`, and the seconds that were spent waiting for them.
@@ -101,6 +113,7 @@ class Loop:
         while run.step < run.total_steps and not self.stopped():
             run.epoch += 1
             yield from self._epoch(run.epoch)
+            self._read_pending()
             if evaluate and not self.stopped():
                 with self.hooks.evaluation(), self.strategy.evaluation():
                     self._evaluate(run.epoch)
@@ -126,10 +139,33 @@ class Loop:
             yield drawn
 
     def make_step(self, batches: list[Batch], data_s: float = 0.0) -> StepDone:
-        """Make the step `run.step` with these batches."""
+        """Make the step `run.step` with these batches, and read it."""
+        return self._read_now(self._launch(batches, data_s))
+
+    def queue_step(self, batches: list[Batch], data_s: float) -> None:
+        """Make the step `run.step`; it is read when the next one is queued, where nothing depends on its numbers."""
+        step = self._launch(batches, data_s)
+        self._read_pending(data_s)
+        if self._depends_on_numbers():
+            self._read_now(step)
+        else:
+            read = self.hooks.read_later(step.loss, step.norm) or numbers_later(step.loss, step.norm)
+            self._pending = PendingStep(step, read, self.hooks.leave_steps())
+
+    def _depends_on_numbers(self) -> bool:
+        """Whether the next step must not be queued before this one is read."""
+        return (
+            self.device.type != "cuda"
+            or self.run.parts.precision.scaling_mode != "none"
+            or not self.strategy.may_read_later
+            or self.hooks.reads_now(self.run.step)
+        )
+
+    def _launch(self, batches: list[Batch], data_s: float) -> LaunchedStep:
+        """Queue all work of the step `run.step`."""
         run = self.run
         self.strategy.begin_step(run.step)
-        begin, cpu_begin = time.perf_counter(), time.process_time()
+        begin = ClockReading()
         lr = self.prepare_step()
         precision = run.parts.precision
         scale = precision.scale
@@ -143,23 +179,41 @@ class Loop:
         skipped = precision.step(self.optimizer)
         self.hooks.correct_update(run.step)
         self.hooks.after_update(skipped=skipped)
-        own_s = time.perf_counter() - begin
-        own_loss, norm_value = self._read(loss, norm.to(loss.dtype))
-        loss_value = self.strategy.reduce(own_loss, own_s)
-        done = StepDone(
-            step=run.step, time_s=self.journal.now(), loss=loss_value, scale=scale, skipped=skipped, lr=lr,
-            grad_norm=norm_value, step_s=time.perf_counter() - begin, data_s=data_s,
-            samples=sum(len(targets) for _, targets in batches),
-            memory_bytes=devices.peak_memory_bytes(self.device), cpu_s=time.process_time() - cpu_begin,
-            backward_passes=len(batches), optimizer_steps=int(not skipped),
+        return LaunchedStep(
+            run.step, batches, data_s, lr, scale, loss, norm.to(loss.dtype), skipped, begin,
+            own_s=time.perf_counter() - begin.clock_s, memory_bytes=devices.peak_memory_bytes(self.device),
         )  # fmt: skip
-        self.journal.emit(done)
+
+    def _read_now(self, step: LaunchedStep) -> StepDone:
+        """Wait for a step and end it: the one wait of the step for its device."""
+        own_loss, norm = self.hooks.read(step.loss, step.norm) or numbers(step.loss, step.norm)
+        done = self._done(step, self.strategy.reduce(own_loss, step.own_s), norm)
         self.hooks.end_step(self.strategy.own(done))
         return done
 
-    def _read(self, loss: Tensor, norm: Tensor) -> tuple[float, float]:
-        """Loss and norm of the gradients as numbers: the one wait of the step for its device."""
-        return self.hooks.read(loss, norm) or numbers(loss, norm)
+    def _read_pending(self, data_s: float = 0.0) -> None:
+        """The same for the step that was queued before, if there is one; `data_s` as in `_done`."""
+        if (pending := self._pending) is not None:
+            self._pending = None
+            done = self._done(pending.step, *pending.read(), data_s)
+            for end in pending.ends:
+                end(done)
+
+    def _done(self, step: LaunchedStep, loss: float, norm: float, data_s: float = 0.0) -> StepDone:
+        """Emit that a step is done, which took the time since it began, or since the one before it was read.
+
+        Without `data_s` of this time, which were spent waiting for the batches of the step after it.
+        """
+        now, since = ClockReading(), max(step.begin, self._last_read)
+        self._last_read = now
+        done = StepDone(
+            step=step.number, time_s=self.journal.now(), loss=loss, scale=step.scale, skipped=step.skipped, lr=step.lr,
+            grad_norm=norm, step_s=max(now.clock_s - since.clock_s - data_s, 0.0), data_s=step.data_s,
+            samples=sum(len(targets) for _, targets in step.batches), memory_bytes=step.memory_bytes,
+            cpu_s=now.cpu_s - since.cpu_s, backward_passes=len(step.batches), optimizer_steps=int(not step.skipped),
+        )  # fmt: skip
+        self.journal.emit(done)
+        return done
 
     def prepare_step(self) -> float:
         """Set the step up to its forward pass; returns its learning rate."""
@@ -232,6 +286,17 @@ def numbers(loss: Tensor, norm: Tensor) -> tuple[float, float]:
     """Loss and norm of the gradients, which may be off-loaded, as numbers, in one transfer."""
     loss_value, norm_value = torch.stack((loss, norm.to(loss.device))).tolist()
     return loss_value, norm_value
+
+
+def numbers_later(loss: Tensor, norm: Tensor) -> Callable[[], tuple[float, float]]:
+    """As `numbers`, which the host waits for when it calls what this returns."""
+    transfer = Transfer([loss, norm])
+
+    def read() -> tuple[float, float]:
+        loss_array, norm_array = transfer.arrays()
+        return loss_array.item(), norm_array.item()
+
+    return read
 
 
 def _timed(batches: Iterable[Batch], count: int) -> Iterator[tuple[list[Batch], float]]:

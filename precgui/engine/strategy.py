@@ -22,6 +22,7 @@ class Strategy:
     """One process with the whole model and each batch."""
 
     is_first = True  # of the processes: the one that ends the run for all of them
+    may_read_later = True  # whether the loss of a step is a number of this process alone, for which no other one waits
 
     def building(self, config: RunConfig) -> contextlib.AbstractContextManager[None]:
         """A context in which the parts of the run are built."""

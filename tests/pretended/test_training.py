@@ -24,8 +24,16 @@ CLOSE = {"fp16-amp": 1e-2, "fp16-pure": 1e-2, "bf16-pure": 2e-2, "bf16-amp": 1e-
 # of the batch and one for each measurement of a module or of a kind of tensor.
 WAITS = {"fp16-amp": 3, "fp16-pure": 3}
 UPLOADS = 32
+STEPS = 5  # the first is counted operation by operation, the next two fill torch's caches of pinned memory
+# Updates that are queued when the host waits for a step, beyond its own: none where a gradient scaler decides on them.
+AHEAD = {"fp16-amp": 0, "fp16-pure": 0}
 QUICK_PRECISIONS = ("fp32", "fp16-amp", "bf16-sr", "fp8", "nvfp4")
 QUICK_RECIPES = {"regression-precise": (), "digits-pruned": (), "cartpole-quick": (), "digits-scale-demo": ()}
+# The weights grow beyond all bounds, or a step does not go on where the loss is not finite.
+DIVERGING = {
+    "diverging": ("precision=fp16-amp", "scaling.mode=none", "optimizer.lr=10"),
+    "stopping": ("precision=fp16-amp", "scaling.mode=none", "optimizer.lr=10", "train.stop_at_nonfinite=true"),
+}
 LONG_RECIPES = {
     "digits-adamw": (), "digits-long": (), "digits-int8": (), "gan-quick": (),
     "gpt-quick": ("model.size=small",), "lstm-quick": (), "segmentation-quick": (), "detection-quick": (),
@@ -52,7 +60,7 @@ def rows_of(on_pretended_gpu: Script, calls: list[str], gpus: int = 1, begin: st
 
 def _check(row: dict[str, Any], close: float) -> None:
     own, cpu = row["losses"].values()  # of the GPU, of the CPU
-    assert len(own) == 3
+    assert len(own) == len(cpu) == len(row["steps"])
     assert own == pytest.approx(cpu, rel=close)
     assert row["lost"] == 0, "a kernel was launched that nothing has computed"
 
@@ -62,7 +70,7 @@ def _call(recipe: str, *settings: str, **words: object) -> str:
 
 
 def _in(precision: str) -> str:
-    return _call("digits-quick", f"precision={precision}", to_the_end=precision == "fp32")
+    return _call("digits-quick", f"precision={precision}", to_the_end=precision == "fp32", steps=STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +78,7 @@ def quick(on_pretended_gpu: Script) -> dict[str, dict[str, Any]]:
     """The rows of the short table, all of one process, because its start takes longer than they do."""
     calls = {precision: _in(precision) for precision in QUICK_PRECISIONS}
     calls |= {recipe: _call(recipe, *settings) for recipe, settings in QUICK_RECIPES.items()}
+    calls |= {name: _call("digits-quick", *settings, steps=7) for name, settings in DIVERGING.items()}
     return dict(zip(calls, rows_of(on_pretended_gpu, list(calls.values())), strict=True))
 
 
@@ -85,14 +94,31 @@ def test_that_a_run_on_a_gpu_goes_on_where_its_gradients_are_not_finite(quick: d
     assert len(row["losses"]["cuda:0"]) == 3
 
 
+@pytest.mark.parametrize("name", DIVERGING)
+def test_that_what_is_not_finite_is_told_of_the_step_in_which_it_was(
+    quick: dict[str, dict[str, Any]], name: str
+) -> None:
+    """A run goes on with a step that is queued already, unless it stops there."""
+    row = quick[name]
+    of_gpu, of_cpu = row["incidents"].values()
+    assert of_gpu == of_cpu
+    bad, *_ = of_gpu[0]
+    steps = bad if name == "stopping" else 7
+    assert bad == 4
+    assert [len(losses) for losses in row["losses"].values()] == [steps] * 2
+    assert row["gradients"]["cuda:0"] == [*range(1, steps + 1)]
+
+
 def _check_counts(row: dict[str, Any], precision: str) -> None:
     """A step waits once, for its loss and the telemetry together; a gradient scaler asks for two numbers more."""
     for step in row["steps"][1:]:
         assert step["waits"] == WAITS.get(precision, 1), step["waiting"]
         assert step["unpinned"] == 0, step["uploading"]
-        assert step["uploads"] <= UPLOADS, step["uploading"]
-    assert row["steps"][-1]["allocations"] == 0
-    assert row["steps"][-1]["pins"] == 0
+    after_first = row["steps"][1:]
+    assert sum(step["uploads"] for step in after_first) <= UPLOADS * len(after_first), after_first[0]["uploading"]
+    ahead = AHEAD.get(precision, 1)
+    assert [step["ahead"] for step in row["steps"]] == [0, *[ahead] * (len(row["steps"]) - 2), 0]
+    assert [(step["allocations"], step["pins"]) for step in row["steps"][-2:]] == [(0, 0)] * 2
 
 
 @pytest.mark.parametrize("precision", QUICK_PRECISIONS)
@@ -102,7 +128,8 @@ def test_that_a_step_waits_and_uploads_no_more_than_it_must(quick: dict[str, dic
 
 def test_that_a_run_on_the_second_gpu_launches_each_kernel_there(on_pretended_gpu: Script) -> None:
     """A kernel whose operands are on another device than the current one raises, see `host_math`."""
-    (row,) = rows_of(on_pretended_gpu, [_call("digits-quick", "precision=fp32", device="cuda:1")], gpus=2)
+    call = _call("digits-quick", "precision=fp32", device="cuda:1", steps=STEPS)
+    (row,) = rows_of(on_pretended_gpu, [call], gpus=2)
     _check(row, 1e-6)
     _check_counts(row, "fp32")
 

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
 from precgui import config
 from precgui.engine.train import train
-from precgui.events import Event, RunEnded, RunStarted, StepDone
+from precgui.events import Event, Incident, RunEnded, RunStarted, StepDone, TensorStats
 from precgui.job import Job
 from tests.pretended import host_math
 
@@ -20,15 +22,29 @@ def print_run(recipe: str, *settings: str, steps: int = 3, to_the_end: bool = Fa
     which tensors are measured in a step does not depend on the time that the others took.
     """
     common = [*settings, f"train.max_steps={steps}", "data.batch_size=16", "record.budget=100"]
-    result: dict[str, Any] = {"losses": {}, "steps": []}
-    for place in (device, "cpu"):
-        losses: list[float] = []
+    places = (device, "cpu")
+    result: dict[str, Any] = {name: {place: [] for place in places} for name in ("losses", "incidents", "gradients")}
+    result["steps"] = []
+    updates = [0]
 
-        def emit(event: Event, place: str = place, losses: list[float] = losses) -> None:
+    def count(*_: Any) -> None:
+        updates[0] += 1
+
+    counter = register_optimizer_step_post_hook(count)
+    for place in places:
+        losses: list[float] = result["losses"][place]
+        updates[0] = 0
+
+        def emit(event: Event, place: str = place) -> None:
             if isinstance(event, StepDone):
-                losses.append(event.loss)
+                result["losses"][place].append(event.loss)
+            if isinstance(event, Incident) and event.kind.startswith("nonfinite"):
+                result["incidents"][place].append([event.step, event.kind, event.module])
+            if isinstance(event, TensorStats) and event.kind == "gradient":
+                result["gradients"][place].append(event.step)
             if place != "cpu" and isinstance(event, StepDone):
-                result["steps"].append({**host_math.counts(), "skipped": event.skipped})
+                ahead = updates[0] - event.step  # updates that were queued before the host waited for this step
+                result["steps"].append({**host_math.counts(), "skipped": event.skipped, "ahead": ahead})
             if isinstance(event, (StepDone, RunStarted)):
                 host_math.record.clear()
 
@@ -36,7 +52,7 @@ def print_run(recipe: str, *settings: str, steps: int = 3, to_the_end: bool = Fa
             return len(losses) == steps and not to_the_end
 
         train(config.load(recipe, [*common, f"device={place}"]), emit, stopped)
-        result["losses"][place] = losses
+    counter.remove()
     print("ROW " + json.dumps({**result, "lost": host_math.lost()}))  # noqa: T201
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from precgui.engine.checkpoint.file import Checkpoint, write_checkpoint
 from precgui.engine.checkpoint.random_state import random_states
 from precgui.engine.checkpoint.resume import origin
 from precgui.engine.checkpoint.state import training_state
-from precgui.engine.hook import LoopHook, TrainingRun
+from precgui.engine.hook import LoopHook, TrainingRun, do_nothing
 from precgui.events import CheckpointDue, StepDone
 
 _DEAREST = 0.01  # of the time since the last one that a checkpoint by minutes may have taken
@@ -62,6 +62,12 @@ class Checkpoints(LoopHook):
         made = run.resumed.steps_in_epoch if run.resumed is not None else 0
         self._epoch_began = run.step - made
         self._identity = self._identity or _identity(self._file)
+
+    def reads_now(self, step: int) -> bool:
+        return self._is_due()
+
+    def leave_step(self) -> Callable[[StepDone], None]:
+        return do_nothing
 
     def end_step(self, done: StepDone) -> None:
         if self._is_due():

@@ -32,6 +32,9 @@ class EarlyStopping(LoopHook):
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._skipped = int(state["skipped"])
 
+    def reads_now(self, step: int) -> bool:
+        return True
+
     def end_step(self, done: StepDone) -> None:
         """A skipped step has not harmed the weights, so its NaN does not count."""
         self._skipped = self._skipped + 1 if done.skipped else 0

@@ -48,6 +48,9 @@ class FirstStepCensus(LoopHook):
             self._order.begin(self._parts.model)
             self._entered.enter_context(self._census)
 
+    def reads_now(self, step: int) -> bool:
+        return step == 1
+
     def end_step(self, done: StepDone) -> None:
         if done.step == 1:
             self._entered.close()

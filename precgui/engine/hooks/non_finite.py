@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Self
 
 import torch
@@ -22,6 +23,9 @@ from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.recorder import Telemetry
 from precgui.events import Severity, StepDone
 
+Normed = tuple[Sequence[Tensor], Sequence[Tensor]]  # weights, and the norm of the gradient of each
+IsBad = Callable[[Tensor, float], bool]
+
 
 class NonFiniteReporter(LoopHook):
     """Marks on the time line: what was not finite and where, skipped steps, changes of the loss scale."""
@@ -33,7 +37,7 @@ class NonFiniteReporter(LoopHook):
         self._census = census
         self._names = {id(used): name for (name, _), used in zip(parts.trained(), parts.weights, strict=True)}
         self._batches: Sequence[Batch] = ()
-        self._normed: tuple[Sequence[Tensor], Sequence[Tensor]] = (), ()
+        self._normed: Normed = (), ()
 
     @classmethod
     def make(cls, run: TrainingRun) -> Self | None:
@@ -50,39 +54,55 @@ class NonFiniteReporter(LoopHook):
         self._batches = batches
 
     def end_step(self, done: StepDone) -> None:
+        module = self._telemetry.first_nonfinite if self._telemetry is not None else str
+        self._tell(done, self._batches, self._normed, module, is_bad)
+        self._batches, self._normed = (), ((), ())
+
+    def leave_step(self) -> Callable[[StepDone], None]:
+        module = self._telemetry.left_nonfinite() if self._telemetry is not None else str
+        return partial(self._tell, batches=self._batches, normed=self._normed, module=module, is_bad=is_bad_later)
+
+    def _tell(
+        self, done: StepDone, batches: Sequence[Batch], normed: Normed, module: Callable[[], str], is_bad: IsBad
+    ) -> None:
+        """`module` returns the first module of the step whose output was not finite, or ''."""
         if not math.isfinite(done.loss):
-            self._tell_loss(done)
+            self._tell_loss(done, batches, module)
         if not math.isfinite(done.grad_norm):
-            self._tell_gradients(done)
+            self._tell_gradients(done, normed, is_bad)
         if done.skipped:
             text = incident_text.skipped_text(done.scale)
             self._journal.incident(done.step, "skipped_step", "warning", text)
         if (scale := self._precision.scale) != done.scale:
             self._journal.incident(done.step, "scale_change", "info", incident_text.scale_text(done.scale, scale))
-        self._batches, self._normed = (), ((), ())
 
-    def _tell_loss(self, done: StepDone) -> None:
-        if part := _nonfinite_part(self._batches):
+    def _tell_loss(self, done: StepDone, batches: Sequence[Batch], module_of: Callable[[], str]) -> None:
+        if part := _nonfinite_part(batches):
             message = f"the loss is {done.loss}, because the {part} of this step hold NaN or Inf; clean the data"
             self._journal.incident(done.step, "nonfinite_loss", "error", message)
             return
-        module = self._telemetry.first_nonfinite() if self._telemetry else ""
+        module = module_of()
         text = incident_text.loss_text(str(done.loss), module)
         self._journal.incident(done.step, "nonfinite_loss", "error", text, module)
 
-    def _tell_gradients(self, done: StepDone) -> None:
-        weights, norms = self._normed
+    def _tell_gradients(self, done: StepDone, normed: Normed, is_bad: IsBad) -> None:
+        weights, norms = normed
         values = torch.stack(list(norms)).tolist()
-        bad = [self._names[id(w)] for w, value in zip(weights, values, strict=True) if _is_bad(w, value)]
+        bad = [self._names[id(w)] for w, value in zip(weights, values, strict=True) if is_bad(w, value)]
         name = first_nonfinite_gradient(bad, self._census.backward_order if self._census is not None else {})
         severity: Severity = "warning" if done.skipped else "error"
         text = incident_text.gradients_text(name, norm_overflows=not name)
         self._journal.incident(done.step, "nonfinite_gradient", severity, text, name)
 
 
-def _is_bad(weight: Tensor, norm: float) -> bool:
+def is_bad(weight: Tensor, norm: float) -> bool:
     """Whether its gradient held NaN or Inf: a norm of Inf may also be an overflow; clipped by it, finite ones are 0."""
     return math.isnan(norm) or (math.isinf(norm) and (weight.grad is None or not bool(weight.grad.isfinite().all())))
+
+
+def is_bad_later(weight: Tensor, norm: float) -> bool:
+    """The same when the gradient is gone: the weight is then not finite, either."""
+    return math.isnan(norm) or (math.isinf(norm) and not bool(weight.isfinite().all()))
 
 
 def _nonfinite_part(batches: Sequence[Batch]) -> str:

@@ -154,6 +154,9 @@ class PrecisionSchedule(LoopHook):
     def gradients(self) -> None:
         self._watch.gradients()
 
+    def reads_now(self, step: int) -> bool:
+        return True
+
     def end_step(self, done: StepDone) -> None:
         self._watch.end_step(done)
         if self._census is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from torch import Tensor
@@ -52,14 +52,32 @@ class TelemetryHook(LoopHook):
         return loss_array.item(), norm_array.item()
 
     def end_step(self, done: StepDone) -> None:
-        finite = math.isfinite(done.loss) and math.isfinite(done.grad_norm)
-        self.telemetry.end(self._journal.now(), done.step_s, self._optimizers, alarm=not finite)
+        self.telemetry.end(self._journal.now(), done.step_s, self._optimizers, alarm=not _is_finite(done))
+
+    def read_later(self, loss: Tensor, norm: Tensor) -> Callable[[], tuple[float, float]] | None:
+        numbers = self.telemetry.leave((loss, norm))
+
+        def read() -> tuple[float, float]:
+            loss_array, norm_array = numbers()
+            return loss_array.item(), norm_array.item()
+
+        return read
+
+    def leave_step(self) -> Callable[[StepDone], None]:
+        return self._end_left
+
+    def _end_left(self, done: StepDone) -> None:
+        self.telemetry.end_left(self._journal.now(), done.step_s, self._optimizers, alarm=not _is_finite(done))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.telemetry.go_on()
 
     def close(self) -> None:
         self.telemetry.close()
+
+
+def _is_finite(done: StepDone) -> bool:
+    return math.isfinite(done.loss) and math.isfinite(done.grad_norm)
 
 
 def _telemetry(config: RunConfig, parts: RunParts, journal: Journal, total_steps: int) -> Telemetry:

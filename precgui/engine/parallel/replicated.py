@@ -69,6 +69,7 @@ class Replicated(Strategy):
     """
 
     shares = "each with the whole model"
+    may_read_later = False
 
     def __init__(self, config: RunConfig, group: RankGroup, asked_to_stop: Callable[[], bool]) -> None:
         self.config, self.group, self._asked = of_rank(config, group), group, asked_to_stop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from precgui.config import RunConfig
 from precgui.engine.errors import EngineError
-from precgui.engine.hook import LoopHook, TrainingRun
+from precgui.engine.hook import LoopHook, TrainingRun, do_nothing
 from precgui.engine.precisions.layer_formats import find_layer_formats
 from precgui.engine.pruning import masks
 from precgui.engine.pruning.inputs import InputNorms
@@ -93,6 +93,9 @@ class Pruning(LoopHook):
         for layer in self.layers.values():
             layer.set_zeros()
 
+    def reads_now(self, step: int) -> bool:
+        return self.counts_at(step)
+
     def end_step(self, done: StepDone) -> None:
         if self.counts_at(done.step):
             self._journal.emit(self.zeros(done.step, self._journal.now()))
@@ -109,6 +112,9 @@ class Pruning(LoopHook):
     def load_state(self, state: Mapping[str, Any]) -> None:
         for name, layer in self.layers.items():
             layer.dropped = state["dropped"][name].to(layer.dropped)
+
+    def leave_step(self) -> Callable[[StepDone], None]:
+        return do_nothing
 
     def _mask(self, name: str, layer: PrunedLayer, share: float) -> Tensor:
         """Weights that are at zero have the least score, so that a mask only grows."""

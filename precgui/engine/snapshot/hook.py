@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from torch import Tensor
 
 from precgui.config.sections import BESIDE_THE_RUN
-from precgui.engine.hook import LoopHook, TrainingRun
+from precgui.engine.hook import LoopHook, TrainingRun, do_nothing
 from precgui.engine.journal import Journal
 from precgui.engine.run_parts import RunParts
 from precgui.engine.snapshot.step import StepSnapshot, random_state
 from precgui.engine.tasks import Batch
+from precgui.events import StepDone
 
 _LARGEST_BYTES = 1 << 30
 
@@ -63,6 +64,10 @@ class Snapshots(LoopHook):
 
     def end_step(self, done: object) -> None:
         self._batches, self._random = (), None
+
+    def leave_step(self) -> Callable[[StepDone], None]:
+        self.end_step(None)
+        return do_nothing
 
     def state(self) -> dict[str, Any]:
         return {"kept": sorted(self._kept)}

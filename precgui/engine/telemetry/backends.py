@@ -105,12 +105,43 @@ def fetched(rows: Sequence[Any]) -> list[Rows]:
 
     The host waits once, for the device of the first tensor that is not in main memory.
     """
+    together = _together(rows)
+    return _apart(rows, together if together is None else together.cpu())
+
+
+class Transfer:
+    """The same, but nothing waits for the device before `arrays` does, for the work queued so far. On CUDA only."""
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        self._rows = rows
+        self._numbers: Tensor | None = None
+        if (together := _together(rows)) is not None:
+            self._numbers = torch.empty(together.shape, dtype=together.dtype, device="cpu", pin_memory=True)
+            self._numbers.copy_(together, non_blocking=True)
+            self._done = torch.Event(together.device)
+            self._done.record(torch.accelerator.current_stream(together.device))
+
+    def arrays(self) -> list[Rows]:
+        """See `fetched`."""
+        if self._numbers is not None:
+            self._done.synchronize()
+        return _apart(self._rows, self._numbers)
+
+
+def _together(rows: Sequence[Any]) -> Tensor | None:
+    """All numbers that are not in main memory, on the device of the first; None where there are none."""
     tensors = [part.detach() for part in rows if isinstance(part, Tensor) and not part.is_cpu]
-    if tensors:
-        place = tensors[0].device
-        flat = [part.to(place, torch.float64 if _has_fp64(place) else torch.float32).reshape(-1) for part in tensors]
-        together: Rows = torch.cat(flat).cpu().double().numpy()
-        parts = iter(np.split(together, np.cumsum([len(part) for part in flat])[:-1]))
+    if not tensors:
+        return None
+    place = tensors[0].device
+    dtype = torch.float64 if _has_fp64(place) else torch.float32
+    return torch.cat([part.to(place, dtype).reshape(-1) for part in tensors])
+
+
+def _apart(rows: Sequence[Any], together: Tensor | None) -> list[Rows]:
+    """The rows as arrays; `together`, in main memory, has the numbers of those that were not."""
+    sizes = [part.numel() for part in rows if isinstance(part, Tensor) and not part.is_cpu]
+    parts = iter([] if together is None else np.split(together.double().numpy(), np.cumsum(sizes)[:-1]))
     return [
         part if not isinstance(part, Tensor) else _array(part) if part.is_cpu else next(parts).reshape(part.shape)
         for part in rows

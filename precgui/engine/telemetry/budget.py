@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from precgui.config import RecordConfig
 
@@ -60,6 +61,8 @@ class TokenBuckets:
     second, smaller bucket of each kind serves measurements between its intervals, which only the ring buffer keeps.
     """
 
+    OF_STEP: ClassVar[tuple[str, ...]] = ("_used", "_step", "overdue")
+
     def __init__(
         self, config: RecordConfig, kinds: Mapping[str, int], *, between: bool = False, total_steps: int = 0
     ) -> None:
@@ -104,6 +107,11 @@ class TokenBuckets:
                 account.finer()
             self._used[kind] = account
         return {kind: account.stride for kind, account in self._used.items()}
+
+    def leave_step(self) -> None:
+        """The next step begins before this one is booked: what is overdue in this one is not so in that one, too."""
+        for kind in self.overdue:
+            self._next[kind] = self._step + self._gap(self._step)
 
     def measured(self, kind: str, step: int) -> None:
         """A measurement of this kind in this step went into the record."""

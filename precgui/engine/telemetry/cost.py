@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,8 +21,14 @@ class CostMeter:
     its queue, which are read when the results have been fetched and cost no waiting.
     """
 
+    OF_STEP: ClassVar[tuple[str, ...]] = ("_host_s", "_marks", "_begin_s")
+
     def __init__(self, device: torch.device) -> None:
         self._device = device if device.type == "cuda" else None
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Forget what has not been taken."""
         self._host_s: dict[str, float] = {}
         self._marks: list[tuple[str, Any, Any]] = []
         self._begin_s = time.thread_time()
@@ -48,7 +54,7 @@ class CostMeter:
         device_s: dict[str, float] = {}
         for name, first, last in self._marks:
             device_s[name] = device_s.get(name, 0.0) + 1e-3 * first.elapsed_time(last)
-        self._marks.clear()
+        self._marks = []
         return taken | {name: max(taken[name], seconds) for name, seconds in device_s.items()} if device_s else taken
 
     def start(self) -> float:

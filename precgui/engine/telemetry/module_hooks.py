@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Set
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,10 @@ class Outputs:
     torch calls a module with hooks more slowly. The recomputation of a checkpoint is not measured, nor is a forward
     pass that is traced or transformed by torch.func.
     """
+
+    OF_STEP: ClassVar[tuple[str, ...]] = (
+        "_requested", "_guarded", "_everywhere", "_located", "_inside", "cannot_repeat", "calls", "watching",
+    )  # fmt: skip
 
     def __init__(
         self, model: nn.Module, measure: Measure, guard: Guard = LET_THROUGH, *, repeats_in_fp32: bool = True

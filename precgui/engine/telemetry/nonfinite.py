@@ -6,7 +6,7 @@ import math
 import time
 import weakref
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
@@ -37,9 +37,9 @@ class NonFiniteDetector:
         device until `first_nonfinite` is called.
     """
 
+    OF_STEP: ClassVar[tuple[str, ...]] = ("_names", "_largest", "_first", "_last", "_last_bad", "spent_s")
+
     def __init__(self) -> None:
-        self._names: list[str] = []
-        self._largest: list[Tensor] = []
         self.begin()
         self._check_one("", torch.ones(3, dtype=torch.float32, device="cpu"))  # loads the loop before it is timed
 
@@ -48,8 +48,8 @@ class NonFiniteDetector:
         self.spent_s = 0.0  # CPU time of the step
         self._last: tuple[Any, int] = _NOTHING
         self._first, self._last_bad = "", False
-        self._names.clear()
-        self._largest.clear()
+        self._names: list[str] = []
+        self._largest: list[Tensor] = []
 
     def check(self, name: str, outputs: Any) -> bool:
         """Checks the output of a module. Returns whether it is known to be not finite; on a GPU always False."""
@@ -70,6 +70,11 @@ class NonFiniteDetector:
     def first_of_cpu(self) -> str:
         """The first so far, without waiting for a device."""
         return self._first
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether `take` is to be called."""
+        return bool(self._largest)
 
     def pending(self) -> Tensor | None:
         """The tensor that `take` needs, where it is still on a device."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,11 +15,12 @@ from torch.optim import Optimizer
 from precgui.backward_order import first_nonfinite_gradient
 from precgui.config import RecordConfig
 from precgui.engine.extended_arithmetic import inverse
-from precgui.engine.telemetry.backends import StatsBackend, fetched, listed, stats_backend_for
+from precgui.engine.telemetry.backends import StatsBackend, Transfer, fetched, listed, stats_backend_for
 from precgui.engine.telemetry.budget import TokenBuckets
 from precgui.engine.telemetry.cost import CostMeter, keeping_s
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard
 from precgui.engine.telemetry.held import Copies, HeldTensors, buffers
+from precgui.engine.telemetry.left_step import LeftStep, OfSteps
 from precgui.engine.telemetry.module_hooks import Outputs
 from precgui.engine.telemetry.parameters import (
     Weight,
@@ -49,6 +50,11 @@ class Telemetry:
     `after_update`, `end`. No method changes a result of the training. On the CPU each measurement is one loop
     over the memory; elsewhere the results of a step are copied to the host in one transfer.
     """
+
+    OF_STEP: ClassVar[tuple[str, ...]] = (
+        "_tables", "_unscaled", "_collected_s", "_before", "_step", "_scale", "_due", "_guarded", "_is_idle",
+        "_begin_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -203,13 +209,66 @@ class Telemetry:
         self._collected_s = time.thread_time() - begin
         return arrays
 
+    def leave(self, numbers: Sequence[Tensor]) -> Callable[[], list[Rows]]:
+        """As `collect`, which waits for the device, when what this returns is called; then follows `end_left`.
+
+        The next step may be queued before, with all calls up to `after_update`. On CUDA only.
+        """
+        begin = time.thread_time()
+        self._measure_held()
+        if self._outputs is not None:
+            self._outputs.end()
+        transfer = Transfer(self._pending(numbers))
+        self._collected_s = time.thread_time() - begin
+        watched: list[OfSteps] = [] if self._outputs is None else [self._outputs, self._outputs.detector]
+        self._left = left = LeftStep([self, self.budget, self._clock, *watched])
+        self.budget.leave_step()
+        self._clock.begin_step()
+
+        def collected() -> list[Rows]:
+            arrays = transfer.arrays()
+            with left.again():
+                return self._take(arrays)
+
+        return collected
+
+    def left_nonfinite(self) -> Callable[[], str]:
+        """`first_nonfinite` of the step that was left last, to be called when it has ended."""
+        left = self._left
+
+        def first() -> str:
+            with left.again():
+                return self.first_nonfinite()
+
+        return first
+
+    def end_left(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
+        """As `end`, of the step that was left. In an alarm the tensors of the present step are measured in full."""
+        wanted: list[int] = []
+        with self._left.again():
+            next_s = self._end(time_s, step_s, wanted.append, alarm=alarm)
+        self._clock.book(FIXED, next_s)
+        if wanted:
+            self._alarm_until = self._step + ALARM_STEPS
+            self._measure_in_full(optimizers)
+
     def end(self, time_s: float, step_s: float, optimizers: Sequence[Optimizer], *, alarm: bool = False) -> None:
         """Ends a step of `step_s` seconds and emits its rows. `alarm`: the loss or a gradient was not finite."""
+
+        def measure_in_full(step: int) -> None:
+            self._alarm_until = step + ALARM_STEPS
+            self._measure_in_full(optimizers)
+            self._fetch()
+
+        self._clock.book(FIXED, self._end(time_s, step_s, measure_in_full, alarm=alarm))
+
+    def _end(self, time_s: float, step_s: float, measure_in_full: Callable[[int], None], *, alarm: bool) -> float:
+        """Returns CPU seconds to book in the next step; `measure_in_full` is called in the first step of an alarm."""
         self._time_s = time_s
         if self._is_idle and not alarm and not self.first_nonfinite() and not self._bad_output:
             spent_s = self._outputs.end() if self._outputs is not None else 0.0
             self.budget.book_idle_step(spent_s + self._begin_s)
-            return
+            return 0.0
         begin = time.thread_time() - (self._collected_s or 0.0)
         if self._collected_s is None:
             self._measure_held()
@@ -223,15 +282,13 @@ class Telemetry:
             alarm = self._tell_outputs(time_s, reported=alarm) or alarm
         if alarm:
             if self._step > self._alarm_until + BLACK_BOX_STEPS:  # not anew for each of a series
-                self._alarm_until = self._step + ALARM_STEPS
-                self._measure_in_full(optimizers)
-                self._fetch()
+                measure_in_full(self._step)
             self._box.write(self._emit)
         flush_s = self._flush(time_s, alarm=alarm) if self._tables else 0.0
         costs = self._clock.take()
         self.budget.book_step(busy_s, costs, costs.pop(FIXED, 0.0))
-        if not alarm:  # what that takes is not to be saved in other steps
-            self._clock.book(FIXED, _ALL_CALLS * (time.thread_time() - begin - flush_s))  # of the next step
+        # What an alarm takes is not to be saved in other steps.
+        return 0.0 if alarm else _ALL_CALLS * (time.thread_time() - begin - flush_s)
 
     def _measure_held(self) -> None:
         """Buffers and copies of weights, as the step leaves them."""
@@ -342,15 +399,20 @@ class Telemetry:
 
     def _fetch(self, numbers: Sequence[Tensor] = ()) -> list[Rows]:
         """All results that are still on the device, and `numbers`, which it returns, in one transfer."""
+        return self._take(fetched(self._pending(numbers)))
+
+    def _pending(self, numbers: Sequence[Tensor]) -> list[Any]:
+        """What `_take` needs as arrays."""
         pending = self._outputs.detector.pending() if self._outputs is not None else None
-        outputs = [] if pending is None else [pending]
-        if not self._tables and not outputs and not numbers:
-            return []
-        arrays = iter(fetched([*(rows for _, rows in self._tables), *outputs, *numbers]))
-        self._tables = [(table, next(arrays)) for table, _ in self._tables]
-        if self._outputs is not None and pending is not None:
-            self._outputs.detector.take(next(arrays))
-        return list(arrays)
+        return [*(rows for _, rows in self._tables), *([] if pending is None else [pending]), *numbers]
+
+    def _take(self, arrays: Sequence[Rows]) -> list[Rows]:
+        """Keep what was measured, and return the numbers of the caller."""
+        left = iter(arrays)
+        self._tables = [(table, next(left)) for table, _ in self._tables]
+        if self._outputs is not None and self._outputs.detector.is_pending:
+            self._outputs.detector.take(next(left))
+        return list(left)
 
     def _events(self, time_s: float) -> list[TensorStats]:
         """The measurements of the step, one event for each kind."""
