@@ -1,0 +1,222 @@
+"""The messages between a window or command here and the agent of a place, `precgui serve --stdio`.
+
+A job is a run or a command at a place. Its name is 32 hexadecimal digits that the asker has chosen, for a run its
+`run_id`; asking for the same job twice starts it once. Messages of a job are numbered from 1 without a gap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from precgui.errors import SentenceError
+from precgui.events import Event
+from precgui.process.frames import Codec
+
+JOB_NAME = re.compile(r"[0-9a-f]{32}")
+FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+JobKind = Literal["run", "command"]
+COMMANDS = ("detect", "bench", "profile", "sweep")  # of precgui, that a place runs
+
+
+class OrderError(SentenceError):
+    """An order that a place refuses."""
+
+
+# From the agent
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceDevice:
+    """A device of a place; bytes are 0 where they are not known."""
+
+    id: str
+    name: str
+    memory_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceHello:
+    """The first message of an agent; `torch` is the installed version, empty without one."""
+
+    precgui: str
+    python: str
+    torch: str
+    host: str
+    system: str
+    devices: tuple[PlaceDevice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceReady:
+    """A process has imported torch and waits for a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """The job is there, started now or before."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvents:
+    """Events of a run, in their order; the last event of the last such message is `RunEnded`."""
+
+    job: str
+    number: int
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutput:
+    """Text that a command has printed."""
+
+    job: str
+    number: int
+    stream: Literal["stdout", "stderr"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEnded:
+    """The last message of a command."""
+
+    job: str
+    number: int
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """A job of a place, for a list. `files` are those that it has made."""
+
+    job: str
+    kind: JobKind
+    title: str
+    started: str
+    is_running: bool
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """The jobs of a place, the newest first."""
+
+    jobs: tuple[JobLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A part of a file of a job that has ended; `size` in bytes and `sha256` are those of the whole file."""
+
+    job: str
+    name: str
+    offset: int
+    size: int
+    sha256: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An order was not carried out; `message` is a sentence."""
+
+    job: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The agent is alive."""
+
+
+# To the agent
+
+
+@dataclass(frozen=True, slots=True)
+class SentFile:
+    """A file that an order needs, such as code of the user's own, sent with their consent."""
+
+    name: str
+    sha256: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Start a process that imports torch in advance."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """Train `config`, a tree as TOML has it, in a process that outlives the agent, and follow it.
+
+    `place` is the name that the asker has for the place; it joins the `/environment` of the run file.
+    """
+
+    job: str
+    config: Mapping[str, Any]
+    place: str = ""
+    files: tuple[SentFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommand:
+    """Run `precgui WORDS` in the folder of the job, where `files` lie, and follow it."""
+
+    job: str
+    words: tuple[str, ...]
+    columns: int = 80
+    files: tuple[SentFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AttachJob:
+    """Send what a job has said after message `after`, then what it goes on to say."""
+
+    job: str
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    """Ask a job to end; `kill` ends its process."""
+
+    job: str
+    kill: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListJobs:
+    """Ask for a `JobList`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPart:
+    """Ask for a `FilePart` from `offset` on."""
+
+    job: str
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveJob:
+    """Remove the folder of a job that has ended."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Ask for a `Pong`."""
+
+
+REPLIES = Codec((
+    PlaceHello, PlaceReady, JobStarted, JobEvents, JobOutput, CommandEnded, JobList, FilePart, Refused, Pong
+))  # fmt: skip
+ORDERS = Codec((Prepare, StartRun, StartCommand, AttachJob, StopJob, ListJobs, FetchPart, RemoveJob, Ping))

@@ -1,0 +1,187 @@
+"""Frames: each message comes back as it was, and nothing else is read, whatever bytes come.
+
+`PRECGUI_FUZZ=100000` mutates so many frames in each direction; without it a few hundred.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from precgui import events
+from precgui.events import EXPONENT_BINS, TENSOR_STATS, ModuleInfo, RunStarted, StepDone, TensorStats
+from precgui.places import messages
+from precgui.places.messages import ORDERS, REPLIES, FilePart, JobEvents, Ping, SentFile, StartRun
+from precgui.process.frames import (
+    HEAD,
+    MAGIC,
+    MOST_HEADER_BYTES,
+    MOST_NOISE_BYTES,
+    PROTOCOL,
+    Codec,
+    FrameError,
+    FrameReader,
+    ProtocolError,
+)
+
+JOB = "0123456789abcdef" * 2
+MUTATIONS = int(os.environ.get("PRECGUI_FUZZ", "400"))
+
+
+def step(number: int, loss: float = 0.5) -> StepDone:
+    return StepDone(number, 0.25, loss, 65536.0, False, 0.1, math.inf, 0.01, 0.0, 64, math.nan)
+
+
+def row() -> TensorStats:
+    stats, counts = bytes(8 * len(TENSOR_STATS)), bytes(range(256)) * 4
+    return TensorStats(3, 1.5, "gradient", ("a.weight",), (1,), stats, counts, ("fp32",))
+
+
+def batch() -> JobEvents:
+    described = events.ModelDescribed(
+        0.5, (ModuleInfo("", "m.Net"),), (events.ParameterInfo("w", "parameter", "fp32", (3, 4), True, True),)
+    )
+    started = RunStarted(0.0, 10, 5, "cpu", {"torch": {"threads": 1, "tf32": None}}, 1)
+    return JobEvents(JOB, 1, (started, described, step(1, math.nan), step(2), row()))
+
+
+def order() -> StartRun:
+    return StartRun(JOB, {"task": "digits", "model": {"name": "mlp"}}, "gpu1", (SentFile("t.py", "0" * 64, b"x = 1"),))
+
+
+def with_header(change: Callable[[dict[str, Any]], None], message: object = None) -> bytes:
+    """A frame whose header is changed before it is sent."""
+    frame = REPLIES.encode(message or batch())
+    _, _, flags, stored, _, blob_stored, blob_size = HEAD.unpack_from(frame)
+    header = frame[HEAD.size : HEAD.size + stored]
+    tree = json.loads(zlib.decompress(header) if flags & 1 else header)
+    change(tree)
+    text = json.dumps(tree).encode()
+    head = HEAD.pack(MAGIC, PROTOCOL, flags & 2, len(text), len(text), blob_stored, blob_size)
+    return head + text + frame[HEAD.size + stored :]
+
+
+@pytest.mark.parametrize(("codec", "message"), [(REPLIES, batch()), (ORDERS, order()), (ORDERS, Ping())])
+def test_that_a_message_comes_back_as_it_was(codec: Codec, message: object) -> None:
+    assert repr(codec.decode(codec.encode(message))) == repr(message)  # NaN is not equal to itself
+
+
+def test_that_every_event_of_a_run_can_be_sent() -> None:
+    names = {kind.__name__ for kind in events.Event.__args__}
+    with pytest.raises(FrameError) as error:
+        REPLIES.decode(with_header(lambda tree: tree["message"]["events"][0].update({"class": "os.system"})))
+    assert names <= set(str(error.value).rpartition("one of ")[2].split(", "))
+
+
+@pytest.mark.parametrize("cut", [1, 7, 64, 5000])
+def test_that_frames_are_found_however_the_stream_is_cut(cut: int) -> None:
+    sent = [batch(), FilePart(JOB, "run.h5", 0, 9, "f" * 64, os.urandom(9000)), batch()]
+    stream = b"".join(map(REPLIES.encode, sent))
+    reader, read = FrameReader(REPLIES), []
+    for start in range(0, len(stream), cut):
+        read += reader.feed(stream[start : start + cut])
+    assert repr(read) == repr(sent)
+
+
+def test_that_rows_of_tensors_are_deflated() -> None:
+    names = tuple(f"layer.{number}.weight" for number in range(60))
+    row_of_60 = TensorStats(
+        1, 0.5, "gradient", names, (1,) * 60, bytes(60 * 8 * len(TENSOR_STATS)), bytes(60 * 4 * EXPONENT_BINS)
+    )
+    assert len(REPLIES.encode(JobEvents(JOB, 1, (row_of_60,)))) < 12_000
+
+
+def test_that_print_of_a_login_shell_before_the_first_frame_is_skipped() -> None:
+    reader = FrameReader(REPLIES, noise=True)
+    assert reader.feed(b"Welcome to gpu1!\n" + MAGIC[:2]) == []
+    assert len(reader.feed(MAGIC[2:] + REPLIES.encode(batch())[4:])) == 1
+    assert reader.skipped == "Welcome to gpu1!\n"
+    with pytest.raises(FrameError, match="something else writes to the same stream"):
+        reader.feed(b"a stray print in the middle of the stream")
+
+
+def test_that_a_command_that_is_no_agent_is_found_out() -> None:
+    with pytest.raises(FrameError, match="the command is not an agent"):
+        FrameReader(REPLIES, noise=True).feed(b"y\n" * MOST_NOISE_BYTES)
+
+
+def test_that_another_protocol_is_one_sentence_with_the_command_that_upgrades() -> None:
+    frame = bytearray(REPLIES.encode(batch()))
+    frame[4] = PROTOCOL + 1
+    with pytest.raises(ProtocolError, match=r"upgrade precgui here with `python -m pip install --upgrade precgui`"):
+        FrameReader(REPLIES).feed(bytes(frame))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda tree: tree["message"].update(number="1"), "JobEvents.number is '1', which is not a whole number"),
+        (lambda tree: tree["message"].update(number=True), "JobEvents.number is True"),
+        (lambda tree: tree["message"].update(number=1 << 70), "JobEvents.number is 11805"),
+        (lambda tree: tree["message"].update(job=None), "JobEvents.job is None, which is not a text"),
+        (lambda tree: tree["message"].update(more=1), "lacks or does not know more"),
+        (lambda tree: tree["message"].pop("events"), "lacks or does not know events"),
+        (lambda tree: tree["message"].update({"class": "__import__"}), "message is '__import__', which is not one of"),
+        (lambda tree: tree["message"].update({"class": "StartRun"}), "message is 'StartRun', which is not one of"),
+        (lambda tree: tree["message"]["events"][2].update(loss="low"), "StepDone.loss is 'low'"),
+        (lambda tree: tree["message"]["events"][4].update(stats={"blob": 9}), "not one of the data of its frame"),
+        (lambda tree: tree["blobs"].append(1), "its header gives"),
+        (lambda tree: tree.update(pickle="gASV"), "does not consist of"),
+    ],
+)
+def test_that_what_is_no_message_is_one_sentence(change: Callable[[dict[str, Any]], None], sentence: str) -> None:
+    with pytest.raises(FrameError) as error:
+        REPLIES.decode(with_header(change))
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_that_sizes_are_capped_before_anything_is_read() -> None:
+    large = HEAD.pack(MAGIC, PROTOCOL, 0, MOST_HEADER_BYTES + 1, MOST_HEADER_BYTES + 1, 0, 0)
+    with pytest.raises(FrameError, match="larger than"):
+        FrameReader(REPLIES).feed(large)
+    bomb = zlib.compress(b"[" * 10_000_000, 1)
+    with pytest.raises(FrameError, match="size that its head gives"):
+        REPLIES.decode(HEAD.pack(MAGIC, PROTOCOL, 1, len(bomb), 100, 0, 0) + bomb)
+    deep = b'{"message":' + b"[" * 100_000
+    with pytest.raises(FrameError, match="no JSON text"):
+        REPLIES.decode(HEAD.pack(MAGIC, PROTOCOL, 0, len(deep), len(deep), 0, 0) + deep)
+
+
+@pytest.mark.parametrize(("codec", "message"), [(REPLIES, batch()), (ORDERS, order())])
+def test_that_mutated_frames_are_read_or_refused_and_import_nothing(codec: Codec, message: object) -> None:
+    random_source = random.Random(7)
+    sound, before = codec.encode(message), set(sys.modules)
+    plain = with_header(lambda tree: None, message) if codec is REPLIES else sound
+    for number in range(MUTATIONS):
+        frame = bytearray((sound, plain)[number % 2])
+        for _ in range(random_source.randint(1, 4)):
+            place = random_source.randrange(len(frame))
+            match random_source.randrange(4):
+                case 0:
+                    frame[place] = random_source.randrange(256)
+                case 1:
+                    del frame[place : place + random_source.randrange(1, 40)]
+                case 2:
+                    frame[place:place] = random_source.randbytes(random_source.randrange(1, 40))
+                case _:
+                    frame[place : place + 1] = random_source.choice([b'"', b"{", b"]", b"-1e999", b"null", b"NaN"])
+            frame = frame or bytearray(b"x")
+        try:
+            FrameReader(codec).feed(bytes(frame))
+        except FrameError as error:
+            assert "\n" not in str(error)
+    assert set(sys.modules) == before
+
+
+def test_that_no_message_goes_both_ways() -> None:
+    with pytest.raises(FrameError, match="is not one of"):
+        ORDERS.decode(REPLIES.encode(messages.Pong()))
