@@ -16,6 +16,7 @@ from rich.table import Table
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.place_option import add_place_option
 from precgui.hardware import measured
 from precgui.hardware.figures import Figure, csv_text, figures
 from precgui.hardware.measured import number_text, remarks, threads_text
@@ -36,6 +37,7 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every figure as CSV")
     parser.add_argument("--list", action="store_true", help="list the kept results instead of measuring")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result for later comparison")
+    add_place_option(parser)
     parser.set_defaults(run=run)
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.detect_watch import UNTIL_STOPPED, seconds, watch
 from precgui.cli.parser import UserError
+from precgui.cli.place_option import add_place_option
 from precgui.cli.terminal import say
 from precgui.hardware import measured
 from precgui.hardware.advice import SIZES, TASKS, Advice, Situation, advise
@@ -53,6 +54,7 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document and nothing else; with --watch one a line"
     )
+    add_place_option(parser)
     parser.set_defaults(run=run)
 
 

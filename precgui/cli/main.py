@@ -45,6 +45,8 @@ COMMANDS = {
     "twin": "precgui.cli.twin",
     "assign": "precgui.cli.assign",
     "model": "precgui.cli.model",
+    "places": "precgui.cli.places",
+    "serve": "precgui.cli.serve",
 }
 
 
@@ -90,6 +92,8 @@ def _command(arguments: list[str]) -> int:
     for module in dict.fromkeys(_modules_for(arguments[0])):
         importlib.import_module(module).add_parsers(subparsers)
     parsed = parser.parse_args(arguments)
+    if getattr(parsed, "place", None) is not None and parsed.run_there is not None:
+        return int(parsed.run_there(parsed, arguments))
     return int(parsed.run(parsed))
 
 

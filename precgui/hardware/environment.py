@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
 from typing import Any
@@ -10,12 +11,18 @@ from precgui import __version__
 from precgui.hardware.power import SensorReport
 from precgui.hardware.summary import versions
 
+PLACE_VARIABLE = "PRECGUI_PLACE"
 _LIBRARIES = ("torch", "torchvision", "torchao", "numpy", "h5py", "nvidia-ml-py")
 
 
 def environment(sensors: Sequence[SensorReport], libraries: Sequence[str] = ()) -> dict[str, Any]:
-    """Versions, and which power sensors there are or why not; `libraries` are distributions named beside the usual."""
+    """Versions, and which power sensors there are or why not; `libraries` are distributions named beside the usual.
+
+    `place` is there for a run that another machine has asked for: the name that it has for this one.
+    """
+    place = os.environ.get(PLACE_VARIABLE)
     return {
+        **({"place": place} if place else {}),
         "precgui": __version__,
         "python": platform.python_version(),
         "libraries": {name: version for name, version in versions((*_LIBRARIES, *libraries)).items() if version},

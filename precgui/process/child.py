@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
@@ -47,6 +47,16 @@ class Ready:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """The window asks the task to end."""
+
+
+class TaskConnection(Protocol):
+    """The way from a task to its window: a `Connection`, or a file that is followed."""
+
+    def send(self, message: Any, /) -> None:
+        """Raises OSError where nobody takes it."""
+
+    def recv(self) -> Any:
+        """The next message of the window. Raises EOFError, OSError when no more can come."""
 
 
 class StopToken:
@@ -87,7 +97,7 @@ class EventPipe:
     the system is noticed by its silence.
     """
 
-    def __init__(self, connection: Connection, sign_of_life: object = None) -> None:
+    def __init__(self, connection: TaskConnection, sign_of_life: object = None) -> None:
         self._connection, self._sign_of_life = connection, sign_of_life
         self._waiting: collections.deque[Any] = collections.deque(maxlen=MAX_WAITING)
         self._closing = threading.Event()
@@ -129,8 +139,10 @@ class EventPipe:
 
 def main(connection: Connection, last_words: str) -> None:
     """Entry point of the process. `last_words` is the file that takes what the process prints."""
-    _redirect_output(Path(last_words))
-    _give_way()
+    redirect_output(Path(last_words))
+    with contextlib.suppress(OSError):
+        Path(last_words).unlink()  # the window has it open; on Windows it keeps the name and takes it away
+    give_way()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the window, which then asks to stop
     importlib.import_module("torch")
     try:
@@ -138,10 +150,11 @@ def main(connection: Connection, last_words: str) -> None:
         order: ChildTask = connection.recv()
     except (EOFError, OSError):
         return
-    _work(connection, order)
+    work(connection, order)
 
 
-def _work(connection: Connection, order: ChildTask) -> None:
+def work(connection: TaskConnection, order: ChildTask) -> None:
+    """Carry out a task; its events and a stop go over `connection`. Raises ValueError where it is none of precgui."""
     control, outbox = StopToken(), EventPipe(connection)
     signal.signal(signal.SIGTERM, lambda *_: control.stop())
     done = threading.Event()
@@ -154,7 +167,7 @@ def _work(connection: Connection, order: ChildTask) -> None:
     outbox.close()
 
 
-def _obey(connection: Connection, control: StopToken, outbox: EventPipe, done: threading.Event) -> None:
+def _obey(connection: TaskConnection, control: StopToken, outbox: EventPipe, done: threading.Event) -> None:
     """Wait for Stop; end the process when the task is stuck in one step. Returns when the window is gone."""
     try:
         connection.recv()
@@ -169,20 +182,15 @@ def _obey(connection: Connection, control: StopToken, outbox: EventPipe, done: t
     os._exit(0)
 
 
-def _give_way() -> None:
+def give_way() -> None:
     """Run at a lower priority than the window, which must answer at once; on an idle machine it changes no speed."""
     with contextlib.suppress(psutil.Error, OSError):
         psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS if sys.platform == "win32" else NICE)
 
 
-def _redirect_output(path: Path) -> None:
-    """Redirects standard output and error, of C libraries too, to a file: read when the process crashes.
-
-    The window has it open and needs its name no longer. On Windows it keeps it, and the window takes it away.
-    """
+def redirect_output(path: Path) -> None:
+    """Redirects standard output and error, of C libraries too, to a file: read when the process crashes."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with contextlib.suppress(OSError):
-        path.unlink()
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)

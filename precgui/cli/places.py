@@ -1,0 +1,172 @@
+"""`precgui places`: the machines that train for this one (docs/places.md)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from precgui.cli.console import HarmlessConsole
+from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
+from precgui.hardware.readings import gibibytes
+from precgui.places.settings import (
+    Place,
+    add_place,
+    command_place,
+    place_called,
+    places,
+    places_file,
+    remove_place,
+    ssh_place,
+)
+from precgui.places.trial import PlaceAnswer, answer_of, answers_of
+
+_SSH = "ssh:"
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Add `places` to the command line."""
+    parser = subparsers.add_parser("places", help="machines that train for this one, over ssh or any command")
+    parser.set_defaults(run=lambda args: _list(as_json=False))
+    actions = parser.add_subparsers(metavar="ACTION")
+    add = actions.add_parser("add", help="add a place, and ask it for its hello")
+    add.add_argument("name", help="the name that it shall have here")
+    add.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="ssh:HOST | COMMAND ...",
+        help="a host that ssh knows, or the words of a command that starts `precgui serve --stdio`",
+    )  # fmt: skip
+    add.add_argument(
+        "--precgui", default="precgui", metavar="WORDS",
+        help="precgui there, before ssh:HOST, e.g. --precgui ~/env/bin/precgui or --precgui 'python3 -m precgui'",
+    )  # fmt: skip
+    add.add_argument("--untested", action="store_true", help="add it without asking it")
+    add.set_defaults(run=_add)
+    for name, call, text in (
+        ("test", _test, "ask a place for its hello: devices, versions, free memory"),
+        ("remove", _remove, "forget a place; what is there stays"),
+        ("jobs", _jobs, "runs and commands at a place"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("name")
+        action.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+        action.set_defaults(run=call)
+    listing = actions.add_parser("list", help="all places, each asked for its hello")
+    listing.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    listing.set_defaults(run=lambda args: _list(as_json=args.json))
+    _add_attach(actions)
+
+
+def _add_attach(actions: Any) -> None:
+    attach = actions.add_parser("attach", help="follow a run at a place to its end, and bring its file home")
+    attach.add_argument("name")
+    attach.add_argument(
+        "job", metavar="JOB", help="its name, or the beginning of it, as `precgui places jobs` shows it"
+    )
+    attach.add_argument("-o", "--output", type=Path, metavar="RUN.h5", help="the run file; must not exist yet")
+    attach.add_argument("--stop", action="store_true", help="ask it to end first")
+    attach.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    attach.set_defaults(run=_attach)
+
+
+def _add(args: argparse.Namespace) -> int:
+    words: list[str] = args.command
+    if len(words) == 1 and words[0].startswith(_SSH):
+        place = ssh_place(args.name, words[0].removeprefix(_SSH), args.precgui)
+    else:
+        place = command_place(args.name, words)
+    if args.name in places():
+        raise UserError(f"there is a place {args.name} already; remove it first with `precgui places remove`")
+    if not args.untested and (answer := answer_of(place)).hello is None:
+        raise UserError(f"{answer.why}; then add it again, or add it with --untested")
+    add_place(place)
+    say(f"{place.name} is in {places_file()}; precgui run --place {place.name} trains there")
+    return 0
+
+
+def _test(args: argparse.Namespace) -> int:
+    """Returns 1 where the place does not answer."""
+    answer = answer_of(place_called(args.name))
+    if args.json:
+        print(json.dumps(answer.document(), indent=1))
+    else:
+        _show([answer])
+    return int(answer.hello is None)
+
+
+def _remove(args: argparse.Namespace) -> int:
+    remove_place(args.name)
+    if args.json:
+        print(json.dumps({"removed": args.name}))
+    return 0
+
+
+def _list(*, as_json: bool) -> int:
+    answers = answers_of(list(places().values()))
+    if as_json:
+        print(json.dumps({"places": [answer.document() for answer in answers]}, indent=1))
+    elif answers:
+        _show(answers)
+    else:
+        say("no place has been added; `precgui places add NAME ssh:HOST` adds one (docs/places.md)")
+    return 0
+
+
+def _show(answers: list[PlaceAnswer]) -> None:
+    table = Table("Place", "Devices", "Free memory", "precgui, torch", "Command", box=None, header_style="bold")
+    for answer in answers:
+        place, hello = escape(answer.place.name), answer.hello
+        if hello is None:
+            table.add_row(place, f"[red]{escape(answer.why)}", "", "", escape(answer.place.text))
+            continue
+        names = "\n".join(f"{device.id}  {device.name}" for device in hello.devices)
+        free = "\n".join(gibibytes(device.free_bytes) if device.free_bytes else "" for device in hello.devices)
+        versions = f"{hello.precgui}, {hello.torch or 'no torch'}"
+        table.add_row(place, escape(names), free, escape(versions), escape(answer.place.text))
+    HarmlessConsole().print(table)
+
+
+def _jobs(args: argparse.Namespace) -> int:
+    lines = jobs_of(place_called(args.name))
+    if args.json:
+        from dataclasses import asdict
+
+        from precgui.harmless_text import harmless_tree
+
+        rows = [harmless_tree({**asdict(line), "files": list(line.files)}) for line in lines]
+        print(json.dumps({"jobs": rows}, indent=1))
+        return 0
+    table = Table("Job", "Title", "Started", "", "Files", box=None, header_style="bold")
+    for line in lines:
+        state = "[green]running" if line.is_running else "ended"
+        table.add_row(line.job, escape(line.title), line.started, state, escape(", ".join(line.files[:3])))
+    HarmlessConsole().print(table if lines else f"No jobs at {args.name}.")
+    return 0
+
+
+def jobs_of(place: Place) -> list[Any]:
+    """The jobs of a place, the newest first. Raises SentenceError."""
+    from precgui.places.placed_job import PlacedJob
+
+    job = PlacedJob(place)
+    try:
+        job.open()
+        return list(job.jobs())
+    finally:
+        job.close()
+
+
+def _attach(args: argparse.Namespace) -> int:
+    from precgui.cli.place_run import attach
+
+    place = place_called(args.name)
+    found = [line for line in jobs_of(place) if line.job.startswith(args.job)]
+    if len(found) != 1:
+        raise UserError(f"{len(found)} jobs at {args.name} begin with {args.job}; `precgui places jobs {args.name}`")
+    if found[0].kind != "run":
+        raise UserError(f"{found[0].job} is a command, and only a run can be followed again")
+    return attach(place, found[0], args)

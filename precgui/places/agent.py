@@ -1,0 +1,263 @@
+"""The agent of a place, `precgui serve --stdio`: frames of orders in, frames of jobs out.
+
+It owns nothing: jobs are processes in sessions of their own, and their folders are the truth. It may be ended at any
+time, and ends with its input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import precgui
+from precgui.config import ConfigError, build
+from precgui.errors import SentenceError
+from precgui.events import RunEnded
+from precgui.places.hello import hello
+from precgui.places.jobs import RUN_FILE, JobFolder, SpooledFrames, all_jobs, is_end, task_file
+from precgui.places.messages import (
+    COMMANDS,
+    ORDERS,
+    REPLIES,
+    AttachJob,
+    CommandEnded,
+    FetchPart,
+    JobEvents,
+    JobList,
+    JobStarted,
+    ListJobs,
+    OrderError,
+    Ping,
+    PlaceReady,
+    Pong,
+    Prepare,
+    Refused,
+    RemoveJob,
+    StartCommand,
+    StartRun,
+    StopJob,
+)
+from precgui.process.frames import FrameError, FrameReader
+from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import open_run
+from precgui.runs.file.repair import complete
+
+FOLLOW_S = 0.02
+LOOK_S = 0.5  # between looks whether the process of a job is there
+START_S = 60.0  # in which a process takes its job
+_LOST = "the process of the run ended without a last word; somebody ended it, or the system was out of memory"
+_KILLED = "stopped; the process of the run did not answer and was ended"
+_NO_TORCH = "torch is not installed at this place; there run `python -m pip install torch`"
+_PROGRAM = "import sys; sys.path.append({parent!r}); from precgui.places.runner import main; sys.exit(main())"
+
+
+def serve_stdio() -> None:
+    """Serve until the input ends. Never returns: a thread may be inside a read or a write."""
+    output = os.dup(1)
+    os.dup2(2, 1)  # nothing that prints comes between the frames
+    serve(0, output)
+    os._exit(0)
+
+
+def serve(source: int, output: int) -> None:
+    """Carry out orders from one descriptor, and answer on the other, until one of them is closed."""
+    agent = Agent(output)
+    try:
+        agent.send(hello())
+        reader = FrameReader(ORDERS)
+        while data := os.read(source, 1 << 16):
+            for order in reader.feed(data):
+                agent.obey(order)
+    except FrameError as error:
+        with contextlib.suppress(_AskerGone):
+            agent.send(Refused("", str(error)))
+    except (OSError, _AskerGone):
+        pass
+    finally:
+        agent.close()
+
+
+class _AskerGone(Exception):
+    """Nobody reads any more; the jobs go on."""
+
+
+class Agent:
+    """Carries out orders; answers go to the descriptor `output`, from several threads."""
+
+    def __init__(self, output: int) -> None:
+        self._output = output
+        self._lock = threading.Lock()
+        self._warm: subprocess.Popen[str] | None = None
+        self._followed: set[str] = set()
+        self._closing = threading.Event()
+
+    def send(self, message: object) -> None:
+        self.send_frame(REPLIES.encode(message))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Raises _AskerGone."""
+        with self._lock:
+            try:
+                view = memoryview(frame)
+                while view:
+                    view = view[os.write(self._output, view) :]
+            except OSError:
+                raise _AskerGone from None
+
+    def close(self) -> None:
+        """End the process that waits for a run, and the threads that follow jobs."""
+        self._closing.set()
+        if self._warm is not None and self._warm.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._warm.stdin.close()
+
+    def obey(self, order: object) -> None:
+        """Carry out an order; one that cannot be is answered by a sentence."""
+        try:
+            self._obey(order)
+        except (SentenceError, OSError) as error:
+            self.send(Refused(getattr(order, "job", ""), str(error)))
+
+    def _obey(self, order: object) -> None:
+        match order:
+            case StartRun() | StartCommand():
+                self._start(order)
+            case AttachJob(job=job, after=after):
+                self._follow(_known(job), after)
+            case StopJob(job=job, kill=kill):
+                _known(job).stop(kill=kill)
+            case FetchPart(job=job, name=name, offset=offset):
+                self.send(_known(job).part(name, offset))
+            case ListJobs():
+                self.send(JobList(tuple(all_jobs())))
+            case RemoveJob(job=job):
+                _known(job).remove()
+            case Prepare():
+                self._prepare()
+            case Ping():
+                self.send(Pong())
+
+    # Jobs
+
+    def _start(self, order: StartRun | StartCommand) -> None:
+        folder = JobFolder(order.job)
+        if not folder.exists:
+            _check(order)
+            folder.make(order)
+        self._follow(folder, 0)
+
+    def _follow(self, folder: JobFolder, after: int) -> None:
+        """Also starts a job whose process never took it."""
+        self.send(JobStarted(folder.job))
+        process = None if folder.is_claimed else self._process_for(folder.job)
+        if folder.job not in self._followed:
+            self._followed.add(folder.job)
+            threading.Thread(target=self._relay, args=(folder, after, process), daemon=True).start()
+
+    def _prepare(self) -> None:
+        if self._warm is None:
+            self._warm = _runner("--wait")
+            threading.Thread(target=self._tell_when_ready, args=(self._warm,), daemon=True).start()
+
+    def _tell_when_ready(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with contextlib.suppress(_AskerGone):
+            if process.stdout.readline().strip() == "ready":
+                self.send(PlaceReady())
+
+    def _process_for(self, job: str) -> subprocess.Popen[str]:
+        warm, self._warm = self._warm, None
+        if warm is not None and warm.poll() is None and warm.stdin is not None:
+            with contextlib.suppress(OSError):
+                warm.stdin.write(f"{job}\n")
+                warm.stdin.close()
+                return warm
+        return _runner(job)
+
+    def _relay(self, folder: JobFolder, after: int, process: subprocess.Popen[str] | None) -> None:
+        with contextlib.suppress(_AskerGone):
+            try:
+                self._relay_frames(folder, after, process)
+            except (SentenceError, OSError) as error:
+                self.send(Refused(folder.job, f"the record of the job cannot be read: {error}"))
+            finally:
+                self._followed.discard(folder.job)
+
+    def _relay_frames(self, folder: JobFolder, after: int, process: subprocess.Popen[str] | None) -> None:
+        spool, until_s, looked_s = SpooledFrames(folder.frames, after), time.monotonic() + START_S, 0.0
+        is_over = False
+        while not self._closing.is_set():
+            for frame in spool.new():
+                self.send_frame(frame)
+            if is_over:
+                break
+            if time.monotonic() > looked_s + LOOK_S:
+                looked_s = time.monotonic()
+                if process is not None:
+                    process.poll()  # takes the exit code, so that it does not stay as a zombie
+                late = time.monotonic() > until_s or (process is not None and process.poll() is not None)
+                is_over = folder.is_process_gone if folder.is_claimed else late
+            self._closing.wait(0 if is_over else FOLLOW_S)
+        if self._closing.is_set():
+            return
+        if not spool.last or not is_end(REPLIES.decode(spool.last)):
+            self.send(_end_of(folder, spool.number + 1))
+
+
+def _known(job: str) -> JobFolder:
+    folder = JobFolder(job)
+    if not folder.exists:
+        raise OrderError(f"there is no job {job} at this place")
+    return folder
+
+
+def _check(order: StartRun | StartCommand) -> None:
+    """Raises SentenceError for an order that would fail, before anything is made."""
+    if isinstance(order, StartCommand):
+        if not order.words or order.words[0] not in COMMANDS:
+            raise OrderError(f"a place runs the commands {', '.join(COMMANDS)}")
+        return
+    if not hello().torch:
+        raise OrderError(_NO_TORCH)
+    config = build(order.config)
+    code = task_file(config.task)
+    if code and code not in {file.name for file in order.files}:
+        raise ConfigError({"task": f"the code {code} was not sent; it runs here only when it is sent with the run"})
+
+
+def _end_of(folder: JobFolder, number: int) -> JobEvents | CommandEnded:
+    """The last message of a job whose process did not write one; the file of a run is completed first."""
+    if isinstance(folder.order(), StartCommand):
+        return CommandEnded(folder.job, number, 1)
+    path = folder.out / RUN_FILE
+    if folder.was_killed:
+        ended = RunEnded(0.0, "stopped", _KILLED)
+    else:
+        ended = RunEnded(0.0, "failed", _LOST, folder.last_words())
+    if path.is_file():
+        complete(path, ended)
+        with contextlib.suppress(RunFileError), open_run(path) as saved:
+            if saved.status != "running":
+                ended = RunEnded(0.0, saved.status, saved.message, saved.details)
+    return JobEvents(folder.job, number, (ended,))
+
+
+def _runner(argument: str) -> subprocess.Popen[str]:
+    """The process of a job: no signal of the agent's terminal or link reaches it."""
+    parent = str(Path(precgui.__file__).parent.parent)
+    waits = argument == "--wait"
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _PROGRAM.format(parent=parent), argument],
+        stdin=pipe if waits else nothing,
+        stdout=pipe if waits else nothing,
+        stderr=nothing,
+        text=True,
+        start_new_session=True,
+        creationflags=getattr(subprocess, "DETACHED_PROCESS", 0),
+    )

@@ -1,0 +1,97 @@
+"""Why the agent of a place does not answer, as one sentence with its cure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from precgui.errors import SentenceError
+from precgui.harmless_text import one_line
+from precgui.places.settings import Place
+
+
+class ContactError(SentenceError, OSError):
+    """No agent answers. `is_final`: another try would fail in the same way, and may lock an account."""
+
+    def __init__(self, message: str, *, is_final: bool = True) -> None:
+        super().__init__(message)
+        self.is_final = is_final
+
+
+_INSTALL = "python3 -m pip install precgui"
+
+
+def _key_changed(place: Place) -> str:
+    return (
+        f"the host key of {place.host} is another one than ssh knows; find out why, then "
+        f"`ssh-keygen -R {place.host}` forgets the old one"
+    )
+
+
+def _unknown_host_key(place: Place) -> str:
+    return (
+        f"ssh does not know the host key of {place.host} yet; run `ssh {place.host}` once and compare its fingerprint"
+    )
+
+
+def _no_key(place: Place) -> str:
+    return f"{place.host} takes none of your ssh keys; `ssh-copy-id {place.host}` puts yours there"
+
+
+def _unknown_name(place: Place) -> str:
+    return f"no host is called {place.host}; correct its name, or give it one in ~/.ssh/config"
+
+
+def _not_installed(place: Place) -> str:
+    where = f"`ssh {place.host} {_INSTALL}`" if place.host else f"`{_INSTALL}` there"
+    return f"precgui is not installed at {place.name}; {where} installs it, or name its path with --precgui"
+
+
+def _too_old(place: Place) -> str:
+    upgrade = f"{_INSTALL} --upgrade"
+    where = f"`ssh {place.host} {upgrade}`" if place.host else f"`{upgrade}` there"
+    return f"precgui at {place.name} is too old to be a place; {where} upgrades it"
+
+
+def _refused(place: Place) -> str:
+    return f"{place.host} refuses connections; start sshd there, or name the port in ~/.ssh/config"
+
+
+def _no_answer(place: Place) -> str:
+    return f"{place.host or place.name} does not answer; check that it is on and that this machine is in its network"
+
+
+# What is printed, the sentence, and whether another try would fail in the same way.
+_CAUSES: tuple[tuple[str, Callable[[Place], str], bool], ...] = (
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", _key_changed, True),
+    (r"Host key verification failed|No \S+ host key is known", _unknown_host_key, True),
+    (r"Permission denied \(|Too many authentication failures", _no_key, True),
+    (r"Could not resolve hostname", _unknown_name, False),
+    (r"Connection refused", _refused, False),
+    (r"timed out|No route to host|Network is unreachable|closed by remote host|reset by peer", _no_answer, False),
+    (r"serve is neither a file nor a command|invalid choice: '?serve", _too_old, True),
+    (r"command not found|precgui: not found|No module named '?precgui|precgui: No such file|can't open file",
+     _not_installed, True),
+)  # fmt: skip
+
+
+def no_program(place: Place) -> ContactError:
+    """The program of its command is not on this machine."""
+    if place.host:
+        return ContactError(
+            "there is no ssh on this machine; install the OpenSSH client (Debian: `apt install openssh-client`, "
+            "Windows: Settings, Optional features)"
+        )
+    return ContactError(f"there is no program {place.command[0]} on this machine; correct the command of {place.name}")
+
+
+def explained(place: Place, words: str, exit_code: int | None) -> ContactError:
+    """The error of a command that has ended; `words` is the end of what it has printed."""
+    for pattern, sentence, is_final in _CAUSES:
+        if re.search(pattern, words):
+            return ContactError(sentence(place), is_final=is_final)
+    if exit_code == 127:
+        return ContactError(_not_installed(place))
+    last = one_line(words.strip().splitlines()[-1]) if words.strip() else "it printed nothing"
+    code = "" if exit_code is None else f" with exit code {exit_code}"
+    return ContactError(f"the agent at {place.name} ended{code}: {last}", is_final=False)

@@ -1,0 +1,157 @@
+"""One connection to the agent of a place: its command, started, and messages over its input and output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from typing import IO
+
+from precgui.places.contact import ContactError, explained, no_program
+from precgui.places.messages import ORDERS, REPLIES, Ping, PlaceHello
+from precgui.places.settings import Place
+from precgui.process.channel import LAST_WORDS_BYTES
+from precgui.process.frames import FrameError, FrameReader, ProtocolError
+
+HELLO_S = 30.0
+PING_S = 5.0
+SILENT_S = 15.0  # after which a link that answers no Ping is lost
+_END_S = 1.0
+
+
+class PlaceLink:
+    """An agent that has said hello. Every method but `close` belongs to one thread."""
+
+    def __init__(self, place: Place) -> None:
+        """Raises ContactError."""
+        self.place = place
+        self._messages: queue.Queue[object] = queue.Queue()
+        self._words = bytearray()
+        self._heard_s = self._pinged_s = time.monotonic()
+        self._reader = FrameReader(REPLIES, noise=True)
+        self._process = start_command(place)
+        self._threads = [
+            threading.Thread(target=self._read, name=f"read {place.name}", daemon=True),
+            threading.Thread(target=self._listen, name=f"words {place.name}", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+        self.hello = self._hello()
+
+    def _hello(self) -> PlaceHello:
+        until_s = time.monotonic() + HELLO_S
+        try:
+            while (message := self.receive(0.1)) is None:
+                if time.monotonic() > until_s:
+                    raise ContactError(
+                        f"{self.place.name} said nothing for {HELLO_S:.0f} s; try it later", is_final=False
+                    )
+            if not isinstance(message, PlaceHello):
+                raise ContactError(f"the command of {self.place.name} is not an agent of precgui; correct it")
+        except BaseException:
+            self.close()
+            raise
+        return message
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the agent was heard last."""
+        return time.monotonic() - self._heard_s
+
+    def send(self, order: object) -> None:
+        """Raises ContactError where the link is gone."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(ORDERS.encode(order))
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            raise self._gone() from None
+
+    def receive(self, timeout_s: float) -> object | None:
+        """The next message, None where none comes in that time. Raises ContactError when the link is gone."""
+        try:
+            message = self._messages.get(timeout=timeout_s)
+        except queue.Empty:
+            self._look()
+            return None
+        if message is None:
+            raise self._gone()
+        if isinstance(message, FrameError):
+            raise ContactError(str(message), is_final=isinstance(message, ProtocolError)) from None
+        self._heard_s = time.monotonic()
+        return message
+
+    def _look(self) -> None:
+        """Ask an agent that is silent whether it is there. Raises ContactError where it does not answer."""
+        if self.silent_s > SILENT_S and hasattr(self, "hello"):
+            raise ContactError(f"no answer from {self.place.name} for {self.silent_s:.0f} s", is_final=False)
+        if hasattr(self, "hello") and min(self.silent_s, time.monotonic() - self._pinged_s) > PING_S:
+            self._pinged_s = time.monotonic()
+            self.send(Ping())
+
+    def close(self) -> None:
+        """End the command; jobs go on."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            thread.join(_END_S)
+        for stream, thread in zip((self._process.stdout, self._process.stderr), self._threads, strict=True):
+            if stream is not None and not thread.is_alive():
+                stream.close()
+
+    def _gone(self) -> ContactError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        self._threads[1].join(_END_S)
+        printed = self._words.decode("utf-8", "replace") + self._reader.skipped
+        return explained(self.place, printed, self._process.poll())
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        try:
+            for data in _parts(self._process.stdout):
+                for message in self._reader.feed(data):
+                    self._messages.put(message)
+        except FrameError as error:
+            self._messages.put(error)
+        self._messages.put(None)
+
+    def _listen(self) -> None:
+        assert self._process.stderr is not None
+        for data in _parts(self._process.stderr):
+            self._words += data
+            del self._words[:-LAST_WORDS_BYTES]
+
+
+def start_command(place: Place) -> subprocess.Popen[bytes]:
+    """The command of a place, its three streams as pipes. Raises ContactError."""
+    try:
+        return subprocess.Popen(
+            place.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl+C in the terminal is for this program
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+    except FileNotFoundError:
+        raise no_program(place) from None
+    except OSError as error:
+        raise ContactError(f"{place.command[0]} cannot be started: {error.strerror}") from None
+
+
+def _parts(stream: IO[bytes]) -> Iterator[bytes]:
+    descriptor = stream.fileno()
+    with contextlib.suppress(OSError, ValueError):
+        while data := os.read(descriptor, 1 << 16):
+            yield data

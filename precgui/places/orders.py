@@ -1,0 +1,55 @@
+"""The orders for runs at a place: a config, and code of the user's own only with their consent."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from precgui.config import RunConfig, is_own_task
+from precgui.errors import SentenceError
+from precgui.places.jobs import is_file_name, task_file
+from precgui.places.messages import SentFile, StartRun
+from precgui.regular_files import open_regular
+
+MOST_CODE_BYTES = 4 << 20
+
+
+class CodeError(SentenceError):
+    """Code of the user's own cannot be sent, or may not."""
+
+
+def run_order(config: RunConfig, run_id: str, place: str, *, may_send_code: bool) -> StartRun:
+    """The order that trains `config`. Raises CodeError."""
+    code = own_code(config)
+    if code is None:
+        return StartRun(run_id, config.model_dump(mode="json"), place)
+    if not may_send_code:
+        raise CodeError(
+            f"this run needs the code {task_file(config.task)} (SHA-256 {code.sha256[:16]}...), which is sent to "
+            f"{place} and runs there only with your consent; --own-code gives it"
+        )
+    tree = config.model_dump(mode="json")
+    tree["task"] = f"{code.name}:{config.task.rpartition(':')[2]}"
+    return StartRun(run_id, tree, place, (code,))
+
+
+def own_code(config: RunConfig) -> SentFile | None:
+    """The file of the task of one's own; None where the task is one of precgui, or a module there. Raises CodeError."""
+    name = task_file(config.task)
+    if not is_own_task(config.task) or not name:
+        return None
+    return sent_file(Path(name).expanduser())
+
+
+def sent_file(path: Path) -> SentFile:
+    """Raises CodeError."""
+    try:
+        with open_regular(path) as file:
+            content = file.read(MOST_CODE_BYTES + 1)
+    except OSError as error:
+        raise CodeError(f"{path} cannot be read: {error.strerror}; correct the task") from None
+    if len(content) > MOST_CODE_BYTES:
+        raise CodeError(f"{path} is larger than {MOST_CODE_BYTES >> 20} MiB; only one file of code is sent")
+    if not is_file_name(path.name):
+        raise CodeError(f"{path.name} cannot be sent; give it a name of letters, digits, `_`, `.` and `-`")
+    return SentFile(path.name, hashlib.sha256(content).hexdigest(), content)

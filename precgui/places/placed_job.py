@@ -1,0 +1,255 @@
+"""A job at a place, followed from here: each message once, whatever happens to the link, and its files fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from precgui.errors import SentenceError
+from precgui.places.contact import ContactError
+from precgui.places.link import PlaceLink
+from precgui.places.messages import (
+    AttachJob,
+    CommandEnded,
+    FetchPart,
+    FilePart,
+    JobEvents,
+    JobLine,
+    JobList,
+    JobOutput,
+    ListJobs,
+    PlaceReady,
+    Prepare,
+    Refused,
+    StartCommand,
+    StartRun,
+    StopJob,
+)
+from precgui.places.settings import Place
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 60.0  # between two tries to connect
+_TRIES = 2  # of a file whose SHA-256 does not match
+
+JobMessage = JobEvents | JobOutput | CommandEnded
+
+
+class JobError(SentenceError):
+    """The place refuses the job, or has lost it."""
+
+
+class Detached(SentenceError):
+    """This end has let go of the job; it goes on at its place."""
+
+
+class PlacedJob:
+    """Follows one job; `stop` and `detach` may be called from any thread, `state` read, the rest belongs to one.
+
+    `order` starts the job, which is harmless where it has been started before; without one it must be there.
+    """
+
+    def __init__(self, place: Place, job: str = "", order: StartRun | StartCommand | None = None) -> None:
+        self.place, self.job, self._order = place, order.job if order is not None else job, order
+        self._link: PlaceLink | None = None
+        self._number = 0
+        self._wanted: deque[StopJob] = deque()
+        self._let_go = threading.Event()
+        self._wait_s, self._next_try_s, self._why = FIRST_WAIT_S, 0.0, ""
+        self._lost_at_s = 0.0
+        self.is_ready = False
+
+    def open(self) -> None:
+        """Connect for the first time. Raises ContactError."""
+        self._link = PlaceLink(self.place)
+        self._ask()
+
+    def begin(self, order: StartRun | StartCommand) -> None:
+        """Start a job over a link that is there or comes back."""
+        self.job, self._order = order.job, order
+        if self._link is not None:
+            self._try(lambda link: link.send(order))
+
+    def prepare(self) -> None:
+        """Let the place import torch before there is a job."""
+        self._try(lambda link: link.send(Prepare()))
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Ask the job to end, as soon as there is a link; without a job, let go."""
+        if not self.job:
+            self.detach()
+            return
+        self._wanted.append(StopJob(self.job, kill))
+
+    def detach(self) -> None:
+        """Let go; `receive` and `fetch` raise Detached."""
+        self._let_go.set()
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    @property
+    def is_linked(self) -> bool:
+        return self._link is not None
+
+    @property
+    def is_detached(self) -> bool:
+        return self._let_go.is_set()
+
+    @property
+    def state(self) -> str:
+        """The link in one sentence; empty while it is well."""
+        link = self._link
+        if link is not None:
+            return f"no answer from {self.place.name} for {link.silent_s:.0f} s" if link.silent_s > 7 else ""
+        if not self._lost_at_s:
+            return ""
+        now = time.monotonic()
+        goes_on = ", the run goes on there" if self.job else ""
+        return (
+            f"no answer from {self.place.name} for {now - self._lost_at_s:.0f} s{goes_on}; next try in "
+            f"{max(self._next_try_s - now, 0):.0f} s ({self._why})"
+        )
+
+    def receive(self, timeout_s: float) -> JobMessage | None:
+        """The next message of the job, None where none comes in that time; a lost link is opened again.
+
+        Raises ContactError where that cannot help, JobError, Detached.
+        """
+        message = self._next(timeout_s)
+        if isinstance(message, Refused):
+            raise JobError(f"{self.place.name}: {message.message}")
+        if isinstance(message, PlaceReady):
+            self.is_ready = True
+        if not isinstance(message, (JobEvents, JobOutput, CommandEnded)) or message.job != self.job:
+            return None
+        if message.number <= self._number:
+            return None
+        if message.number > self._number + 1:
+            self._lost(ContactError(f"message {self._number + 1} is missing", is_final=False))
+            return None
+        self._number = message.number
+        return message
+
+    def jobs(self) -> tuple[JobLine, ...]:
+        """All jobs of the place, the newest first. Raises as `receive`."""
+        listed = self._answer(ListJobs(), lambda message: isinstance(message, JobList))
+        assert isinstance(listed, JobList)
+        return listed.jobs
+
+    def files(self) -> tuple[str, ...]:
+        """The files that the job has made, once it has ended. Raises as `receive`."""
+        return next((line.files for line in self.jobs() if line.job == self.job), ())
+
+    def fetch(self, name: str, path: Path, check: Callable[[Path], None] = lambda draft: None) -> None:
+        """Bring a file of the job to `path`, which must not exist; goes on where an earlier try was cut off.
+
+        Its SHA-256 is compared, then `check` may refuse it. Raises SentenceError, OSError; `path` is then not made.
+        """
+        draft = path.with_name(f".{path.stem}.{self.job[:8]}.part{path.suffix}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in reversed(range(_TRIES)):
+            digest = self._fetch_parts(name, draft)
+            if _sha256(draft) == digest:
+                break
+            draft.unlink()
+            if not left:
+                raise JobError(f"{name} arrived from {self.place.name} other than it is there; fetch it again")
+        check(draft)
+        if path.exists():
+            raise JobError(f"{path} is there already; the file from {self.place.name} stays at {draft}")
+        draft.rename(path)
+
+    def _fetch_parts(self, name: str, draft: Path) -> str:
+        """Append to `draft` until it has the whole size; returns the SHA-256 that the place gives."""
+        with draft.open("ab") as file:
+            while True:
+                part = self._part(name, file.tell())
+                file.write(part.content)
+                if file.tell() > part.size or (not part.content and file.tell() < part.size):  # of another file
+                    file.truncate(0)
+                elif file.tell() == part.size:
+                    return part.sha256
+
+    def _part(self, name: str, offset: int) -> FilePart:
+        def is_wanted(message: object) -> bool:
+            return isinstance(message, FilePart) and (message.name, message.offset) == (name, offset)
+
+        part = self._answer(FetchPart(self.job, name, offset), is_wanted)
+        assert isinstance(part, FilePart)
+        return part
+
+    # The link
+
+    def _answer(self, order: object, is_wanted: Callable[[object], bool]) -> object:
+        """The answer to an order, which is sent again with each new link."""
+        asked: PlaceLink | None = None
+        while True:
+            if self._link is not None and self._link is not asked:
+                asked = self._link
+                self._try(lambda link: link.send(order))
+            message = self._next(0.2)
+            if isinstance(message, Refused):
+                raise JobError(f"{self.place.name}: {message.message}")
+            if is_wanted(message):
+                return message
+
+    def _next(self, timeout_s: float) -> object | None:
+        if self._let_go.is_set():
+            raise Detached(f"the run goes on at {self.place.name}")
+        if self._link is None and not self._connected():
+            self._let_go.wait(min(timeout_s, max(self._next_try_s - time.monotonic(), 0.0)))
+            return None
+        while self._wanted and self._link is not None:
+            self._try(lambda link: link.send(self._wanted[0]))
+            if self._link is not None:
+                self._wanted.popleft()
+        return self._try(lambda link: link.receive(timeout_s))
+
+    def _try(self, use: Callable[[PlaceLink], object | None]) -> object | None:
+        if self._link is None:
+            return None
+        try:
+            return use(self._link)
+        except ContactError as error:
+            self._lost(error)
+            return None
+
+    def _lost(self, error: ContactError) -> None:
+        """Raises the error where another try would not help."""
+        self.close()
+        if error.is_final:
+            raise error
+        self._lost_at_s = self._lost_at_s or time.monotonic()
+        self._why, self._next_try_s = str(error), time.monotonic() + self._wait_s
+        self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
+
+    def _connected(self) -> bool:
+        if time.monotonic() < self._next_try_s:
+            return False
+        try:
+            self.open()
+        except ContactError as error:
+            self._lost(error)
+            return False
+        self._wait_s, self._lost_at_s = FIRST_WAIT_S, 0.0
+        return self._link is not None
+
+    def _ask(self) -> None:
+        """Start the job, or go on after the last message that has come."""
+        if not self.job:
+            return
+        order = AttachJob(self.job, self._number) if self._number or self._order is None else self._order
+        self._try(lambda link: link.send(order))
+
+
+def _sha256(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(1 << 20):
+            found.update(data)
+    return found.hexdigest()

@@ -1,0 +1,180 @@
+"""The process of one job at a place, in a session of its own: it needs no agent, only the folder of its job.
+
+With `--wait` it imports torch, prints `ready` and reads the folder from its input; it ends when that is closed before.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import importlib
+import io
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any, Literal
+
+from precgui.events import Incident, TensorStats
+from precgui.hardware.environment import PLACE_VARIABLE
+from precgui.places.jobs import RUN_FILE, JobFolder, is_end
+from precgui.places.messages import REPLIES, CommandEnded, JobEvents, JobOutput, StartCommand, StartRun
+from precgui.process.child import ChildTask, redirect_output, work
+
+POLL_S = 0.1
+MOST_TENSOR_BYTES = 64 << 20  # of rows of tensors among the messages; the run file has all of them
+MOST_TEXT = 1 << 16  # characters in one message
+_RUN = "precgui.job:serve"
+_COMMAND = "precgui.cli.main:main"
+_ROWS_LEFT_OUT = "rows of tensors are not sent any more; the run file has all of them"
+
+
+class JobConnection:
+    """What a job says is appended to its folder; what it is told is whether it should stop."""
+
+    def __init__(self, folder: JobFolder, after: int = 0) -> None:
+        self._folder, self._number, self._tensor_bytes = folder, after, 0
+        self._file = os.open(folder.frames, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o600)
+        self._lock = threading.Lock()
+
+    def send(self, batch: Any, /) -> None:
+        """A batch of events. Raises OSError where the disk does not take it: nothing of it is kept then."""
+        events = tuple(self._without_rows(batch) if self._tensor_bytes > MOST_TENSOR_BYTES else batch)
+        if not events:
+            return
+        size = self._append(lambda number: JobEvents(self._folder.job, number, events))
+        was = self._tensor_bytes
+        self._tensor_bytes += size if any(isinstance(event, TensorStats) for event in events) else 0
+        if was <= MOST_TENSOR_BYTES < self._tensor_bytes:
+            last = events[-1]
+            step = getattr(last, "step", 0)
+            note = Incident(last.time_s, step, "note", "info", _ROWS_LEFT_OUT)
+            self._append(lambda number: JobEvents(self._folder.job, number, (note,)))
+
+    def recv(self) -> Any:
+        """Returns when the job should stop."""
+        while not self._folder.is_asked_to_stop:
+            time.sleep(POLL_S)
+
+    def text(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        """Raises OSError."""
+        for start in range(0, len(text), MOST_TEXT):
+            part = text[start : start + MOST_TEXT]
+            self._append(lambda number, part=part: JobOutput(self._folder.job, number, stream, part))
+
+    def end(self, exit_code: int) -> None:
+        """Raises OSError."""
+        self._append(lambda number: CommandEnded(self._folder.job, number, exit_code))
+
+    def _append(self, message: Any) -> int:
+        with self._lock:
+            said = message(self._number + 1)
+            if is_end(said):
+                self._folder.mark_ended()
+            frame = REPLIES.encode(said)
+            before = os.fstat(self._file).st_size
+            written = 0
+            try:
+                while written < len(frame):
+                    written += os.write(self._file, frame[written:])
+            except OSError:
+                os.ftruncate(self._file, before)
+                raise
+            self._number += 1
+            return len(frame)
+
+    @staticmethod
+    def _without_rows(batch: list[Any]) -> list[Any]:
+        return [event for event in batch if not isinstance(event, TensorStats)]
+
+
+class _OutputStream(io.TextIOBase):
+    """Standard output or error of a command."""
+
+    encoding = "utf-8"
+
+    def __init__(self, connection: JobConnection, stream: Literal["stdout", "stderr"]) -> None:
+        self._connection, self._stream, self._text = connection, stream, ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        self._text += text
+        if "\n" in text:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        text, self._text = self._text, ""
+        with contextlib.suppress(OSError):
+            self._connection.text(self._stream, text)
+
+
+def main() -> int:
+    """Entry point; `sys.argv[1]` is a job or `--wait`. Returns the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    job = _waited_for() if sys.argv[1] == "--wait" else sys.argv[1]
+    if not job:
+        return 0
+    folder = JobFolder(job)
+    if not folder.claim():
+        return 0
+    order, connection = folder.order(), JobConnection(folder)
+    os.chdir(folder.out)
+    redirect_output(folder.output)
+    if isinstance(order, StartRun):
+        _train(folder, order, connection)
+    else:
+        _command(order, connection)
+    return 0
+
+
+def _waited_for() -> str:
+    with contextlib.suppress(ImportError):  # a command may need no torch
+        importlib.import_module("torch")
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    job = sys.stdin.readline().strip()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    os.close(nothing)
+    return job
+
+
+def _train(folder: JobFolder, order: StartRun, connection: JobConnection) -> None:
+    if order.place:
+        os.environ[PLACE_VARIABLE] = order.place
+    arguments = {"config": dict(order.config), "path": str(folder.out / RUN_FILE), "run_id": folder.job}
+    work(connection, ChildTask(_RUN, arguments))
+
+
+def _command(order: StartCommand, connection: JobConnection) -> None:
+    out, err = _OutputStream(connection, "stdout"), _OutputStream(connection, "stderr")
+    sys.stdout, sys.stderr = out, err
+    os.environ["COLUMNS"] = str(max(20, min(order.columns, 400)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=_interrupt_on_stop, args=(connection,), daemon=True).start()
+    module, _, function = _COMMAND.partition(":")
+    try:
+        code = int(getattr(importlib.import_module(module), function)(list(order.words)))
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:  # noqa: BLE001 - whatever a command raises is shown where it was asked for
+        traceback.print_exc()
+        code = 1
+    out.flush()
+    err.flush()
+    connection.end(code)
+
+
+def _interrupt_on_stop(connection: JobConnection) -> None:
+    connection.recv()
+    _thread.interrupt_main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

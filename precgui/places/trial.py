@@ -1,0 +1,59 @@
+"""A first contact with a place, and its answer in built-in types."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from precgui.harmless_text import harmless_tree
+from precgui.places.contact import ContactError
+from precgui.places.link import PlaceLink
+from precgui.places.messages import PlaceHello
+from precgui.places.settings import Place
+from precgui.process.frames import PROTOCOL
+
+_MOST_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceAnswer:
+    """`hello` is None where no agent answered, and `why` says why."""
+
+    place: Place
+    hello: PlaceHello | None
+    why: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """As `precgui places list --json` prints it."""
+        hello = asdict(self.hello) if self.hello is not None else {"devices": ()}
+        result = {
+            "name": self.place.name,
+            "command": list(self.place.command),
+            "devices": list(hello["devices"]),
+            "torch": hello.get("torch") or None,
+            "version": hello.get("precgui"),
+            "protocol": PROTOCOL if hello else None,
+            "host": hello.get("host"),
+            "system": hello.get("system"),
+            "python": hello.get("python"),
+            "answered": self.hello is not None,
+            "why": self.why,
+        }
+        return dict(harmless_tree(result))
+
+
+def answer_of(place: Place) -> PlaceAnswer:
+    """Ask a place for its hello; some seconds at most, half a minute where it says nothing at all."""
+    try:
+        link = PlaceLink(place)
+    except ContactError as error:
+        return PlaceAnswer(place, None, str(error))
+    link.close()
+    return PlaceAnswer(place, link.hello)
+
+
+def answers_of(places: list[Place]) -> list[PlaceAnswer]:
+    """Of several at a time, in their order."""
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+        return list(pool.map(answer_of, places))

@@ -1,0 +1,128 @@
+"""A job at a place, whatever happens to the link: each message once, and the file as it is there."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precgui.events import RunEnded, StepDone
+from precgui.places import link
+from precgui.places.contact import ContactError
+from precgui.places.jobs import RUN_FILE
+from precgui.places.messages import JobEvents
+from precgui.places.placed_job import Detached, JobError, PlacedJob
+from precgui.places.settings import Place
+from tests.places.played_agent import JOB, PLACE, PlayedAgents, ended_job, make_job, step
+
+CUTS = int(os.environ.get("PRECGUI_CUTS", "12"))
+
+
+def followed(job: PlacedJob) -> list[Any]:
+    """All events until the last one of the run."""
+    events: list[Any] = []
+    while not events or not isinstance(events[-1], RunEnded):
+        message = job.receive(0.05)
+        if isinstance(message, JobEvents):
+            events += message.events
+    return events
+
+
+def test_that_a_run_is_followed_and_its_file_brought_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    content = os.urandom(3_000_000)  # of several parts
+    ended_job(content)
+    PlayedAgents(monkeypatch, [])
+    job = PlacedJob(PLACE, JOB)
+    job.open()
+    assert [event.step for event in followed(job)[:-1]] == list(range(1, 40))
+    assert job.files() == (RUN_FILE,)
+    job.fetch(RUN_FILE, tmp_path / "home" / "run.h5")
+    assert (tmp_path / "home" / "run.h5").read_bytes() == content
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["run.h5"]
+    job.close()
+
+
+def test_that_a_link_cut_at_any_byte_loses_nothing_and_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    content, source = os.urandom(200_000), random.Random(3)
+    ended_job(content)
+    for number in range(CUTS):
+        agents = PlayedAgents(monkeypatch, [source.randrange(700, 40_000), source.randrange(700, 210_000)])
+        job = PlacedJob(PLACE, JOB)
+        job.open()
+        events = followed(job)
+        job.fetch(RUN_FILE, home := tmp_path / f"{number}.h5")
+        job.close()
+        assert [event.step for event in events if isinstance(event, StepDone)] == list(range(1, 40))
+        assert home.read_bytes() == content
+        assert agents.started > 1
+        agents.cuts.clear()
+
+
+def test_that_the_state_of_a_lost_link_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_job([[step(number)] for number in range(1, 200)])
+    PlayedAgents(monkeypatch, [5000])
+    job = PlacedJob(PLACE, JOB)
+    job.open()
+    assert job.state == ""
+
+    def refuse(place: Place) -> None:
+        raise ContactError("it is off", is_final=False)
+
+    monkeypatch.setattr(link, "start_command", refuse)
+    while not job.state.endswith("(it is off)"):
+        job.receive(0.05)
+    assert job.state.startswith("no answer from gpu1 for 0 s, the run goes on there; next try in 0 s")
+    job.detach()
+    with pytest.raises(Detached, match="the run goes on at gpu1"):
+        job.receive(1.0)
+    job.close()
+
+
+def test_that_a_refused_key_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_job([[step(number)] for number in range(1, 200)])
+    PlayedAgents(monkeypatch, [5000])
+    job = PlacedJob(PLACE, JOB)
+    job.open()
+    tries = []
+
+    def refuse(place: Place) -> None:
+        tries.append(place)
+        raise ContactError("gpu1 takes none of your ssh keys")
+
+    monkeypatch.setattr(link, "start_command", refuse)
+    with pytest.raises(ContactError, match="none of your ssh keys"):
+        followed(job)
+    assert len(tries) == 1
+
+
+def test_that_a_file_that_arrives_other_than_it_is_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended_job()
+    PlayedAgents(monkeypatch, [])
+    monkeypatch.setattr("precgui.places.jobs.digest", lambda path: "0" * 64)
+    job = PlacedJob(PLACE, JOB)
+    job.open()
+    followed(job)
+    with pytest.raises(JobError, match="other than it is there"):
+        job.fetch(RUN_FILE, tmp_path / "run.h5")
+    assert list(tmp_path.glob("*.h5")) == []
+    job.close()
+
+
+@pytest.mark.parametrize("name", ["../order", "/etc/passwd", "out/../../order", ".hidden", "missing.h5"])
+def test_that_no_file_outside_the_folder_of_a_job_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    ended_job()
+    PlayedAgents(monkeypatch, [])
+    job = PlacedJob(PLACE, JOB)
+    job.open()
+    with pytest.raises(JobError, match="the job has no file"):
+        job.fetch(name, tmp_path / "home.h5")
+    job.close()
