@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-import uuid
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 from precgui import config, paths
 from precgui.cli.parser import UserError
 from precgui.cli.place_option import LinkWords
-from precgui.cli.run_view import RunView, interrupt, report, stop_on_signals, tell
+from precgui.cli.run_display import RunDisplay, interrupt, report, stop_on_signals, tell
 from precgui.cli.terminal import say
+from precgui.events import Event
 from precgui.harmless_text import one_line
-from precgui.places.channel import PlaceChannel
 from precgui.places.messages import JobLine
-from precgui.places.orders import run_order
-from precgui.places.settings import Place, place_called
-from precgui.process.supervised import DeathWords, Supervised
+from precgui.places.settings import NamedPlace, place_called
+from precgui.places.training import PlacedTraining
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.library import new_run_path
-from precgui.runs.training_process import TrainingProcess
 
-KILL_AFTER_S = 10.0  # after a stop: a round trip more than here
 _DETACHED = 3
 
 
@@ -39,22 +34,17 @@ def run_there(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
         raise UserError("precision=auto searches on this machine; choose a precision for a run at a place")
     requested = config.load(args.config, args.settings)
     path = _new_path(args.output, requested)
-    run_id = uuid.uuid4().hex
-    run_order(requested, run_id, place.name, may_send_code=args.own_code)  # its faults, before anything
-    channel = PlaceChannel(place, may_send_code=args.own_code)
-    training = _Training(channel, path, run_id)
-    training.process.begin(requested, path, run_id)
-    return training.follow(None if args.json else RunView(), args.detach)
+    training = PlacedTraining.of_config(place, requested, path, may_send_code=args.own_code)
+    return _follow(place, training, None if args.json else RunDisplay(), detach=args.detach)
 
 
-def attach(place: Place, line: JobLine, args: argparse.Namespace) -> int:
+def attach(place: NamedPlace, line: JobLine, args: argparse.Namespace) -> int:
     """Follow a run that is at a place already, bring its file home and report. Returns as `run_there`."""
     path = _new_path(args.output, config.RunConfig(title=one_line(line.title)))
-    channel = PlaceChannel(place, attached=(line.job, path))
-    training = _Training(channel, path, line.job)
+    training = PlacedTraining.attached(place, line.job, path)
     if args.stop:
-        channel.job.stop()
-    return training.follow(None if args.json else RunView(), detach=False)
+        training.stop()
+    return _follow(place, training, None if args.json else RunDisplay())
 
 
 def _new_path(output: Path | None, requested: config.RunConfig) -> Path:
@@ -64,47 +54,27 @@ def _new_path(output: Path | None, requested: config.RunConfig) -> Path:
     return path
 
 
-class _Training:
-    """One run at a place, supervised as one in a child process."""
+def _follow(place: NamedPlace, training: PlacedTraining, view: RunDisplay | None, *, detach: bool = False) -> int:
+    """Relay a run until its end, or with `detach` until it has begun. Returns the exit code."""
+    words = LinkWords()
 
-    def __init__(self, channel: PlaceChannel, path: Path, run_id: str) -> None:
-        self._channel, self._path, self._run_id = channel, path, run_id
-        self._supervised = Supervised(channel, KILL_AFTER_S)
-        self.process = TrainingProcess(self._supervised, DeathWords("the run", "the run", "it was ended there"))
-        self._words = LinkWords()
+    def take(batch: list[Event]) -> None:
+        if view is not None:
+            for event in batch:
+                view.show(event)
+        if detach:
+            training.detach()
 
-    def follow(self, view: RunView | None, detach: bool) -> int:
-        """Relay the run until its end, or with `detach` until it has begun. Returns the exit code."""
-
-        def take(batch: list[Any]) -> None:
-            self.process.watch(batch)
-            if view is not None:
-                for event in batch:
-                    view.show(event)
-            if detach:
-                self._channel.job.detach()
-
-        def stopped() -> bool:
-            self._words.show(self._channel.job.state)
-            return False
-
-        with stop_on_signals(self._supervised.stop, interrupt), view or nullcontext():
-            end = self._supervised.run(take, stopped)
-        if end.not_started:
-            raise UserError(end.not_started)
-        if (ended := self.process.ended) is None:
-            return self._without_end(detach)
-        fault = "" if self._path.exists() or ended.status == "failed" else ended.message
-        return tell(ended, fault, report(self._path, _precision(self._path)), view)
-
-    def _without_end(self, detach: bool) -> int:
-        place = self._channel.job.place.name
-        attach = f"`precgui places attach {place} {self._run_id} -o {self._path}` brings it home"
-        if detach and self._channel.job.is_detached:
-            say(f"precgui: the run goes on at {place}; {attach}", file=sys.stderr)
-            return 0
-        say(f"precgui: {self._channel.why}; {attach}", file=sys.stderr)
-        return _DETACHED
+    with stop_on_signals(training.stop, interrupt), view or nullcontext():
+        training.run(take, lambda: words.show(training.link_state))
+    if (ended := training.ended) is None:
+        cure = f"`precgui places attach {place.name} {training.run_id} -o {training.path}` brings it home"
+        is_wanted = detach and training.is_detached
+        why = f"the run goes on at {place.name}" if is_wanted else training.why
+        say(f"precgui: {why}; {cure}", file=sys.stderr)
+        return 0 if is_wanted else _DETACHED
+    fault = "" if training.path.exists() or ended.status == "failed" else ended.message
+    return tell(ended, fault, report(training.path, _precision(training.path)), view)
 
 
 def _precision(path: Path) -> str:

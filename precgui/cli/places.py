@@ -15,7 +15,7 @@ from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 from precgui.hardware.readings import gibibytes
 from precgui.places.settings import (
-    Place,
+    NamedPlace,
     add_place,
     command_place,
     place_called,
@@ -148,7 +148,7 @@ def _jobs(args: argparse.Namespace) -> int:
     return 0
 
 
-def jobs_of(place: Place) -> list[Any]:
+def jobs_of(place: NamedPlace) -> list[Any]:
     """The jobs of a place, the newest first. Raises SentenceError."""
     from precgui.places.placed_job import PlacedJob
 

@@ -18,7 +18,7 @@ from precgui.cli.auto_precision import add_options, searched_config
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.place_option import add_place_option
-from precgui.cli.run_view import RunView, interrupt, report, stop_on_signals, tell
+from precgui.cli.run_display import RunDisplay, interrupt, report, stop_on_signals, tell
 from precgui.cli.terminal import say
 from precgui.events import RunEnded
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     from precgui.runs.library import new_run_path
 
     path = args.output or new_run_path(paths.runs_dir(), requested)
-    view = None if args.json else RunView()
+    view = None if args.json else RunDisplay()
     job = Job(requested, path, [view.show] if view else [])
     ended = _run_job(job, view)
     if job.was_refused:
@@ -101,7 +101,7 @@ def _go_on(args: argparse.Namespace) -> int:
 
     if args.output or args.settings:
         raise UserError("--resume goes on with the settings and the file of the run; leave out -o and --set")
-    view = None if args.json else RunView()
+    view = None if args.json else RunDisplay()
     job = Job.going_on(Path(args.config), [view.show] if view else [])
     if config.is_own_task(job.config.task) and not args.own_code:
         raise UserError(f"{job.path} was trained on a task of your own; --own-code runs the code that it names")
@@ -111,7 +111,7 @@ def _go_on(args: argparse.Namespace) -> int:
     return tell(ended, job.fault, report(job.path, job.config.precision), view)
 
 
-def _run_job(job: Job, view: RunView | None) -> RunEnded:
+def _run_job(job: Job, view: RunDisplay | None) -> RunEnded:
     with stop_on_signals(job.stop, job.interrupt), view or nullcontext():
         return job.run()
 

@@ -15,7 +15,7 @@ from precgui.places.jobs import RUN_FILE
 from precgui.places.messages import JobEvents
 from precgui.places.orders import run_order
 from precgui.places.placed_job import JobError, PlacedJob
-from precgui.places.settings import Place
+from precgui.places.settings import NamedPlace
 from precgui.process.child import ChildTask, Ready, Stop
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
@@ -32,7 +32,9 @@ class PlaceChannel:
 
     pid = None
 
-    def __init__(self, place: Place, *, may_send_code: bool = False, attached: tuple[str, Path] | None = None) -> None:
+    def __init__(
+        self, place: NamedPlace, *, may_send_code: bool = False, attached: tuple[str, Path] | None = None
+    ) -> None:
         self.job = PlacedJob(place, attached[0] if attached else "")
         self.why = ""
         self._may_send_code = may_send_code

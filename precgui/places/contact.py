@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from precgui.errors import SentenceError
 from precgui.harmless_text import one_line
-from precgui.places.settings import Place
+from precgui.places.settings import NamedPlace
 
 
 class ContactError(SentenceError, OSError):
@@ -21,48 +21,48 @@ class ContactError(SentenceError, OSError):
 _INSTALL = "python3 -m pip install precgui"
 
 
-def _key_changed(place: Place) -> str:
+def _key_changed(place: NamedPlace) -> str:
     return (
         f"the host key of {place.host} is another one than ssh knows; find out why, then "
         f"`ssh-keygen -R {place.host}` forgets the old one"
     )
 
 
-def _unknown_host_key(place: Place) -> str:
+def _unknown_host_key(place: NamedPlace) -> str:
     return (
         f"ssh does not know the host key of {place.host} yet; run `ssh {place.host}` once and compare its fingerprint"
     )
 
 
-def _no_key(place: Place) -> str:
+def _no_key(place: NamedPlace) -> str:
     return f"{place.host} takes none of your ssh keys; `ssh-copy-id {place.host}` puts yours there"
 
 
-def _unknown_name(place: Place) -> str:
+def _unknown_name(place: NamedPlace) -> str:
     return f"no host is called {place.host}; correct its name, or give it one in ~/.ssh/config"
 
 
-def _not_installed(place: Place) -> str:
+def _not_installed(place: NamedPlace) -> str:
     where = f"`ssh {place.host} {_INSTALL}`" if place.host else f"`{_INSTALL}` there"
     return f"precgui is not installed at {place.name}; {where} installs it, or name its path with --precgui"
 
 
-def _too_old(place: Place) -> str:
+def _too_old(place: NamedPlace) -> str:
     upgrade = f"{_INSTALL} --upgrade"
     where = f"`ssh {place.host} {upgrade}`" if place.host else f"`{upgrade}` there"
     return f"precgui at {place.name} is too old to be a place; {where} upgrades it"
 
 
-def _refused(place: Place) -> str:
+def _refused(place: NamedPlace) -> str:
     return f"{place.host} refuses connections; start sshd there, or name the port in ~/.ssh/config"
 
 
-def _no_answer(place: Place) -> str:
+def _no_answer(place: NamedPlace) -> str:
     return f"{place.host or place.name} does not answer; check that it is on and that this machine is in its network"
 
 
 # What is printed, the sentence, and whether another try would fail in the same way.
-_CAUSES: tuple[tuple[str, Callable[[Place], str], bool], ...] = (
+_CAUSES: tuple[tuple[str, Callable[[NamedPlace], str], bool], ...] = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", _key_changed, True),
     (r"Host key verification failed|No \S+ host key is known", _unknown_host_key, True),
     (r"Permission denied \(|Too many authentication failures", _no_key, True),
@@ -75,7 +75,7 @@ _CAUSES: tuple[tuple[str, Callable[[Place], str], bool], ...] = (
 )  # fmt: skip
 
 
-def no_program(place: Place) -> ContactError:
+def no_program(place: NamedPlace) -> ContactError:
     """The program of its command is not on this machine."""
     if place.host:
         return ContactError(
@@ -85,7 +85,7 @@ def no_program(place: Place) -> ContactError:
     return ContactError(f"there is no program {place.command[0]} on this machine; correct the command of {place.name}")
 
 
-def explained(place: Place, words: str, exit_code: int | None) -> ContactError:
+def explained(place: NamedPlace, words: str, exit_code: int | None) -> ContactError:
     """The error of a command that has ended; `words` is the end of what it has printed."""
     for pattern, sentence, is_final in _CAUSES:
         if re.search(pattern, words):

@@ -13,7 +13,7 @@ from typing import IO
 
 from precgui.places.contact import ContactError, explained, no_program
 from precgui.places.messages import ORDERS, REPLIES, Ping, PlaceHello
-from precgui.places.settings import Place
+from precgui.places.settings import NamedPlace
 from precgui.process.channel import LAST_WORDS_BYTES
 from precgui.process.frames import FrameError, FrameReader, ProtocolError
 
@@ -26,7 +26,7 @@ _END_S = 1.0
 class PlaceLink:
     """An agent that has said hello. Every method but `close` belongs to one thread."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: NamedPlace) -> None:
         """Raises ContactError."""
         self.place = place
         self._messages: queue.Queue[object] = queue.Queue()
@@ -133,7 +133,7 @@ class PlaceLink:
             del self._words[:-LAST_WORDS_BYTES]
 
 
-def start_command(place: Place) -> subprocess.Popen[bytes]:
+def start_command(place: NamedPlace) -> subprocess.Popen[bytes]:
     """The command of a place, its three streams as pipes. Raises ContactError."""
     try:
         return subprocess.Popen(

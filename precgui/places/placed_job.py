@@ -29,7 +29,7 @@ from precgui.places.messages import (
     StartRun,
     StopJob,
 )
-from precgui.places.settings import Place
+from precgui.places.settings import NamedPlace
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 60.0  # between two tries to connect
 _TRIES = 2  # of a file whose SHA-256 does not match
@@ -51,7 +51,7 @@ class PlacedJob:
     `order` starts the job, which is harmless where it has been started before; without one it must be there.
     """
 
-    def __init__(self, place: Place, job: str = "", order: StartRun | StartCommand | None = None) -> None:
+    def __init__(self, place: NamedPlace, job: str = "", order: StartRun | StartCommand | None = None) -> None:
         self.place, self.job, self._order = place, order.job if order is not None else job, order
         self._link: PlaceLink | None = None
         self._number = 0

@@ -21,7 +21,7 @@ from precgui.events import Incident, TensorStats
 from precgui.hardware.environment import PLACE_VARIABLE
 from precgui.places.jobs import RUN_FILE, JobFolder, is_end
 from precgui.places.messages import REPLIES, CommandEnded, JobEvents, JobOutput, StartCommand, StartRun
-from precgui.process.child import ChildTask, redirect_output, work
+from precgui.process.child import ChildTask, import_torch, redirect_output, work
 
 POLL_S = 0.1
 MOST_TENSOR_BYTES = 64 << 20  # of rows of tensors among the messages; the run file has all of them
@@ -32,7 +32,7 @@ _ROWS_LEFT_OUT = "rows of tensors are not sent any more; the run file has all of
 
 
 class JobConnection:
-    """What a job says is appended to its folder; what it is told is whether it should stop."""
+    """Appends what a job says to its folder, and reads there whether it should stop."""
 
     def __init__(self, folder: JobFolder, after: int = 0) -> None:
         self._folder, self._number, self._tensor_bytes = folder, after, 0
@@ -134,7 +134,7 @@ def main() -> int:
 
 def _waited_for() -> str:
     with contextlib.suppress(ImportError):  # a command may need no torch
-        importlib.import_module("torch")
+        import_torch()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     job = sys.stdin.readline().strip()

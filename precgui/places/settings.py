@@ -29,7 +29,7 @@ class PlaceError(SentenceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NamedPlace:
     """A name, and the command that starts an agent with frames on its input and output."""
 
     name: str
@@ -46,24 +46,24 @@ class Place:
         return shlex.join(self.command)
 
 
-def ssh_place(name: str, host: str, precgui: str = "precgui", options: Sequence[str] = ()) -> Place:
+def ssh_place(name: str, host: str, precgui: str = "precgui", options: Sequence[str] = ()) -> NamedPlace:
     """A place behind ssh; `precgui` is the program there and its words, for the shell there. Raises PlaceError.
 
     `options` are more arguments of ssh. Everything else is as the user's own configuration of ssh says.
     """
     if not host or host.startswith("-") or any(character.isspace() for character in host):
         raise PlaceError(f"{host!r} is no host; write ssh:HOST with a name that `ssh HOST` knows")
-    return _checked(Place(name, (*_SSH, *options, "--", host, f"{precgui} {_SERVE}")))
+    return _checked(NamedPlace(name, (*_SSH, *options, "--", host, f"{precgui} {_SERVE}")))
 
 
-def command_place(name: str, words: Sequence[str]) -> Place:
+def command_place(name: str, words: Sequence[str]) -> NamedPlace:
     """A place behind any command, such as `docker exec -i BOX precgui serve --stdio`. Raises PlaceError."""
     if not words:
         raise PlaceError("a place needs ssh:HOST or the words of a command that starts `precgui serve --stdio`")
-    return _checked(Place(name, tuple(words)))
+    return _checked(NamedPlace(name, tuple(words)))
 
 
-def places() -> dict[str, Place]:
+def places() -> dict[str, NamedPlace]:
     """All places by name, in the order in which they were added. Raises PlaceError for a file that cannot be read."""
     try:
         tables = read_toml(places_file()).get("places", {})
@@ -76,7 +76,7 @@ def places() -> dict[str, Place]:
     return {name: _read(name, table) for name, table in tables.items()}
 
 
-def place_called(name: str) -> Place:
+def place_called(name: str) -> NamedPlace:
     """Raises PlaceError."""
     known = places()
     if name not in known:
@@ -85,7 +85,7 @@ def place_called(name: str) -> Place:
     return known[name]
 
 
-def add_place(place: Place) -> None:
+def add_place(place: NamedPlace) -> None:
     """Raises PlaceError, also where the name is taken."""
     known = places()
     if place.name in known:
@@ -104,20 +104,20 @@ def places_file() -> Path:
     return state_dir() / "places.toml"
 
 
-def _read(name: str, table: object) -> Place:
+def _read(name: str, table: object) -> NamedPlace:
     command = table.get("command") if isinstance(table, Mapping) else None
     if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
         raise PlaceError(f"{places_file()}: place {name} has no command; write command = [...] with its words")
-    return _checked(Place(name, tuple(command)))
+    return _checked(NamedPlace(name, tuple(command)))
 
 
-def _checked(place: Place) -> Place:
+def _checked(place: NamedPlace) -> NamedPlace:
     if not _NAME.fullmatch(place.name):
         raise PlaceError(f"{place.name!r} is no name for a place; use up to 40 letters, digits, `_`, `.` and `-`")
     return place
 
 
-def _write(known: Mapping[str, Place]) -> None:
+def _write(known: Mapping[str, NamedPlace]) -> None:
     tables = {name: {"command": list(place.command)} for name, place in known.items()}
     try:
         places_file().parent.mkdir(parents=True, exist_ok=True)

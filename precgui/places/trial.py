@@ -10,7 +10,7 @@ from precgui.harmless_text import harmless_tree
 from precgui.places.contact import ContactError
 from precgui.places.link import PlaceLink
 from precgui.places.messages import PlaceHello
-from precgui.places.settings import Place
+from precgui.places.settings import NamedPlace
 from precgui.process.frames import PROTOCOL
 
 _MOST_AT_ONCE = 8
@@ -20,7 +20,7 @@ _MOST_AT_ONCE = 8
 class PlaceAnswer:
     """`hello` is None where no agent answered, and `why` says why."""
 
-    place: Place
+    place: NamedPlace
     hello: PlaceHello | None
     why: str = ""
 
@@ -43,7 +43,7 @@ class PlaceAnswer:
         return dict(harmless_tree(result))
 
 
-def answer_of(place: Place) -> PlaceAnswer:
+def answer_of(place: NamedPlace) -> PlaceAnswer:
     """Ask a place for its hello; some seconds at most, half a minute where it says nothing at all."""
     try:
         link = PlaceLink(place)
@@ -53,7 +53,7 @@ def answer_of(place: Place) -> PlaceAnswer:
     return PlaceAnswer(place, link.hello)
 
 
-def answers_of(places: list[Place]) -> list[PlaceAnswer]:
+def answers_of(places: list[NamedPlace]) -> list[PlaceAnswer]:
     """Of several at a time, in their order."""
     with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
         return list(pool.map(answer_of, places))

@@ -144,13 +144,18 @@ def main(connection: Connection, last_words: str) -> None:
         Path(last_words).unlink()  # the window has it open; on Windows it keeps the name and takes it away
     give_way()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for the window, which then asks to stop
-    importlib.import_module("torch")
+    import_torch()
     try:
         connection.send(Ready())
         order: ChildTask = connection.recv()
     except (EOFError, OSError):
         return
     work(connection, order)
+
+
+def import_torch() -> None:
+    """Import torch before there is a task: it takes seconds. Raises ImportError."""
+    importlib.import_module("torch")
 
 
 def work(connection: TaskConnection, order: ChildTask) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from precgui import config
-from precgui.cli import run as run_command
+from precgui.cli import run_display
 from precgui.cli.main import main
 from precgui.events import RunEnded
 from precgui.job import Job
@@ -70,12 +70,12 @@ def test_that_a_person_sees_the_end_of_the_run(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_that_time_before_the_first_step_is_told_where_it_is_much() -> None:
-    assert run_command._time({"time_s": 53.0, "before_first_step_s": 41.25}).startswith(
+    assert run_display._time({"time_s": 53.0, "before_first_step_s": 41.25}).startswith(
         "53.0 s, 41.2 s of it before the first step"
     )
     for report in ({"time_s": 53.0, "before_first_step_s": 2.0}, {"time_s": 53.0, "before_first_step_s": None}):
-        assert run_command._time(report) == "53.0 s"
-    assert run_command._time({"time_s": None, "before_first_step_s": None}) == "- s"
+        assert run_display._time(report) == "53.0 s"
+    assert run_display._time({"time_s": None, "before_first_step_s": None}) == "- s"
 
 
 def test_that_the_metric_is_called_as_its_task_calls_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

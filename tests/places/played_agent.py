@@ -14,10 +14,10 @@ from precgui.places.agent import serve
 from precgui.places.jobs import RUN_FILE, JobFolder
 from precgui.places.messages import StartRun
 from precgui.places.runner import JobConnection
-from precgui.places.settings import Place
+from precgui.places.settings import NamedPlace
 
 JOB = "0123456789abcdef" * 2
-PLACE = Place("gpu1", ("an-agent",))
+PLACE = NamedPlace("gpu1", ("an-agent",))
 
 
 class PlayedProcess:
@@ -76,7 +76,7 @@ class PlayedAgents:
         patch.setattr(link, "start_command", self._start)
         patch.setattr("precgui.places.placed_job.FIRST_WAIT_S", 0.01)
 
-    def _start(self, place: Place) -> PlayedProcess:
+    def _start(self, place: NamedPlace) -> PlayedProcess:
         self.started += 1
         return PlayedProcess(self.cuts.pop(0) if self.cuts else None)
 

@@ -15,7 +15,7 @@ from precgui.places.contact import ContactError
 from precgui.places.jobs import RUN_FILE
 from precgui.places.messages import JobEvents
 from precgui.places.placed_job import Detached, JobError, PlacedJob
-from precgui.places.settings import Place
+from precgui.places.settings import NamedPlace
 from tests.places.played_agent import JOB, PLACE, PlayedAgents, ended_job, make_job, step
 
 CUTS = int(os.environ.get("PRECGUI_CUTS", "12"))
@@ -70,7 +70,7 @@ def test_that_the_state_of_a_lost_link_is_one_sentence(monkeypatch: pytest.Monke
     job.open()
     assert job.state == ""
 
-    def refuse(place: Place) -> None:
+    def refuse(place: NamedPlace) -> None:
         raise ContactError("it is off", is_final=False)
 
     monkeypatch.setattr(link, "start_command", refuse)
@@ -90,7 +90,7 @@ def test_that_a_refused_key_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) 
     job.open()
     tries = []
 
-    def refuse(place: Place) -> None:
+    def refuse(place: NamedPlace) -> None:
         tries.append(place)
         raise ContactError("gpu1 takes none of your ssh keys")
 

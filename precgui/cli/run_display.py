@@ -37,7 +37,7 @@ _MENTIONED = 0.05  # share of the time that passes before the first step
 _MAX_PER_KIND = 3  # a run that is NaN for 10 000 steps says so three times
 
 
-def tell(ended: RunEnded, fault: str, report: dict[str, Any], view: RunView | None) -> int:
+def tell(ended: RunEnded, fault: str, report: dict[str, Any], view: RunDisplay | None) -> int:
     """Print the report of a run and how it ended; `fault` says why its file is not whole. Returns the exit code."""
     status, message = ("failed", fault) if fault else (ended.status, ended.message)
     report |= {"status": status}
@@ -78,7 +78,7 @@ def report(path: Path, precision: str) -> dict[str, Any]:
     return {"run": str(path), "precision": precision, **_NOTHING_KEPT, **kept}
 
 
-class RunView:
+class RunDisplay:
     """A progress bar, incidents as they come, a table at the end; all on stderr."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class RunView:
         self._printed: dict[str, int] = {}
         self._metric = ACCURACY
 
-    def __enter__(self) -> RunView:
+    def __enter__(self) -> RunDisplay:
         self._progress.start()
         return self
 

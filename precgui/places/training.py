@@ -1,0 +1,88 @@
+"""One run at a place, supervised as one in a child process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from precgui.config import RunConfig
+from precgui.events import Event, RunEnded
+from precgui.places.channel import PlaceChannel
+from precgui.places.contact import ContactError
+from precgui.places.orders import run_order
+from precgui.places.settings import NamedPlace
+from precgui.process.supervised import DeathWords, Supervised
+from precgui.runs.training_process import TrainingProcess
+
+KILL_AFTER_S = 10.0  # after a stop: a round trip more than here
+WORDS = DeathWords("the run", "the run", "it was ended there")
+
+
+class PlacedTraining:
+    """`stop` and `detach` may be called from any thread. `ended` is the end of the run, None as long as it goes on.
+
+    `why` says why this end has let go of it, `run_id` is its name at the place.
+    """
+
+    def __init__(self, channel: PlaceChannel, path: Path, run_id: str) -> None:
+        self.path, self.run_id, self._channel = path, run_id, channel
+        self._process = Supervised(channel, KILL_AFTER_S)
+        self._training = TrainingProcess(self._process, WORDS)
+
+    @classmethod
+    def of_config(cls, place: NamedPlace, config: RunConfig, path: Path, *, may_send_code: bool) -> PlacedTraining:
+        """A new run. Raises CodeError."""
+        run_id = uuid.uuid4().hex
+        run_order(config, run_id, place.name, may_send_code=may_send_code)  # its faults, before anything
+        result = cls(PlaceChannel(place, may_send_code=may_send_code), path, run_id)
+        result._training.begin(config, path, run_id)
+        return result
+
+    @classmethod
+    def attached(cls, place: NamedPlace, run_id: str, path: Path) -> PlacedTraining:
+        """A run that is at the place already, from its beginning."""
+        return cls(PlaceChannel(place, attached=(run_id, path)), path, run_id)
+
+    @property
+    def ended(self) -> RunEnded | None:
+        return self._training.ended
+
+    @property
+    def why(self) -> str:
+        return self._channel.why
+
+    @property
+    def is_detached(self) -> bool:
+        return self._channel.job.is_detached
+
+    @property
+    def link_state(self) -> str:
+        """The link in one sentence; empty while it is well."""
+        return self._channel.job.state
+
+    def stop(self) -> None:
+        """Ask the run to end; it is ended within `KILL_AFTER_S`."""
+        self._process.stop()
+
+    def detach(self) -> None:
+        """Let go of the run, which goes on."""
+        self._channel.job.detach()
+
+    def run(self, take: Callable[[list[Event]], object], look: Callable[[], object]) -> None:
+        """Hand each batch of events to `take` until the run has ended and its file is here, and call `look` often.
+
+        Raises ContactError where the place cannot be reached at the beginning.
+        """
+
+        def relay(batch: list[Event]) -> None:
+            self._training.watch(batch)
+            take(batch)
+
+        def stopped() -> bool:
+            look()
+            return False
+
+        end = self._process.run(relay, stopped)
+        if end.not_started:
+            raise ContactError(end.not_started)
