@@ -224,7 +224,7 @@ class Job:
         else:
             from precgui.engine.parallel.start import train_on_ranks
 
-            train_on_ranks(config, self._emit, self._stop.is_set, self._run_id)
+            train_on_ranks(config, self._emit, self._stop.is_set, self._run_id, self.path.absolute(), self._resumed)
 
     def _read_checkpoint(self, broken: BrokenOff) -> Resumption | None:
         """The newest checkpoint that can be read; None, with the end of the job, where there is none."""
@@ -559,13 +559,21 @@ def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: floa
     )
 
 
-def follow(config: RunConfig, stopped: Callable[[], bool]) -> str:
-    """Train as a rank that keeps no record, of several that torchrun has started. Returns why it failed, or ''."""
+def follow(config: RunConfig, stopped: Callable[[], bool], broken: Path | None = None) -> str:
+    """Train as a rank that keeps no record, of several that torchrun has started. Returns why it failed, or ''.
+
+    `broken` is the file of a run that goes on. Raises RunFileError where it cannot.
+    """
+    from precgui.engine.checkpoint.resume import Resumption
     from precgui.engine.errors import EngineError
     from precgui.engine.parallel.rank_run import train_rank
 
+    resumed = None
     try:
-        train_rank(config, lambda event: None, stopped)
+        if broken is not None:
+            newest = next(iter(broken_off(broken).checkpoints.values()))
+            resumed = Resumption.read(newest)
+        train_rank(config, lambda event: None, stopped, resumed=resumed)
     except (EngineError, MemoryError) as error:
         return str(error)
     return ""

@@ -97,14 +97,20 @@ def run(args: argparse.Namespace) -> int:
 
 def _go_on(args: argparse.Namespace) -> int:
     """Go on with a run that has ended before its last step. Returns as `run`."""
+    from precgui.engine.parallel.allocation import allocated_rank
     from precgui.job import Job
+    from precgui.runs.broken_off import broken_off
 
     if args.output or args.settings:
         raise UserError("--resume goes on with the settings and the file of the run; leave out -o and --set")
+    path = Path(args.config)
+    broken = broken_off(path)
+    if config.is_own_task(broken.config.task) and not args.own_code:
+        raise UserError(f"{path} was trained on a task of your own; --own-code runs the code that it names")
+    if allocated_rank() > 0:  # another process of the same torchrun keeps the record
+        return _follow(broken.trained_as, path)
     view = None if args.json else RunDisplay()
-    job = Job.going_on(Path(args.config), [view.show] if view else [])
-    if config.is_own_task(job.config.task) and not args.own_code:
-        raise UserError(f"{job.path} was trained on a task of your own; --own-code runs the code that it names")
+    job = Job.going_on(path, [view.show] if view else [])
     ended = _run_job(job, view)
     if job.was_refused:
         raise UserError(ended.message)
@@ -128,13 +134,13 @@ def _is_follower(requested: config.RunConfig) -> bool:
     return allocated_rank() > 0
 
 
-def _follow(requested: config.RunConfig) -> int:
+def _follow(requested: config.RunConfig, broken: Path | None = None) -> int:
     """Train as a rank other than the first, which keeps the record. Returns the exit code."""
     from precgui.job import follow
 
     stop = threading.Event()
     with stop_on_signals(stop.set, interrupt):
-        fault = follow(requested, stop.is_set)
+        fault = follow(requested, stop.is_set, broken)
     if fault:
         say(f"precgui: failed: {fault}", file=sys.stderr)
     return int(bool(fault))

@@ -194,5 +194,11 @@ def _training_faults(strategy: str, known: dict[str, Any]) -> list[str]:
     return result
 
 
+def carries_residuals(parallel: ParallelConfig) -> bool:
+    """Whether a step takes over rounding errors of gradients from the one before it, or cuts them by bucket."""
+    name = parallel.gradient_format
+    return parallel.strategy == "ddp" and (_is_coded(name) or bool(POWERSGD.fullmatch(name)))
+
+
 def _is_coded(name: str) -> bool:
     return name not in ("auto", *ALLREDUCED) and not POWERSGD.fullmatch(name)

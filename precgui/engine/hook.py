@@ -208,6 +208,18 @@ class EarlierSteps(Protocol):
         ...
 
 
+class Ranks(Protocol):
+    """The processes of a run that has several; see `precgui.engine.parallel.group`."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def world(self) -> int: ...
+
+    def exchange(self, numbers: Sequence[float]) -> list[list[float]]: ...
+
+
 class TrainingRun:
     """A run as its hooks and its strategy know it. `step` is the one that is being made, 0 before the first.
 
@@ -218,6 +230,8 @@ class TrainingRun:
         self.config, self.parts, self.journal, self.total_steps = config, parts, journal, total_steps
         self.step = self.epoch = 0
         self.resumed: EarlierSteps | None = None
+        self.group: Ranks | None = None  # where several processes train
+        self.wants_checkpoint = False  # after the present step; the first process decides for all
         self.hooks = HookList()
         self.stop_reason = ""
 

@@ -72,8 +72,6 @@ def why_not(run: SavedRun) -> str:
         return f"{path} is still being written; stop that run first."
     if config.task == OWN_LOOP:
         return no_start(str(path)) + "."
-    if config.parallel.strategy != "none":
-        return f"{path} was trained by several processes, which cannot go on from a checkpoint; run it again."
     if run.status == "completed":
         return f"{path} has completed its {run.steps} steps; nothing is left to train."
     if not any(step <= run.steps for step in checkpoint_files(path)):

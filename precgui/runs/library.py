@@ -11,7 +11,7 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from precgui.checkpoint_files import checkpoint_files
+from precgui.checkpoint_files import all_checkpoint_files
 from precgui.config import RunConfig
 from precgui.harmless_text import one_line
 from precgui.runs.bin import move_to_bin, restore
@@ -131,7 +131,7 @@ def delete(path: Path) -> None:
 
 def files_beside(path: Path) -> tuple[Path, ...]:
     """The notes and the checkpoints of a run, which go where it goes."""
-    return tuple(each for each in (notes_path(path), *checkpoint_files(path).values()) if each.exists())
+    return tuple(each for each in (notes_path(path), *all_checkpoint_files(path)) if each.exists())
 
 
 def undelete(path: Path, others: Iterable[Path]) -> None:

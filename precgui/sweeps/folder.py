@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from precgui.checkpoint_files import checkpoint_files
+from precgui.checkpoint_files import all_checkpoint_files
 from precgui.config import RunConfig
 from precgui.regular_files import open_to_write, read_text, replace_file
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, load_targets, targets_toml
@@ -193,7 +193,7 @@ class SweepFolder:
             number += 1
         run = self.path_of(member)
         run.rename(folder / f"{member.name}.{number}.h5")
-        for other in checkpoint_files(run).values():
+        for other in all_checkpoint_files(run):
             other.rename(folder / f"{member.name}.{number}.h5{other.name.removeprefix(run.name)}")
         weights = run.with_suffix(".safetensors")  # of train.save_to = auto, which never replaces a file
         if weights.exists():

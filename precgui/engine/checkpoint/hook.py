@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from precgui.checkpoint_files import KEPT, checkpoint_files, checkpoint_path
+from precgui.checkpoint_files import KEPT, checkpoint_files, checkpoint_path, files_of_other_steps
 from precgui.config.intervals import StepInterval, interval
+from precgui.config.parallel import carries_residuals
 from precgui.engine.checkpoint.file import Checkpoint, write_checkpoint
 from precgui.engine.checkpoint.random_state import random_states
 from precgui.engine.checkpoint.resume import origin
 from precgui.engine.checkpoint.state import training_state
-from precgui.engine.hook import LoopHook, TrainingRun, do_nothing
+from precgui.engine.hook import LoopHook, Ranks, TrainingRun, do_nothing
+from precgui.engine.tasks import Batch
 from precgui.events import CheckpointDue, StepDone
 
 _DEAREST = 0.01  # of the time since the last one that a checkpoint by minutes may have taken
@@ -38,7 +40,8 @@ class Checkpoints(LoopHook):
     """The last hook: the state after a step is what all others have left.
 
     Before the file gets its name the record of the run is written out, so that no checkpoint is ahead of it. Who keeps
-    the record deletes the files of a run that has completed.
+    the record deletes the files of a run that has completed. Of several processes each writes its own part; the first
+    one writes its own, which counts, when all others are there.
     """
 
     def __init__(self, run: TrainingRun, file: Path, every: StepInterval) -> None:
@@ -54,7 +57,15 @@ class Checkpoints(LoopHook):
     @classmethod
     def make(cls, run: TrainingRun) -> Self | None:
         file, every = run.journal.run_file, interval(run.config.train.checkpoint_every)
-        return cls(run, file, every) if file is not None and every is not None else None
+        if file is None or every is None:
+            return None
+        if carries_residuals(run.config.parallel):
+            run.parts.precision.notes.append(
+                f"no checkpoint is kept: gradients in {run.config.parallel.gradient_format} carry what rounding took "
+                "from bucket to bucket, which no checkpoint holds"
+            )
+            return None
+        return cls(run, file, every)
 
     def begin_epoch(self, epoch: int) -> None:
         run = self._run
@@ -63,14 +74,17 @@ class Checkpoints(LoopHook):
         self._epoch_began = run.step - made
         self._identity = self._identity or _identity(self._file)
 
+    def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
+        self._run.wants_checkpoint = self._is_due()
+
     def reads_now(self, step: int) -> bool:
-        return self._is_due()
+        return self._run.wants_checkpoint
 
     def leave_step(self) -> Callable[[StepDone], None]:
         return do_nothing
 
     def end_step(self, done: StepDone) -> None:
-        if self._is_due():
+        if self._run.wants_checkpoint and self._run.step < self._run.total_steps and not self._run.stop_reason:
             self._write(random_states(self._run.parts.device, self._run.parts.task))
 
     @contextlib.contextmanager
@@ -88,30 +102,51 @@ class Checkpoints(LoopHook):
         self._write(state if step == run.step else random_states(run.parts.device, run.parts.task))
 
     def _is_due(self) -> bool:
+        """Whether one is written after the present step; of several processes the first one's clock counts."""
         run = self._run
-        if run.step >= run.total_steps or run.stop_reason:
-            return False
         if self._every.steps:
             return run.step % self._every.steps == 0
         return time.monotonic() - self._written_s >= max(self._every.seconds, self._cost_s / _DEAREST)
 
     def _write(self, random: dict[str, Any]) -> None:
         begin = time.monotonic()
-        run, path = self._run, checkpoint_path(self._file, self._run.step)
-        if why := self._fault(path, random):
+        run = self._run
+        if why := self._fault(random) if run.group is None else self._fault_of_ranks(run.group, random):
             if why != self._told:
                 run.journal.note(run.step, f"no checkpoint was kept: {why}")
             self._told = why
         else:
             self._written_step = run.step
-            self._remove_others()
+            if run.group is None or run.group.rank == 0:
+                self._remove_others()
         self._written_s = time.monotonic()
         self._cost_s = self._written_s - begin
 
-    def _fault(self, path: Path, random: dict[str, Any]) -> str:
-        """Write the file; why that cannot be done, or ''."""
+    def _fault_of_ranks(self, group: Ranks, random: dict[str, Any]) -> str:
+        """Write the parts of all processes, that of the first one last. Collective."""
+        own = self._fault(random) if group.rank else ""
+        wrote = [not row[0] for row in group.exchange([float(bool(own))])]
+        if not group.rank:
+            parts = {rank: checkpoint_path(self._file, self._run.step, rank) for rank in range(1, group.world)}
+            missing = [rank for rank, part in parts.items() if not (wrote[rank] and part.is_file())]
+            own = (
+                f"the part of rank {missing[0]} is not in {self._file.parent}; it has no room there, or its host does "
+                "not share this folder"
+                if missing
+                else self._fault(random)
+            )
+        failed = bool(group.exchange([float(bool(own))])[0][0])
+        if failed and group.rank:
+            with contextlib.suppress(OSError):
+                checkpoint_path(self._file, self._run.step, group.rank).unlink()
+        return own or ("the first rank could not" if failed else "")
+
+    def _fault(self, random: dict[str, Any]) -> str:
+        """Write the file of this process; why that cannot be done, or ''."""
         run = self._run
-        if _identity(self._file) != self._identity:  # given up by others, who may train it again under its name
+        path = checkpoint_path(self._file, run.step, run.group.rank if run.group is not None else 0)
+        # Given up by others, who may train it again under its name.
+        if run.group is None and _identity(self._file) != self._identity:
             return "the file of the run was moved or replaced"
         self._origin = self._origin or origin(run)
         time_s = run.journal.now()
@@ -133,8 +168,7 @@ class Checkpoints(LoopHook):
 
     def _remove_others(self) -> None:
         """Delete all but the newest ones, and those of later steps that this run has not made yet."""
-        files = checkpoint_files(self._file)
-        made = [step for step in files if step <= self._run.step]
-        for step in {*files} - {*made[:KEPT]}:
+        made = [step for step in checkpoint_files(self._file) if step <= self._run.step]
+        for path in files_of_other_steps(self._file, made[:KEPT]):
             with contextlib.suppress(OSError):
-                files[step].unlink()
+                path.unlink()

@@ -29,15 +29,16 @@ _UNFIT = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, Overflo
 
 @dataclass(frozen=True)
 class Resumption:
-    """The checkpoint to go on from, and a sentence about the break for the record."""
+    """The checkpoint to go on from, and a sentence about the break for the record; `path` is its file."""
 
     checkpoint: Checkpoint
     sentence: str = ""
+    path: Path | None = None
 
     @classmethod
     def read(cls, path: Path, sentence: str = "") -> Resumption:
         """Raises EngineError for a file that is no checkpoint."""
-        return cls(read_checkpoint(path), sentence)
+        return cls(read_checkpoint(path), sentence, path)
 
     @property
     def steps_in_epoch(self) -> int:
@@ -86,6 +87,7 @@ def origin(run: TrainingRun) -> dict[str, Any]:
         "config": run.config.model_dump_json(exclude=_MAY_CHANGE),
         "torch": str(torch.__version__),
         "device": run.parts.device.type,
+        "ranks": run.group.world if run.group is not None else 1,
         "weights": facts["initial_weights_sha256"],
         "frozen": frozen_digest(run.parts.model),
         "data": json.dumps(facts["data"], sort_keys=True, default=str),
@@ -96,7 +98,9 @@ def _other_origin(kept: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Why a run is not that of a checkpoint; empty where it is."""
     if kept.get("run_id") != now["run_id"]:
         return "its checkpoint is of another run, which had the same file name"
+    kept = {"ranks": 1, **kept}
     sentences = {
+        "ranks": "it was trained by {kept} processes, here are {now}; start as many",
         "torch": "it was trained with torch {kept}, here is {now}; install that version, or run it again",
         "device": "it was trained on {kept}, here on {now}",
         "config": "its settings are others now, {keys}; the settings of a run that goes on cannot be changed",

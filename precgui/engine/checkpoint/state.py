@@ -21,11 +21,12 @@ _FIRST_FIT = 1 << 20  # elements of a frozen tensor that enter its digest, from 
 def training_state(run: TrainingRun) -> dict[str, Any]:
     """Weights, buffers, optimizer, average, precision and hooks; random numbers are not in it."""
     parts = run.parts
+    _gather_nothing(parts.model)
     return {
         "precision": parts.precision.config.precision,
         "hooks": {type(hook).__name__: hook.state() for hook in run.hooks.hooks},
-        "weights": dict(learned(parts.model)),
-        "updated": [weight.detach() for weight in _copies(parts)],
+        "weights": {name: own_part(tensor) for name, tensor in learned(parts.model)},
+        "updated": [own_part(weight.detach()) for weight in _copies(parts)],
         "optimizer": _optimizer_state(parts.optimizer),
         "average": list(parts.average.values) if parts.average is not None else [],
         "arithmetic": parts.precision.state(),
@@ -86,7 +87,20 @@ def _copies(parts: RunParts) -> list[Tensor]:
     return [weight for weight in parts.weights if id(weight) not in own and weight.numel()]
 
 
+def own_part(tensor: Tensor) -> Tensor:
+    """The part of a sharded tensor that this process has; other tensors as they are."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[no-any-return, operator]
+
+
+def _gather_nothing(model: nn.Module) -> None:
+    """Let shards of weights be what they are between steps; an evaluation leaves some gathered."""
+    for module in model.modules():
+        if hasattr(module, "reshard"):
+            module.reshard()  # type: ignore[operator]
+
+
 def _fill(tensor: Tensor, value: Tensor) -> None:
+    tensor = own_part(tensor)
     if tensor.shape != value.shape or tensor.dtype != value.dtype:
         raise ValueError(f"it has a tensor of {value.dtype}, {list(value.shape)} where the run has {tensor.dtype}")
     tensor.copy_(value)
@@ -97,11 +111,16 @@ def _optimizer_state(optimizer: Optimizer) -> list[dict[str, Any]]:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     return [
         {
-            key: [value, list(value.stride()), value.is_cpu] if isinstance(value, Tensor) else value
+            key: _kept(value) if isinstance(value, Tensor) else value
             for key, value in optimizer.state.get(parameter, {}).items()
         }
         for parameter in parameters
     ]
+
+
+def _kept(value: Tensor) -> list[Any]:
+    own = own_part(value)
+    return [own, list(own.stride()), own.is_cpu, own is not value]
 
 
 def _restore_optimizer(optimizer: Optimizer, states: list[dict[str, Any]]) -> None:
@@ -110,9 +129,22 @@ def _restore_optimizer(optimizer: Optimizer, states: list[dict[str, Any]]) -> No
     for parameter, state in zip(parameters, states, strict=True):
         if state:
             optimizer.state[parameter] = {
-                key: _placed(value[0], value[1], value[2], parameter.device) if isinstance(value, list) else value
-                for key, value in state.items()
+                key: _restored(value, parameter) if isinstance(value, list) else value for key, value in state.items()
             }
+
+
+def _restored(kept: list[Any], parameter: Tensor) -> Tensor:
+    value, strides, on_cpu = kept[:3]
+    placed = _placed(value, strides, on_cpu, parameter.device)
+    if not any(kept[3:]):
+        return placed
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(parameter, DTensor)
+    return DTensor.from_local(
+        placed, parameter.device_mesh, parameter.placements, run_check=False, shape=parameter.shape,
+        stride=parameter.stride(),
+    )  # fmt: skip
 
 
 def _placed(value: Tensor, strides: list[int], on_cpu: bool, device: torch.device) -> Tensor:

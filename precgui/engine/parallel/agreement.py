@@ -93,6 +93,11 @@ def disagreement(identities: Sequence[Mapping[str, str]]) -> str:
                     f"rank {rank} was started with another config than rank 0; give every host the same file and "
                     "settings"
                 )
+            if name == "step":
+                return (
+                    f"rank {rank} goes on from step {own.get(name)}, rank 0 from step {first.get(name)}; give every "
+                    "host the same checkpoints"
+                )
             fact = name.partition(".")[2]
             return _OTHER_DATA.format(rank=rank, fact=f" ({fact})" if fact else "")
     return ""

@@ -49,6 +49,12 @@ class RankGroup:
         """The text that a rank has left before the last exchange."""
         return json.loads(process_group_store("precgui").get(f"{key}/{rank}"))
 
+    def of_first(self, key: str, own: Any) -> Any:
+        """The built-in types that the first rank gives. Collective."""
+        self.leave_text(key, own)
+        self.exchange([0.0])
+        return self.text_of(key, 0)
+
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
         """Inside, the first rank is alone until it has left: for downloads."""

@@ -22,6 +22,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from precgui.config import RunConfig
+from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError
 from precgui.engine.parallel import rank as inside
 from precgui.events import Emit, Event, RunEnded
@@ -52,10 +53,13 @@ class _Rank:
         return self.is_gone and self.last is None
 
 
-def launch(config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: str = "") -> None:
+def launch(
+    config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: str = "", run_file: Path | None = None,
+    resumed: Resumption | None = None,
+) -> None:  # fmt: skip
     """Train in `parallel.ranks` processes. Emits as `train`; raises EngineError, MemoryError. No process is left."""
-    start_s = time.perf_counter()
-    ranks = RanksChannel(config, start_s, run_id)
+    start_s = time.perf_counter() - (resumed.checkpoint.time_s if resumed is not None else 0.0)
+    ranks = RanksChannel(config, start_s, run_id, run_file, resumed)
     run_ends: list[RunEnded] = []
 
     def take(events: list[Event]) -> None:
@@ -82,8 +86,13 @@ class RanksChannel:
 
     pid = None
 
-    def __init__(self, config: RunConfig, start_s: float, run_id: str = "") -> None:
-        self._config, self._start_s, self._run_id = config, start_s, run_id
+    def __init__(
+        self, config: RunConfig, start_s: float, run_id: str = "", run_file: Path | None = None,
+        resumed: Resumption | None = None,
+    ) -> None:  # fmt: skip
+        self._config, self._start_s = config, start_s
+        from_checkpoint = (resumed.path, resumed.sentence) if resumed is not None else (None, "")
+        self._of_run = run_id, run_file, *from_checkpoint
         pairs = [multiprocessing.Pipe() for _ in range(config.parallel.ranks)]
         self._ranks = [_Rank(number, near) for number, (near, _) in enumerate(pairs)]
         self._far = [far for _, far in pairs]
@@ -169,7 +178,7 @@ class RanksChannel:
             )  # fmt: skip
             try:
                 start = elastic_launch(parallel, inside.main)
-                start(self._far, self._config.model_dump(), self._start_s, self._run_id)
+                start(self._far, self._config.model_dump(), self._start_s, *self._of_run)
             except ChildFailedError as error:  # the pipes have told of it, except of ranks that had not begun
                 self._first_lost, self._first_failure = error.get_first_failure()
             except Exception as error:  # noqa: BLE001 - of a library, in a thread: raised by `raise_failure`

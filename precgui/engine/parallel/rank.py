@@ -11,9 +11,11 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from precgui.config import build
+from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError
 from precgui.engine.parallel.rank_run import LostRank, train_rank
 from precgui.errors import first_line
@@ -42,8 +44,14 @@ class Done:
     """The last message of a rank that ended well."""
 
 
-def main(ends: Sequence[Connection], config: Mapping[str, Any], start_s: float, run_id: str) -> None:
-    """Entry point that torchrun's agent calls in each rank. `start_s` is the zero of event times."""
+def main(
+    ends: Sequence[Connection], config: Mapping[str, Any], start_s: float, run_id: str, run_file: Path | None = None,
+    checkpoint: Path | None = None, sentence: str = "",
+) -> None:  # fmt: skip
+    """Entry point that torchrun's agent calls in each rank. `start_s` is the zero of event times.
+
+    `checkpoint` is the first rank's file to go on from, `sentence` that about the break.
+    """
     forget_safe_path()
     _die_with_launcher()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the launcher, which then asks to stop
@@ -56,7 +64,8 @@ def main(ends: Sequence[Connection], config: Mapping[str, Any], start_s: float, 
     threading.Thread(target=_obey, args=(ends[rank], control), name="launcher", daemon=True).start()
     last: Done | Failed = Done()
     try:
-        train_rank(build(config), pipe.emit, control.stopped, start_s, run_id)
+        resumed = Resumption.read(checkpoint, sentence) if checkpoint is not None else None
+        train_rank(build(config), pipe.emit, control.stopped, start_s, run_id, run_file, resumed)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises is told by the launcher
         last = _failure(rank, error)
     pipe.close()

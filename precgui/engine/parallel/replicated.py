@@ -84,9 +84,9 @@ class Replicated(Strategy):
         """Whether the ranks have agreed to stop."""
         return self._agreed_to_stop
 
-    def journal(self, emit: Emit, start_s: float | None, run_id: str) -> Journal:
+    def journal(self, emit: Emit, start_s: float | None, run_id: str, run_file: Path | None = None) -> Journal:
         """The journal of this rank: the first one emits, the others keep what it cannot know."""
-        return Journal(emit if self.is_first else self._keep, start_s, run_id)
+        return Journal(emit if self.is_first else self._keep, start_s, run_id, run_file)
 
     @contextlib.contextmanager
     def building(self, config: RunConfig) -> Iterator[None]:
@@ -97,6 +97,7 @@ class Replicated(Strategy):
             yield
 
     def join(self, run: TrainingRun) -> None:
+        run.group = self.group
         self.run, self.model, self.device = run, run.parts.model, run.parts.device
         require_same(self.group, "data", data_identity(run.parts.task.facts))
         torch.manual_seed(self.config.seed + self.group.rank)  # dropout differs between slices
@@ -192,12 +193,14 @@ class Replicated(Strategy):
         cpu_s = time.process_time() - self._cpu_begin
         mine = (step_s, traffic.wait_s, cpu_s, self._memory_bytes(), traffic.sent_bytes, through_interface)
         texts = self._left_texts()
-        rows = self.group.exchange([loss, float(self._asked()), float(texts), *mine, traffic.error])
+        wanted = float(self.run.wants_checkpoint)
+        rows = self.group.exchange([loss, float(self._asked()), float(texts), *mine, traffic.error, wanted])
+        self.run.wants_checkpoint = bool(rows[0][-1])
         self._agreed_to_stop = any(row[1] for row in rows)
         if self.is_first:
             step, now = self.run.step, self.run.journal.now()
             for rank, row in enumerate(rows):
-                self.run.journal.emit(RankStep(step, now, rank, *row[3:]))
+                self.run.journal.emit(RankStep(step, now, rank, *row[3:-1]))
                 if row[2]:
                     self._emit_texts_of(rank, step)
         return exact_sum(row[0] for row in rows)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from precgui.config import RunConfig
 from precgui.engine import device as devices
+from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError
 from precgui.engine.parallel.allocation import in_allocation
 from precgui.engine.parallel.rank_run import train_rank
@@ -45,15 +48,19 @@ def _check_cores(config: RunConfig) -> None:
         )
 
 
-def train_on_ranks(config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: str = "") -> None:
+def train_on_ranks(
+    config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: str = "", run_file: Path | None = None,
+    resumed: Resumption | None = None,
+) -> None:  # fmt: skip
     """Train as `config.parallel` says, in processes of this machine or as one of an allocation of torchrun.
 
     Emits and raises as `precgui.engine.train.train`. No process is left when it returns or raises.
     """
     if in_allocation():
-        train_rank(config, emit, stopped, run_id=run_id)
+        start_s = time.perf_counter() - (resumed.checkpoint.time_s if resumed is not None else 0.0)
+        train_rank(config, emit, stopped, start_s, run_id, run_file, resumed)
         return
     check_machine(config)
     from precgui.engine.parallel.launch import launch  # torchrun takes a second to import
 
-    launch(config, emit, stopped, run_id)
+    launch(config, emit, stopped, run_id, run_file, resumed)

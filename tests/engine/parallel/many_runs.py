@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from typing import Any
 def main(runs: Path, results: Path, environment: Mapping[str, str]) -> None:
     """A rank, which `environment` describes."""
     os.environ.update(environment)
+    from precgui.checkpoint_files import checkpoint_path
     from precgui.config import build
+    from precgui.engine.checkpoint.resume import Resumption
     from precgui.engine.parallel.rank_run import train_rank
 
     told: list[dict[str, Any]] = []
@@ -29,7 +31,13 @@ def main(runs: Path, results: Path, environment: Mapping[str, str]) -> None:
         error = ""
         try:
             own = tree.pop("of_other_ranks", tree)
-            train_rank(build(own if os.environ["RANK"] != "0" else tree), events.append, lambda: False)
+            cut, file, step = tree.pop("cut", 0), tree.pop("run_file", ""), tree.pop("resumed_after", 0)
+            chosen = build(own if os.environ["RANK"] != "0" else tree)
+            resumed = Resumption.read(checkpoint_path(Path(file), step)) if step else None
+            train_rank(
+                chosen, events.append, _after(events, cut), run_id="r1", run_file=Path(file) if file else None,
+                resumed=resumed,
+            )  # fmt: skip
         except Exception as raised:  # noqa: BLE001 - told by the test
             error = f"{type(raised).__name__}: {raised}"
         told.append({"error": error, "events": [[type(e).__name__, _plain(e)] for e in events]})
@@ -37,6 +45,13 @@ def main(runs: Path, results: Path, environment: Mapping[str, str]) -> None:
             results.write_text(json.dumps(told))
         elif error:
             sys.stderr.write(f"rank {os.environ['RANK']}: {error}\n")
+
+
+def _after(events: Sequence[Any], step: int) -> Callable[[], bool]:
+    """Lets ranks agree to stop at a step, by the one before it; never for step 0."""
+    return lambda: (
+        bool(step) and any(getattr(e, "step", 0) >= step - 1 and type(e).__name__ == "StepDone" for e in events)
+    )
 
 
 def _plain(event: Any) -> dict[str, Any]:
