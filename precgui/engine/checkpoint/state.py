@@ -89,7 +89,7 @@ def _copies(parts: RunParts) -> list[Tensor]:
 
 def own_part(tensor: Tensor) -> Tensor:
     """The part of a sharded tensor that this process has; other tensors as they are."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[no-any-return, operator]
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _gather_nothing(model: nn.Module) -> None:
