@@ -402,7 +402,7 @@ class Telemetry:
         return self._take(fetched(self._pending(numbers)))
 
     def _pending(self, numbers: Sequence[Tensor]) -> list[Any]:
-        """What `_take` needs as arrays."""
+        """The tensors that `_take` needs as arrays."""
         pending = self._outputs.detector.pending() if self._outputs is not None else None
         return [*(rows for _, rows in self._tables), *([] if pending is None else [pending]), *numbers]
 
