@@ -15,13 +15,20 @@ from precgui.config.reading import ConfigError, build
 from precgui.config.sections import BESIDE_THE_RUN
 from precgui.config.tree import RunConfig
 
+# Whose forward and backward pass is the same work in each step: no seeds, scales or observers that the host changes.
+IN_A_GRAPH = ("fp64", "fp32", "tf32", "bf16-amp", "bf16-pure", "bf16-sr")
+_NOT_IN_A_GRAPH = {
+    "detection": "the number of objects differs from image to image",
+    "cartpole": "the host plays the episodes",
+    "gan": "parts of the model are held still in turns",
+}  # by task
 WITH_ADAPTERS = ("fp32", "tf32", "bf16-amp", "fp16-amp")  # that leave layers and their storage as they are
 
 
 def refusals(config: RunConfig) -> dict[str, str]:
     """A sentence for each setting that does not go with the others, by the path of the setting."""
     found: dict[str, list[str]] = {}
-    for key, sentence in (*_of_adapters(config), *_of_pruning(config), *_of_precision(config)):
+    for key, sentence in (*_of_adapters(config), *_of_pruning(config), *_of_precision(config), *_of_graph(config)):
         found.setdefault(key, []).append(sentence)
     return {key: "; ".join(sentences) for key, sentences in found.items()}
 
@@ -96,6 +103,34 @@ def _of_precision(config: RunConfig) -> Iterator[tuple[str, str]]:
             "qat.save_to",
             "qat.save_to keeps the converted model, which qat.measure = false does not make; set it true",
         )
+
+
+def _of_graph(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """A CUDA graph launches the same work in each step, for which nothing waits and which uploads nothing."""
+    train, reason = config.train, ""
+    if not train.cuda_graph:
+        return
+    if config.precision not in IN_A_GRAPH:
+        reason = f"goes with precision {', '.join(IN_A_GRAPH)}, not with {config.precision}"
+    elif config.scaling.mode not in ("auto", "none"):
+        reason = f"does not go with scaling.mode = {config.scaling.mode}: the host decides on each step"
+    elif train.compile:
+        reason = "does not go with train.compile; choose one of them"
+    elif train.checkpointing or train.offload_activations:
+        name = "checkpointing" if train.checkpointing else "offload_activations"
+        reason = f"does not go with train.{name}, which works from the host in the backward pass"
+    elif config.precision_schedule:
+        reason = "does not go with a precision_schedule: the graph would stay in the first precision"
+    elif config.parallel.strategy != "none":
+        reason = f"does not go with parallel.strategy = {config.parallel.strategy}"
+    elif config.pruning.method == "wanda":
+        reason = "does not go with pruning.method = wanda, which reads the inputs of layers"
+    elif config.task in _NOT_IN_A_GRAPH:
+        reason = f"does not go with task {config.task}: {_NOT_IN_A_GRAPH[config.task]}"
+    elif config.device.partition(":")[0] not in ("auto", "cuda"):
+        reason = f"needs an NVIDIA GPU, but device is {config.device}"
+    if reason:
+        yield "train.cuda_graph", f"train.cuda_graph {reason}; set train.cuda_graph = false"
 
 
 def _of_places(config: RunConfig) -> Iterator[tuple[str, str]]:

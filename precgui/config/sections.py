@@ -140,6 +140,12 @@ class TrainConfig(Section):
         description="Compile the model; needs a C++ compiler.",
         json_schema_extra={"rare": True},
     )
+    cuda_graph: bool = Field(
+        False,
+        title="CUDA graph",
+        description="Launch forward and backward pass by one call of an NVIDIA GPU: faster where steps are short.",
+        json_schema_extra={"rare": True},
+    )
     stop_at_nonfinite: bool = Field(
         False,
         title="Stop at NaN",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine import execution
+from precgui.engine.captured_step import captured
 from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError
 from precgui.engine.hook import LoopHook, TrainingRun
@@ -46,12 +47,16 @@ class Loop:
         self.hooks = self.run.hooks
         self.run.resumed = self._resumed = resumed
         self.run.make_hooks(hooks)
+        self._gradients = captured(config, self.forward_and_backward, self.model, self.device, self._tell)
         self._pending: PendingStep | None = None
         self._last_read = ClockReading()
         self.strategy = strategy or Strategy()
         self.strategy.join(self.run)
         if resumed is not None:
             resumed.begin(self.run)
+
+    def _tell(self, sentence: str) -> None:
+        self.journal.note(self.run.step, sentence)
 
     def stopped(self) -> bool:
         """Whether the run should end: it was stopped, or a hook has ended it."""
@@ -170,7 +175,7 @@ class Loop:
         precision = run.parts.precision
         scale = precision.scale
         self.hooks.begin_step(run.step, scale, batches)
-        loss = self.forward_and_backward(batches)
+        loss = self._gradients(batches)
         precision.unscale(self.optimizer)
         self.hooks.gradients()
         norm = self._clip()

@@ -106,5 +106,5 @@ def unrecorded(config: RunConfig) -> RunConfig:
     """The config of a run that leaves no file."""
     record = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
     qat = config.qat.model_copy(update={"save_to": ""})
-    train = config.train.model_copy(update={"save_to": "", "checkpoint_every": ""})
+    train = config.train.model_copy(update={"save_to": "", "checkpoint_every": "", "cuda_graph": False})
     return config.model_copy(update={"record": record, "qat": qat, "train": train})

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from precgui.config import ConfigError, load
-from precgui.config.refusals import build_compatible, refusals, require_startable
+from precgui.config.refusals import IN_A_GRAPH, build_compatible, refusals, require_startable
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.spec import make_spec
 
 LORA = ["adapter.kind=lora", "adapter.targets=blocks"]
+GRAPH = ["precision=bf16-amp", "train.cuda_graph=true"]
 
 
 def test_that_all_refusals_come_at_once_before_torch_and_before_a_file(tmp_path: Path) -> None:
@@ -48,11 +49,31 @@ def test_that_all_refusals_come_at_once_before_torch_and_before_a_file(tmp_path:
         (["pruning.method=wanda", "train.compile=true"], "pruning.method", "which a compiled model does not show"),
         (["precision=int8-qat", "qat.measure=false", "qat.save_to=a.pt"], "qat.save_to", "set it true"),
         (["pruning.method=2:4", "pruning.start=9", "train.max_steps=5"], "pruning.start", "but the run has 5 steps"),
+        ([*GRAPH, "precision=fp16-amp"], "train.cuda_graph", "bf16-sr, not with fp16-amp; set"),
+        ([*GRAPH, "scaling.mode=dynamic"], "train.cuda_graph", "scaling.mode = dynamic: the host decides on each step"),
+        ([*GRAPH, "train.compile=true"], "train.cuda_graph", "does not go with train.compile"),
+        ([*GRAPH, "train.checkpointing=true"], "train.cuda_graph", "does not go with train.checkpointing"),
+        ([*GRAPH, "train.offload_activations=true"], "train.cuda_graph", "go with train.offload_activations"),
+        ([*GRAPH, "precision_schedule=step:9=fp32"], "train.cuda_graph", "would stay in the first precision"),
+        ([*GRAPH, "parallel.strategy=ddp"], "train.cuda_graph", "does not go with parallel.strategy = ddp"),
+        ([*GRAPH, "pruning.method=wanda"], "train.cuda_graph", "which reads the inputs of layers"),
+        ([*GRAPH, "device=cpu"], "train.cuda_graph", "needs an NVIDIA GPU, but device is cpu"),
     ],
 )
 def test_that_each_refusal_names_its_setting(settings: list[str], key: str, sentence: str) -> None:
     found = refusals(load("gpt-quick", settings))
     assert sentence in found[key]
+
+
+@pytest.mark.parametrize("recipe", ["detection-quick", "cartpole-quick", "gan-quick"])
+def test_that_a_task_whose_steps_differ_is_no_cuda_graph(recipe: str) -> None:
+    found = refusals(load(recipe, [*GRAPH, "precision=fp32"]))
+    assert "train.cuda_graph does not go with task" in found["train.cuda_graph"]
+
+
+def test_that_a_cuda_graph_goes_with_the_precisions_that_it_names() -> None:
+    for precision in IN_A_GRAPH:
+        assert refusals(load("digits-quick", [*GRAPH, f"precision={precision}", "device=auto"])) == {}
 
 
 def test_that_the_form_and_a_sweep_refuse_them_too() -> None:

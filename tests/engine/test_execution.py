@@ -16,6 +16,7 @@ from precgui.engine.ema import WeightAverage
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Digits
 from precgui.engine.torch_private import attention_backends, function_modes
+from precgui.engine.train import train
 from precgui.events import Event, StepDone
 from tests.engine.conftest import Record
 from tests.warm_children import python
@@ -335,3 +336,13 @@ def test_that_attention_without_a_kernel_is_told_for_every_device() -> None:
             "train.attention = flash has no kernel"
         )
     assert not execution.switch_to_blame(RuntimeError("out of luck"), wanted)
+
+
+def test_that_a_cuda_graph_without_a_gpu_is_refused_before_the_first_step() -> None:
+    events: list[Event] = []
+    chosen = config.load("digits-quick", ["train.cuda_graph=true", "precision=fp32", "device=auto"])
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU, on which steps are captured")
+    with pytest.raises(EngineError, match=r"train\.cuda_graph needs an NVIDIA GPU, and this run is on cpu; set"):
+        train(chosen, events.append, lambda: False)
+    assert not any(isinstance(event, StepDone) for event in events)

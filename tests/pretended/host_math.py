@@ -8,6 +8,7 @@ scaler, the caching allocator, and copies between devices, which ask the runtime
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import math
 import os
@@ -119,6 +120,39 @@ LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
 fault = Fault()
 
 
+class Graph:
+    """A pretended CUDA graph: the operations that were captured, each computed when it is replayed."""
+
+    def __init__(self) -> None:
+        self.works: list[Callable[[], None]] = []
+
+    def replay(self) -> None:
+        runtime.pretended_queue()
+        record.operations["graph"] += 1
+        for work in self.works:
+            work()
+
+
+capturing: list[Graph] = []  # one at most
+
+
+@contextlib.contextmanager
+def _capture(graph: Graph) -> Iterator[None]:
+    """Inside, operations compute nothing; random numbers are drawn by a replay only."""
+    random = torch.get_rng_state()
+    capturing.append(graph)
+    try:
+        yield
+    finally:
+        capturing.clear()
+        torch.set_rng_state(random)
+
+
+def _refuse_in_capture() -> None:
+    if capturing:
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+
 def counts() -> dict[str, Any]:
     """The counts of `record`, with the lines that made the host wait or upload."""
     names = ("waits", "uploads", "unpinned", "allocations", "pins")
@@ -155,6 +189,7 @@ def install() -> None:
         for name in [*(name for name in names if name.startswith("aten::")), *UNREGISTERED]:
             _replace(name)
         _library.impl("cudnn_is_acceptable", lambda tensor: False, "CUDA", allow_override=True)
+    torch.cuda.CUDAGraph, torch.cuda.graph = Graph, _capture  # type: ignore[misc, assignment]
     for allow in ("enable_flash_sdp", "enable_mem_efficient_sdp", "enable_cudnn_sdp"):
         getattr(torch.backends.cuda, allow)(False)
 
@@ -259,9 +294,17 @@ def _watched(operation: Any, kernel: Any) -> Callable[..., Any]:
         operands = [value for value in args if isinstance(value, Tensor)]
         if all(value.is_cuda for value in operands) and len(operands) > 1 and operands[0].device == operands[1].device:
             record.operations[operation.overloadpacket.__name__] += 1
-            runtime.pretended_queue()
-            memory_of(operands[0]).copy_(memory_of(operands[1]))
+
+            def copy() -> None:
+                runtime.pretended_queue()
+                memory_of(operands[0]).copy_(memory_of(operands[1]))
+
+            if capturing:
+                capturing[0].works.append(copy)
+            else:
+                copy()
             return operands[0]
+        _refuse_in_capture()
         waits, uploads = counted("waits"), counted("uploads")
         result = kernel.call_boxed(_ON_CUDA, *args, **kwargs)
         _note(record.waiting, counted("waits") - waits)
@@ -298,11 +341,29 @@ def _computed(operation: Any) -> Callable[..., Any]:
         place = _place(operation, name, operands, kwargs)
         fault.meet()
         record.operations[name] += 1
+        if capturing:
+            return _captured(name, compute, args, kwargs, outs, place)
         runtime.pretended_queue()
         _wait_as(name, args)
         return _result(compute, args, kwargs, outs, place)
 
     return call
+
+
+def _captured(name: str, compute: Any, args: Any, kwargs: Any, outs: list[str], place: torch.device) -> Any:
+    """New tensors for the results, whose numbers come with a replay; operands stay as they are."""
+    if _waits_of(name, args):
+        _refuse_in_capture()
+    results = _result(compute, args, kwargs, outs, place, memory=lambda tensor: memory_of(tensor).clone())
+
+    def again() -> None:
+        runtime.pretended_queue()
+        for old, new in zip(_each([results]), _each([_result(compute, args, kwargs, outs, place)]), strict=True):
+            if isinstance(old, Tensor) and old is not new:
+                memory_of(old).copy_(memory_of(new))
+
+    capturing[0].works.append(again)
+    return results
 
 
 def _one_by_one(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -323,13 +384,16 @@ def _each(values: Any) -> Iterator[Any]:
             yield value
 
 
-def _result(compute: Any, args: Any, kwargs: Any, outs: list[str], place: torch.device) -> Any:
+def _result(
+    compute: Any, args: Any, kwargs: Any, outs: list[str], place: torch.device,
+    memory: Callable[[Tensor], Tensor] = memory_of,
+) -> Any:  # fmt: skip
     """What `compute` returns for the memory of the operands: the operands themselves, or new tensors of the device."""
     known: dict[int, tuple[Tensor, Tensor]] = {}
 
     def plain(value: Any) -> Any:
         if isinstance(value, Tensor) and value.is_cuda:
-            result = memory_of(value)
+            result = memory(value)
             known[id(result)] = result, value
             return result
         if isinstance(value, (list, tuple)):
@@ -352,7 +416,7 @@ def _result(compute: Any, args: Any, kwargs: Any, outs: list[str], place: torch.
         own = kwargs[name]
         if own.shape != value.shape:
             own.resize_(value.shape)
-        memory_of(own).copy_(value)
+        memory(own).copy_(value)
         known[id(value)] = value, own
     return back(result)
 
@@ -376,11 +440,16 @@ def _place(operation: Any, name: str, operands: list[Tensor], kwargs: Any) -> to
     return place
 
 
-def _wait_as(name: str, args: Any) -> None:
+def _waits_of(name: str, args: Any) -> int:
     waits = int(name in WAITING)
     if name in ("index", "index_put_", "_index_put_impl_"):
         masks = (torch.bool, torch.uint8)
         waits += sum(isinstance(index, Tensor) and index.dtype in masks for index in args[1])
+    return waits
+
+
+def _wait_as(name: str, args: Any) -> None:
+    waits = _waits_of(name, args)
     for _ in range(waits):
         runtime.pretended_wait()
     _note(record.waiting, waits)

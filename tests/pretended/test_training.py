@@ -58,7 +58,7 @@ def rows_of(on_pretended_gpu: Script, calls: list[str], gpus: int = 1, begin: st
     return rows
 
 
-def _check(row: dict[str, Any], close: float) -> None:
+def check_row(row: dict[str, Any], close: float) -> None:
     own, cpu = row["losses"].values()  # of the GPU, of the CPU
     assert len(own) == len(cpu) == len(row["steps"])
     assert own == pytest.approx(cpu, rel=close)
@@ -85,7 +85,7 @@ def quick(on_pretended_gpu: Script) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("name", [*QUICK_PRECISIONS, *QUICK_RECIPES])
 def test_that_runs_on_a_gpu_have_the_losses_of_the_cpu(quick: dict[str, dict[str, Any]], name: str) -> None:
     precision = name if name in PRECISIONS else RECIPES[name][1].precision
-    _check(quick[name], CLOSE.get(precision, 1e-6))
+    check_row(quick[name], CLOSE.get(precision, 1e-6))
 
 
 def test_that_a_run_on_a_gpu_goes_on_where_its_gradients_are_not_finite(quick: dict[str, dict[str, Any]]) -> None:
@@ -130,7 +130,7 @@ def test_that_a_run_on_the_second_gpu_launches_each_kernel_there(on_pretended_gp
     """A kernel whose operands are on another device than the current one raises, see `host_math`."""
     call = _call("digits-quick", "precision=fp32", device="cuda:1", steps=STEPS)
     (row,) = rows_of(on_pretended_gpu, [call], gpus=2)
-    _check(row, 1e-6)
+    check_row(row, 1e-6)
     _check_counts(row, "fp32")
 
 
@@ -138,7 +138,7 @@ def test_that_a_run_on_the_second_gpu_launches_each_kernel_there(on_pretended_gp
 def test_that_runs_in_every_precision_have_the_losses_of_the_cpu(on_pretended_gpu: Script) -> None:
     names = [name for name in PRECISIONS if name not in QUICK_PRECISIONS]
     for name, row in zip(names, rows_of(on_pretended_gpu, list(map(_in, names))), strict=True):
-        _check(row, CLOSE.get(name, 1e-6))
+        check_row(row, CLOSE.get(name, 1e-6))
         _check_counts(row, name)
 
 
@@ -146,7 +146,7 @@ def test_that_runs_in_every_precision_have_the_losses_of_the_cpu(on_pretended_gp
 @pytest.mark.parametrize("recipe", LONG_RECIPES)
 def test_that_every_task_has_the_losses_of_the_cpu(on_pretended_gpu: Script, recipe: str) -> None:
     (row,) = rows_of(on_pretended_gpu, [_call(recipe, *LONG_RECIPES[recipe])])
-    _check(row, 1e-4 if recipe == "gpt-qlora" else CLOSE.get(RECIPES[recipe][1].precision, 1e-6))
+    check_row(row, 1e-4 if recipe == "gpt-qlora" else CLOSE.get(RECIPES[recipe][1].precision, 1e-6))
 
 
 def test_that_no_recipe_is_left_out_without_a_reason() -> None:

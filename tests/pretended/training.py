@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ from precgui.job import Job
 from tests.pretended import host_math
 
 
-def print_run(recipe: str, *settings: str, steps: int = 3, to_the_end: bool = False, device: str = "cuda:0") -> None:
+def print_run(
+    recipe: str, *settings: str, steps: int = 3, to_the_end: bool = False, device: str = "cuda:0",
+    of_gpu: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Print one line of JSON: losses on both devices, and counts of each step on the pretended one.
 
     A run that does not go `to_the_end` stops after its last step, without a validation. The budget is so large that
-    which tensors are measured in a step does not depend on the time that the others took.
+    which tensors are measured in a step does not depend on the time that the others took. `of_gpu` are settings that
+    the run on the CPU has not.
     """
     common = [*settings, f"train.max_steps={steps}", "data.batch_size=16", "record.budget=100"]
     places = (device, "cpu")
@@ -44,14 +49,17 @@ def print_run(recipe: str, *settings: str, steps: int = 3, to_the_end: bool = Fa
                 result["gradients"][place].append(event.step)
             if place != "cpu" and isinstance(event, StepDone):
                 ahead = updates[0] - event.step  # updates that were queued before the host waited for this step
-                result["steps"].append({**host_math.counts(), "skipped": event.skipped, "ahead": ahead})
+                graphs = host_math.record.operations["graph"]
+                row = {**host_math.counts(), "skipped": event.skipped, "ahead": ahead, "graphs": graphs}
+                result["steps"].append(row)
             if isinstance(event, (StepDone, RunStarted)):
                 host_math.record.clear()
 
         def stopped(losses: list[float] = losses) -> bool:
             return len(losses) == steps and not to_the_end
 
-        train(config.load(recipe, [*common, f"device={place}"]), emit, stopped)
+        own = () if place == "cpu" else of_gpu
+        train(config.load(recipe, [*common, *own, f"device={place}"]), emit, stopped)
     counter.remove()
     print("ROW " + json.dumps({**result, "lost": host_math.lost()}))  # noqa: T201
 

@@ -87,7 +87,7 @@ def _telemetry(config: RunConfig, parts: RunParts, journal: Journal, total_steps
         parts.model,
         named,
         journal.emit,
-        modules=not config.train.compile,
+        modules=not (config.train.compile or config.train.cuda_graph),
         copies=parts.copies,
         total_steps=total_steps,
         repeats_in_fp32=False,  # see Fp32Loss, which repeats the loss, too

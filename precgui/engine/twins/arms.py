@@ -103,7 +103,7 @@ def arm_config(config: RunConfig, precision: str) -> RunConfig:
     tree = config.model_dump()
     tree |= {"precision": precision, "precision_schedule": {}}
     tree["train"] |= {
-        "compile": False, "checkpointing": False, "ema_decay": None, "stop_at_nonfinite": False,
+        "compile": False, "cuda_graph": False, "checkpointing": False, "ema_decay": None, "stop_at_nonfinite": False,
         "stop_after_skipped": None, "rounding_twin": False, "save_to": "",
         "save_average": False,
     }  # fmt: skip
