@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtGui import QColor, QPalette
 
 from precgui.gui.colours import Theme
+from precgui.gui.kit.measures import points
 from precgui.paths import resources
 
 
@@ -46,7 +47,7 @@ def palette(theme: Theme) -> QPalette:
 
 
 def style_sheet(theme: Theme) -> str:
-    """The shapes that a palette cannot say: corners, padding, focus lines. Sizes are multiples of 4 pixels."""
+    """The shapes that a palette cannot say: corners, padding, focus lines. Sizes of text come from `measures`."""
     colours = {
         "name": theme.name,
         "window": theme.window,
@@ -64,11 +65,16 @@ def style_sheet(theme: Theme) -> str:
         "accent_hover": theme.blend(theme.text, 0.15, theme.accent),
         "edge": theme.blend(theme.muted, 0.55),
         "faint": theme.blend(theme.muted, 0.7),
+    }
+    values = {
+        **colours,
         "icons": (resources() / "icons").as_posix(),
+        "title_points": str(points("title")),
+        "answer_points": str(points("answer")),
     }
     sheet = _SHEET
-    for name, colour in colours.items():
-        sheet = sheet.replace(f"@{name}@", colour)
+    for name, value in values.items():
+        sheet = sheet.replace(f"@{name}@", value)
     return sheet
 
 
@@ -130,6 +136,12 @@ QCheckBox::indicator:checked, QAbstractItemView::indicator:checked {
 QRadioButton::indicator:hover, QCheckBox::indicator:hover { border-color: @accent@; }
 QCheckBox::indicator:focus { border: 2px solid @accent@; width: 12px; height: 12px; }
 QCheckBox::indicator:disabled, QRadioButton::indicator:disabled { border-color: @line@; background: @window@; }
+QTabBar::tab, QPushButton[kind="tab"] { background: transparent; color: @muted@; border: none; border-radius: 0;
+  border-bottom: 2px solid transparent; padding: 6px 12px; }
+QTabBar::tab:hover, QPushButton[kind="tab"]:hover { color: @text@; border-bottom-color: @edge@; }
+QTabBar::tab:selected, QPushButton[kind="tab"]:checked { color: @text@; border-bottom-color: @accent@; }
+QTabBar::tab:focus, QPushButton[kind="tab"]:focus { color: @accent@; border-bottom-color: @accent@; }
+QTabBar::tab:disabled { color: @faint@; }
 QGroupBox { background: @base@; border: 1px solid @line@; border-radius: 8px; margin-top: 28px; padding: 12px; }
 QGroupBox::title { subcontrol-origin: margin; subcontrol-position: top left; left: 2px; padding: 4px 0; }
 QFrame[kind="card"] { background: @base@; border: 1px solid @line@; border-radius: 8px; }
@@ -146,8 +158,8 @@ QFrame[kind="choice"]:hover { border-color: @edge@; }
 QFrame[kind="choice"][chosen="true"] { background: @hover@; border-color: @accent@; }
 QFrame[kind="footer"] { background: @base@; border: none; border-top: 1px solid @line@; }
 QRadioButton[kind="heading"] { font-weight: 600; }
-QLabel[kind="title"] { font-size: 15pt; font-weight: 600; }
-QLabel[kind="answer"] { font-size: 12pt; font-weight: 600; }
+QLabel[kind="title"] { font-size: @title_points@pt; font-weight: 600; }
+QLabel[kind="answer"] { font-size: @answer_points@pt; font-weight: 600; }
 QLabel[kind="heading"] { font-weight: 600; }
 QLabel[kind="muted"] { color: @muted@; }
 QLabel[kind="error"] { color: @error@; }

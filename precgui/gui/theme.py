@@ -98,7 +98,9 @@ class Themes(QObject):
 
     def dress_tabs(self, tabs: QTabWidget) -> None:
         """Dress a panel of tabs page by page, so that each costs a turn of the event loop of its own."""
-        self.dress(tabs.tabBar())
+        for head in (tabs.tabBar(), tabs.cornerWidget(Qt.Corner.TopLeftCorner)):
+            if head is not None:
+                self.dress(head)
         for index in range(tabs.count()):
             self.dress(cast(QWidget, tabs.widget(index)))
 

@@ -28,7 +28,7 @@ class CaveatLabel(QFrame):
         self.text.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         line = QHBoxLayout(self)
-        line.setContentsMargins(10, 6, 10, 6)
+        line.setContentsMargins(12, 8, 12, 8)
         line.setSpacing(8)
         line.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
         line.addWidget(self.text, 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtGui import QFontDatabase, QGuiApplication
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QWidget
 
+from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.parts import button, column, label, row
 
 COPY = "Copy"
@@ -16,12 +17,12 @@ class CodeBlock(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.sentence, self.code = label("", "muted"), label("", wrap=False, selectable=True)
-        self.code.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.code.setFont(fixed_font())
         self.code.setAccessibleName("Lines to paste")
         self.code.setMinimumWidth(60)  # so that a long line does not widen its panel
         self.copy = button(COPY, self._copy, "Copy these lines")
         self.setProperty("kind", "card")
-        column(row((self.sentence, 1), self.copy), self.code, spacing=6, margins=(12, 8, 12, 8), on=self)
+        column(row((self.sentence, 1), self.copy), self.code, spacing=8, margins=(12, 8, 12, 8), on=self)
 
     def show_lines(self, sentence: str, code: str = "") -> None:
         """Show other lines."""

@@ -11,7 +11,6 @@ from PySide6.QtGui import (
     QDragEnterEvent,
     QDragMoveEvent,
     QDropEvent,
-    QFontDatabase,
     QPainter,
     QPaintEvent,
     QResizeEvent,
@@ -20,6 +19,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QPlainTextEdit, QTextEdit, QWidget
 
+from precgui.gui.kit.measures import fixed_font
 from precgui.gui.theme import severity_colour, themes
 
 _PAD_PX = 6
@@ -49,7 +49,7 @@ class CodeEdit(QPlainTextEdit):
         super().__init__(parent)
         self._marks: dict[int, str] = {}
         self.setAccessibleName(name)
-        self.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.setFont(fixed_font())
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.setTabChangesFocus(True)
         self._numbers = _LineNumbers(self)

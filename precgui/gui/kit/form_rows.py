@@ -71,7 +71,7 @@ class FieldRow(QWidget):
             line.addStretch(1)
         line.addWidget(self.reset)
         below = QHBoxLayout()
-        below.setSpacing(6)
+        below.setSpacing(8)
         below.addWidget(self.mark, 0, Qt.AlignmentFlag.AlignTop)
         below.addWidget(self.hint, 1)
         column = QVBoxLayout()

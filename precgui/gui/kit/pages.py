@@ -33,7 +33,17 @@ class PageLayout(QStackedLayout):
 
 
 class PageTabs(QTabWidget):
-    """Pages with a tab each."""
+    """Pages with a tab each; `title` stands before the tabs."""
+
+    def __init__(self, parent: QWidget | None = None, *, title: str = "") -> None:
+        super().__init__(parent)
+        self.setDocumentMode(True)
+        self.tabBar().setDrawBase(False)
+        if title:
+            head = PlainLabel(title)
+            head.setProperty("kind", "title")
+            head.setContentsMargins(4, 0, 16, 4)
+            self.setCornerWidget(head, Qt.Corner.TopLeftCorner)
 
     def hasHeightForWidth(self) -> bool:
         return False
@@ -71,9 +81,10 @@ class LazyTabs(PageTabs):
 
     ready = Signal(int)
 
-    def __init__(self, rows: Sequence[TabRow], parent: QWidget | None = None, *, later: bool = False) -> None:
-        super().__init__(parent)
-        self.setDocumentMode(True)
+    def __init__(
+        self, rows: Sequence[TabRow], parent: QWidget | None = None, *, later: bool = False, title: str = ""
+    ) -> None:
+        super().__init__(parent, title=title)
         self._rows, self._later = rows, later
         self._contents: dict[int, QWidget] = {}
         self._loading: set[int] = set()

@@ -1,4 +1,4 @@
-"""A choice between two or three views of one place, as buttons side by side."""
+"""A choice between views of one place, as buttons side by side."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QWidget
 
 
 class SegmentedChoice(QWidget):
-    """`chosen` carries the name when another one is chosen, by hand or by `choose`."""
+    """`chosen` carries the name when another one is chosen, by hand or by `choose`. `as_tabs`: many, drawn as tabs."""
 
     chosen = Signal(str)
 
-    def __init__(self, names: Sequence[str], sentence: str, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, names: Sequence[str], sentence: str, parent: QWidget | None = None, *, as_tabs: bool = False
+    ) -> None:
         super().__init__(parent)
         self.setAccessibleName(sentence)
         self._group = QButtonGroup(self)
         self.buttons: dict[str, QPushButton] = {}
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(2)
+        line.setSpacing(0 if as_tabs else 2)
         for name in names:
             button = self.buttons[name] = QPushButton(name, self)
             button.setCheckable(True)
+            if as_tabs:
+                button.setProperty("kind", "tab")
             self._group.addButton(button)
             line.addWidget(button)
         self.buttons[names[0]].setChecked(True)

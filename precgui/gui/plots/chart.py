@@ -112,7 +112,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def _arrange(self) -> None:
         self.plotItem.hideButtons()
-        self.plotItem.setContentsMargins(0, 6, _RIGHT_PX, 2)  # below: the frame of the focus
+        self.plotItem.setContentsMargins(0, 8, _RIGHT_PX, 2)  # below: the frame of the focus
         self.setMinimumHeight(112)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName(self.signal.title)

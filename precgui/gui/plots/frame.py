@@ -60,7 +60,7 @@ class PlotFrame(QFrame):
 
     def _arrange(self) -> None:
         head = QHBoxLayout()
-        head.setContentsMargins(8, 6, 8, 0)
+        head.setContentsMargins(8, 8, 8, 0)
         head.setSpacing(8)
         head.addWidget(self.chooser)
         head.addWidget(self.note, 1)

@@ -130,8 +130,8 @@ class LinkedPlots(QScrollArea):
         self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)  # Tab enters the plots one by one
         self.setAccessibleName("Plots")
         self._grid = QGridLayout(self._body)
-        self._grid.setContentsMargins(0, 0, 6, 0)
-        self._grid.setSpacing(6)
+        self._grid.setContentsMargins(0, 0, 8, 0)
+        self._grid.setSpacing(8)
         self._columns = 0
         self._place(1)
         self.setWidget(self._body)

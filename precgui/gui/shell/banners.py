@@ -68,7 +68,7 @@ class Banner(QFrame):
 
     def _lay_out(self, show_details: Callable[[Notice], object]) -> None:
         head = QHBoxLayout()
-        head.setContentsMargins(12, 6, 8, 6)
+        head.setContentsMargins(12, 8, 8, 8)
         head.setSpacing(8)
         head.addWidget(self._mark)
         head.addWidget(self._word)

@@ -46,8 +46,8 @@ class FirstRunSheet(QWidget):
             self.advice,
             *self.cards.values(),
             foot,
-            spacing=10,
-            margins=(16, 12, 16, 10),
+            spacing=12,
+            margins=(16, 12, 16, 12),
             on=inner,
         )
         self._inner = inner

@@ -105,7 +105,7 @@ class HelpDialog(QDialog):
         self.topics.setAccessibleName("Topics")
         self.topics.setFixedWidth(240)
         self.topics.setWordWrap(True)
-        self.topics.setSpacing(3)
+        self.topics.setSpacing(4)
         self.topics.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.text = TopicView(self)
         self.text.setAccessibleName("Text of the topic")

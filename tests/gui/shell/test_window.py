@@ -85,6 +85,17 @@ def test_that_every_panel_opens(working: Window, notices: Notices) -> None:
         assert not [entry for entry in notices.entries() if entry.notice.severity == "error"]
 
 
+def test_that_every_place_has_its_title(working: Window) -> None:
+    for spec in PANELS:
+        working.show_panel(spec.id)
+        titles = [
+            label.text()
+            for label in working.host.panels[spec.id].findChildren(QLabel)
+            if label.property("kind") == "title" and label.isVisible()
+        ]
+        assert spec.title in titles
+
+
 def test_that_only_the_shown_panel_is_made_at_first(working: Window) -> None:
     assert set(working.host.panels) == {"setup"}
     while working.load_next_panel():

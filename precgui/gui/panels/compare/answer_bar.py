@@ -37,7 +37,7 @@ class AnswerBar(QWidget):
         self.fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.note = label("", "muted", selectable=True)
         self.line = row(self.fold, 1)
-        column(row((self.answer, 1), self.more_seeds), self.line, self.note, spacing=6, on=self)
+        column(row((self.answer, 1), self.more_seeds), self.line, self.note, spacing=8, on=self)
         for part in (self.more_seeds, self.fold, self.note):
             part.hide()
         self.fold.toggled.connect(lambda _: self._show_note())

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages
+from precgui.gui.kit.icons import icon
 from precgui.gui.kit.pages import PageStack
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.table import TextTable
 from precgui.gui.kit.targets_dialog import TargetsDialog
 from precgui.gui.kit.when_visible import is_covered
-from precgui.gui.panels.compare.bands_view import BandsView
 from precgui.gui.panels.compare.claims_view import ClaimsView
 from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.energy_view import EnergyView
@@ -26,6 +26,7 @@ from precgui.gui.panels.compare.more_seeds import MoreSeedsButton
 from precgui.gui.panels.compare.report_export import ReportExport
 from precgui.gui.panels.compare.sixteen_bits_view import SixteenBitsView
 from precgui.gui.panels.compare.trade_off import TradeOffView
+from precgui.gui.plots.bands_view import BandsView
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
@@ -55,12 +56,13 @@ class GroupsView(Pages):
         self._taken: ReportContent | None = None  # as it was read, without the price of the energy
         self.loose = LooseGroups(session, self)
         self.answer, self.answer_lines = PlainLabel(self), PlainLabel(self)
+        self.fold = QToolButton(self)
         self.source = QComboBox(self)
         self.more_seeds = MoreSeedsButton(session, self)
         self.targets_button = QPushButton("Targets...", self)
         self.report = ReportExport(session, self)
         self.folder_button = QPushButton("Open study...", self)
-        self.view = SegmentedChoice(VIEWS, "View of the groups", self)
+        self.view = SegmentedChoice(VIEWS, "View of the groups", self, as_tabs=True)
         self.figures, self.trade_off, self.curves = FiguresView(self), TradeOffView(self), BandsView(self)
         self.sixteen_bits = SixteenBitsView(session, self)
         self.matrix, self.energy = MatrixView(self), EnergyView(self)
@@ -73,11 +75,15 @@ class GroupsView(Pages):
         self.refresh()
 
     def _lay_out(self) -> None:
-        self.answer.setProperty("kind", "heading")
+        self.answer.setProperty("kind", "answer")
         self.answer_lines.setProperty("kind", "muted")
         for text in (self.answer, self.answer_lines):
             text.setWordWrap(True)
             text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.fold.setText("Figures behind it")
+        self.fold.setProperty("kind", "fold")
+        self.fold.setCheckable(True)
+        self.fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.source.setAccessibleName("Groups of the study, or of the open runs")
         self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.source.setMinimumContentsLength(16)
@@ -98,8 +104,9 @@ class GroupsView(Pages):
         views.addStretch(1)
         column = QVBoxLayout(self.content)
         column.setContentsMargins(24, 12, 24, 16)
-        column.setSpacing(10)
+        column.setSpacing(12)
         column.addWidget(self.answer)
+        column.addWidget(self.fold)
         column.addWidget(self.answer_lines)
         column.addLayout(row)
         column.addLayout(views)
@@ -120,7 +127,9 @@ class GroupsView(Pages):
         self.folder_button.clicked.connect(self.ask_for_folder)
         self.empty.button.clicked.connect(lambda: session.requests.go("setup/study"))
         offer_examples(self.empty, session)
-        themes().follow(self, self._fill)
+        self.fold.toggled.connect(lambda _: self._show_lines())
+        themes().follow(self, self._recolour)
+        self.fold.setIcon(icon("info", themes().theme.info, 16))
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -200,11 +209,22 @@ class GroupsView(Pages):
         self._stale = set(VIEWS)
         self.answer.setText(content.answer if content is not None else self._why_not())
         self.answer_lines.setText("\n".join(content.answer_lines) if content is not None else "")
-        self.answer_lines.setVisible(bool(self.answer_lines.text()))
+        self._show_lines()
         self.more_seeds.show_content(content, is_study=self.source_kind == STUDY)
         self.targets_button.setEnabled(bool(self.source_kind) and not self._is_example())
         self.report.show_content(content)
         self._show_page()
+
+    def _show_lines(self) -> None:
+        """The small print stands behind its fold."""
+        lines = self.answer_lines.text()
+        self.fold.setVisible(bool(lines))
+        self.fold.setToolTip(plain_tip(lines))
+        self.answer_lines.setVisible(bool(lines) and self.fold.isChecked())
+
+    def _recolour(self) -> None:
+        self.fold.setIcon(icon("info", themes().theme.info, 16))
+        self._fill()
 
     def _is_example(self) -> bool:
         """Whether the groups are those of a bundled study, whose folder nothing changes."""

@@ -58,8 +58,8 @@ class FindingCard(QFrame):
         head.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignTop)
         head.addWidget(self.title, 1)
         column = QVBoxLayout(self)
-        column.setContentsMargins(14, 10, 14, 10)
-        column.setSpacing(6)
+        column.setContentsMargins(12, 12, 12, 12)
+        column.setSpacing(8)
         column.addLayout(head)
         column.addWidget(_wrapped(meta(finding), "muted", self))
         for each in finding.evidence:

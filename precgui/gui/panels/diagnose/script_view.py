@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QFontDatabase, QGuiApplication
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFileDialog, QFrame, QPlainTextEdit, QScrollArea, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats.claims import claims_about
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.code_edit import CodeEdit
+from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.parts import button, column, label, row
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import severity_colour, themes
@@ -50,7 +51,7 @@ class _DiffText(QPlainTextEdit):
         super().__init__("\n".join(change.splitlines()[2:]), parent)
         self.setReadOnly(True)
         self.setAccessibleName("Change of the script")
-        self.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.setFont(fixed_font())
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         edges = 2 * (self.frameWidth() + round(self.document().documentMargin()))
@@ -81,8 +82,8 @@ class ScriptFindingCard(QFrame):
             self.claims,
             self.diff,
             row(self.line_button, self.copy_button, 1),
-            spacing=6,
-            margins=(14, 10, 14, 10),
+            spacing=8,
+            margins=(12, 12, 12, 12),
             on=self,
         )
         self.claims.setVisible(bool(self.claims.text()))
@@ -124,8 +125,8 @@ class ScriptView(QWidget):
 
     def _lay_out(self) -> None:
         inner = QWidget()
-        self._column.setSpacing(10)
-        column(self.summary, self._column, 1, spacing=10, margins=(8, 0, 8, 0), on=inner)
+        self._column.setSpacing(12)
+        column(self.summary, self._column, 1, spacing=12, margins=(8, 0, 8, 0), on=inner)
         area = QScrollArea()
         area.setWidgetResizable(True)
         area.setFrameShape(QFrame.Shape.NoFrame)

@@ -85,7 +85,7 @@ class Details(QWidget):
         self._report: Report | None = None
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 4, 4, 4)
-        column.setSpacing(10)
+        column.setSpacing(12)
         self.title = PlainLabel()
         self.title.setProperty("kind", "heading")
         self.title.setWordWrap(True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, QRect, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QPainter, QPixmap
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPixmap
 
 from precgui.formats import text
 from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
 from precgui.gui.colours import Theme
+from precgui.gui.kit.measures import TEXT_SCALE, fixed_font
 from precgui.gui.panels.formats.bit_layout import Line
 
 
@@ -52,12 +53,12 @@ class Brush:
         self.chosen = QColor(theme.blend(theme.accent, 0.08))
         self.line = QColor(theme.blend(theme.line, 0.7))
         self.cursor = QColor(theme.text)
-        self.mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        self.mono = fixed_font()
         self.mono.setPointSizeF(font.pointSizeF())
         self.bold = QFont(font)
         self.bold.setBold(True)
         self.small = QFont(font)
-        self.small.setPointSizeF(font.pointSizeF() * 0.9)
+        self.small.setPointSizeF(font.pointSizeF() * TEXT_SCALE["small"])
         self.field = {name: _shades(theme, colour) for name, colour in field_colours(theme).items()}
         self._metrics = {id(each): QFontMetrics(each) for each in (self.mono, self.bold, self.small)}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import QEvent, Qt, Signal
-from PySide6.QtGui import QAction, QFontDatabase, QKeySequence
+from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QMenu, QSizePolicy, QSplitter, QVBoxLayout, QWidget
 
 from precgui.formats import text
@@ -14,6 +14,7 @@ from precgui.formats.explorer import Explorer, special_values
 from precgui.formats.parse import InputError
 from precgui.formats.registry import get
 from precgui.formats.snippets import copies
+from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.formats.bit_details import Details
 from precgui.gui.panels.formats.bit_grid import BitGrid
@@ -62,9 +63,7 @@ class BitsTab(QWidget):
 
     def _make_number_row(self) -> None:
         self.edit = QLineEdit(self.explorer.text)
-        mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-        mono.setPointSizeF(self.font().pointSizeF() * 1.25)
-        self.edit.setFont(mono)
+        self.edit.setFont(fixed_font("answer"))
         self.edit.setPlaceholderText("0.1, 1/3, 2**-14 + 2**-24, 0x1.8p3, fp16:0x3c00, nan(0x1), nextup(1, fp16)")
         self.edit.setAccessibleName("Number")
         self.edit.textEdited.connect(self._typed)

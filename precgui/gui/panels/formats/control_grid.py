@@ -20,7 +20,7 @@ class ControlGrid(QWidget):
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setHorizontalSpacing(16)
-        self._grid.setVerticalSpacing(6)
+        self._grid.setVerticalSpacing(8)
 
     def add(self, caption: QLabel, control: QWidget) -> None:
         """One more control, after those that are there."""
@@ -28,7 +28,7 @@ class ControlGrid(QWidget):
         cell = QWidget()
         column = QVBoxLayout(cell)
         column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(6)
+        column.setSpacing(8)
         column.addWidget(caption)
         column.addWidget(control)
         self._cells[control] = cell

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from precgui.formats import text
 from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
+from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 
 LONGEST = 60
@@ -25,12 +25,12 @@ class FactList(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        self._mono = fixed_font()
         self._form = QGridLayout(self)
         self._form.setContentsMargins(0, 0, 0, 0)
         self._form.setColumnStretch(1, 1)
         self._form.setHorizontalSpacing(12)
-        self._form.setVerticalSpacing(3)
+        self._form.setVerticalSpacing(4)
         self._values: dict[str, tuple[QLabel, QLabel]] = {}
 
     def show_facts(self, facts: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ class LabTab(QWidget):
         super().__init__(parent)
         self.list = QListWidget()
         self.list.setAccessibleName("Experiments")
-        self.list.setSpacing(3)
+        self.list.setSpacing(4)
         self.list.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.menu = QComboBox()

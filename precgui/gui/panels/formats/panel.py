@@ -37,9 +37,11 @@ class FormatsPanel(QWidget):
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.session = session
-        self.tabs = LazyTabs([(title, tip, partial(self._create, kind)) for title, tip, kind in TABS], self)
+        self.tabs = LazyTabs(
+            [(title, tip, partial(self._create, kind)) for title, tip, kind in TABS], self, title="Formats"
+        )
         column = QVBoxLayout(self)
-        column.setContentsMargins(12, 8, 12, 8)
+        column.setContentsMargins(24, 12, 24, 8)
         column.addWidget(self.tabs)
         self.tab(0)
         self.tabs.currentChanged.connect(self.place_changed)

@@ -38,7 +38,7 @@ class QuantisePlots(QSplitter):
         column = QVBoxLayout(lower)
         column.setContentsMargins(0, 0, 0, 0)
         row = QHBoxLayout()
-        row.setContentsMargins(6, 0, 0, 0)
+        row.setContentsMargins(8, 0, 0, 0)
         label = PlainLabel(f"{ELEMENTS_PER_VIEW} elements from")
         label.setBuddy(self.first)
         for widget in (label, self.first):

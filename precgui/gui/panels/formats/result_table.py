@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, Signal
-from PySide6.QtGui import QColor, QFontDatabase
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 
 from precgui.formats import text
 from precgui.formats.arithmetic import Operation, Result
 from precgui.formats.lists import brief_list
+from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
 
@@ -33,8 +34,7 @@ class OperandRow(QWidget):
         self._labels = [PlainLabel() for _ in NAMES]
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
-        mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-        mono.setPointSizeF(self.font().pointSizeF() * 1.1)
+        mono = fixed_font()
         for label, edit in zip(self._labels, self.edits, strict=True):
             edit.setFont(mono)
             label.setBuddy(edit)
@@ -96,7 +96,7 @@ class ResultTable(QAbstractTableModel):
         super().__init__()
         self.rows: list[tuple[str, Result]] = []
         self._cells: list[tuple[str, ...]] = []
-        self._mono = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        self._mono = fixed_font()
 
     def show_results(self, rows: Sequence[tuple[str, Result]]) -> None:
         """Replace all rows; one that has the same place keeps its selection."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from html import escape
 
-from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import (
     QComboBox,
     QFormLayout,
@@ -18,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import RECIPES, ConfigError, RunConfig, build
+from precgui.gui.kit.measures import fixed_font
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.decision_tree import TreeView
 from precgui.gui.panels.hardware.model import HardwareModel
@@ -53,7 +53,7 @@ class AdviceTab(QWidget):
         self.run_button = QPushButton("Open in Run")
         self.claims_button = QPushButton("Claims")
         self.sixteen_bits_button = QPushButton("FP16 or BF16")
-        self.answer = label("", bold=True)
+        self.answer = label("", "answer")
         self.reason = label("")
         self.watch = label("")
         self.path = label("", "muted", rich=True)
@@ -90,7 +90,7 @@ class AdviceTab(QWidget):
         self.model_size.setCurrentIndex(list(SIZES).index("large"))
         self.code.setReadOnly(True)
         self.code.setAccessibleName("Training step in torch")
-        self.code.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.code.setFont(fixed_font())
 
     def _lay_out(self) -> None:
         form = QFormLayout()
@@ -117,7 +117,7 @@ class AdviceTab(QWidget):
         column.addLayout(form)
         column.addWidget(self.answer)
         column.addLayout(buttons)
-        for widget in (self.reason, self.memory, self.path, self.watch, label("In torch", bold=True), self.code):
+        for widget in (self.reason, self.memory, self.path, self.watch, label("In torch", "heading"), self.code):
             column.addWidget(widget)
         column.addWidget(self.autocast)
         column.addStretch(1)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFont
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.kit.plain_text import PlainLabel, RichLabel
 
+_LEAST_PX, _MOST_COLUMNS = 340, 3  # of a card, and of a row
 
-def label(text: str, kind: str = "", bold: bool = False, *, rich: bool = False) -> QLabel:
+
+def label(text: str, kind: str = "", *, rich: bool = False) -> QLabel:
     """A label that wraps and whose text can be selected; `kind` is a property that the style sheet knows.
 
     With `rich`, HTML is set later.
@@ -24,11 +25,6 @@ def label(text: str, kind: str = "", bold: bool = False, *, rich: bool = False) 
     created.setFocusPolicy(Qt.FocusPolicy.NoFocus)
     if kind:
         created.setProperty("kind", kind)
-    if bold:
-        font = QFont(created.font())
-        font.setBold(True)
-        font.setPointSizeF(font.pointSizeF() * 1.1)
-        created.setFont(font)
     return created
 
 
@@ -41,28 +37,42 @@ def scrolled(page: QWidget) -> QScrollArea:
 
 
 class DeviceCard(QFrame):
-    """A title, a line below it, a warning, and rows. Empty values are left out."""
+    """A title, a line below it, a warning, rows, and a link. Empty values are left out."""
 
-    def __init__(self, title: str, below: str = "", rows: Iterable[tuple[str, str]] = (), warning: str = "") -> None:
+    def __init__(
+        self,
+        title: str,
+        below: str = "",
+        rows: Iterable[tuple[str, str]] = (),
+        warning: str = "",
+        link: tuple[str, Callable[[], object]] | None = None,
+    ) -> None:
         super().__init__()
         self.setProperty("kind", "card")
         self.setAccessibleName(title)
         column = QVBoxLayout(self)
-        column.setContentsMargins(16, 12, 16, 14)
+        column.setContentsMargins(16, 12, 16, 12)
         column.setSpacing(4)
-        column.addWidget(label(title, bold=True))
+        column.addWidget(label(title, "heading"))
         if below:
             column.addWidget(label(below, "muted"))
         if warning:
             column.addWidget(label(warning, "error"))
         column.addLayout(self._grid(rows))
         column.addStretch(1)
+        if link is not None:
+            self.link = QToolButton(self)
+            self.link.setText(link[0])
+            self.link.setProperty("kind", "link")
+            self.link.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+            self.link.clicked.connect(lambda _: link[1]())
+            column.addWidget(self.link, 0, Qt.AlignmentFlag.AlignLeft)
 
     def _grid(self, rows: Iterable[tuple[str, str]]) -> QGridLayout:
         grid = QGridLayout()
-        grid.setContentsMargins(0, 6, 0, 0)
+        grid.setContentsMargins(0, 8, 0, 0)
         grid.setHorizontalSpacing(16)
-        grid.setVerticalSpacing(5)
+        grid.setVerticalSpacing(4)
         grid.setColumnStretch(1, 1)
         displayed = [(name, value) for name, value in rows if value]
         for row, (name, value) in enumerate(displayed):
@@ -72,11 +82,10 @@ class DeviceCard(QFrame):
 
 
 class Cards(QWidget):
-    """Cards side by side, as many in a row as fit."""
+    """Cards side by side, as many in a row as fit, up to three."""
 
-    def __init__(self, least_width: int = 340) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._least_width = least_width
         self._cards: list[DeviceCard] = []
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
@@ -96,7 +105,7 @@ class Cards(QWidget):
         self._arrange()
 
     def _arrange(self) -> None:
-        columns = max(1, min(len(self._cards) or 1, self.width() // self._least_width))
+        columns = max(1, min(len(self._cards), _MOST_COLUMNS, self.width() // _LEAST_PX))
         if columns == self._columns:
             return
         for column in range(max(self._columns, columns)):

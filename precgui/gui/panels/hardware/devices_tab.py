@@ -1,8 +1,8 @@
-"""The Devices tab: a card for each device, the software and the power sensors."""
+"""The Devices tab: the advice, a card for each device and its formats, the software and the power sensors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
@@ -10,12 +10,15 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from precgui.fact_sources import source_lines
 from precgui.gui.panels.hardware.cards import Cards, DeviceCard, label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
+from precgui.hardware.advice import Situation, advise
 from precgui.hardware.detect import Machine
 from precgui.hardware.device import Device
 from precgui.hardware.measured import NOISY, best_tops, copy_gb_s, noise_of, rate_text
 from precgui.hardware.power import SensorReport
 from precgui.hardware.readings import Absent, Maybe, gibibytes
 from precgui.hardware.support import LEVELS
+
+_OTHER = "For another task or size"
 
 
 class DevicesTab(QWidget):
@@ -43,20 +46,44 @@ class DevicesTab(QWidget):
         machine = self._model.machine
         self._waiting.setVisible(machine is None)
         if machine is not None:
-            devices = [device_card(device, self._model.result_of(device)) for device in machine.devices]
+            best = self._model.best()
+            advices = [advice_card(best, self._model.gain_of(best), self._lead_to("advice"))] if best else []
+            formats = self._lead_to("formats")
+            of_devices = [
+                card
+                for device in machine.devices
+                for card in (device_card(device, self._model.result_of(device)), formats_card(device, formats))
+            ]
             software = software_card(machine, self._model.torch_problem)
-            self._cards.show_cards([*devices, software, sensor_card(machine)])
+            self._cards.show_cards([*advices, *of_devices, software, sensor_card(machine)])
+
+    def _lead_to(self, tab: str) -> Callable[[], object]:
+        return lambda: self._model.tab_requested.emit(tab)
+
+
+def advice_card(device: Device, gain: float | None, lead: Callable[[], object]) -> DeviceCard:
+    """The precision that is advised on a device for a large network that classifies, and why."""
+    advice = advise(Situation(device, "classification", "large", gain))
+    rows = [("Why", advice.reason), ("Watch", advice.watch[0] if advice.watch else "")]
+    return DeviceCard(f"Advice: {advice.precision}", "For a large network that classifies", rows, link=(_OTHER, lead))
+
+
+def formats_card(device: Device, lead: Callable[[], object]) -> DeviceCard:
+    """The formats that a device multiplies, by how it does it."""
+    rows = [
+        (level.capitalize(), ", ".join(name for name, found in device.formats.items() if found.support == level))
+        for level in LEVELS
+    ]
+    return DeviceCard("Formats", f"As {device.name} multiplies them", rows, link=("Why, format by format", lead))
 
 
 def device_card(device: Device, result: Mapping[str, Any] | None = None) -> DeviceCard:
     """Name, architecture, memory, details, measured rates; a missing value gives its reason."""
     what = ", ".join(part for part in (device.id, device.architecture, device.capability) if part)
-    counts = [f"{sum(c.support == level for c in device.formats.values())} {level}" for level in LEVELS]
     rows = [
         ("Memory", gibibytes(device.memory_bytes)),
         ("Bandwidth", _bandwidth(device.bandwidth_gbs, result)),
         *((name, value_or_reason(value)) for name, value in device.details),
-        ("Formats", ", ".join(count for count in counts if not count.startswith("0 "))),
     ]
     if result:
         best = ", ".join(_rate(result, name, tops) for name, tops in best_tops(result).items())

@@ -42,13 +42,13 @@ class DeviceStrips(QWidget):
         self._absent: dict[str, str] = {}
         self._first: dict[str, float] = {}
         self._grid = QGridLayout()
-        self._grid.setHorizontalSpacing(20)
+        self._grid.setHorizontalSpacing(24)
         self._grid.setVerticalSpacing(12)
         for column_index in range(COLUMNS):
             self._grid.setColumnStretch(column_index, 1)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 12)
-        column.addWidget(label(device, bold=True))
+        column.addWidget(label(device, "heading"))
         column.addLayout(self._grid)
         for widget in (self.cores, self.busiest, self.reasons, self.processes, self.missing):
             column.addWidget(widget)

@@ -45,11 +45,14 @@ class HardwarePanel(QWidget):
             self.model.run_requested.connect(session.requests.set_up)
             self.model.sixteen_bits_requested.connect(self._set_up_sixteen_bits)
             self.model.claims_requested.connect(lambda name: session.requests.go(f"compare/claims {name}"))
-        self.tabs = LazyTabs([(title, tip, partial(self._create, place)) for title, tip, place in TABS], self)
+        self.tabs = LazyTabs(
+            [(title, tip, partial(self._create, place)) for title, tip, place in TABS], self, title="Hardware"
+        )
+        self.model.tab_requested.connect(self.show_tab)
         self.copy = QToolButton(self)
         self._add_copy_menu()
         column = QVBoxLayout(self)
-        column.setContentsMargins(12, 8, 12, 8)
+        column.setContentsMargins(24, 12, 24, 8)
         column.addWidget(self.tabs)
         self.frames = (self, self.tabs, *self.tabs.findChildren(QStackedWidget))
         self.tab(0)

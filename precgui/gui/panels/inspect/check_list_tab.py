@@ -34,9 +34,9 @@ class CheckListTab(RunTab):
 
     def _lay_out(self) -> None:
         inner = QWidget()
-        self._column.setSpacing(10)
+        self._column.setSpacing(12)
         about = label(_ABOUT, "muted")
-        column(self.summary, about, self._column, 1, spacing=10, margins=(0, 0, 8, 0), on=inner)
+        column(self.summary, about, self._column, 1, spacing=12, margins=(0, 0, 8, 0), on=inner)
         area = QScrollArea()
         area.setWidgetResizable(True)
         area.setFrameShape(QFrame.Shape.NoFrame)

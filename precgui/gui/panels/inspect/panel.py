@@ -60,12 +60,13 @@ class InspectPanel(Pages):
         self.export_button.setProperty("kind", "menu")
         self.export_button.setMenu(self.exports.menu)
         column = QVBoxLayout(self.content)
-        column.setContentsMargins(24, 16, 24, 8)
+        column.setContentsMargins(24, 8, 24, 8)
         column.setSpacing(8)
         head = panel_head("Inspect", self.run_choice, self.again_button, self.export_button)
         head.setStretch(1, 0)
         head.setStretch(2, 1)
-        column.addLayout(head)
+        head.setContentsMargins(24, 16, 24, 0)
+        self.head.addLayout(head)
         column.addWidget(self.tabs, 1)
         self.frames = (self, self.content, self.tabs, *self.tabs.findChildren(QStackedWidget))
 
@@ -118,6 +119,8 @@ class InspectPanel(Pages):
         """Offer the open runs."""
         runs = self._session.runs
         self._fill_choice()
+        for part in (self.run_choice, self.again_button, self.export_button):
+            part.setVisible(bool(runs))
         self.show_content(bool(runs))
         self._follow_session()
 

@@ -37,7 +37,7 @@ class EndCard(QFrame):
         self.diagnose = button("Diagnose", self._diagnose, "Whether the run is healthy, and if not why")
         self.close_button = button("Close", self._close, "Hide this line")
         parts = (self.go_on, self.compare, self.other, self.diagnose, self.close_button)
-        row((self.text, 1), *parts, margins=(14, 8, 10, 8), on=self)
+        row((self.text, 1), *parts, margins=(12, 8, 12, 8), on=self)
         self.hide()
 
     def refresh(self) -> None:

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
 
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.caveat import CaveatLabel
-from precgui.gui.kit.empty_state import EmptyState, Pages
+from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
@@ -114,12 +114,12 @@ class LivePanel(Pages):
         self._splitter.setStretchFactor(0, 1)
         self._splitter.setChildrenCollapsible(True)
         self._splitter.setSizes([900, 300])
-        self.view.setContentsMargins(12, 8, 12, 0)
         self.view.hide()
-        self.head.addWidget(self.view)
-        self.head.addStretch(1)
+        head = panel_head("Live", self.view)
+        head.setContentsMargins(24, 16, 24, 0)
+        self.head.addLayout(head)
         layout = QVBoxLayout(self.content)
-        layout.setContentsMargins(12, 8, 12, 8)
+        layout.setContentsMargins(24, 8, 24, 8)
         self._column = layout
         layout.addLayout(bar)
         layout.addWidget(self.end_card)

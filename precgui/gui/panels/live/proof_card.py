@@ -34,5 +34,5 @@ class ProofCard(QFrame):
             text.setAlignment(Qt.AlignmentFlag.AlignTop)
         beside = [(column(text, 1, plot, spacing=2), 1) for plot, text in zip(self.plots, self.texts, strict=True)]
         head = row((self.title, 1), self.more, self.close_button)
-        column(head, row(*beside, spacing=12), spacing=6, margins=(14, 10, 14, 10), on=self)
+        column(head, row(*beside, spacing=12), spacing=8, margins=(12, 12, 12, 12), on=self)
         self.more.setVisible(proof.more is not None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QColor, QPainter, QShowEvent
+from PySide6.QtGui import QColor, QPainter, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
+    QHeaderView,
     QMenu,
     QPushButton,
     QStyledItemDelegate,
@@ -29,12 +30,16 @@ from precgui.gui.panels.live.study_cells import (
     seeds_to_next_verdict,
     summary,
 )
+from precgui.gui.plots.bands_view import BandsView
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.sweeps.report import MemberRow
 
 MOST_SEEDS = 1000
-_COLUMN_PX = 170
+_LEAST_COLUMN_PX = 120
+_READS = "Reading the curves of the runs that have ended..."
+_NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
+_CURVES_FROM_PX = 560  # the height of the view from which there is room for both
 _SHARE, _SHADE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
 _SHADES = {"completed": 0.16, "running": 0.35}
 
@@ -76,6 +81,8 @@ class StudyGridView(QWidget):
         self.run_button.setMenu(self.run_menu)
         self.compare_button = self._button("Compare", "The groups of this study and their verdicts")
         self.table = QTableWidget(self)
+        self.curves = BandsView(self)
+        self._judged = -1  # runs that had ended when the curves were asked for
         self.consent = Consent(self, session.agreed_code)
         self._lay_out()
         self._connect()
@@ -98,7 +105,8 @@ class StudyGridView(QWidget):
         self.table.setShowGrid(False)
         self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.table.setWordWrap(False)
-        self.table.horizontalHeader().setDefaultSectionSize(_COLUMN_PX)
+        self.table.horizontalHeader().setMinimumSectionSize(_LEAST_COLUMN_PX)
+        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.table.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 14)
         bar = QHBoxLayout()
         bar.setSpacing(8)
@@ -112,16 +120,19 @@ class StudyGridView(QWidget):
         buttons.addStretch(1)
         buttons.addWidget(self.compare_button)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(12, 8, 12, 8)
+        layout.setContentsMargins(24, 8, 24, 8)
         layout.addLayout(bar)
         layout.addLayout(buttons)
         layout.addWidget(self.state)
         layout.addWidget(self.table, 1)
+        layout.addWidget(self.curves, 1)
+        layout.addStretch()
 
     def _connect(self) -> None:
         study = self._session.study
         study.grid_read.connect(self.refresh)
-        study.opened.connect(self.refresh)
+        study.opened.connect(self._on_opened)
+        study.groups_read.connect(self._show_curves)
         study.changed.connect(self._show_state)
         self.pause_button.clicked.connect(study.pause)
         self.stop_button.clicked.connect(study.stop)
@@ -139,6 +150,35 @@ class StudyGridView(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.refresh()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _on_opened(self) -> None:
+        self._judged = -1
+        self.refresh()
+
+    def _show_curves(self) -> None:
+        """Show the curves of the runs that have ended; nothing is drawn while they are hidden."""
+        if self.curves.isVisible():
+            self.curves.show_content(self._session.study.groups, self._session.study.why_no_groups or _READS)
+
+    def _ask_for_curves(self) -> None:
+        """Have the curves read where runs have ended since."""
+        study = self._session.study
+        if study.grid is not None and self.curves.isVisible() and study.grid.document.done != self._judged:
+            self._judged = study.grid.document.done
+            self._show_curves()
+            study.read_groups()
+
+    def _fit(self) -> None:
+        """Leave the height that the grid does not need to the curves."""
+        self.curves.setVisible(self.height() >= _CURVES_FROM_PX)
+        header, frame = self.table.horizontalHeader().sizeHint().height(), 2 * self.table.frameWidth()
+        rows = self.table.rowCount() * self.table.verticalHeader().defaultSectionSize()
+        bar = self.table.horizontalScrollBar().sizeHint().height()
+        self.table.setMaximumHeight(header + rows + bar + frame if self.curves.isVisible() else _NO_LIMIT)
 
     def go_on(self, take_over: bool = False) -> None:
         """Run what is left, after consent to code that the study names: its folder may be of somebody else."""
@@ -161,6 +201,8 @@ class StudyGridView(QWidget):
         self.title.setToolTip(plain_tip(str(study.folder)))
         self.summary.setText(summary(study.grid))
         self._fill(grid_table(study.grid))
+        self._fit()
+        self._ask_for_curves()
 
     def _fill(self, result: GridTable) -> None:
         if (result.rows, result.columns) != (self._table.rows, self._table.columns) or not self.table.rowCount():

@@ -55,7 +55,7 @@ class OutlookText(QFrame):
         self.link.linkActivated.connect(self._follow)
         self.machine_text.setText(_ASKING)
         grid = QGridLayout(self)
-        grid.setContentsMargins(10, 6, 10, 6)
+        grid.setContentsMargins(12, 8, 12, 8)
         grid.setHorizontalSpacing(8)
         grid.addWidget(self._mark, 0, 0, Qt.AlignmentFlag.AlignTop)
         grid.addWidget(self.machine_text, 0, 1)

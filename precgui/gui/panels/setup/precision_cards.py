@@ -40,7 +40,7 @@ class ChoiceCard(QFrame):
         self.button.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         self.button.toggled.connect(self._on_toggled)
         self.lines = QVBoxLayout(self)
-        self.lines.setContentsMargins(12, 6, 14, 6)
+        self.lines.setContentsMargins(12, 8, 12, 8)
         self.lines.setSpacing(4)
         self.head = QHBoxLayout()
         self.head.setSpacing(4)
@@ -74,7 +74,7 @@ class LargeCard(ChoiceCard):
 
     def __init__(self, name: str, text: str, parent: QWidget) -> None:
         super().__init__(name, text, parent)
-        self.setFixedWidth(LARGE_PX)
+        self.setMinimumWidth(LARGE_PX)
         self.button.setProperty("kind", "heading")
         self.about = label(text)
         self.here = label("", "muted")
@@ -102,11 +102,11 @@ class OpenCard(ChoiceCard):
 
 
 class ChoiceRow(QWidget):
-    """Cards or check boxes from left to right, in as many lines as they need."""
+    """Cards or check boxes from left to right, in as many lines as they need; with `fills` they share the width."""
 
-    def __init__(self, cards: Sequence[QWidget], parent: QWidget) -> None:
+    def __init__(self, cards: Sequence[QWidget], parent: QWidget, *, fills: bool = False) -> None:
         super().__init__(parent)
-        self._cards = cards
+        self._cards, self._fills = cards, fills
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(GAP)
@@ -127,16 +127,21 @@ class ChoiceRow(QWidget):
         self._arrange(max(1, min(len(self._cards), fitting)))
 
     def _widest(self) -> int:
-        return max(min(card.sizeHint().width(), card.maximumWidth()) for card in self._cards)
+        return max(card.minimumWidth() or card.sizeHint().width() for card in self._cards)
 
     def _arrange(self, columns: int) -> None:
         if columns == self._columns:
             return
-        self._grid.setColumnStretch(self._columns, 0)
+        for column in range(self._columns + 1):
+            self._grid.setColumnStretch(column, 0)
         self._columns = columns
         for n, card in enumerate(self._cards):
             self._grid.addWidget(card, n // columns, n % columns)
-        self._grid.setColumnStretch(columns, 1)
+        if self._fills:
+            for column in range(columns):
+                self._grid.setColumnStretch(column, 1)
+        else:
+            self._grid.setColumnStretch(columns, 1)
 
 
 class ChoiceCards(QWidget):
@@ -197,7 +202,7 @@ class ChoiceCards(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(GAP)
         if large:
-            layout.addWidget(ChoiceRow(large, self))
+            layout.addWidget(ChoiceRow(large, self, fills=True))
             self.fold.setText(f"All precisions ({len(self.cards)})")
             self.fold.setProperty("kind", "fold")
             self.fold.setCheckable(True)

@@ -142,7 +142,7 @@ class StudySettings(QWidget):
         banner = QFrame(self)
         banner.setProperty("kind", "banner")
         inside = QVBoxLayout(banner)
-        inside.setContentsMargins(10, 6, 10, 6)
+        inside.setContentsMargins(12, 8, 12, 8)
         for text in (self.estimate, self.statistics_note):
             text.setWordWrap(True)
             inside.addWidget(text)

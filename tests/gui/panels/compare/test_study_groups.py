@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyqtgraph as pg
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QDialogButtonBox
 from pytestqt.qtbot import QtBot
@@ -222,7 +223,9 @@ def test_that_a_study_that_is_not_decided_runs_more_seeds(
     session.study.open(folder.path)
     qtbot.waitUntil(lambda: view.report_content is not None and view.more_seeds.isVisible())
     assert view.more_seeds.text() == "Run 3 seeds more"
-    assert view.answer_lines.text().startswith("bf16-amp beside fp32:")
+    assert view.answer_lines.text().startswith("bf16-amp beside fp32:") and not view.answer_lines.isVisible()
+    qtbot.mouseClick(view.fold, Qt.MouseButton.LeftButton)
+    assert view.answer_lines.isVisible()
     with qtbot.waitSignal(session.requests.place):
         view.more_seeds.click()
     qtbot.waitUntil(lambda: len(SweepFolder(folder.path).plan.seeds) == 5)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QLabel
 from precgui.gui.panels.hardware import model as hardware_model
 from precgui.gui.panels.hardware.bench_result import ResultView, intensity, roofline_data
 from precgui.gui.panels.hardware.bench_tab import ExportButton
+from precgui.gui.panels.hardware.cards import DeviceCard
 from precgui.gui.panels.hardware.panel import TABS, HardwarePanel
 from precgui.gui.plots.roofline import Roofline
 from precgui.hardware import measured, rapl
@@ -68,6 +69,15 @@ def test_that_devices_versions_and_sensors_are_named(panel):
     shown = texts(panel(cards.h100(), cards.t4()))
     for words in ("NVIDIA H100 80GB HBM3", "Tesla T4", "580.95.05", "instant power, energy counter", "torchvision"):
         assert words in shown
+
+
+def test_that_the_first_tab_advises_and_names_the_formats_of_each_device(panel, qtbot):
+    made = panel(cards.h100())
+    shown = {card.accessibleName(): card for card in made.tab(0).findChildren(DeviceCard)}
+    assert "Advice: bf16-amp" in shown and "Formats" in shown
+    assert "bf16" in texts(shown["Formats"]).partition("Native")[2].splitlines()[1]
+    qtbot.mouseClick(shown["Formats"].link, Qt.MouseButton.LeftButton)
+    assert TABS[made.tabs.currentIndex()][0] == "Formats"
 
 
 def test_that_a_machine_without_sensors_says_what_was_looked_for(panel):

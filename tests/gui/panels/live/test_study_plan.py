@@ -15,7 +15,7 @@ from precgui.gui.study_control import IDLE_MS
 from precgui.sweeps.events import SweepWaits
 from precgui.sweeps.folder import SweepFolder
 from tests.fakes import FakeChild
-from tests.sweeps.sample_sweep import small_sweep
+from tests.sweeps.sample_sweep import small_sweep, write_member
 
 
 @pytest.fixture
@@ -122,3 +122,21 @@ def test_that_a_window_takes_over_from_another_one_and_says_that_it_waits(
     folder.runner.release()
     session.study.stop()
     qtbot.waitUntil(lambda: live.study.state.text() == "Nobody runs this study now.")
+
+
+def test_that_a_large_window_shows_the_curves_of_the_study_below_its_grid(
+    session: Session, qtbot: QtBot, tmp_path: Path
+) -> None:
+    folder = small_sweep(tmp_path, seeds=2)
+    for member in folder.plan.members:
+        write_member(folder, member)
+    panel = LivePanel(session)
+    qtbot.addWidget(panel)
+    panel.resize(1600, 900)
+    panel.show()
+    session.study.open(folder.path)
+    qtbot.waitUntil(lambda: len(panel.study.curves.plot.bands) == 2)
+    table = panel.study.table
+    assert table.horizontalHeader().length() > 1400 and table.height() < panel.study.curves.height()
+    panel.resize(800, 500)
+    assert not panel.study.curves.isVisible()

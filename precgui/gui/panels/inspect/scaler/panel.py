@@ -75,7 +75,7 @@ class ScalerTab(QWidget):
         head.addStretch(1)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 8, 0, 0)
-        column.setSpacing(6)
+        column.setSpacing(8)
         column.addLayout(head)
         for row in self.rows:
             column.addWidget(row)

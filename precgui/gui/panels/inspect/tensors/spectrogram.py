@@ -72,7 +72,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.setMinimumHeight(200)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.plotItem.hideButtons()
-        self.plotItem.setContentsMargins(2, 6, 24, 2)  # the frame of the focus
+        self.plotItem.setContentsMargins(2, 8, 24, 2)  # the frame of the focus
         self.image = pg.ImageItem(axisOrder="col-major")
         self.image.setZValue(-2)
         self.addItem(self.image)

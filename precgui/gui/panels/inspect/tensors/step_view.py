@@ -127,7 +127,7 @@ class Moment(QWidget):
         self.bits.setMenu(QMenu(self.bits))
         self.histogram = ExponentHistogram()
         head = QHBoxLayout()
-        head.setContentsMargins(6, 2, 0, 0)
+        head.setContentsMargins(8, 2, 0, 0)
         head.addWidget(self.text, 1)
         head.addWidget(self.bits)
         column = QVBoxLayout(self)

@@ -1,4 +1,4 @@
-"""Compare > Groups > Curves: the loss of each group over its seeds, as mean and range, over steps, time or energy."""
+"""The loss of each group of a study over its seeds, as mean and range, over steps, time or energy."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ class BandsView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._content: ReportContent | None = None
+        self._waits = ""
         self.loss, self.over = Choice("Loss"), Choice("Drawn over")
         self.each_seed = QCheckBox("&Each seed")
         self.plot = BandsPlot()
@@ -91,8 +92,9 @@ class BandsView(QWidget):
         bar = named("&Loss", self.loss), self.loss, named("&Over", self.over), self.over, self.each_seed
         column(row(*bar, 1), (self.plot, 1), self.note, on=self, spacing=-1)
 
-    def show_content(self, content: ReportContent | None) -> None:
-        self._content = content
+    def show_content(self, content: ReportContent | None, waits: str = "No run of this study has ended.") -> None:
+        """`waits` is said while there is no content."""
+        self._content, self._waits = content, waits
         self._show()
 
     def _show(self) -> None:
@@ -102,6 +104,7 @@ class BandsView(QWidget):
         self.plot.each_seed = self.each_seed.isChecked()
         title = self.over.currentText()
         why = f"No group has a curve over this: {title.partition(' (')[0].lower()} was not measured."
+        why = why if content is not None else self._waits
         self.plot.show_bands(
             bands, colour_places(groups, len(themes().theme.runs)), (title, self.loss.currentText()), why
         )
