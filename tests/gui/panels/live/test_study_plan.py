@@ -135,7 +135,7 @@ def test_that_a_large_window_shows_the_curves_of_the_study_below_its_grid(
     panel.resize(1600, 900)
     panel.show()
     session.study.open(folder.path)
-    qtbot.waitUntil(lambda: len(panel.study.curves.plot.bands) == 2)
+    qtbot.waitUntil(lambda: len(panel.study.curves.plot.bands) == 2, timeout=20_000)
     table = panel.study.table
     assert table.horizontalHeader().length() > 1400 and table.height() < panel.study.curves.height()
     panel.resize(800, 500)
