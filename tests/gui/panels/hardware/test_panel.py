@@ -73,10 +73,11 @@ def test_that_devices_versions_and_sensors_are_named(panel):
 
 def test_that_the_first_tab_advises_and_names_the_formats_of_each_device(panel, qtbot):
     made = panel(cards.h100())
-    shown = {card.accessibleName(): card for card in made.tab(0).findChildren(DeviceCard)}
-    assert "Advice: bf16-amp" in shown and "Formats" in shown
-    assert "bf16" in texts(shown["Formats"]).partition("Native")[2].splitlines()[1]
-    qtbot.mouseClick(shown["Formats"].link, Qt.MouseButton.LeftButton)
+    shown = made.tab(0).findChildren(DeviceCard)
+    assert "Advice: bf16-amp" in [card.accessibleName() for card in shown]
+    formats = next(card for card in shown if "As NVIDIA H100" in texts(card))
+    assert "bf16" in texts(formats).partition("Native")[2].splitlines()[1]
+    qtbot.mouseClick(formats.link, Qt.MouseButton.LeftButton)
     assert TABS[made.tabs.currentIndex()][0] == "Formats"
 
 
