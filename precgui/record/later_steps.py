@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
 from precgui.engine.coarse_integers import CoarseIntegers
+from precgui.engine.constant_answers import ConstantAnswers
 from precgui.engine.finite_in_fp32 import FiniteInFp32
+from precgui.engine.flat_units import FlatUnits
 from precgui.engine.hand_quantisers import HandQuantisers
 from precgui.engine.lost_digits import LostDigits
 from precgui.engine.lost_values import LostValues
@@ -44,6 +46,7 @@ class Watchers:
         self._values, self._sums, self._twice = LostValues(model), LostDigits(), RepeatedActivations()
         self._finite, self._only_finite = FiniteInFp32(), False
         self._rounded = HandQuantisers(model)
+        self._constants, self._flat = ConstantAnswers(), FlatUnits()
         self._additions: list[dict[str, Any]] = []
         self.where: Callable[[], str | None] = lambda: None
 
@@ -61,7 +64,8 @@ class Watchers:
         self.writes.begin(step)
         for each in (self.cancellations, self.stored, self._integers, self._losses, self._values, self._twice):
             each.begin(step)
-        self._rounded.begin(step)
+        for late in (self._rounded, self._constants, self._flat):
+            late.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
         """An operation is about to run; to be called with its result is what this returns."""
@@ -91,6 +95,8 @@ class Watchers:
             self._values.observe(func, args, out, self.where())
             self._twice.observe(func, args, out, self.where())
             self._rounded.observe(func, args, out)
+            self._constants.observe(func, args, kwargs, out)
+            self._flat.observe(func, out, self.where())
 
     def end(self) -> None:
         """The step is over."""
@@ -98,7 +104,8 @@ class Watchers:
         if self._only_finite:
             return
         self.stored.end()
-        self._rounded.end()
+        for each in (self._rounded, self._constants, self._flat):
+            each.end()
         rows = self._sums.facts().get("additions", {}).values()
         self._additions = sorted([*self._additions, *rows], key=lambda row: -float(row["swallowed"]))[:1]
 
@@ -118,6 +125,8 @@ class Watchers:
             "applied_twice": self._twice.facts(),
             "rounded_weights": self._rounded.facts(),
             "finite_in_fp32": self._finite.facts(),
+            "constant_answers": self._constants.facts(),
+            "flat_units": self._flat.facts(),
             "loop_additions": self._additions,
         }
 

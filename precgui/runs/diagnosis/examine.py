@@ -11,6 +11,7 @@ import numpy as np
 from precgui.runs.diagnosis import (
     block_rules,
     bookkeeping_rules,
+    chance_rules,
     depth_rules,
     digit_rules,
     gradient_rules,
@@ -46,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     *training_rules.RULES,
     *gradient_rules.RULES,
     *learning_rules.RULES,
+    *chance_rules.RULES,
     *depth_rules.RULES,
     *loop_rules.RULES,
     *order_rules.RULES,
@@ -84,6 +86,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     ),
     "weights-shrink": ("no-progress", "dead-units"),
     "saturated-units": ("no-progress", "vanishing-gradients"),
+    "chance-level": ("over-fitting",),
     "batch-norm-gap": ("over-fitting",),
     "stagnation": ("weights-unchanged", "no-progress", "lost-updates"),
     "frozen-average": ("lost-updates", "cancelled-digits"),
@@ -196,5 +199,7 @@ def _with_their_moments(findings: list[Finding]) -> list[Finding]:
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:
     findings = _with_their_moments(_with_their_cause(findings))
+    if any(each.is_problem and each.rule != "chance-level" for each in findings):  # any other fault explains it
+        findings = [each for each in findings if each.rule != "chance-level"]
     explained = {name for result in findings if result.is_problem for name in _EXPLAINS.get(result.rule, ())}
     return [outcome for outcome in findings if outcome.rule not in explained]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import growth, median, percent, recorded_optimizers
+from precgui.runs.diagnosis.chance_rules import chance_proof, flat_at_chance
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import least, middle, nonzero
@@ -23,6 +24,7 @@ _LEARNT = 0.8  # of the first loss is gone
 _GAP = 1.5  # times the training loss
 _SHRUNK = 0.3  # of the norm that the weights began with
 _SATURATED = 0.97  # rms of outputs that end at 1
+_FLAT = 0.6  # share of the results of a function, in a model that is no better than a constant
 
 
 def batch_norm_gap(m: Measurements) -> Answer:
@@ -140,6 +142,8 @@ def saturated_units(m: Measurements) -> Answer:
         name for place, name in enumerate(table.names)
         if lowest[place] > _SATURATED and name not in origin.WHOLE and _may_saturate(m, name)
     ]  # fmt: skip
+    if not names and (flat := flat_at_chance(m, ("tanh", "sigmoid"), _FLAT)):
+        return [_saturated_at_chance(m, flat)]
     if not names:
         most = float(np.nanmax(middle(share, 0))) if np.isfinite(share).any() else 0.0
         return RuledOut(
@@ -163,6 +167,25 @@ def saturated_units(m: Measurements) -> Answer:
             "Glorot and Bengio 2010", names[0], tuple(names[:20]), certainty="estimate",
         )
     ]  # fmt: skip
+
+
+def _saturated_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -> Finding:
+    """Functions inside modules that are flat for most of their inputs, in a training that stands still at chance."""
+    module, share = flat[0]
+    proof = Evidence(
+        "tanh or sigmoid with less than 0.06 of its largest derivative, in >= 60 % of the results of a module",
+        {"share": share, "modules": len(flat)},
+        f"{percent(share)} of the results of the function in {module or 'the model'} are next to its ends, where the "
+        "derivative is next to zero" + (f", and 60 % or more in {len(flat) - 1} more modules." if flat[1:] else "."),
+    )  # fmt: skip
+    return Finding(
+        "saturated-units", "warning",
+        f"{module or 'The model'} is saturated, and the model is no better than a constant",
+        int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m), proof),
+        "Initialise the layers before such functions with smaller weights (Xavier: a standard deviation of 1 / "
+        "sqrt(inputs)), or normalise their inputs.", False, 0.8, "Glorot and Bengio 2010", module,
+        tuple(name for name, _ in flat[:20]), certainty="estimate",
+    )  # fmt: skip
 
 
 def _may_saturate(m: Measurements, name: str) -> bool:

@@ -27,6 +27,7 @@ from precgui.runs.diagnosis.analysis import (
 from precgui.runs.diagnosis.blame import computes_in_16_bits, low_state, operations
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import non_finite_cause
+from precgui.runs.diagnosis.chance_rules import chance_proof, flat_at_chance
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.nan_aware import least
@@ -332,6 +333,8 @@ def dead_units(m: Measurements) -> Answer:
         if table.names[place] not in origin.WHOLE and not table.bad[:, place].any()
     ]
     dead = [place for place in dead if _no_flow(m, table.names[place])]
+    if not dead and (flat := flat_at_chance(m, ("relu",), _DEAD)):
+        return [_dead_at_chance(m, flat)]
     if not dead:
         most = float(np.nanmax(fewest)) if np.isfinite(fewest).any() else 0.0
         return RuledOut(
@@ -341,7 +344,9 @@ def dead_units(m: Measurements) -> Answer:
         return None
     names = tuple(table.names[place] for place in dead)
     fallen = growth(m, m.n)
-    learns = fallen is not None and fallen.last_loss < 0.8 * fallen.first_loss and not _no_measure(m)
+    chance = chance_proof(m)
+    fell = fallen is not None and fallen.last_loss < 0.8 * fallen.first_loss and not _no_measure(m)
+    learns = fell and not chance  # from 2600 to the entropy of the classes a loss falls without anything learnt
     proof = Evidence(
         "zeros / n > 0.999 in every recorded step of the second half",
         {"zeros": float(fewest[dead[0]]), "recorded_steps": len(late), "modules": len(dead)},
@@ -351,12 +356,27 @@ def dead_units(m: Measurements) -> Answer:
     return [
         Finding(
             "dead-units", "info" if learns else "warning", _zeros_only(names),
-            int(table.steps[second]), int(table.steps[-1]), (proof,),
+            int(table.steps[second]), int(table.steps[-1]), (proof, *chance),
             "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before "
             "it.",
             False, 0.8, "docs/diagnosis.md", names[0], names,
         )
     ]  # fmt: skip
+
+
+def _dead_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -> Finding:
+    """ReLUs inside modules that return zeros only, in a training that stands still at chance."""
+    names = tuple(name for name, _ in flat[:20])
+    proof = Evidence(
+        "relu(x) = 0 in > 99.9 % of its results", {"zeros": flat[0][1], "modules": len(flat)},
+        f"{percent(flat[0][1])} of the results of a ReLU in {names[0] or 'the model'} are zero in the last step seen.",
+    )  # fmt: skip
+    return Finding(
+        "dead-units", "warning", f"ReLUs in {names[0] or 'the model'} return zeros only: dead units",
+        int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m), proof),
+        "Normalise the inputs, lower the learning rate or warm it up, and start anew: these units have no gradient.",
+        False, 0.8, "docs/diagnosis.md", names[0], names, certainty="estimate",
+    )  # fmt: skip
 
 
 def _zeros_only(modules: tuple[str, ...]) -> str:

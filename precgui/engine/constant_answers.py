@@ -1,0 +1,176 @@
+"""The loss that one answer for all inputs has on the same targets: the level of chance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.torch_private import as_list, graph_task, operation_name
+
+_CROSS_ENTROPIES = ("nll_loss_forward", "nll_loss2d_forward")
+_BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
+_MEAN = 1  # reduction, as torch counts them
+_SAMPLES_OF_A_CLASS = 8  # with fewer, frequencies of classes are not known
+_FEWEST_SAMPLES = 8
+_MOST_COLUMNS = 1 << 12  # of a target, and classes whose frequencies are counted
+_MOST_CALLS, _MOST_STEPS = 16, 12
+
+
+@dataclass
+class _Call:
+    """One loss: its kind, its mean, how many samples it is of, and what a constant needs to know of the targets: shares
+    of classes (of all `classes`), or the mean and the mean of the squares of each column."""
+
+    kind: str
+    loss: Tensor
+    samples: int
+    first: Tensor
+    second: Tensor | None = None
+    classes: int = 0
+
+
+class ConstantAnswers:
+    """Told of each operation outside of the optimizer; compares losses of targets with those of a constant.
+
+    Cross entropies, binary ones and squared errors of outputs that learn. A step is `void` where a constant would be a
+    perfect answer, as of a discriminator that is shown one kind at a time, and where targets are made with weights, as
+    those of a target network, a teacher or a value function: they move.
+    """
+
+    def __init__(self) -> None:
+        self._step = 0
+        self._made = TensorMarks[bool]()  # with weights
+        self._differences, self._squares = TensorMarks[Tensor](), TensorMarks[Tensor]()
+        self._calls: list[_Call | None] = []  # None: void
+        self._steps: dict[int, list[_Call | None]] = {}
+        self._rows: list[dict[str, Any]] = []
+
+    def begin(self, step: int) -> None:
+        self._step, self._calls = step, []
+
+    def observe(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if graph_task() != -1 or not args:
+            return
+        name, first = operation_name(func), args[0]
+        if isinstance(out, Tensor) and self._is_made(args):
+            self._made[out] = True
+        if not isinstance(first, Tensor):
+            return
+        if name in _CROSS_ENTROPIES:
+            self._note(first, args[1], lambda: _of_classes(first, args, out[0]))
+        elif name in _BINARY:
+            weights = (*args[2:4], kwargs.get("weight"), kwargs.get("pos_weight"))
+            if not any(isinstance(each, Tensor) for each in weights):
+                self._note(first, args[1], lambda: _of_columns("binary cross entropy", args[1], out))
+        elif name == "mse_loss":
+            self._note(first, args[1], lambda: _of_columns("squared error", args[1], out))
+        else:
+            self._follow(name, args, out)
+
+    def _is_made(self, args: Any) -> bool:
+        return any(
+            isinstance(part, nn.Parameter) or self._made.get(part) is not None
+            for each in args
+            for part in as_list(each)
+        )
+
+    def _follow(self, name: str, args: Any, out: Any) -> None:
+        """Follow the mean of the squares of a difference."""
+        first, second = args[0], args[1] if len(args) > 1 else None
+        if name in ("sub", "rsub") and isinstance(second, Tensor) and first.shape == second.shape:
+            if first.requires_grad != second.requires_grad:
+                self._differences[out] = second if first.requires_grad else first
+        elif (target := self._differences.get(first)) is not None and (
+            (name == "pow" and second == 2) or (name == "mul" and second is first)
+        ):
+            self._squares[out] = target
+        elif name == "mean" and out.dim() == 0 and (target := self._squares.get(first)) is not None:
+            self._note(first, target, lambda: _of_columns("squared error", target, out))
+
+    def _note(self, outputs: Tensor, target: Tensor, call: Any) -> None:
+        if outputs.requires_grad and len(self._calls) < _MOST_CALLS:
+            moves = target.requires_grad or self._made.get(target) is not None
+            self._calls.append(None if moves or target.dim() == 0 else call())
+
+    def end(self) -> None:
+        """The step is over: all steps are compared with the constant that suits all of them."""
+        calls, self._calls = self._calls, []
+        for marks in (self._made, self._differences, self._squares):
+            marks.clear()
+        if not calls or len(self._steps) >= _MOST_STEPS:
+            return
+        for call in calls:
+            if call is not None:
+                call.loss, call.first = call.loss.cpu(), call.first.cpu()
+                call.second = call.second.cpu() if call.second is not None else None
+        self._steps[self._step] = calls
+        self._rows = [self._row(step) for step in self._steps]
+
+    def _row(self, step: int) -> dict[str, Any]:
+        calls = self._steps[step]
+        constants = [self._constant(place, call) for place, call in enumerate(calls) if call is not None]
+        losses = [float(call.loss) for call in calls if call is not None]
+        known = all(value > 0 and math.isfinite(value) for value in (*constants, *losses))
+        return {
+            "step": step, "loss": sum(losses) if known else 0.0, "constant": sum(constants) if known else 0.0,
+            "kind": next((call.kind for call in calls if call is not None), ""),
+            "samples": sum(call.samples for call in calls if call is not None),
+            "void": not known or len(losses) < len(calls),
+        }  # fmt: skip
+
+    def _constant(self, place: int, call: _Call) -> float:
+        """The loss of the answer that suits the targets of the calls at this place of all steps; 0 where it is not
+        known."""
+        others = [calls[place] for calls in self._steps.values() if place < len(calls)]
+        alike = [
+            each for each in others
+            if each is not None and each.kind == call.kind and each.first.shape == call.first.shape
+        ]  # fmt: skip
+        count = sum(each.samples for each in alike)
+        mean = torch.stack([each.first * (each.samples / max(count, 1)) for each in alike]).sum(0)
+        if call.samples < _FEWEST_SAMPLES:
+            return 0.0
+        if call.second is not None and call.kind == "squared error":
+            error = (call.second - 2 * mean * call.first + mean.square()).mean()
+            return float(error) * count / (count - 1)
+        if call.kind == "cross entropy":
+            seen = int((mean > 0).sum())
+            if count < _SAMPLES_OF_A_CLASS * seen or call.classes > _MOST_COLUMNS:
+                return math.log(call.classes)  # equally frequent: the largest that a best constant has
+            # Miller 1955: what the entropy of a sample lacks on average.
+            return float(-torch.xlogy(call.first, mean).sum()) + (seen - 1) / (2 * count) if seen > 1 else 0.0
+        entropy = -(torch.xlogy(call.first, mean) + torch.xlogy(1 - call.first, 1 - mean))
+        return float(entropy.mean())
+
+    def facts(self) -> list[dict[str, Any]]:
+        """A row for each step that was seen, see `constant_answers` in docs/run-file.md."""
+        return self._rows
+
+
+def _of_classes(scores: Tensor, args: Any, out: Tensor) -> _Call:
+    """The mean of a cross entropy; classes count with their weights."""
+    target, weight, reduction, ignored = args[1], args[2], int(args[3]), int(args[4])
+    labels = target.flatten()
+    labels = labels[labels != ignored]
+    classes = scores.shape[1 if scores.dim() > 1 else 0]
+    weights = weight.double()[labels] if weight is not None else labels.new_ones(len(labels), dtype=torch.float64)
+    total, loss = weights.sum(), out.detach().double()
+    shares = torch.zeros(0)
+    if classes <= _MOST_COLUMNS:
+        shares = torch.bincount(labels, weights, minlength=classes) / total
+    return _Call(
+        "cross entropy", loss if reduction == _MEAN else loss.sum() / total, len(labels), shares, classes=classes
+    )
+
+
+def _of_columns(kind: str, target: Tensor, out: Tensor) -> _Call:
+    """The mean of a loss of a target [samples, ...]; a sum is left as it is."""
+    columns = target.detach().reshape(len(target), -1)
+    columns = columns[:, :: max(columns.shape[1] // _MOST_COLUMNS, 1)].double()
+    loss = out.detach().double().mean()
+    return _Call(kind, loss, len(columns), columns.mean(0), columns.square().mean(0))

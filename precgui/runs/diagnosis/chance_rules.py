@@ -1,0 +1,169 @@
+"""Group C: trainings that stand still at the level of chance, where a constant answer has no larger loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from precgui.runs.diagnosis.analysis import (
+    base_rate,
+    is_adaptive,
+    lower_rate,
+    median,
+    percent,
+    recorded_optimizers,
+    update_ratios,
+)
+from precgui.runs.diagnosis.blame import computes_in_16_bits
+from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+_FEWEST_STEPS = 120
+_FIRST = 32  # the first step that is compared with a constant
+_LATE = 100  # one of the steps that are compared is this late
+_NO_BETTER = 0.995  # of the loss of the best constant: a model with less has learnt something
+_FALL, _NOISE = 0.02, 1.5  # of the loss in the last quarter, and standard errors: with more the training goes on
+_ABOVE = 1.01  # of the loss of the best constant
+_ALIKE = 0.02  # relative deviation of the factor between a recorded loss and that which was seen
+_MOVED = 0.1  # of the weights, by all updates together: with less the run may be short
+_JUMPED = 0.3  # of the weights, by one update
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The last step that was compared with a constant, and the mean losses of all that were; `late` is that at the end,
+    in the same unit."""
+
+    step: int
+    kind: str  # of loss
+    loss: float
+    constant: float
+    late: float
+
+
+@np.errstate(all="ignore")
+def chance_of(m: Measurements) -> Chance | None:
+    """The loss beside that of the best constant answer to the same targets; None where they cannot be compared.
+
+    Not where a constant is perfect or targets move, of several optimizers (adversaries are at chance when all is well),
+    where the recorded loss is not a multiple of the one that was seen, nor in runs with few steps.
+    """
+    if not m.own_loop or m.n < _FEWEST_STEPS or not m.finite_loss.all() or len(recorded_optimizers(m)) != 1:
+        return None
+    rows = m.fact_rows("constant_answers")
+    if not rows or any(row.get("void") for row in rows):
+        return None
+    known = [(int(row["step"]), str(row["kind"]), float(row["loss"]), float(row["constant"])) for row in rows]
+    recorded = m.at_loss(np.array([row[0] for row in known], np.int64))
+    factors = recorded / np.array([row[2] for row in known])
+    unit = median(factors)
+    seen = [row for row in known if row[0] >= _FIRST]
+    if not seen or seen[-1][0] < _LATE or not unit > 0 or not (np.abs(factors / unit - 1) < _ALIKE).all():
+        return None
+    late = float(m.loss[-(m.n // 4) :].mean()) / unit
+    return Chance(
+        seen[-1][0], seen[-1][1], float(np.mean([row[2] for row in seen])), float(np.mean([row[3] for row in seen])),
+        late,
+    )  # fmt: skip
+
+
+def is_at_chance(m: Measurements) -> bool:
+    """Whether a constant was no worse than the model in the steps that were compared, and the loss has not fallen
+    since. Not while the rate is warmed up."""
+    found = chance_of(m)
+    if found is None or found.loss < _NO_BETTER * found.constant or m.lr[-1] > 1.5 * median(m.lr):
+        return False
+    before, late = m.loss[m.n // 4 : -(m.n // 4)], m.loss[-(m.n // 4) :]
+    noise = float(np.sqrt(before.var() / len(before) + late.var() / len(late)))
+    least = _FALL * before.mean() if found.loss < _ABOVE * found.constant else 0.0  # on its way to chance from above
+    return bool(late.mean() >= before.mean() - max(least, _NOISE * noise))
+
+
+def flat_at_chance(m: Measurements, functions: tuple[str, ...], share: float) -> tuple[tuple[str, float], ...]:
+    """Modules of a model at chance in which at least this share of the results of a function is flat, and the share.
+
+    Of the last step that was seen, the flattest first; functions inside a module count, too.
+    """
+    rows = [row for row in m.fact_rows("flat_units") if row.get("function") in functions]
+    known = tuple((str(row.get("module")), float(row["share"])) for row in rows if float(row["share"]) >= share)
+    return known if known and is_at_chance(m) else ()
+
+
+def chance_proof(m: Measurements) -> tuple[Evidence, ...]:
+    """The proof that the model is no better than a constant; () where that is not so."""
+    found = chance_of(m)
+    if found is None or not is_at_chance(m):
+        return ()
+    return (
+        Evidence(
+            "loss >= 0.995 of that of the best constant answer to the same targets, and no fall since",
+            {"loss": found.loss, "constant": found.constant, "step": found.step, "late": found.late},
+            f"In steps {_FIRST} to {found.step} the {found.kind} was {found.loss:.4g}; the same answer to all inputs "
+            f"has {found.constant:.4g} for the same targets. The loss at the end is {found.late:.4g}.",
+            "loss", m.series_of(m.loss),
+        ),
+    )  # fmt: skip
+
+
+def _way_of(m: Measurements) -> float:
+    """How far an optimizer like Adam can have gone, of the rms of the weights: the sum of the rates, whatever is
+    rounded stochastically on the way. Infinite for others."""
+    weights = m.table("weight")
+    if weights is None or not is_adaptive(m):
+        return float("inf")
+    count, norm = float(np.nansum(weights.stat("count")[0])), float(weights.total_l2[0])
+    return float(np.nansum(m.lr)) / max(norm / max(count, 1.0) ** 0.5, 1e-30)
+
+
+def chance_level(m: Measurements) -> Answer:
+    """The model learns nothing from its inputs: one answer for all of them has no larger loss."""
+    found = chance_of(m)
+    if found is None:
+        return None
+    if not is_at_chance(m):
+        return RuledOut(
+            "chance-level",
+            f"because the {found.kind} was {found.loss:.3g} where the best constant answer has {found.constant:.3g}, "
+            f"and ends at {found.late:.3g}",
+        )
+    ratios = update_ratios(m)[1]
+    known = ratios[np.isfinite(ratios)]
+    moved = min(float(known.mean() * m.n) if len(known) else 0.0, _way_of(m))
+    norms = m.grad_norm[np.isfinite(m.grad_norm)]
+    if moved < _MOVED:
+        return RuledOut(
+            "chance-level", f"because all updates together move the weights by {percent(moved)} only, so that the loss "
+            f"of a constant, {found.constant:.3g}, says little",
+        )  # fmt: skip
+    largest = float(known.max())
+    jumped = largest > _JUMPED and float(m.loss.max()) > 2 * float(m.loss[-max(m.n // 4, 1) :].mean())
+    proof = Evidence(
+        "|update| / |weights|", {"largest": largest, "typical": median(known), "grad_norm": median(norms)},
+        f"A step changes the weights by {percent(median(known))} of their norm, at most by {percent(largest)}; the "
+        f"median gradient norm is {median(norms):.3g}.",
+    )  # fmt: skip
+    low = computes_in_16_bits(m)
+    rate = lower_rate(m)
+    fix = (
+        f"Lower the learning rate{f' from {base_rate(m):g} to {rate:.1g}' if rate > 0 else ''}, or warm it up: the "
+        f"loss reached {float(m.loss.max()):.3g} and the model has not recovered."
+        if jumped
+        else "Look at inputs and targets as the loss gets them: are they still of the same samples (shuffled, sorted, "
+        "joined), and do the inputs hold what the targets ask for? Then try to fit a single batch. Gradients arrive "
+        "and weights move, no activation function is flat and no update is larger than 0.3 of the weights"
+        + ("." if not low else "; a run in FP32 shows whether 16 bits matter.")
+    )
+    title = "The model does no better than one answer for all inputs"
+    return [
+        Finding(
+            "chance-level", "warning",
+            f"{title}: the learning rate was too high" if jumped else f"{title}: it learns nothing from them",
+            found.step, int(m.steps[-1]), (*chance_proof(m), proof), fix, None if low else False, 0.75,
+            "docs/diagnosis.md", certainty="estimate", needs="the same run in FP32" if low else "",
+        )
+    ]  # fmt: skip
+
+
+RULES = (Rule("chance-level", "C", "Is the model better than one answer for all inputs?", chance_level),)
