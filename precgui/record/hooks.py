@@ -148,7 +148,7 @@ class LoopWatch:
         self._manual.begin(self._weights)
         if self._first_step is not None and self._first_step.is_over:
             self._first_step.leave()
-        self._later_steps.begin(step, (weight.own for weight in self._weights))
+        self._later_steps.begin(step, self._weights)
         if self._telemetry is not None:
             self._telemetry.begin(step, scale)
             if self._manual.is_in_use:
@@ -298,6 +298,7 @@ class LoopWatch:
         closure = _has_closure(args, kwargs)
         self._order_of_loop.steps(optimizer, closure=closure)
         if not closure:
+            self._later_steps.edits.stepped(optimizer)
             self._measure_before_step(optimizer)
         if self._telemetry is not None:
             self._telemetry.before_update(optimizer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -21,6 +21,7 @@ from precgui.engine.module_calls import ModuleStack
 from precgui.engine.repeated_activations import RepeatedActivations
 from precgui.engine.stored_updates import After, StoredUpdates
 from precgui.engine.telemetry.guard import Guard, guarded
+from precgui.engine.telemetry.recorder import Weight
 from precgui.engine.torch_private import (
     TorchDispatchMode,
     dispatch_mode_at,
@@ -29,6 +30,7 @@ from precgui.engine.torch_private import (
     is_anything_compiled,
 )
 from precgui.engine.write_times import WriteTimes
+from precgui.record.gradient_edits import GradientEdits
 
 _AFTER_ALARMS = 6  # steps that are watched since the loss of the step before was not finite
 _STEPS = frozenset(2 * 4**power for power in range(12))  # 2, 8, 32 ...: these see the whole step, the first does not
@@ -141,7 +143,7 @@ class LaterSteps:
     """
 
     def __init__(self, model: nn.Module, guard: Guard, *, active: bool) -> None:
-        self.watchers = Watchers(model)
+        self.watchers, self.edits = Watchers(model), GradientEdits(guard)
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
@@ -159,7 +161,7 @@ class LaterSteps:
     def changed(self, numbers: list[float]) -> None:
         self.watchers.writes.changed(numbers[0])
 
-    def begin(self, step: int, trained: Iterable[Tensor]) -> None:
+    def begin(self, step: int, trained: Sequence[Weight]) -> None:
         """A step begins, which will update the weights `trained`."""
         self.leave()
         again, self._again = self._again and step >= self._next and self._left > 0, False
@@ -168,7 +170,7 @@ class LaterSteps:
         writes, watched = self.watchers.writes, self._watched == step - 1
         writes.end(step - 1, watched=watched)
         if step == 1 or watched:
-            writes.follow(trained)
+            writes.follow(weight.own for weight in trained)
         in_full = self._is_watched(step)
         if self._mode is not None or not (in_full or again) or dispatch_modes() or is_anything_compiled():
             return
@@ -177,6 +179,7 @@ class LaterSteps:
             self._left, self._next = self._left - 1, 2 * step
         if in_full:
             self._watched = step
+            self.edits.begin(step, trained)
         self.watchers.begin(step, self._mode.module, only_finite=not in_full)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
@@ -190,6 +193,7 @@ class LaterSteps:
 
     def leave(self) -> None:
         """Take the mode out of torch's stack of modes, unless another one has been put on top of it meanwhile."""
+        self.edits.end()
         if self._mode is None:
             return
         self._mode.stop()
@@ -198,7 +202,7 @@ class LaterSteps:
 
     def news(self) -> dict[str, Any]:
         """The facts of `Watchers.facts` that have changed, each as {"all": rows}."""
-        facts = self.watchers.facts()
+        facts = self.watchers.facts() | {"gradient_edits": self.edits.facts()}
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}
         self._reported = sizes

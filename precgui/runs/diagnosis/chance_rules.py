@@ -114,7 +114,7 @@ def _way_of(m: Measurements) -> float:
     if weights is None or not is_adaptive(m):
         return float("inf")
     count, norm = float(np.nansum(weights.stat("count")[0])), float(weights.total_l2[0])
-    return float(np.nansum(m.lr)) / max(norm / max(count, 1.0) ** 0.5, 1e-30)
+    return float(np.nansum(m.lr) * np.sqrt(max(count, 1.0)) / max(norm, 1e-30))
 
 
 def chance_level(m: Measurements) -> Answer:
@@ -144,7 +144,7 @@ def chance_level(m: Measurements) -> Answer:
         f"A step changes the weights by {percent(median(known))} of their norm, at most by {percent(largest)}; the "
         f"median gradient norm is {median(norms):.3g}.",
     )  # fmt: skip
-    low = computes_in_16_bits(m)
+    low = computes_in_16_bits(m) or bool(m.fact_rows("gradient_edits"))
     rate = lower_rate(m)
     fix = (
         f"Lower the learning rate{f' from {base_rate(m):g} to {rate:.1g}' if rate > 0 else ''}, or warm it up: the "

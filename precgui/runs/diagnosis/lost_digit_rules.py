@@ -21,6 +21,7 @@ _TERMS = 6.0  # additions in one pass of a module: fewer are no integration
 _DAMAGED, _GRAVE = 0.2, 0.5  # share of the results of an optimizer
 _EPSILON = 1e-5  # with this or more, second moments that are zero in FP16 divide by nothing small
 _LEVELS = 4.0  # distances between numbers that the outputs spread over
+_OF_ELEMENTS, _FEWEST_ROWS = 0.2, 2  # of the parameters whose gradients are lost, and steps in which they were
 _OFFSET = 32.0  # mean over standard deviation of the outputs
 
 
@@ -189,12 +190,50 @@ def _cancelled(m: Measurements, row: Mapping[str, Any]) -> Finding:
     )  # fmt: skip
 
 
+def rounded_gradients(m: Measurements) -> Answer:
+    """Gradients that the loop itself rounds before the step, so coarsely that some parameters get zeros for theirs."""
+    rows = m.fact_rows("gradient_edits")
+    if not m.own_loop or not m.n:
+        return None
+    bad = [row for row in rows if _number(row, "share") > _OF_ELEMENTS]
+    if len(bad) < _FEWEST_ROWS:
+        return RuledOut(
+            "rounded-gradients", "because no gradient of a fifth of the parameters was rounded to zeros between the "
+            "backward pass and the step in the steps seen",
+        ) if m.fact("census") else None  # fmt: skip
+    row, steps = bad[-1], [int(_number(each, "step")) for each in bad]
+    names = tuple(str(each) for each in row.get("tensors", ()))
+    levels, largest, threshold = _number(row, "levels"), _number(row, "largest"), _number(row, "threshold")
+    how = "FP16" if row.get("format") == "fp16" else f"{levels:.0f} magnitudes"
+    proof = Evidence(
+        "|g(rounded to 0)| > 0.5 |g| of a parameter, though autograd delivered it, and a threshold decides",
+        {"parameters": _number(row, "parameters"), "share": _number(row, "share"), "lost": _number(row, "lost"),
+         "levels": levels, "largest": largest, "threshold": threshold},
+        f"In steps {', '.join(map(str, steps[:6]))} the optimizer got gradients rounded to {how}: all below about "
+        f"{threshold:.3g} became 0, where the largest is {largest:.3g}. Of {_number(row, 'parameters'):.0f} of "
+        f"{_number(row, 'of'):.0f} parameters ({', '.join(names[:4])}) up to {percent(_number(row, 'lost'))} of what "
+        f"the backward pass delivered is gone.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "rounded-gradients", "warning",
+            f"The loop rounds gradients of {percent(_number(row, 'share'))} of the elements to zeros before the step",
+            steps[0], int(m.steps[-1]), (proof,),
+            "Give each tensor (or block) a scale of its own, add what rounding has left out to the next gradient "
+            "(error feedback), or round stochastically.", True, 0.85,
+            "Seide et al. 2014, 1-bit SGD; Alistarh et al. 2017, QSGD", names[0].rpartition(".")[0] if names else "",
+            names, certainty="estimate",
+        )
+    ]  # fmt: skip
+
+
 def _number(row: Mapping[str, Any], name: str) -> float:
     value = row.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
 
 
 RULES = (
+    Rule("rounded-gradients", "B", "Does the optimizer get the gradients that were computed?", rounded_gradients),
     Rule("swallowed-additions", "B", "Do small terms arrive in sums?", swallowed_additions),
     Rule("optimizer-in-fp16", "B", "Do the optimizer's numbers fit into their format?", optimizer_in_fp16),
     Rule("cancelled-digits", "B", "Have differences the digits that their use needs?", cancelled_digits),

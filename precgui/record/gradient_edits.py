@@ -1,0 +1,130 @@
+"""Gradients that a loop rounds so coarsely between the backward pass and the step that some parameters lose theirs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from precgui.engine.telemetry.guard import Guard
+from precgui.engine.telemetry.hook import Hook
+from precgui.engine.telemetry.readable import readable, unseen
+from precgui.engine.telemetry.recorder import Weight
+
+_MOST_PARAMETERS, _SAMPLE = 64, 1024  # elements of each, spread over it
+_MOST_LEVELS = 300  # magnitudes of numbers of 8 bits, with some for a scale that is computed anew
+_FINER = 4  # times as many magnitudes has what the backward pass delivered
+_LOST = 0.5  # of the L2 norm of a parameter's gradient
+_MIXED = 1.02  # a number that is rounded to 0 may be this much larger than one that is not
+_MOST_ROWS, _MOST_NAMES = 12, 8
+
+
+class GradientEdits:
+    """Compares, in steps that are watched, a sample of each gradient as autograd left it with what an optimizer gets.
+
+    A factor of all elements makes no difference, as of unscaling and clipping. Noted is a gradient with few magnitudes
+    (a code of 8 bits, or FP16) of which some parameters lose half their norm to zeros, and that by a threshold:
+    rounding that carries its errors over, or is stochastic, keeps small numbers that it would else make zero.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard, self._step = guard, 0
+        self._handles: list[RemovableHandle] = []
+        self._names: dict[int, str] = {}
+        self._arrived: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
+        self._rows: list[dict[str, Any]] = []
+
+    def begin(self, step: int, weights: Iterable[Weight]) -> None:
+        """A step that is watched begins."""
+        self._step = step
+        own = [each for each in weights if each.own.is_leaf and each.own.requires_grad]
+        chosen = own[:: max(-(-len(own) // _MOST_PARAMETERS), 1)]
+        hook = _DeliveredHook(self._guard, self._arrived)
+        self._names = {id(each.own): each.name for each in chosen}
+        self._handles = [each.own.register_post_accumulate_grad_hook(hook) for each in chosen]
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step."""
+        if not self._arrived or len(self._rows) >= _MOST_ROWS:
+            return
+        with unseen():
+            pairs = {}
+            parameters: list[Tensor] = [each for group in optimizer.param_groups for each in group["params"]]
+            for parameter in parameters:
+                known = self._arrived.get(id(parameter))
+                if known is None or id(known[0]()) != id(parameter):
+                    continue
+                held = _sample(parameter.grad)
+                if held is not None and held.shape == known[1].shape:
+                    pairs[self._names[id(parameter)]] = known[1], held, parameter.numel()
+            if pairs and (row := _compared(pairs)):
+                self._rows.append({"step": self._step} | row)
+
+    def end(self) -> None:
+        """The step is over."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._arrived.clear()
+
+    def facts(self) -> list[dict[str, Any]]:
+        """A row for each step in which gradients were lost, see `gradient_edits` in docs/run-file.md."""
+        return self._rows
+
+
+def _sample(gradient: Tensor | None) -> Tensor | None:
+    """At most _SAMPLE elements, copied, in FP64; None where there are none to read."""
+    values = readable(gradient) if gradient is not None else None
+    if values is None or not values.numel():
+        return None
+    flat = values.detach().reshape(-1)
+    return flat[:: -(-flat.numel() // _SAMPLE)].double()
+
+
+def _compared(pairs: dict[str, tuple[Tensor, Tensor, int]]) -> dict[str, Any] | None:
+    """What was lost of these gradients (delivered, at the step, elements of the whole), None for nothing."""
+    before = torch.cat([each for each, _, _ in pairs.values()]).abs()
+    after = torch.cat([each for _, each, _ in pairs.values()]).abs()
+    if not bool((before.isfinite() & after.isfinite()).all()) or bool((before == after).all()):
+        return None
+    zeroed = (after == 0) & (before != 0)
+    if not bool(zeroed.any()) or not bool((after != 0).any()):
+        return None
+    levels, finer = (len(torch.unique(each.float())) for each in (after, before))
+    narrow = bool((after == after.half()).all()) and not bool((before == before.half()).all())
+    is_coarse = levels <= _MOST_LEVELS and finer >= _FINER * levels
+    if not (is_coarse or narrow) or float(before[zeroed].max()) > _MIXED * float(before[after != 0].min()):
+        return None
+    shares = {}
+    for name, (delivered, held, _) in pairs.items():
+        norm = float(delivered.norm())
+        shares[name] = float(delivered[held == 0].norm()) / norm if norm > 0 else 0.0
+    lost = [name for name, share in shares.items() if share > _LOST]
+    sizes = {name: count for name, (_, _, count) in pairs.items()}
+    return {
+        "format": "levels" if is_coarse else "fp16", "levels": levels,
+        "share": sum(sizes[name] for name in lost) / sum(sizes.values()),
+        "lost": max(shares[name] for name in lost), "tensors": lost[:_MOST_NAMES], "parameters": len(lost),
+        "of": len(pairs), "largest": float(before.max()), "threshold": float(before[zeroed].max()),
+    } if lost else None  # fmt: skip
+
+
+class _DeliveredHook(Hook):
+    """Called by a parameter whose gradient a backward pass has completed."""
+
+    __slots__ = ("_arrived",)
+
+    def __init__(self, guard: Guard, arrived: dict[int, tuple[weakref.ref[Tensor], Tensor]]) -> None:
+        super().__init__(guard)
+        self._arrived = arrived
+
+    def __call__(self, parameter: Tensor, *_: Any) -> None:
+        with unseen():
+            values = _sample(parameter.grad)
+            if values is not None:
+                self._arrived[id(parameter)] = weakref.ref(parameter), values
