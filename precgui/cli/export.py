@@ -24,6 +24,18 @@ def add_parsers(subparsers: Any) -> None:
     what.add_argument(
         "--pt2", type=Path, metavar="FILE.pt2", help="the integer model that the run kept, as a program for torchao"
     )
+    what.add_argument(
+        "--weights",
+        type=Path,
+        metavar="FILE.safetensors",
+        help="the weights of its newest checkpoint, or those that it saved; of adapters a folder of PEFT",
+    )
+    parser.add_argument(
+        "--of",
+        choices=("last", "average", "master"),
+        default="last",
+        help="for --weights: of the last step, their moving average, or the FP32 master weights (default last)",
+    )
     parser.add_argument("--own-code", action="store_true", help="for --pt2: run the code of a task of your own")
     parser.set_defaults(run=run)
 
@@ -50,6 +62,8 @@ def _written(saved: Any, args: argparse.Namespace) -> list[Path]:
         return _script(saved, args.script)
     if args.pt2:
         return _program(saved, args)
+    if args.weights:
+        return _weights(saved, args)
     if args.tensorboard:
         from precgui.runs.tensorboard.export import export_events
 
@@ -67,6 +81,14 @@ def _script(saved: Any, path: Path) -> list[Path]:
     from precgui.engine.export.script import write_script
 
     return write_script(saved.config, saved.environment, path)
+
+
+def _weights(saved: Any, args: argparse.Namespace) -> list[Path]:
+    from precgui.engine.export.weights import write_run_weights
+    from precgui.runs.recorded_facts import weights_sources
+
+    places = {name: Path(path) if path else None for name, path in weights_sources(saved).items()}
+    return write_run_weights(places["checkpoint"], places["saved"], saved.run_id, args.weights, args.of)
 
 
 def _program(saved: Any, args: argparse.Namespace) -> list[Path]:

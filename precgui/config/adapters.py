@@ -127,7 +127,8 @@ class BaseConfig(Section):
         "",
         max_length=4096,
         title="Weights",
-        description="A .safetensors file with the weights of this model; empty: the base is trained first.",
+        description="A .safetensors file, or a folder of several with their index, with the weights of this model; "
+        "empty: the base is trained first.",
         json_schema_extra={"show_if": _LORA},
     )
     train_steps: int = Field(

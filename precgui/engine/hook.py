@@ -208,7 +208,7 @@ class EarlierSteps(Protocol):
         ...
 
 
-class Ranks(Protocol):
+class RankExchange(Protocol):
     """The processes of a run that has several; see `precgui.engine.parallel.group`."""
 
     @property
@@ -230,7 +230,7 @@ class TrainingRun:
         self.config, self.parts, self.journal, self.total_steps = config, parts, journal, total_steps
         self.step = self.epoch = 0
         self.resumed: EarlierSteps | None = None
-        self.group: Ranks | None = None  # where several processes train
+        self.group: RankExchange | None = None  # where several processes train
         self.wants_checkpoint = False  # after the present step; the first process decides for all
         self.hooks = HookList()
         self.stop_reason = ""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from precgui.checkpoint_files import checkpoint_files
 from precgui.config import OWN_LOOP
 from precgui.hardware.readings import Absent, Maybe
+from precgui.runs.file.reader import SavedRun
 from precgui.runs.run import Run
 
 # What is recorded under each name is in docs/run-file.md, "Facts about the first step".
@@ -58,6 +61,13 @@ def saved_weights(run: Run) -> str:
     """The file that `train.save_to` wrote at the end of the run; empty where it wrote none."""
     result = run.environment.get("saved_weights")
     return str(result.get("file", "")) if isinstance(result, Mapping) else ""
+
+
+def weights_sources(run: SavedRun) -> dict[str, str]:
+    """The newest checkpoint of a run, and the file or folder that it saved; empty where there is none."""
+    newest = next((path for step, path in checkpoint_files(run.path).items() if step <= run.steps), None)
+    saved = saved_weights(run)
+    return {"checkpoint": str(newest or ""), "saved": saved if saved and Path(saved).exists() else ""}
 
 
 def breaks_sentence(run: Run) -> str:

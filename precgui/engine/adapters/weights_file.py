@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from precgui.config.new_places import TENSOR_FILE, tensor_file_fault
 from precgui.engine.errors import EngineError
 from precgui.engine.snapshot.file import write_tensors
-from precgui.formats.tensorfile import TensorFileError, open_tensor, tensor_names
+from precgui.formats.checkpoints.contents import safetensors_places
+from precgui.formats.checkpoints.tensor import CheckpointError
+from precgui.formats.tensorfile import TensorFileError, open_tensor
 
 _PIECE = 1 << 22  # elements that are read at once
 
@@ -34,22 +36,22 @@ def write_weights(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[s
 
 
 def load_weights(model: nn.Module, path: str, key: str = "base.weights") -> None:
-    """Fill the parameters and persistent buffers of a model, of any size, from a file.
+    """Fill the parameters and persistent buffers of a model, of any size, from a file or a folder of several.
 
     One of the names of a shared tensor is enough. Raises EngineError, which names what is missing or does not fit.
     """
     place = Path(path).expanduser()
-    if place.suffix != TENSOR_FILE:
+    if not place.is_dir() and place.suffix != TENSOR_FILE and not place.name.endswith(f"{TENSOR_FILE}.index.json"):
         raise EngineError(f"{key}: {place.name} does not end in {TENSOR_FILE}; such a file is what is read here")
     parameters = {id(parameter) for parameter in model.parameters()}
     try:
-        held = set(tensor_names(place))
+        held = safetensors_places(place)
         for tensor, names in _by_identity(tensors_of(model).items()):
             source = next((name for name in names if name in held), None)
             if source is None:
                 raise EngineError(f"{key}: {_missing(place.name, names[0], is_buffer=id(tensor) not in parameters)}")
-            _fill(tensor, place, source, key)
-    except TensorFileError as error:
+            _fill(tensor, held[source], source, key)
+    except (TensorFileError, CheckpointError, OSError) as error:
         raise EngineError(f"{key}: {error}") from None
 
 

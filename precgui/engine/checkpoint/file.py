@@ -1,4 +1,4 @@
-"""Checkpoint files: safetensors with a line of JSON. Nothing in them is executed, so one of others is data, too."""
+"""RunCheckpoint files: safetensors with a line of JSON. Nothing in them is executed, so one of others is data, too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KIND = "checkpoint"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class RunCheckpoint:
     """The state of a run after a step. `origin` says what it belongs to; it is compared, never used.
 
     `epoch` counts from 1, `steps_in_epoch` are those made of it. `epoch_random` and `random` are the random states at
@@ -41,12 +41,12 @@ class Checkpoint:
         return tensors, json.dumps({KIND: _LAYOUT, "tree": tree})
 
 
-def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+def write_checkpoint(path: Path, checkpoint: RunCheckpoint) -> None:
     """Write a file in full or not at all. Raises OSError, and TypeError for what it cannot hold."""
     write_tensors(path, *checkpoint.packed())
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path) -> RunCheckpoint:
     """Raises EngineError for a file that is none."""
     tensors, text = read_tensors(path, KIND)
     try:
@@ -60,6 +60,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
         origin, training, epoch_random, random = (
             dict(tree[name]) for name in ("origin", "training", "epoch_random", "random")
         )
-        return Checkpoint(step, float(tree["time_s"]), epoch, steps_in_epoch, origin, training, epoch_random, random)
+        return RunCheckpoint(step, float(tree["time_s"]), epoch, steps_in_epoch, origin, training, epoch_random, random)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise EngineError(f"{path} is no checkpoint of precgui, or is damaged: {error}") from None

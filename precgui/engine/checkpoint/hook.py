@@ -12,11 +12,11 @@ from typing import Any, Self
 from precgui.checkpoint_files import KEPT, checkpoint_files, checkpoint_path, files_of_other_steps
 from precgui.config.intervals import StepInterval, interval
 from precgui.config.parallel import carries_residuals
-from precgui.engine.checkpoint.file import Checkpoint, write_checkpoint
+from precgui.engine.checkpoint.file import RunCheckpoint, write_checkpoint
 from precgui.engine.checkpoint.random_state import random_states
 from precgui.engine.checkpoint.resume import origin
 from precgui.engine.checkpoint.state import training_state
-from precgui.engine.hook import LoopHook, Ranks, TrainingRun, do_nothing
+from precgui.engine.hook import LoopHook, RankExchange, TrainingRun, do_nothing
 from precgui.engine.tasks import Batch
 from precgui.events import CheckpointDue, StepDone
 
@@ -122,7 +122,7 @@ class Checkpoints(LoopHook):
         self._written_s = time.monotonic()
         self._cost_s = self._written_s - begin
 
-    def _fault_of_ranks(self, group: Ranks, random: dict[str, Any]) -> str:
+    def _fault_of_ranks(self, group: RankExchange, random: dict[str, Any]) -> str:
         """Write the parts of all processes, that of the first one last. Collective."""
         own = self._fault(random) if group.rank else ""
         wrote = [not row[0] for row in group.exchange([float(bool(own))])]
@@ -151,7 +151,7 @@ class Checkpoints(LoopHook):
         self._origin = self._origin or origin(run)
         time_s = run.journal.now()
         try:
-            checkpoint = Checkpoint(
+            checkpoint = RunCheckpoint(
                 run.step, time_s, run.epoch, run.step - self._epoch_began, self._origin, training_state(run),
                 self._epoch_random, random,
             )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from precgui.engine.checkpoint.file import Checkpoint, read_checkpoint
+from precgui.engine.checkpoint.file import RunCheckpoint, read_checkpoint
 from precgui.engine.checkpoint.random_state import set_random_states
 from precgui.engine.checkpoint.state import frozen_digest, restore
 from precgui.engine.errors import EngineError
@@ -31,7 +31,7 @@ _UNFIT = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, Overflo
 class Resumption:
     """The checkpoint to go on from, and a sentence about the break for the record; `path` is its file."""
 
-    checkpoint: Checkpoint
+    checkpoint: RunCheckpoint
     sentence: str = ""
     path: Path | None = None
 

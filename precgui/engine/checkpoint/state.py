@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from precgui.engine.adapters.adapt import LoraLinear
+from precgui.engine.adapters.weights_file import tensors_of
 from precgui.engine.hook import TrainingRun
 from precgui.engine.run_parts import RunParts
 
@@ -30,6 +31,31 @@ def training_state(run: TrainingRun) -> dict[str, Any]:
         "optimizer": _optimizer_state(parts.optimizer),
         "average": list(parts.average.values) if parts.average is not None else [],
         "arithmetic": parts.precision.state(),
+        "names": _names(parts),
+    }
+
+
+def _names(parts: RunParts) -> dict[str, Any]:
+    """How the tensors are found as a `state_dict()` of the task's own model; for exports, not for going on.
+
+    `state`: its names and those of the weights here. `frozen`: names of which nothing is kept. `full`: the shapes of
+    those of which each process has a part.
+    """
+    model = parts.model
+    known = {name for name, _ in learned(model)}
+    ids = {id(value): name for name, value in itertools.chain(model.named_parameters(), model.named_buffers())}
+    state = {name: ids.get(id(value), name) for name, value in tensors_of(model).items() if name in parts.state_names}
+    trained = [name for name, _ in parts.trained()]
+    own = {id(parameter) for parameter in model.parameters()}
+    copied = zip(trained, parts.weights, strict=False)
+    adapted = [module for module in model.modules() if isinstance(module, LoraLinear)]
+    return {
+        "state": {name: kept for name, kept in state.items() if kept in known},
+        "frozen": [name for name, kept in state.items() if kept not in known],
+        "trained": trained,
+        "copies": [name for name, weight in copied if id(weight) not in own and weight.numel()],
+        "full": {name: list(value.shape) for name, value in learned(model) if own_part(value) is not value},
+        "lora_factor": adapted[0].factor if adapted else None,
     }
 
 

@@ -15,9 +15,9 @@ from precgui.engine import precisions, tasks
 from precgui.engine.errors import EngineError
 from precgui.engine.export import loop
 from precgui.engine.export.modules import copied
+from precgui.engine.parallel.agreement import PLACES
 
 _SECTIONS = ("task", "seed", "precision", "model", "data", "train", "optimizer", "scaling", "precision_options", "qat")
-_PLACES = ("folder", "source", "file")  # facts that may differ although the data are the same
 
 
 def write_script(config: RunConfig, environment: Mapping[str, Any], path: Path) -> list[Path]:
@@ -70,7 +70,7 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
     values = {
         "DEVICE, THREADS": f"{str(environment.get('device') or 'cpu')!r}, {threads}",
         "CONFIG: dict[str, Any]": _table(_settings(config, facts)),
-        "DATA: dict[str, Any]": _table({name: value for name, value in facts.items() if name not in _PLACES}),
+        "DATA: dict[str, Any]": _table({name: value for name, value in facts.items() if name not in PLACES}),
     }
     head = f'"""{title}: a run of precgui {__version__} as a PyTorch script."""'
     text = re.sub(r'\A""".*?"""', lambda _: head, Path(loop.__file__).read_text(encoding="utf-8"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _OF_ONE_RANK: Mapping[str, Any] = {
     "title": True, "device": True, "threads": True, "record": True, "train": {"save_to"}, "adapter": {"save_to"},
 }  # fmt: skip
-_PLACES = ("folder", "source", "file")  # of the facts about data: a host may keep them elsewhere
+PLACES = ("folder", "source", "file")  # of the facts about data: a host may keep them elsewhere
 _OTHER_DATA = (
     "rank {rank} has other data than rank 0{fact}; give every host the same files, for the built-in texts the same "
     "version of Python"
@@ -58,7 +58,7 @@ def identity(config: RunConfig) -> dict[str, str]:
 
 def data_identity(facts: Mapping[str, Any]) -> dict[str, str]:
     """The facts of a task about its data, such as sizes and SHA-256, without the place where they are kept."""
-    return {f"data.{name}": json.dumps(facts[name], default=str) for name in sorted(facts.keys() - {*_PLACES})}
+    return {f"data.{name}": json.dumps(facts[name], default=str) for name in sorted(facts.keys() - {*PLACES})}
 
 
 def batches_digest(batches: Sequence[Batch]) -> str:

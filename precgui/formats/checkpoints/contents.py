@@ -29,6 +29,7 @@ from precgui.formats.tensorfile import (
     TensorFileError,
     read_words,
     safetensors_entries,
+    tensor_names,
     torch_entries,
 )
 from precgui.formats.torchfile import Place, StoredTensor, StreamError, load_stored, place_of
@@ -108,6 +109,26 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if len(tensors) > MOST_TENSORS:
         raise CheckpointError(f"{path} holds {len(tensors)} tensors; the most that is read is {MOST_TENSORS}")
     return Checkpoint(path, sizes, tuple(tensors), architecture or told, tuple(notes))
+
+
+def safetensors_places(path: Path) -> dict[str, Path]:
+    """The file of each tensor of a model: a .safetensors file, a folder with one or several, or the index of several.
+
+    Raises CheckpointError or TensorFileError, one sentence, for what is no such model or whose index does not hold.
+    """
+    files, wanted = _files(path)
+    if others := [file.name for file in files if file.suffix != ".safetensors"]:
+        raise CheckpointError(f"{others[0]} is no .safetensors file; save the model as such")
+    places: dict[str, Path] = {}
+    for file in files:
+        held = set(tensor_names(file))
+        for name in held if wanted is None else [name for name, where in wanted.items() if where == file.name]:
+            if name not in held:
+                raise CheckpointError(f"{file.name} has no {one_line(name, 80)!r}, which the index puts there")
+            if name in places:
+                raise CheckpointError(f"{one_line(name, 80)!r} is in {places[name].name} and in {file.name}; name one")
+            places[name] = file
+    return places
 
 
 def _files(path: Path) -> tuple[list[Path], Mapping[str, str] | None]:

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from precgui.checkpoint_files import all_checkpoint_files, checkpoint_files, part_of_rank, remove_checkpoints
 from precgui.config import RunConfig, load
+from precgui.engine import tasks
+from precgui.engine.export.weights import write_run_weights
 from precgui.engine.parallel.agreement import disagreement
+from precgui.formats.tensorfile import load_tensor, tensor_names
 from tests.engine.parallel.many_runs import run_all
 
 BASE = [
@@ -81,6 +85,17 @@ def test_that_each_rank_writes_its_part(results: dict[str, Any]) -> None:
     assert all(path.stat().st_size < 0.7 * whole for path in files.values())  # of shards a rank keeps its own
     remove_checkpoints(results["folder"] / "pruned.h5")
     assert all_checkpoint_files(results["folder"] / "pruned.h5") == []
+
+
+def test_that_the_parts_of_shards_are_exported_as_one_model(results: dict[str, Any], tmp_path: Path) -> None:
+    newest = next(iter(checkpoint_files(results["folder"] / "shards.h5").values()))
+    (written,) = write_run_weights(newest, None, "r1", tmp_path / "out.safetensors", "last")
+    tensors = {name: torch.tensor(load_tensor(written, name)) for name in tensor_names(written)}
+    model = tasks.make(config_of("shards"), print).model()
+    assert {name: value.shape for name, value in model.state_dict().items()} == {
+        name: value.shape for name, value in tensors.items()
+    }
+    model.load_state_dict(tensors, strict=True)
 
 
 def test_that_coded_gradients_keep_no_checkpoint_and_say_so(results: dict[str, Any]) -> None:

@@ -11,13 +11,17 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
+from precgui.config.precision_traits import traits
 from precgui.gui.answer import Answer, child, thread
 from precgui.gui.open_run import OpenRun, Problem
 from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
+from precgui.runs.recorded_facts import weights_sources
 
 _SCRIPT = "precgui.engine.export.script:serve"
+_WEIGHTS = "precgui.engine.export.weights:serve"
+_OF = {"weights": "last", "average": "average", "master": "master"}  # kinds of export that write weights
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,9 @@ KINDS = (
     ExportKind("csv", "Tables as CSV..."),
     ExportKind("tensorboard", "TensorBoard events..."),
     ExportKind("script", "PyTorch script...", "py", "Python (*.py)"),
+    ExportKind("weights", "Weights...", "safetensors", "Tensors (*.safetensors)"),
+    ExportKind("average", "Moving average of the weights...", "safetensors", "Tensors (*.safetensors)"),
+    ExportKind("master", "FP32 master weights...", "safetensors", "Tensors (*.safetensors)"),
     ExportKind("html", "Page to read (HTML)...", "html", "HTML (*.html)"),
 )
 
@@ -52,6 +59,8 @@ class Exports(QObject):
         """Offer the exports that are possible for this run."""
         self.menu.clear()
         for kind in KINDS:
+            if kind.id in _OF and opened is not None and not _may_have(kind.id, opened):
+                continue
             action = self.menu.addAction(kind.text)
             action.setEnabled(opened is not None and not why_not(opened))
             if opened is not None:
@@ -84,6 +93,9 @@ class Exports(QObject):
             return
         path = opened.run.path
         assert path is not None
+        if kind.id in _OF:
+            self._write_weights(kind, opened, place)
+            return
         self._writing.ask(thread(_written, kind.id, path, place))
 
     def _write_script(self, opened: OpenRun, place: Path) -> None:
@@ -94,9 +106,22 @@ class Exports(QObject):
         }
         self._scripts.ask(child(_SCRIPT, arguments))
 
+    def _write_weights(self, kind: ExportKind, opened: OpenRun, place: Path) -> None:
+        path = opened.run.path
+        assert path is not None
+        if opened.run.config.adapter.kind != "none" and place.suffix == ".safetensors":
+            place = place.with_suffix(".adapter")  # a folder, as PEFT has them
+        try:
+            with open_run(path) as run:
+                arguments = {"run_id": run.run_id, **weights_sources(run)}
+        except RunFileError as error:
+            self._report(str(error))
+            return
+        self._scripts.ask(child(_WEIGHTS, {**arguments, "of": _OF[kind.id], "target": str(place)}))
+
     def _on_ended(self, fault: str) -> None:
         if fault:
-            self._report(f"The script was not written: {fault}")
+            self._report(f"Nothing was written: {fault}")
 
     def _report(self, answer: object) -> None:
         if isinstance(answer, str):
@@ -105,6 +130,16 @@ class Exports(QObject):
             names = [str(name) for name in answer]
             reported = f"Written: {names[0]}" if len(names) == 1 else f"Written: {names[0]} and {len(names) - 1} more"
             self._session.notice.emit(Problem(reported, "\n".join(names), "info", Path(names[0])))
+
+
+def _may_have(kind: str, opened: OpenRun) -> bool:
+    """Whether the settings of a run are such that it has these weights."""
+    config = opened.run.config
+    if kind == "average":
+        return config.train.ema_decay is not None
+    return kind == "weights" or (
+        traits(config.precision).may_have_master_weights and config.precision_options.master_weights
+    )
 
 
 def why_not(opened: OpenRun) -> str:

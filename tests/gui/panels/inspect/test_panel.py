@@ -185,8 +185,15 @@ def test_that_a_run_is_exported_and_the_files_are_named(
         assert problem.severity == "info"
         assert name in problem.details
     with qtbot.waitSignal(session.notice) as told:
-        exports.write(KINDS[3], opened, tmp_path / "one.html")
+        exports.write(next(each for each in KINDS if each.id == "html"), opened, tmp_path / "one.html")
     assert "already exists" in told.args[0].message
+    with qtbot.waitSignal(session.notice, timeout=60_000) as told:
+        exports.write(next(each for each in KINDS if each.id == "weights"), opened, tmp_path / "one.safetensors")
+    assert "the run kept no weights: set train.save_to = auto" in told.args[0].message
+    exports.fill(opened)
+    offered = [action.text() for action in exports.menu.actions()]
+    assert "Weights..." in offered
+    assert "FP32 master weights..." not in offered  # its precision has none
 
 
 def test_that_a_run_that_is_written_cannot_be_exported_yet(session: Session, two: tuple[str, str]) -> None:
