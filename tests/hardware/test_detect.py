@@ -230,7 +230,12 @@ def test_that_a_card_with_another_name_has_no_datasheet(name):
     ("name", "sheet"),
     [("NVIDIA L4", "L4"), ("NVIDIA L40S", "L40S"), ("NVIDIA H200 NVL", "H200 NVL"), ("NVIDIA H200", "H200 SXM 141GB"),
      ("NVIDIA GeForce RTX 5060 Ti", "GeForce RTX 5060 Ti 16GB"), ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
-     ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"), ("NVIDIA B300 SXM6 AC", "B300")],
+     ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"), ("NVIDIA B300 SXM6 AC", "B300"),
+     ("NVIDIA GH200 144G HBM3e", "GH200 144GB HBM3e"), ("NVIDIA GH200 480GB", "GH200 96GB HBM3"),
+     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell Server"),
+     ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell WS"),
+     ("NVIDIA GeForce RTX 4080 SUPER", "GeForce RTX 4080 SUPER"), ("NVIDIA TITAN RTX", "TITAN RTX"),
+     ("NVIDIA A800-SXM4-80GB", "A800 SXM4 80GB"), ("NVIDIA A800 80GB PCIe", "A800 PCIe 80GB")],
 )  # fmt: skip
 def test_that_the_longest_name_wins(name, sheet):
     assert tables.card(name).name == sheet
@@ -309,7 +314,9 @@ def test_that_limits_of_cards_say_where_they_come_from():
 
 
 def test_that_server_cards_do_not_borrow_the_sheet_of_workstations():
-    assert tables.card("NVIDIA RTX PRO 6000 Blackwell Server Edition") is None
+    server = tables.card("NVIDIA RTX PRO 6000 Blackwell Server Edition")
+    assert server.name == "RTX PRO 6000 Blackwell Server"
+    assert server.bandwidth_gbs is None
     assert tables.card("NVIDIA RTX PRO 6000 Blackwell Workstation Edition") is not None
 
 
@@ -322,7 +329,19 @@ def test_that_a_card_with_other_sms_or_memory_does_not_borrow_the_sheet(sms, mem
     assert tables.is_sheet_of(sheet, sms, memory_gib and memory_gib << 30) == is_its
 
 
-@pytest.mark.parametrize("name", ["H20", "Instinct MI350X", "Intel Arc B580", "RTX PRO 6000 Blackwell WS", "L40"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "H20",
+        "Instinct MI350X",
+        "Intel Arc B580",
+        "RTX PRO 6000 Blackwell WS",
+        "L40",
+        "GH200 144GB HBM3e",
+        "TITAN RTX",
+        "RTX PRO 6000 Blackwell Server",
+    ],
+)
 def test_that_disputed_figures_of_cards_say_where_they_come_from(name):
     source = next(card.note for card in tables.cards() if card.name == name)
     assert "not confirmed" in source or "computed" in source or "datasheet" in source
