@@ -30,16 +30,20 @@ Scaler = torch.amp.GradScaler
 
 
 def checked(model: object, optimizers: object, scaler: object) -> list[Optimizer]:
-    """The optimizers as a list, after all three arguments were checked.
+    """The optimizers as a list, empty for None, after all three arguments were checked.
 
     Raises TypeError or ValueError with one sentence for an argument that no training loop has.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {_kind(model)}")
-    given = [optimizers] if isinstance(optimizers, Optimizer) else optimizers
-    if not isinstance(given, Sequence) or not given or not all(isinstance(each, Optimizer) for each in given):
+    given = [optimizers] if isinstance(optimizers, Optimizer) else [] if optimizers is None else optimizers
+    is_list = isinstance(given, Sequence) and all(isinstance(each, Optimizer) for each in given)
+    if not isinstance(given, Sequence) or not is_list or not (given or optimizers is None):
         displayed = " ".join(repr(given).split())
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, not {displayed:.80}")
+        raise TypeError(
+            "optimizer must be a torch.optim.Optimizer, a list of them, or None where the loop updates its weights by "
+            f"itself, not {displayed:.80}"
+        )
     if scaler is not None and (isinstance(scaler, type) or not hasattr(scaler, "get_scale")):
         raise TypeError(f"scaler must be a torch.amp.GradScaler or None, not {_kind(scaler)}")
     if any(is_lazy(parameter) for parameter in model.parameters()):
@@ -114,12 +118,15 @@ def config_of(
         raise TypeError(f"precision must be a name, not {_kind(precision)}")
     check_precision(precision or "fp32")
     name = type(model).__name__
+    trained = [p for group in _groups(optimizers) for p in group["params"]]
+    if not optimizers:
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return build(
         {
             "title": title or name[:200],
             "task": OWN_LOOP,
             "model": {"name": name},
-            "precision": precision or of_weights([p for group in _groups(optimizers) for p in group["params"]]).name,
+            "precision": precision or of_weights(trained).name,
             "record": RecordConfig() if record is None else record,
         }
     )

@@ -140,7 +140,8 @@ class LoopWatch:
         self._clear()
         self._begin_scale = scale, _version_of_scale(self._scaler)
         self._passes.begin()
-        if sum(len(group["params"]) for each in self._optimizers for group in each.param_groups) != len(self._weights):
+        held = sum(len(group["params"]) for each in self._optimizers for group in each.param_groups)
+        if self._optimizers and held != len(self._weights):
             self._weights = weights_of(self._model, self._optimizers)
             if self._telemetry is not None:
                 self._telemetry.watch(self._weights)
@@ -161,7 +162,7 @@ class LoopWatch:
         scaler has lowered its scale, because they were not finite.
         """
         self.leave_step()
-        left_out = self._left_out()
+        left_out: list[Optimizer | None] = [*self._left_out()] if self._optimizers else [None]
         if left_out and (not self._stepped or is_lowered()):
             for optimizer in left_out:
                 self._measure_gradients(optimizer, 1.0)
@@ -348,7 +349,7 @@ class LoopWatch:
         else:
             self._strangers.add(optimizer)
 
-    def _measure_gradients(self, optimizer: Optimizer, scale: float) -> None:
+    def _measure_gradients(self, optimizer: Optimizer | None, scale: float) -> None:
         visited = self._telemetry.gradients(optimizer, scale) if self._telemetry is not None else None
         if visited is not None:
             self._known.append(visited)
@@ -408,7 +409,13 @@ def _is_compiled(model: nn.Module) -> bool:
 
 
 def weights_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Weight]:
-    """The parameters of the optimizers, under the model's names; parameters that are not the model's by number."""
+    """The parameters of the optimizers, under the model's names; parameters that are not the model's by number.
+
+    Without an optimizer those of the model that learn.
+    """
+    if not optimizers:
+        learning = [(name, own) for name, own in model.named_parameters() if own.requires_grad]
+        return [Weight(plain_name(name), own, own) for name, own in learning]
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
     results = [parameter for o in optimizers for group in o.param_groups for parameter in group["params"]]
     return [

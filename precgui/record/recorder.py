@@ -65,7 +65,7 @@ class Recorder:
         self,
         path: str | PathLike[str],
         model: nn.Module,
-        optimizer: Optimizer | Sequence[Optimizer],
+        optimizer: Optimizer | Sequence[Optimizer] | None,
         scaler: torch.amp.GradScaler | None = None,
         *,
         ema: nn.Module | Mapping[str, Tensor] | None = None,
@@ -76,7 +76,9 @@ class Recorder:
         record: RecordConfig | None = None,
         metric: str | Metric = "accuracy",
     ) -> None:
-        """`precision` is a name of `precgui.config.PRECISIONS`; empty: that of the first step.
+        """`optimizer` is None where the loop updates its weights by itself.
+
+        `precision` is a name of `precgui.config.PRECISIONS`; empty: that of the first step.
 
         `ema` is a copy of the weights that the loop keeps outside the model, such as an `AveragedModel`. `metric` says
         what the second number of `evaluated` is: the name of a share of 1 of which more is better, or a
@@ -89,7 +91,7 @@ class Recorder:
         config = arguments.config_of(model, optimizers, title, precision, record)
         sizes = arguments.count(total_steps, "total_steps"), arguments.count(steps_per_epoch, "steps_per_epoch")
         self._scaler, self._step, self._precision = scaler, 0, precision
-        self._accumulation = Accumulation([optimizer] if isinstance(optimizer, Optimizer) else list(optimizer))
+        self._accumulation = Accumulation([optimizer] if isinstance(optimizer, Optimizer) else list(optimizer or ()))
         self._scaler_used = not arguments.is_idle(scaler)
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._start = self._last = time.perf_counter()

@@ -183,7 +183,10 @@ class Telemetry:
                 self._before = weights, self._meter.keep(tensors, table.strides, self._step)
 
     def after_update(self, optimizers: Sequence[Optimizer]) -> None:
-        """Called when the weights have their values of the next step; a skipped step has not changed them."""
+        """Called when the weights have their values of the next step; a skipped step has not changed them.
+
+        Without `optimizers` all weights are measured.
+        """
         if (stride := self._due.get("update", 0)) and self._before is not None:
             with self._clock.booked("update"), unseen():
                 weights, kept = self._before
@@ -192,7 +195,7 @@ class Telemetry:
                 self._before = None
         if stride := self._due.get("weight", 0):
             with self._clock.booked("weight"), unseen():
-                own = [weight for optimizer in optimizers for weight in updated_by(self._weights, optimizer)]
+                own = [weight for each in optimizers or (None,) for weight in updated_by(self._weights, each)]
                 self._measure("weight", values(own), stride)
         if stride := self._due.get("optimizer", 0):
             with self._clock.booked("optimizer"), unseen():

@@ -103,6 +103,11 @@ def no_gradients(m: Measurements) -> Answer:
         others_learn = any(each.backward_order >= 0 and not each.updated for each in m.model.parameters)
         if known.any() or m.n < 3 or not m.finite_loss.any() or others_learn:
             return None  # of the last, see foreign-parameters and parameters-left-out
+        by_itself = float((~m.skipped & np.isnan(m.lr)).mean())  # no optimizer, and yet other weights
+        if by_itself > 0.5:
+            share = percent(by_itself)
+            why = f"because in {share} of the steps the loop changed its weights by itself, without gradients"
+            return RuledOut("zero-gradients", why)
         return [_no_gradient_at_all(m)]
     missing = [name for name in weights.names if name not in set(gradients.names)]
     zero = _always_zero(m, gradients)
