@@ -52,6 +52,7 @@ def test_that_every_table_of_facts_is_looked_through() -> None:
         "gpus.json",
         "guide_claims.json",
         "sources.json",
+        "targets.json",
     }
     assert {path.name for path in FACTS.iterdir()} == names
     assert len(ROWS) > 700
@@ -68,6 +69,7 @@ def test_that_every_row_of_facts_names_a_source() -> None:
 
 def test_that_claims_limits_and_lists_of_words_name_a_source() -> None:
     gpus = table("gpus.json")
+    assert table("targets.json")["source"]["url"].strip()
     for row in (*gpus["limited"], gpus["no_tensor_cores"], *table("guide_claims.json")["claims"]):
         assert row["source"].strip()
 

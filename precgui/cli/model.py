@@ -1,67 +1,207 @@
-"""`precgui model`: what a checkpoint holds, read as data."""
+"""`precgui model`: what a checkpoint holds, and what every format does to every tensor of it."""
 
 from __future__ import annotations
 
 import argparse
+import csv
+import math
+import os
+import sys
+import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
 from precgui.cli.format_tables import console, print_json, print_lines, table
+from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
-from precgui.formats.checkpoints.contents import SUFFIXES, Checkpoint, open_checkpoint
+from precgui.formats.checkpoints.contents import SUFFIXES, StoredModel, open_checkpoint
+from precgui.formats.checkpoints.survey import FIGURES, TensorSurvey, totals
 from precgui.formats.checkpoints.tensor import CheckpointTensor
 from precgui.formats.text import grouped
+from precgui.formats.weight_formats import DEFAULT, WeightFormat, known_formats, weight_format
 from precgui.planner.ledger import mib
 
 MOST_ROWS = 400  # of a table on a terminal; --json and --csv have all
+KEEP_S = 20.0  # between two writings of the file while the scan goes on
 
 
 def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-command and set its `run`."""
     parser = subparsers.add_parser(
-        "model", help="a trained model from its files: tensors, how they are stored",
+        "model", help="a trained model from its files: its tensors, and what each format does to them",
         description=f"List the tensors of a model: a folder, an index.json, or a file ({', '.join(SUFFIXES)}). Files "
-        "are read as data; nothing in them is executed.",
+        "are read as data; nothing in them is executed. With --formats every tensor is rounded to each format: bytes, "
+        "signal to noise, largest error, what became zero, what was cut off.",
     )  # fmt: skip
     parser.add_argument("source", type=Path, metavar="FILE|DIR", help="a file or a folder with one model")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--formats", metavar="F,F", help=f"scan it in these: {', '.join(known_formats())}; any eXmY or INT2 to INT8, "
+        f"with /row, /none or a group, such as e3m4/32; default: {','.join(DEFAULT)}",
+    )  # fmt: skip
+    parser.add_argument("--scan", action="store_true", help="scan it in the formats that --formats has by default")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="of the scan; 0: as many as cores but one")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="MODEL.h5", help="keep the scan; one that was broken off there goes on"
+    )
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON document")
+    output.add_argument("--csv", type=Path, metavar="FILE", help="write a row for each tensor and format")
     parser.set_defaults(run=run_model)
 
 
 def run_model(args: argparse.Namespace) -> int:
-    """Print the table of contents. Raises SentenceError for what is no model."""
+    """Print the contents, then the scan. Raises SentenceError for what is no model; 130 where it was broken off."""
+    names = args.formats.split(",") if args.formats else DEFAULT
+    formats = [weight_format(name.strip()) for name in names]
     checkpoint = open_checkpoint(args.source)
+    scans = bool(args.formats or args.scan or args.output or args.csv)
+    if not args.json:
+        _print_contents(checkpoint, rows=not scans)
+    surveys: list[TensorSurvey] = []
+    whole = True
+    if scans:
+        whole = _scan(args, checkpoint, formats, surveys)
+        order = {tensor.name: place for place, tensor in enumerate(checkpoint.tensors)}
+        surveys.sort(key=lambda each: order[each.name])
     if args.json:
-        print_json(document(checkpoint))
-        return 0
-    print_contents(checkpoint)
-    return 0
+        print_json(_document(checkpoint, formats, surveys))
+    elif args.csv:
+        _write_csv(args.csv, formats, surveys)
+        say(args.csv)
+    elif scans:
+        _print_scan(checkpoint, formats, surveys)
+    return 0 if whole else 130
 
 
-def document(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The contents as JSON."""
+def _scan(
+    args: argparse.Namespace, checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: list[TensorSurvey]
+) -> bool:
+    """Scan what an earlier scan in the file has not; keep it on the way. Returns whether all is scanned."""
+    from precgui.engine.survey.scan import scan
+    from precgui.runs.models.model_file import write_model_file
+
+    output: Path | None = args.output
+    if output is not None:
+        surveys += _earlier(output, checkpoint, formats)
+    progress = _Progress(checkpoint, sum(each.size for each in surveys))
+    kept_s = time.monotonic()
+
+    def emit(each: TensorSurvey) -> None:
+        nonlocal kept_s
+        surveys.append(each)
+        progress.show(each.size)
+        if output is not None and time.monotonic() > kept_s + KEEP_S:
+            write_model_file(output, checkpoint, formats, surveys)
+            kept_s = time.monotonic()
+
+    whole = False
+    threads = args.threads if args.threads > 0 else max((os.cpu_count() or 2) - 1, 1)
+    try:
+        whole = scan(checkpoint.tensors, formats, emit, threads=threads, done={each.name for each in surveys})
+    except KeyboardInterrupt:
+        cure = "the same command goes on" if output else "with -o MODEL.h5 it could go on"
+        say(f"precgui: the scan was broken off; {cure}.", file=sys.stderr)
+    finally:
+        progress.end()
+        if output is not None:
+            write_model_file(output, checkpoint, formats, surveys)
+    return whole
+
+
+def _earlier(output: Path, checkpoint: StoredModel, formats: Sequence[WeightFormat]) -> list[TensorSurvey]:
+    """The findings of an earlier scan of the same files in the same formats. Raises UserError for another file."""
+    from precgui.runs.models.model_file import read_model_file
+
+    if not output.exists():
+        return []
+    kept = read_model_file(output)
+    if kept is None or not kept.is_of(checkpoint, formats):
+        raise UserError(
+            f"{output} holds something else than a scan of this model in these formats; choose another name"
+        )
+    return list(kept.surveys)
+
+
+class _Progress:
+    """The share that is scanned, on one line of a terminal."""
+
+    def __init__(self, checkpoint: StoredModel, done: int) -> None:
+        self._total = sum(tensor.size for tensor in checkpoint.tensors if not tensor.why_not)
+        self._done, self._shows = done, sys.stderr.isatty()
+
+    def show(self, size: int) -> None:
+        self._done += size
+        if self._shows:
+            say(f"\r{self._done / max(self._total, 1):.0%} of {grouped(self._total)} numbers", file=sys.stderr, end="")
+
+    def end(self) -> None:
+        if self._shows:
+            say(file=sys.stderr)
+
+
+def _document(
+    checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]
+) -> dict[str, Any]:
+    """Contents and scan as JSON; infinite ratios are text, since JSON has none."""
+    known = {each.name: each for each in surveys}
+    rows = [_tensor(tensor, formats, known.get(tensor.name)) for tensor in checkpoint.tensors]
+    sums = totals(surveys, formats) if surveys else {}
     return {
         "source": str(checkpoint.source),
         "files": [{"name": file.name, "bytes": file.nbytes} for file in checkpoint.files],
         "parameters": checkpoint.parameters, "bytes": checkpoint.nbytes,
-        "architecture": checkpoint.architecture or None,
-        "tensors": [tensor_row(tensor) for tensor in checkpoint.tensors],
+        "architecture": checkpoint.architecture or None, "tensors": rows,
+        "totals": {name: {"bytes": size, "sqnr_db": _number(sqnr)} for name, (size, sqnr) in sums.items()},
         "skipped": [{"name": each.name, "why": each.why_not} for each in checkpoint.tensors if each.why_not],
         "notes": list(checkpoint.notes),
     }  # fmt: skip
 
 
-def tensor_row(tensor: CheckpointTensor) -> dict[str, Any]:
-    return {
+def _tensor(tensor: CheckpointTensor, formats: Sequence[WeightFormat], found: TensorSurvey | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
         "name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype, "stored_as": tensor.stored_as,
         "bytes": tensor.nbytes,
     }  # fmt: skip
+    if found is not None:
+        row |= {
+            "amax": found.amax,
+            "zeros": found.zeros,
+            "nonfinite": found.nonfinite,
+            "kurtosis": _number(found.kurtosis),
+        }
+        row["formats"] = {
+            fmt.name: dict(zip(FIGURES, map(_number, figures.tolist()), strict=True)) | {"scale": fmt.rule}
+            for fmt, figures in zip(formats, found.figures, strict=True)
+            if not math.isnan(figures[0])
+        }
+    return row
 
 
-def print_contents(checkpoint: Checkpoint) -> None:
+def _number(value: float) -> float | str | None:
+    return value if math.isfinite(value) else None if math.isnan(value) else str(value)
+
+
+def _write_csv(path: Path, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]) -> None:
+    from precgui.runs.csv_cells import write_table
+
+    rows = (
+        (each.name, fmt.name, *figures.tolist())
+        for each in surveys
+        for fmt, figures in zip(formats, each.figures, strict=True)
+        if not math.isnan(figures[0])
+    )
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            write_table(file, ("tensor", "format", *FIGURES), rows)
+    except (OSError, csv.Error) as error:
+        raise UserError(f"{path} cannot be written: {error}") from None
+
+
+def _print_contents(checkpoint: StoredModel, *, rows: bool) -> None:
     kinds = Counter[str]()
     for tensor in checkpoint.tensors:
         kinds[tensor.stored_as] += tensor.nbytes
@@ -76,12 +216,49 @@ def print_contents(checkpoint: Checkpoint) -> None:
     )
     for note in checkpoint.notes:
         say(note)
-    headings = ("Tensor", "Shape", "Format", "Stored as", "Bytes", "Remark")
-    listed = table("", headings, right=("Bytes",))
+    if not rows:
+        return
+    listed = table("", ("Tensor", "Shape", "Format", "Stored as", "Bytes", "Remark"), right=("Bytes",))
     for tensor in checkpoint.tensors[:MOST_ROWS]:
         shape = " x ".join(map(str, tensor.shape)) or "one number"
         remark = f"not read: {tensor.why_not}" if tensor.why_not else ""
         listed.add_row(*map(Text, (tensor.name, shape, tensor.dtype, tensor.stored_as, mib(tensor.nbytes), remark)))
     console().print(listed)
-    if (left := len(checkpoint.tensors) - MOST_ROWS) > 0:
-        say(f"{grouped(left)} more tensors; --json lists all.")
+    _say_more(len(checkpoint.tensors))
+
+
+def _say_more(count: int) -> None:
+    if count > MOST_ROWS:
+        say(f"{grouped(count - MOST_ROWS)} more tensors; --json and --csv have all.")
+
+
+def _print_scan(checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]) -> None:
+    """Totals of each format, then the signal to noise of each tensor in each format."""
+    sums = totals(surveys, formats)
+    whole = table(
+        "All tensors", ("Format", "Stored by", "Bytes", "Signal to noise, dB"), right=("Bytes", "Signal to noise, dB")
+    )
+    for fmt in formats:
+        size, sqnr = sums[fmt.name]
+        whole.add_row(*map(Text, (fmt.name, fmt.title, mib(size), _decibel(sqnr))))
+    console().print(whole)
+    names = [fmt.name for fmt in formats]
+    listed = table("Signal to noise of each tensor, dB", ("Tensor", "Outliers", *names), right=names)
+    for each in surveys[:MOST_ROWS]:
+        cells = (_decibel(row[FIGURES.index("sqnr_db")]) for row in each.figures)
+        listed.add_row(*map(Text, (each.name, _outliers(each), *cells)))
+    console().print(listed)
+    _say_more(len(surveys))
+    for tensor in checkpoint.tensors:
+        if tensor.why_not:
+            say(f"{tensor.name} was left out: {tensor.why_not}.")
+
+
+def _decibel(value: float) -> str:
+    return "" if math.isnan(value) else "exact" if value == math.inf else f"{value:.1f}"
+
+
+def _outliers(each: TensorSurvey) -> str:
+    """The widest columns, where some are far wider than the usual one."""
+    wide = [place for place, peak in each.columns if peak > 4 * each.usual_column]
+    return f"columns {', '.join(map(str, wide[:3]))}{' ...' if len(wide) > 3 else ''}" if wide else ""

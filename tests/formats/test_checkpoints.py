@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from precgui.cli.main import main
-from precgui.formats.checkpoints.contents import Checkpoint, open_checkpoint
+from precgui.formats.checkpoints.contents import StoredModel, open_checkpoint
 from precgui.formats.checkpoints.gguf_blocks import BLOCK_TYPES
 from precgui.formats.checkpoints.tensor import CheckpointError, CheckpointTensor, line_length
 from precgui.formats.tensorfile import open_tensor
@@ -30,7 +30,7 @@ def numbers(tensor: CheckpointTensor) -> NDArray[np.float32]:
     return np.concatenate([tensor.read(0, cut), tensor.read(cut, tensor.size)]).reshape(tensor.shape)
 
 
-def by_name(checkpoint: Checkpoint) -> dict[str, CheckpointTensor]:
+def by_name(checkpoint: StoredModel) -> dict[str, CheckpointTensor]:
     return {tensor.name: tensor for tensor in checkpoint.tensors}
 
 

@@ -20,6 +20,7 @@ from precgui.formats.checkpoints.tensor import (
     CheckpointTensor,
     Singles,
     Words,
+    as_codes,
     of_entry,
     singles,
 )
@@ -62,7 +63,7 @@ class CheckpointFile:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class StoredModel:
     """A model as it is stored. `architecture` is the name in its config, empty where none is given.
 
     `notes` are sentences on what is odd, such as code that the config asks for, which is never loaded here.
@@ -91,7 +92,7 @@ def is_checkpoint(path: Path) -> bool:
     return path.suffix in SUFFIXES or path.name.endswith(".index.json")
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
+def open_checkpoint(path: Path) -> StoredModel:
     """Read what a checkpoint holds; numbers are read later. Raises CheckpointError or TensorFileError, one sentence."""
     try:
         folder = path if path.is_dir() else path.parent
@@ -108,7 +109,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} holds no tensors")
     if len(tensors) > MOST_TENSORS:
         raise CheckpointError(f"{path} holds {len(tensors)} tensors; the most that is read is {MOST_TENSORS}")
-    return Checkpoint(path, sizes, tuple(tensors), architecture or told, tuple(notes))
+    return StoredModel(path, sizes, tuple(tensors), architecture or told, tuple(notes))
 
 
 def safetensors_places(path: Path) -> dict[str, Path]:
@@ -276,7 +277,9 @@ def _of_torch(file: Path, name: str, stored: StoredTensor) -> StoredPart:
     facts = name, stored.shape, dtype, stored_as, math.prod(stored.shape) * nbytes, (file.name,)
     if kind not in _TORCH or dtype.startswith("i"):
         return StoredPart(CheckpointTensor(*facts, why_not=WHOLE), read_codes)
-    return StoredPart(CheckpointTensor(*facts, read=read, words=read_codes if nbytes == 2 else None), read_codes)
+    return StoredPart(
+        CheckpointTensor(*facts, read=read, words=as_codes(read_codes) if nbytes == 2 else None), read_codes
+    )
 
 
 def _torch_words(file: Path, name: str, stored: StoredTensor, start: int, stop: int) -> Words:

@@ -95,7 +95,12 @@ def plain(path: Path, place: Place, code: str | None) -> dict[str, Any]:
     def read(start: int, stop: int) -> Singles:
         return singles(words(start, stop), code)
 
-    return {"read": read, "words": words if code == "bf16" or place.words == "<f2" else None}
+    return {"read": read, "words": as_codes(words) if code == "bf16" or place.words == "<f2" else None}
+
+
+def as_codes(words: ReadWords) -> ReadWords:
+    """The same words of 16 bits as codes, where they are read as FP16 numbers."""
+    return lambda start, stop: words(start, stop).view("<u2")
 
 
 def singles(words: Words, code: str | None) -> Singles:

@@ -1,0 +1,244 @@
+"""The scan of a checkpoint: each tensor is read twice, once to count and once to round it in every format.
+
+Memory is one piece a thread, however large a tensor is; the second reading comes from the page cache.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.engine.survey import kernels as k
+from precgui.engine.survey.tables import FormatTables, format_tables
+from precgui.formats.checkpoints.survey import FIGURES, TensorSurvey, exponents_of, ratio_db
+from precgui.formats.checkpoints.tensor import CheckpointTensor, Singles, code_values, line_length, singles
+from precgui.formats.weight_formats import WeightFormat
+
+PIECE = 1 << 20  # numbers
+MOST_COLUMNS = 1 << 20
+WIDEST = 8
+_CODES = 1 << 16
+
+
+class ScanStoppedError(Exception):
+    """Somebody has asked the scan to stop."""
+
+
+def scan(
+    tensors: Sequence[CheckpointTensor], formats: Sequence[WeightFormat], emit: Callable[[TensorSurvey], None], *,
+    threads: int = 1, stopped: Callable[[], bool] = lambda: False, done: Collection[str] = (),
+) -> bool:  # fmt: skip
+    """Survey every readable tensor that is not `done`, largest first; `emit` gets each in the calling thread.
+
+    Returns whether all were surveyed. Raises TensorFileError for files that have changed meanwhile.
+    """
+    tables, end = format_tables(formats), threading.Event()
+    waiting = [each for each in tensors if not each.why_not and each.size and each.name not in done]
+    waiting.sort(key=lambda each: -each.size)
+
+    def asked() -> bool:
+        return end.is_set() or stopped()
+
+    with ThreadPoolExecutor(max(threads, 1), thread_name_prefix="scan") as pool:
+        running: set[Future[TensorSurvey]] = {pool.submit(survey, each, formats, tables, asked) for each in waiting}
+        try:
+            while running:
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                for each in sorted(finished, key=lambda future: future.exception() is not None):  # nothing is lost
+                    emit(each.result())
+        except ScanStoppedError:
+            return False
+        finally:
+            end.set()
+    return True
+
+
+def survey(
+    tensor: CheckpointTensor, formats: Sequence[WeightFormat], tables: FormatTables, stopped: Callable[[], bool]
+) -> TensorSurvey:
+    """Survey one tensor. Raises ScanStoppedError."""
+    line = line_length(tensor.shape)
+    stretches = list(_stretches(tensor, line))
+    count = _count(tensor, line, stretches, stopped)
+    norm = (
+        np.float32(2.0 ** -min(max(math.floor(math.log2(count.amax)), -126), 126)) if count.amax > 0 else np.float32(1)
+    )
+    out = np.zeros((len(formats) + 1, k.SUMS))
+    for start, stop in stretches:
+        if stopped():
+            raise ScanStoppedError
+        values = tensor.read(start, stop)
+        rows = (values if count.is_finite else _finite(values)).reshape(-1, min(line, stop - start))
+        peaks = np.zeros(len(rows), np.float32)
+        if count.rows is not None:
+            peaks[:] = count.rows[start // line]
+        else:
+            k.row_peaks(rows, peaks)
+        if count.columns is not None:
+            k.column_peaks(rows, count.columns)
+        k.scan_rows(rows, peaks, np.float32(count.amax), norm, tables.wholes, tables.reals, tables.values,
+                    tables.thresholds, out)  # fmt: skip
+    padding = sum(-min(line, stop - start) % k.TILE * max((stop - start) // line, 1) for start, stop in stretches)
+    return _survey(tensor, formats, count, out, float(norm), count.zeros_in_scan + padding, line)
+
+
+def _finite(values: Singles) -> Singles:
+    """The numbers with zeros for those that are not finite."""
+    known = np.isfinite(values)
+    return values if known.all() else np.where(known, values, np.float32(0))
+
+
+def _stretches(tensor: CheckpointTensor, line: int) -> Iterator[tuple[int, int]]:
+    """Whole lines, as many as a piece holds, or parts of lines that are longer than a piece."""
+    together = math.lcm(line, tensor.unit)
+    if line <= PIECE or line % tensor.unit:
+        step = max(PIECE // together, 1) * together
+        yield from ((start, min(start + step, tensor.size)) for start in range(0, tensor.size, step))
+        return
+    step = max(PIECE // math.lcm(tensor.unit, k.TILE), 1) * math.lcm(tensor.unit, k.TILE)
+    for row in range(0, tensor.size, line):
+        yield from ((start, min(start + step, row + line)) for start in range(row, row + line, step))
+
+
+@dataclass
+class _Count:
+    """Sums over the first reading. `rows`: the largest magnitudes of lines that are read in parts."""
+
+    codes: NDArray[np.int64]
+    code: str
+    is_exact: bool
+    rows: Singles | None
+    columns: Singles | None
+    amax: float = 0.0
+    amin: float = math.inf
+    sums: list[float] = field(default_factory=list)
+    squares: list[float] = field(default_factory=list)
+    zeros: int = 0
+
+    @property
+    def is_finite(self) -> bool:
+        return not self.codes[~np.isfinite(code_values(self.code))].any()
+
+    @property
+    def zeros_in_scan(self) -> int:
+        """Zeros, and numbers that the scan takes for zeros."""
+        values = code_values(self.code)
+        return self.zeros + int(self.codes[~np.isfinite(values)].sum())
+
+
+def _count(
+    tensor: CheckpointTensor, line: int, stretches: list[tuple[int, int]], stopped: Callable[[], bool]
+) -> _Count:
+    counts = np.zeros((4, _CODES), np.uint32)
+    total = np.zeros(_CODES, np.int64)
+    matrix = len(tensor.shape) > 1 and line <= min(PIECE, MOST_COLUMNS)
+    count = _Count(
+        total, tensor.dtype if tensor.words else "bf16", True,
+        np.zeros(tensor.size // line, np.float32) if line > PIECE else None,
+        np.zeros(line, np.float32) if matrix else None,
+    )  # fmt: skip
+    for place, (start, stop) in enumerate(stretches):
+        if stopped():
+            raise ScanStoppedError
+        if tensor.words is not None:
+            words = tensor.words(start, stop)
+            k.count_codes(words, counts)
+            values = None if count.rows is None else _finite(singles(words, tensor.dtype))
+        else:
+            values = _count_wide(tensor.read(start, stop), counts, count)
+        if values is not None and count.rows is not None:
+            row = start // line
+            count.rows[row] = max(count.rows[row], np.abs(values).max(initial=0.0))
+        if place % 1024 == 1023:  # before a count leaves 32 bits
+            total += counts.sum(0, dtype=np.int64)
+            counts[:] = 0
+    total += counts.sum(0, dtype=np.int64)
+    if tensor.words is not None or count.is_exact:
+        _from_codes(count)
+    return count
+
+
+def _count_wide(values: Singles, counts: NDArray[np.uint32], count: _Count) -> Singles:
+    """Count numbers of more than 16 bits by their upper 16, and add up what these do not tell."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    k.count_codes((bits >> np.uint32(16)).astype(np.uint16), counts)
+    count.is_exact = count.is_exact and not (bits & np.uint32(0xFFFF)).any()
+    known = _finite(values)
+    magnitudes = np.abs(known)
+    count.amax = max(count.amax, float(magnitudes.max(initial=0.0)))
+    zeros = known.size - int(np.count_nonzero(magnitudes))
+    count.zeros += zeros - (known.size - int(np.isfinite(values).sum()))
+    if zeros < known.size:
+        count.amin = min(count.amin, float(magnitudes[magnitudes > 0].min() if zeros else magnitudes.min()))
+    count.sums.append(float(known.sum(dtype=np.float64)))
+    count.squares.append(float(np.square(known, dtype=np.float64).sum()))
+    return known
+
+
+def _from_codes(count: _Count) -> None:
+    """Extremes, sums and zeros from codes that are the numbers."""
+    values = code_values(count.code).astype(np.float64)
+    used = np.flatnonzero(count.codes)
+    known = used[np.isfinite(values[used])]
+    numbers, often = values[known], count.codes[known]
+    nonzero = np.abs(numbers[numbers != 0])
+    count.amax, count.amin = float(nonzero.max(initial=0.0)), float(nonzero.min(initial=math.inf))
+    count.sums, count.squares = [float((numbers * often).sum())], [float((numbers**2 * often).sum())]
+    count.zeros = int(often[numbers == 0].sum())
+
+
+def _survey(
+    tensor: CheckpointTensor, formats: Sequence[WeightFormat], count: _Count, out: NDArray[np.float64], norm: float,
+    zeros: int, line: int,
+) -> TensorSurvey:  # fmt: skip
+    values = code_values(count.code)
+    used = np.flatnonzero(count.codes)
+    often = count.codes[used]
+    nan, high, low = (int(often[test(values[used])].sum()) for test in (np.isnan, np.isposinf, np.isneginf))
+    size = tensor.size - nan - high - low
+    mean, square = (math.fsum(part) / max(size, 1) for part in (count.sums, count.squares))
+    exponents = exponents_of(count.code, used.astype(np.uint16), often)
+    order = [] if count.columns is None else np.argsort(-count.columns, kind="stable")[:WIDEST].tolist()
+    return TensorSurvey(
+        tensor.name, tensor.size, _figures(tensor, formats, out, norm, zeros, line), exponents,
+        used.astype(np.uint16), np.minimum(often, 0xFFFFFFFF).astype(np.uint32), count.code, count.is_exact,
+        count.amax, count.amin if count.amin < math.inf else math.nan, mean, math.sqrt(square),
+        _kurtosis(values[used], often, mean), count.zeros, nan, high, low,
+        tuple((place, float(count.columns[place])) for place in order) if count.columns is not None else (),
+        float(np.median(count.columns)) if count.columns is not None else math.nan,
+    )  # fmt: skip
+
+
+def _kurtosis(values: Singles, often: NDArray[np.int64], mean: float) -> float:
+    """The fourth moment over the square of the second: 3 for a normal distribution."""
+    known = np.isfinite(values)
+    centred = values[known].astype(np.float64) - mean
+    weights = often[known] / max(int(often[known].sum()), 1)
+    second = float((weights * centred**2).sum())
+    return float((weights * centred**4).sum()) / second**2 if second > 0 else math.nan
+
+
+def _figures(
+    tensor: CheckpointTensor, formats: Sequence[WeightFormat], out: NDArray[np.float64], norm: float, zeros: int,
+    line: int,
+) -> Any:  # fmt: skip
+    figures = np.full((len(formats), len(FIGURES)), np.nan)
+    signal = float(out[-1, k.NOISE])
+    for row, fmt, sums in zip(figures, formats, out, strict=False):
+        if fmt.misfit(line):
+            continue
+        noise, cross = float(sums[k.NOISE]), float(sums[k.CROSS])
+        after = signal - 2 * cross + noise
+        cosine = (
+            (signal - cross) / math.sqrt(signal * after) if signal > 0 and after > 0 else 1.0 if noise == 0 else 0.0
+        )
+        row[:] = (fmt.nbytes(tensor.shape, line), ratio_db(signal, noise), sums[k.WORST], min(cosine, 1.0),
+                  sums[k.ZEROED] - zeros, sums[k.CLIPPED])  # fmt: skip
+    return figures

@@ -1,0 +1,207 @@
+"""A scan of a checkpoint as a run file: one step with the statistics of its weights, and the group `/survey` beside.
+
+`/survey` holds `about` (JSON text: source, files, formats, rows of tensors), `figures` [tensors, formats x FIGURES],
+`columns` [tensors, 8, 2], `starts`, `codes` and `counts`. No weights are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui import __version__
+from precgui.config import OWN_LOOP, build
+from precgui.events import TENSOR_STATS, ModelDescribed, ParameterInfo, RunEnded, RunStarted, TensorStats
+from precgui.formats.checkpoints.contents import StoredModel
+from precgui.formats.checkpoints.survey import FIGURES, TensorSurvey, exponents_of
+from precgui.formats.checkpoints.tensor import CheckpointTensor
+from precgui.formats.registry import UnknownFormatError
+from precgui.formats.weight_formats import WeightFormat, weight_format
+from precgui.runs.errors import RunFileError
+from precgui.runs.file import safe_hdf5
+from precgui.runs.file.writer import RunWriter
+
+GROUP = "survey"
+_CHUNK = 8192
+_WIDEST = 8
+_NUMBERS = ("amax", "amin_nonzero", "mean", "rms", "kurtosis", "usual_column")
+_COUNTS = ("size", "zeros", "nan", "pos_inf", "neg_inf")
+
+
+@dataclass(frozen=True)
+class ModelScan:
+    """A scan as it was kept. `tensors` are rows of facts of all tensors, also of those without a survey."""
+
+    source: str
+    files: tuple[dict[str, Any], ...]
+    architecture: str
+    notes: tuple[str, ...]
+    formats: tuple[WeightFormat, ...]
+    tensors: tuple[dict[str, Any], ...]
+    surveys: tuple[TensorSurvey, ...]
+
+    def is_of(self, checkpoint: StoredModel, formats: Sequence[WeightFormat]) -> bool:
+        """Whether it was made of these files as they are now, in these formats."""
+        same_formats = [fmt.name for fmt in self.formats] == [fmt.name for fmt in formats]
+        return same_formats and list(self.files) == file_rows(checkpoint)
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.surveys) == sum(not row["why_not"] and math.prod(row["shape"]) > 0 for row in self.tensors)
+
+
+def file_rows(checkpoint: StoredModel) -> list[dict[str, Any]]:
+    return [{"name": file.name, "bytes": file.nbytes} for file in checkpoint.files]
+
+
+def tensor_row(tensor: CheckpointTensor) -> dict[str, Any]:
+    """Facts of a tensor as JSON."""
+    return {
+        "name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype, "stored_as": tensor.stored_as,
+        "bytes": tensor.nbytes, "why_not": tensor.why_not,
+    }  # fmt: skip
+
+
+def write_model_file(
+    path: Path, checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]
+) -> None:
+    """Write a scan, as far as it has come, in the place of an earlier one. Raises RunFileError and OSError."""
+    rows = [tensor_row(each) for each in checkpoint.tensors]
+    order = {row["name"]: place for place, row in enumerate(rows)}
+    ordered = sorted(surveys, key=lambda each: order[each.name])
+    about = {
+        "source": str(checkpoint.source), "files": file_rows(checkpoint), "architecture": checkpoint.architecture,
+        "notes": list(checkpoint.notes), "formats": [fmt.name for fmt in formats], "tensors": rows,
+        "surveys": [_facts(each) for each in ordered],
+    }  # fmt: skip
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.h5")
+    try:
+        _write_run(draft, checkpoint, rows, ordered)
+        with h5py.File(draft, "r+") as file:
+            _write_survey(file.create_group(GROUP), about, ordered)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _facts(each: TensorSurvey) -> dict[str, Any]:
+    numbers = {name: _known(getattr(each, name)) for name in _NUMBERS}
+    counts = {name: getattr(each, name) for name in _COUNTS}
+    return {"name": each.name, "code": each.code, "is_exact": each.is_exact, **numbers, **counts}
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _write_run(path: Path, checkpoint: StoredModel, rows: list[dict[str, Any]], surveys: list[TensorSurvey]) -> None:
+    """The file that every part of precgui reads: the weights of step 0 of a loop that precgui did not run."""
+    title = (checkpoint.source.resolve().name or "model")[:200]
+    name = (checkpoint.architecture or title)[:200]
+    config = build({"title": title, "task": OWN_LOOP, "model": {"name": name}, "precision": "fp32"})
+    writer = RunWriter(
+        path, config, run_id=uuid.uuid4().hex, created=datetime.now(UTC).isoformat(), machine={},
+        environment={"kind": "model", "precgui": __version__},
+    )  # fmt: skip
+    dtypes = {row["name"]: row["dtype"] for row in rows}
+    writer(RunStarted(0.0, 0, 0, "cpu", {}, len(surveys)))
+    if surveys:
+        names = tuple(each.name for each in surveys)
+        stats = np.array([_stats(each) for each in surveys], "<f8")
+        exponents = np.array([each.exponents for each in surveys], "<u4")
+        kinds = tuple(str(dtypes[each])[:24] for each in names)
+        writer(TensorStats(0, 0.0, "weight", names, (1,) * len(names), stats.tobytes(), exponents.tobytes(), kinds))
+    writer(ModelDescribed(0.0, (), tuple(_parameter(row) for row in rows)))
+    writer(RunEnded(0.0, "completed"))
+    writer.close()
+
+
+def _parameter(row: dict[str, Any]) -> ParameterInfo:
+    facts = {"name": row["name"], "role": "other", "dtype": row["dtype"], "shape": tuple(row["shape"])}
+    return ParameterInfo(**facts, requires_grad=False, updated=False, backward_order=-1)
+
+
+def _stats(each: TensorSurvey) -> list[float]:
+    known: dict[str, float] = {
+        "amax": each.amax, "amin_nonzero": each.amin_nonzero, "mean": each.mean, "rms": each.rms,
+        "l2": each.rms * math.sqrt(max(each.size - each.nonfinite, 0)), "zeros": each.zeros, "nan": each.nan,
+        "pos_inf": each.pos_inf, "neg_inf": each.neg_inf, "count": each.size,
+    }  # fmt: skip
+    return [known.get(name, math.nan) for name in TENSOR_STATS]
+
+
+def _write_survey(group: h5py.Group, about: dict[str, Any], surveys: list[TensorSurvey]) -> None:
+    formats = len(about["formats"])
+    figures = np.array([each.figures for each in surveys], "<f8").reshape(-1, formats * len(FIGURES))
+    columns = np.full((len(surveys), _WIDEST * 2), np.nan)
+    for row, each in zip(columns, surveys, strict=True):
+        row[: 2 * len(each.columns)] = [part for column in each.columns for part in column]
+    starts = np.concatenate([[0], np.cumsum([each.codes.size for each in surveys])]).astype("<i8")
+    codes = np.concatenate([each.codes for each in surveys]) if surveys else np.zeros(0, "<u2")
+    counts = np.concatenate([each.counts for each in surveys]) if surveys else np.zeros(0, "<u4")
+    text = np.frombuffer(json.dumps(about, allow_nan=False).encode(), "u1")
+    for name, values in (("about", text), ("figures", figures), ("columns", columns), ("starts", starts),
+                         ("codes", codes), ("counts", counts)):  # fmt: skip
+        rows = max(_CHUNK // max(math.prod(values.shape[1:]), 1), 1)
+        chunk = (min(rows, max(len(values), 1)), *values.shape[1:])
+        group.create_dataset(name, data=values, chunks=chunk, compression="gzip", shuffle=True)
+
+
+def read_model_file(path: Path) -> ModelScan | None:
+    """The scan that a run file holds; None where it holds none. Raises RunFileError for one that is damaged."""
+    file, snapshot = safe_hdf5.open_snapshot(path)
+    try:
+        return _read(file) if safe_hdf5.has(file, f"{GROUP}/about") else None
+    except (*safe_hdf5.FAULTS, safe_hdf5.Unusable, UnknownFormatError, RecursionError, IndexError) as error:
+        raise RunFileError(f"{path} holds a scan that cannot be read ({error}); scan the model again.") from None
+    finally:
+        file.close()
+        snapshot.close()
+
+
+def _column(file: h5py.File, name: str) -> NDArray[Any]:
+    item = safe_hdf5.dataset(file, f"{GROUP}/{name}", packed=True)
+    return safe_hdf5.rows(item, 0, safe_hdf5.length(item))
+
+
+def _read(file: h5py.File) -> ModelScan:
+    about = json.loads(_column(file, "about").astype(np.uint8).tobytes())
+    formats = tuple(weight_format(str(name)) for name in about["formats"])
+    facts = about["surveys"]
+    figures = _column(file, "figures").astype(np.float64).reshape(len(facts), len(formats), len(FIGURES))
+    columns, starts = _column(file, "columns").astype(np.float64), _column(file, "starts").astype(np.int64)
+    codes, counts = _column(file, "codes").astype(np.uint16), _column(file, "counts").astype(np.uint32)
+    if len(starts) != len(facts) + 1 or starts[-1] != len(codes) != len(counts) or (np.diff(starts) < 0).any():
+        raise ValueError("its counts do not fit its tensors")
+    surveys = tuple(
+        _survey(fact, figures[n], codes[starts[n] : starts[n + 1]], counts[starts[n] : starts[n + 1]], columns[n])
+        for n, fact in enumerate(facts)
+    )
+    rows = tuple({**row, "shape": [int(size) for size in row["shape"]]} for row in about["tensors"])
+    return ModelScan(str(about["source"]), tuple(about["files"]), str(about["architecture"]), tuple(about["notes"]),
+                     formats, rows, surveys)  # fmt: skip
+
+
+def _survey(
+    fact: dict[str, Any], figures: NDArray[Any], codes: NDArray[Any], counts: NDArray[Any], columns: NDArray[Any]
+) -> TensorSurvey:
+    numbers: dict[str, Any] = {name: math.nan if fact[name] is None else float(fact[name]) for name in _NUMBERS}
+    whole: dict[str, Any] = {name: int(fact[name]) for name in _COUNTS}
+    pairs = tuple((int(place), float(peak)) for place, peak in columns.reshape(-1, 2) if math.isfinite(place))
+    if fact["code"] not in ("bf16", "fp16"):
+        raise ValueError("its counts are of an unknown format")
+    return TensorSurvey(
+        name=str(fact["name"]), figures=figures, exponents=exponents_of(fact["code"], codes, counts), codes=codes,
+        counts=counts, code=fact["code"], is_exact=bool(fact["is_exact"]), columns=pairs, **numbers, **whole,
+    )  # fmt: skip
