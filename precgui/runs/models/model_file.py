@@ -58,7 +58,8 @@ class ModelScan:
 
     @property
     def is_complete(self) -> bool:
-        return len(self.surveys) == sum(not row["why_not"] and math.prod(row["shape"]) > 0 for row in self.tensors)
+        readable = [row for row in self.tensors if not row["why_not"] and math.prod(row["shape"]) > 0]
+        return len(self.surveys) == len(readable)
 
 
 def file_rows(checkpoint: StoredModel) -> list[dict[str, Any]]:
