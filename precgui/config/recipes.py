@@ -80,6 +80,23 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
             optimizer=OptimizerConfig(name="adamw", lr=1e-3),
         ),
     ),
+    "speech-quick": (
+        "Ten words of synthetic voices: a spectrogram that stays in FP32, and convolutions.",
+        RunConfig(
+            task="speech",
+            train=TrainConfig(epochs=8),
+            optimizer=OptimizerConfig(name="adamw", lr=2e-3),
+        ),
+    ),
+    "recommender-quick": (
+        "What users like: tables of embeddings, of which a step touches a few rows.",
+        RunConfig(
+            task="recommender",
+            data=DataConfig(batch_size=512),
+            train=TrainConfig(epochs=6),
+            optimizer=OptimizerConfig(name="adamw", lr=1e-2, weight_decay=1.0),
+        ),
+    ),
     "regression-precise": (
         "Ill-conditioned least squares: how far the loss falls is a matter of the precision.",
         RunConfig(

@@ -35,10 +35,10 @@ PLANS = """
 import sys
 from precgui.cli.main import main
 from precgui.engine.profile import predict
-from precgui.engine.tasks import detection, segmentation
+from precgui.engine.tasks import detection, segmentation, speech
 
 predict._PROBE_S = 0  # buffers of kernels: not what this is about
-detection._SCENES = segmentation._SCENES = (24, 8)  # drawn anew for each ledger of a plan
+detection._SCENES = segmentation._SCENES = speech._SOUNDS = (24, 8)  # drawn anew for each ledger of a plan
 few = ("data.batch_size=4", "data.sequence_length=16", "data.epoch_steps=1", "data.download=false")
 settings = [word for setting in few for word in ("--set", setting)]
 for recipe in sys.argv[1:]:

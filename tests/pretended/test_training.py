@@ -37,13 +37,15 @@ DIVERGING = {
 LONG_RECIPES = {
     "digits-adamw": (), "digits-long": (), "digits-int8": (), "gan-quick": (),
     "gpt-quick": ("model.size=small",), "lstm-quick": (), "segmentation-quick": (), "detection-quick": (),
+    "speech-quick": (), "recommender-quick": (),
     "gpt-qlora": ("model.size=small", "base.train_steps=2"),
 }  # fmt: skip
 # Recipes that the pretended device cannot run, each with the reason.
 CANNOT = {
     "gpt-two-ranks": "NCCL does not start without a GPU",
     **dict.fromkeys((name for name, (_, config) in RECIPES.items() if config.task not in (
-        "digits", "text", "segmentation", "detection", "regression", "gan", "cartpole",
+        "digits", "text", "segmentation", "detection", "regression", "speech", "recommender",
+        "gan", "cartpole",
     )), "its data are downloaded"),
 }  # fmt: skip
 

@@ -22,8 +22,10 @@ from precgui.engine.tasks.images import (
     datasets_folder,
 )
 from precgui.engine.tasks.own import make_own, place_in_task
+from precgui.engine.tasks.recommender import Recommendation
 from precgui.engine.tasks.regression import Regression
 from precgui.engine.tasks.segmentation import Segmentation
+from precgui.engine.tasks.speech import Speech
 from precgui.engine.tasks.text import Text
 from precgui.events import Metric
 
@@ -42,6 +44,8 @@ TASKS: dict[str, Callable[[RunConfig], Task]] = {
     "image-folder": ImageFolder,
     "segmentation": Segmentation,
     "detection": Detection,
+    "speech": Speech,
+    "recommender": Recommendation,
     "regression": Regression,
     "gan": Gan,
     "cartpole": CartPole,

@@ -59,6 +59,8 @@ TASKS: dict[str, tuple[str, ...]] = {
     "image folder": (*_FOLDER, "model.name=resnet", "data.augment=true"),
     "lstm": ("task=text", "model.name=lstm", "data.sequence_length=8", "data.path={folder}/prose.txt"),
     "segmentation": ("task=segmentation",),
+    "speech": ("task=speech", "precision=bf16-amp"),
+    "recommender": ("task=recommender", "data.epoch_steps=4"),
     "regression": ("task=regression",),
     "perceptron": ("task=regression", "model.name=mlp", "precision=fp64"),
     "gan": ("task=gan", "train.accumulation=2"),
@@ -115,6 +117,7 @@ FEW_ROUNDS = ("engine/qat/measure.py", "_FEWEST, _MOST", "2, 2")
 FEW_SAMPLES = (
     ("engine/tasks/detection.py", "_SCENES", "(24, 8)"),
     ("engine/tasks/segmentation.py", "_SCENES", "(24, 8)"),
+    ("engine/tasks/speech.py", "_SOUNDS", "(24, 8)"),
     ("engine/tasks/text.py", "_VALIDATION_WINDOWS", "8"),
 )
 

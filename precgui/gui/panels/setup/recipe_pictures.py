@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPen, QPixmap, QPolygonF
@@ -107,6 +108,23 @@ def _cart(painter: QPainter) -> None:
     painter.drawLine(QPointF(56, 36), QPointF(66, 8))
 
 
+def _waves(painter: QPainter) -> None:
+    """Two vowels, one after the other."""
+    painter.setPen(QPen(_colour(0), 2))
+    for left, waves in ((10, 3), (58, 6)):
+        heights = [14 * math.sin(math.pi * n / 44) * math.sin(2 * math.pi * waves * n / 44) for n in range(45)]
+        painter.drawPolyline(QPolygonF([QPointF(left + n, 32 - height) for n, height in enumerate(heights)]))
+
+
+def _likings(painter: QPainter) -> None:
+    """Users down, items across; few are known."""
+    chance = random.Random(5)
+    for row, place in product(range(5), range(9)):
+        known = chance.random() < 0.35
+        colour = _colour(1 if chance.random() < 0.5 else 0) if known else QColor(themes().theme.line)
+        painter.fillRect(QRectF(11 + 10 * place, 7 + 10 * row, 8, 8), colour)
+
+
 def _network(painter: QPainter) -> None:
     layers = [[QPointF(20 + 36 * n, 32 + 15 * (k - (count - 1) / 2)) for k in range(count)]
               for n, count in enumerate((3, 4, 2))]  # fmt: skip
@@ -123,5 +141,6 @@ def _network(painter: QPainter) -> None:
 
 _DRAWINGS: dict[str, Callable[[QPainter], None]] = {
     "digits": _digit, "fashion-mnist": _shirt, "cifar10": _tiles, "text": _text, "segmentation": _regions,
-    "detection": _boxes, "regression": _line, "gan": _noise_to_digit, "cartpole": _cart,
+    "detection": _boxes, "regression": _line, "speech": _waves,
+    "recommender": _likings, "gan": _noise_to_digit, "cartpole": _cart,
 }  # fmt: skip
