@@ -112,8 +112,12 @@ def base(node: ast.AST) -> ast.AST:
     return node
 
 
-def weights_format(source: Source, model: Variable, scope: ast.AST) -> tuple[str, ast.AST] | None:
+def weights_format(
+    source: Source, model: Variable, scope: ast.AST, *, into_functions: bool = True
+) -> tuple[str, ast.AST] | None:
     """The format that a function certainly leaves the weights of a model in, with the node that says so.
+
+    `into_functions`: also what a function of the file gives to a model that it makes.
 
     None where a cast depends on a condition, where two disagree, or where the model becomes something else after it.
     """
@@ -121,6 +125,8 @@ def weights_format(source: Source, model: Variable, scope: ast.AST) -> tuple[str
     for each in source.variables.assignments(model):
         if source.scope(each.node) is scope:
             text = model_format(source, each.value) if each.value is not None else UNKNOWN
+            if not text and into_functions and each.value is not None:
+                text = _made_in(source, each.value)
             if text or each.value is None or not _is_same_model(source, model, each.value):
                 events.append((each.place, each.node, text))
     for site in source.calls_of(model, *_CASTS, "to", "type"):
@@ -136,6 +142,23 @@ def weights_format(source: Source, model: Variable, scope: ast.AST) -> tuple[str
     ):
         return None
     return formats[-1], events[-1][1]
+
+
+def _made_in(source: Source, value: ast.expr) -> str:
+    """The format that a function of this file certainly gives to the weights of a model which it makes and returns."""
+    call = base(value)
+    function = source.functions.get(source.name_of(call.func)) if isinstance(call, ast.Call) else None
+    if not isinstance(function, ast.FunctionDef) or value is not call:
+        return ""
+    own = [each for each in source.walk(function) if isinstance(each, ast.Return) and source.scope(each) is function]
+    made = own[0].value if len(own) == 1 and function.body[-1] is own[0] else None
+    if made is None or isinstance(made, ast.Tuple):
+        return ""
+    variable = source.variable(made)
+    if variable is None:
+        return model_format(source, made)
+    state = weights_format(source, variable, function, into_functions=False)
+    return state[0] if state is not None else ""
 
 
 def _is_same_model(source: Source, model: Variable, value: ast.expr) -> bool:

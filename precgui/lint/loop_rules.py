@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, is_torch_optimizer, region_is_fp16, trains
-from precgui.lint.scaler_rules import changes_by_scale
+from precgui.lint.scaler_rules import CLIPS, changes_by_scale
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
 
 _MOST_CALLS = 64  # of one kind in a script; a training loop has a few
@@ -181,6 +181,32 @@ def _is_of_gradients(site: CallSite) -> bool:
     return False
 
 
+_CLIPPED_LATE = "gradients are clipped after the step of line {line}, which has used them"
+
+
+def clip_after_step(source: Source) -> Mistakes:
+    """Gradients clipped between a step and the end of the loop: no step gets them."""
+    for clip in source.of(*CLIPS)[:_MOST_CALLS]:
+        loop, scope = source.loop(clip.node), source.scope(clip.node)
+        if loop is None:
+            continue
+        inside = [site for site in source.inside(loop) if source.scope(site.node) is scope]
+        steps = [site for site in inside if _is_step(site)]
+        passes = [site for site in inside if site.method == "backward" and site.owner]
+        before = [site for site in steps if site.place < clip.place and source.loop(site.node) is loop]
+        if not before or len(before) < len(steps) or not passes:
+            continue
+        if max(site.place for site in passes) > before[0].place or source.excludes(clip.node, before[0].node):
+            continue
+        if any(isinstance(each, ast.If | ast.Try) for site in (clip, *before) for each in source.above(site.node)
+               if source.contains(loop, source.places[each])):  # fmt: skip
+            continue
+        yield (
+            clip.line, "error", _CLIPPED_LATE.format(line=before[-1].line),
+            "clip between backward() and the step (with a scaler, after scaler.unscale_(optimizer))",
+        )  # fmt: skip
+
+
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "loop-in-autocast": loop_in_autocast,
     "backward-in-autocast": backward_in_autocast,
@@ -188,4 +214,5 @@ RULES: dict[str, Callable[[Source], Mistakes]] = {
     "unscaled-twice": unscaled_twice,
     "no-scaler": no_scaler,
     "norm-before-unscale": norm_before_unscale,
+    "clip-after-step": clip_after_step,
 }

@@ -15,7 +15,7 @@ _CLIPPED_BEFORE = (
     "gradients are clipped while they are multiplied by the scale ({scaler}.unscale_() comes later, in line {line})"
 )
 _MOST_CALLS = 64  # of one scaler in one function
-_CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_")
+CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_")
 
 
 def scaler_not_used(source: Source) -> Mistakes:
@@ -54,7 +54,7 @@ def _serves_others(source: Source, scaler: Variable) -> bool:
 
 def clip_before_unscale(source: Source) -> Mistakes:
     """Clipping between scaler.scale(loss).backward() and scaler.step() without scaler.unscale_() before it."""
-    for clip in source.of(*_CLIPS):
+    for clip in source.of(*CLIPS):
         last = source.previous_in_scope(clip.node, "scale")  # of several scalers, that of these gradients
         scaler = source.owner(last) if last is not None else None
         if last is None or scaler not in source.scaling or source.excludes(clip.node, last.node):

@@ -31,6 +31,7 @@ for inputs, targets in loader:
 MISTAKES = {
     "scaler-not-used": RIGHT.replace("scaler.scale(loss)", "loss"),
     "clip-before-unscale": RIGHT.replace("    scaler.unscale_(optimizer)\n", ""),
+    "clip-after-step": RIGHT.replace("    scaler.step(optimizer)\n", "").replace("    scaler.unscale_", "    scaler.step(optimizer)\n    scaler.unscale_"),  # noqa: E501
     "step-past-the-scaler": RIGHT.replace("scaler.step(optimizer)", "optimizer.step()"),
     "scaler-not-updated": RIGHT.replace("    scaler.update()\n", ""),
     "scheduler-on-skipped-steps": RIGHT + "    scheduler.step()\n",
@@ -87,6 +88,12 @@ HEALTHY_TWINS = {
         RIGHT.replace("    scaler.unscale_(optimizer)\n", "").replace('GradScaler("cuda")', "GradScaler(enabled=False)")
         .replace("torch.float16", "torch.bfloat16"),
         RIGHT + RIGHT.partition("\n")[2].replace("scaler", "second").replace("optimizer", "other").partition(":\n")[2],
+    ],
+    "clip-after-step": [
+        RIGHT,
+        # The step of the pass before, at the beginning of the loop.
+        RIGHT.replace("    scaler.step(optimizer)\n", "").replace("    optimizer.zero_grad()", "    scaler.step(optimizer)\n    optimizer.zero_grad()"),  # noqa: E501
+        RIGHT + "    other.backward()\n    torch.nn.utils.clip_grad_norm_(others, 1.0)\n    second.step()\n",
     ],
     "step-past-the-scaler": [RIGHT.replace("for inputs", "optimizer.step()\nfor inputs")],
     "gradients-not-cleared": [
@@ -229,6 +236,37 @@ def test_that_a_model_is_followed_through_one_expression(change: str) -> None:
     loop = MISTAKES["fp16-weights"].replace("model.half()", f"model = {made[change]}")
     assert "fp16-weights" in rules(loop)
     assert "fp16-weights" not in rules(loop.replace("model = Net", "data = Net"))
+
+
+MADE_BY_A_FUNCTION = """
+import torch
+def build():
+    net = torch.nn.Linear(4, 4)
+    return net.to("cuda", torch.float16)
+def main(loader):
+    net = build()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    for x in loader:
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_that_a_model_is_followed_into_the_function_that_makes_it() -> None:
+    assert [(each.rule, each.line) for each in check(MADE_BY_A_FUNCTION)] == [("fp16-weights", 7)]
+    cast_before = MADE_BY_A_FUNCTION.replace(
+        '    return net.to("cuda", torch.float16)', "    net.half()\n    return net"
+    )
+    assert rules(cast_before) == {"fp16-weights"}
+    for healthy in (
+        MADE_BY_A_FUNCTION.replace("torch.float16", "torch.float32"),
+        MADE_BY_A_FUNCTION.replace("net = build()", "net = build().float()"),
+        MADE_BY_A_FUNCTION.replace("    return net.to", "    if small:\n        return net\n    return net.to"),
+        cast_before.replace("    net.half()", "    if fast:\n        net.half()"),
+        cast_before.replace("    net.half()", "    net = build()"),
+    ):
+        assert "fp16-weights" not in rules(healthy)
 
 
 MADE_OUTSIDE = """
