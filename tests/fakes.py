@@ -11,6 +11,7 @@ from precgui.config import RunConfig
 from precgui.gui.session import Session
 from precgui.gui.training_queue import TrainingQueue
 from precgui.gui.workers.child_work import ChildWork
+from precgui.places.settings import NamedPlace
 
 
 class FakeChild(ChildWork):
@@ -43,4 +44,9 @@ class Orders(Session):
         self.ordered: list[RunConfig] = []
         self.is_training = is_training
         monkeypatch.setattr(TrainingQueue, "is_training", property(lambda _: self.is_training))
-        monkeypatch.setattr(self.training, "start", self.ordered.append)
+        self.wheres: list[NamedPlace | None] = []
+        monkeypatch.setattr(self.training, "start", self._order)
+
+    def _order(self, config: RunConfig, place: NamedPlace | None = None) -> None:
+        self.ordered.append(config)
+        self.wheres.append(place)

@@ -15,7 +15,6 @@ from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 from precgui.hardware.readings import gibibytes
 from precgui.places.settings import (
-    NamedPlace,
     add_place,
     command_place,
     place_called,
@@ -24,7 +23,7 @@ from precgui.places.settings import (
     remove_place,
     ssh_place,
 )
-from precgui.places.trial import PlaceAnswer, answer_of, answers_of
+from precgui.places.trial import PlaceAnswer, answer_of, answers_of, jobs_of
 
 _SSH = "ssh:"
 
@@ -146,18 +145,6 @@ def _jobs(args: argparse.Namespace) -> int:
         table.add_row(line.job, escape(line.title), line.started, state, escape(", ".join(line.files[:3])))
     HarmlessConsole().print(table if lines else f"No jobs at {args.name}.")
     return 0
-
-
-def jobs_of(place: NamedPlace) -> list[Any]:
-    """The jobs of a place, the newest first. Raises SentenceError."""
-    from precgui.places.placed_job import PlacedJob
-
-    job = PlacedJob(place)
-    try:
-        job.open()
-        return list(job.jobs())
-    finally:
-        job.close()
 
 
 def _attach(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The run that is trained by this window, those that wait for it, and the child processes that train them."""
+"""The run that is trained by this window, those that wait for it, and the processes that train them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from precgui.config import RunConfig
+from precgui.config import ConfigError, RunConfig, build_accepted
 from precgui.gui.answer import Answer, thread
 from precgui.gui.open_run import Problem
 from precgui.gui.open_runs import OpenRuns
@@ -24,6 +25,11 @@ from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.library import new_run_path
 from precgui.runs.live import LiveRun
 from precgui.runs.step_times import keep_step_time
+
+if TYPE_CHECKING:
+    from precgui.places.messages import JobLine
+    from precgui.places.placed_job import PlacedRun
+    from precgui.places.settings import NamedPlace
 
 DRAIN_MS = 33
 
@@ -45,6 +51,8 @@ class TrainingQueue(QObject):
         self._report, self._folder = report, folder
         self.waiting: list[RunConfig] = []
         self._trials: list[tuple[RunConfig, str]] = []  # configs with a fix, and the run that it is for
+        self._where: list[tuple[RunConfig, NamedPlace]] = []  # configs of runs that do not train on this machine
+        self.detached: dict[str, PlacedRun] = {}  # runs that go on at their place and are not followed, by their keys
         self._warm: RunThread | None = None
         self._thread: RunThread | None = None
         self._leaving: set[RunThread] = set()
@@ -80,9 +88,26 @@ class TrainingQueue(QObject):
         if self._warm is None and not self._closed:
             self._warm = self._new_thread()
 
-    def start(self, config: RunConfig) -> None:
-        """Start a run, or queue it behind those that wait."""
+    @property
+    def place(self) -> str:
+        """The name of the place of the active run; empty on this machine."""
+        return self._thread.place.name if self._thread is not None and self._thread.place is not None else ""
+
+    @property
+    def link_state(self) -> str:
+        """The link to that place in one sentence; empty while it is well."""
+        return self._thread.link_state if self._thread is not None else ""
+
+    @property
+    def attachable(self) -> str | None:
+        """The key of the run that was let go last and goes on at its place."""
+        return next((key for key in reversed(self.detached) if key in self._runs), None)
+
+    def start(self, config: RunConfig, place: NamedPlace | None = None) -> None:
+        """Start a run on this machine or at a place, or queue it behind those that wait."""
         self.waiting.append(config)
+        if place is not None:
+            self._where.append((config, place))
         if self._measuring:
             self._report(Problem("The run starts when the measurement in Hardware has ended.", severity="info"))
         elif self._study.is_running:
@@ -98,8 +123,7 @@ class TrainingQueue(QObject):
 
     def go_on(self, broken: BrokenOff) -> None:
         """Train a broken run from its checkpoint to its end, in its file, and show it in Live."""
-        if self.is_training or self._study.is_running or self._measuring:
-            self._report(Problem("Something else is being trained or measured; go on when it has ended."))
+        if not self._is_free():
             return
         if (key := self._runs.key_of(broken.path)) is not None:
             self._runs.close(key)
@@ -109,6 +133,44 @@ class TrainingQueue(QObject):
         )  # fmt: skip
         self._begin(run, broken.path, is_shown=True, by_hand=True, goes_on=True)
         self._requests.go("live")
+
+    def detach(self) -> None:
+        """Let go of the active run, which goes on at its place."""
+        if self._thread is not None:
+            self._thread.detach()
+
+    def attach(self, key: str) -> None:
+        """Follow a run again that goes on at its place."""
+        if self._is_free():
+            placed, run = self.detached.pop(key), self._runs[key].run
+            assert isinstance(run, LiveRun)
+            self._follow(key, self._thread_at(placed.place, placed), is_shown=True, by_hand=True)
+
+    def attach_job(self, place: NamedPlace, line: JobLine) -> None:
+        """Follow a run that an earlier window or a command has started at a place, from its beginning."""
+        from precgui.places.placed_job import PlacedRun
+
+        known = next((key for key, opened in self._runs.items() if opened.run.run_id == line.job), None)
+        if known in self.detached:
+            self.attach(known)
+        elif known is not None:
+            self._runs.choose(known, by_hand=True)
+        elif self._is_free():
+            try:
+                config = build_accepted(line.config)[0]
+            except ConfigError as error:
+                self._report(Problem(f"The run at {place.name} cannot be shown: {error}"))
+                return
+            path = new_run_path(self._folder(), config)
+            run = LiveRun(config, run_id=line.job, created=line.started, machine={}, environment={}, path=path)
+            placed = PlacedRun(place, line.job, path)
+            self._follow(self._runs.add(run), self._thread_at(place, placed), is_shown=True, by_hand=True)
+
+    def _is_free(self) -> bool:
+        if self.is_training or self._study.is_running or self._measuring:
+            self._report(Problem("Something else is being trained or measured; attach when it has ended."))
+            return False
+        return True
 
     def stop(self, key: str | None = None) -> None:
         """Stop the active run (or `key`, if that is the one)."""
@@ -144,7 +206,10 @@ class TrainingQueue(QObject):
         """Stop for good; runs that wait are dropped."""
         self._closed = True
         self.waiting.clear()
-        self.stop()
+        if self.place:
+            self.detach()
+        else:
+            self.stop()
         if self._warm is not None:
             self._warm.dismiss()
             self._warm = None
@@ -171,16 +236,32 @@ class TrainingQueue(QObject):
         self._begin(run, path, is_shown=is_asked_now or ended == self._runs.current, by_hand=is_asked_now)
 
     def _begin(self, run: LiveRun, path: Path, *, is_shown: bool, by_hand: bool, goes_on: bool = False) -> None:
-        self._thread, self._warm = self._warm or self._new_thread(), None
-        self._thread.begin_run(run.config, path, run.run_id, goes_on=goes_on)
-        self._goes_on, self._runs.active_key = goes_on, self._runs.add(run)
+        place = next((where for config, where in self._where if config is run.config), None)
+        if place is not None:
+            thread = self._launched(self._thread_at(place))
+        else:
+            thread, self._warm = self._warm or self._new_thread(), None
+        thread.begin_run(run.config, path, run.run_id, goes_on=goes_on)
+        self._follow(self._runs.add(run), thread, is_shown=is_shown, by_hand=by_hand, goes_on=goes_on)
+
+    def _follow(self, key: str, thread: RunThread, *, is_shown: bool, by_hand: bool, goes_on: bool = False) -> None:
+        self._thread, self._goes_on, self._runs.active_key = thread, goes_on, key
+        if thread not in self._leaving:
+            self._launched(thread)
         if is_shown:
-            self._runs.choose(self._runs.active_key, by_hand=by_hand)
+            self._runs.choose(key, by_hand=by_hand)
         self.changed.emit()
         self._timer.start()
 
+    def _thread_at(self, place: NamedPlace, attached: PlacedRun | None = None) -> RunThread:
+        from precgui.gui.workers.placed_run import PlacedRunThread  # not before there is a place
+
+        return PlacedRunThread(place, attached, self)
+
     def _new_thread(self) -> RunThread:
-        thread = RunThread(self)
+        return self._launched(RunThread(self))
+
+    def _launched(self, thread: RunThread) -> RunThread:
         thread.finished.connect(lambda: self._on_thread_finished(thread))
         self._leaving.add(thread)
         thread.launch()
@@ -213,14 +294,19 @@ class TrainingQueue(QObject):
     def _run_finished(self) -> None:
         self._drain()
         self._timer.stop()
-        key, self._thread, self._runs.active_key = self._runs.active_key, None, None
+        key, thread, self._thread, self._runs.active_key = self._runs.active_key, self._thread, None, None
         assert key is not None
         run = self._runs[key].run
         assert isinstance(run, LiveRun)
+        assert thread is not None
+        if run.path is not None and (placed := thread.goes_on(run.path)) is not None:
+            self.detached[key] = placed
+            self._report(Problem(f"{self._runs[key].name}: {thread.let_go}.", severity="info"))
         if run.status == "failed":
             self._report(Problem(f"{self._runs[key].name} failed: {run.message}", run.details))
-        with contextlib.suppress(OSError):  # an estimate for later runs, no more
-            keep_step_time(run)
+        if thread.place is None:
+            with contextlib.suppress(OSError):  # an estimate for later runs, no more
+                keep_step_time(run)
         if self._goes_on and not run.steps and run.path is not None:  # refused: its file is as it was
             self._runs.close(key)
             key = self._runs.open_file(run.path) or key

@@ -27,15 +27,16 @@ class PlaceChannel:
     """Takes one `ChildTask` that trains; its file is brought to the path of the task before `RunEnded` is given.
 
     `job` follows the run, and may be asked to detach. A link that is lost is no end. `why` says why it has ended
-    without the end of the run, empty otherwise. `attached`: a run that is there already, and the path for its file.
+    without the end of the run, empty otherwise. `attached`: a run that is there
+    already, the path for its file, and how many of its messages have been read.
     """
 
     pid = None
 
     def __init__(
-        self, place: NamedPlace, *, may_send_code: bool = False, attached: tuple[str, Path] | None = None
+        self, place: NamedPlace, *, may_send_code: bool = False, attached: tuple[str, Path, int] | None = None
     ) -> None:
-        self.job = PlacedJob(place, attached[0] if attached else "")
+        self.job = PlacedJob(place, attached[0] if attached else "", after=attached[2] if attached else 0)
         self.why = ""
         self._may_send_code = may_send_code
         self._tasks: deque[ChildTask] = deque()

@@ -166,7 +166,7 @@ class JobFolder:
         started = datetime.fromtimestamp((self.path / "order").stat().st_mtime, UTC).isoformat(timespec="seconds")
         if isinstance(order, StartRun):
             title = str(order.config.get("title") or f"{order.config.get('task')}, {order.config.get('precision')}")
-            return JobLine(self.job, "run", title, started, self.is_running, self.files())
+            return JobLine(self.job, "run", title, started, self.is_running, self.files(), order.config)
         return JobLine(self.job, "command", " ".join(order.words), started, self.is_running, self.files())
 
     def remove(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from precgui.errors import SentenceError
@@ -92,7 +92,7 @@ class CommandEnded:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A job of a place, for a list. `files` are those that it has made."""
+    """A job of a place, for a list. `files` are those that it has made, `config` is that of a run."""
 
     job: str
     kind: JobKind
@@ -100,6 +100,7 @@ class JobLine:
     started: str
     is_running: bool
     files: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

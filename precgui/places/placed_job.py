@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from precgui.errors import SentenceError
@@ -45,16 +46,29 @@ class Detached(SentenceError):
     """This end has let go of the job; it goes on at its place."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedRun:
+    """A run that goes on at a place: its name there, the path for its file, and how many messages of it were read."""
+
+    place: NamedPlace
+    run_id: str
+    path: Path
+    after: int = 0
+
+
 class PlacedJob:
     """Follows one job; `stop` and `detach` may be called from any thread, `state` read, the rest belongs to one.
 
     `order` starts the job, which is harmless where it has been started before; without one it must be there.
     """
 
-    def __init__(self, place: NamedPlace, job: str = "", order: StartRun | StartCommand | None = None) -> None:
+    def __init__(
+        self, place: NamedPlace, job: str = "", order: StartRun | StartCommand | None = None, *, after: int = 0
+    ) -> None:
+        """`after`: how many messages of the job have been read."""
         self.place, self.job, self._order = place, order.job if order is not None else job, order
         self._link: PlaceLink | None = None
-        self._number = 0
+        self.number = after
         self._wanted: deque[StopJob] = deque()
         self._let_go = threading.Event()
         self._wait_s, self._next_try_s, self._why = FIRST_WAIT_S, 0.0, ""
@@ -127,12 +141,12 @@ class PlacedJob:
             self.is_ready = True
         if not isinstance(message, (JobEvents, JobOutput, CommandEnded)) or message.job != self.job:
             return None
-        if message.number <= self._number:
+        if message.number <= self.number:
             return None
-        if message.number > self._number + 1:
-            self._lost(ContactError(f"message {self._number + 1} is missing", is_final=False))
+        if message.number > self.number + 1:
+            self._lost(ContactError(f"message {self.number + 1} is missing", is_final=False))
             return None
-        self._number = message.number
+        self.number = message.number
         return message
 
     def jobs(self) -> tuple[JobLine, ...]:
@@ -243,7 +257,7 @@ class PlacedJob:
         """Start the job, or go on after the last message that has come."""
         if not self.job:
             return
-        order = AttachJob(self.job, self._number) if self._number or self._order is None else self._order
+        order = AttachJob(self.job, self.number) if self.number or self._order is None else self._order
         self._try(lambda link: link.send(order))
 
 

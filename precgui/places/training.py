@@ -42,7 +42,7 @@ class PlacedTraining:
     @classmethod
     def attached(cls, place: NamedPlace, run_id: str, path: Path) -> PlacedTraining:
         """A run that is at the place already, from its beginning."""
-        return cls(PlaceChannel(place, attached=(run_id, path)), path, run_id)
+        return cls(PlaceChannel(place, attached=(run_id, path, 0)), path, run_id)
 
     @property
     def ended(self) -> RunEnded | None:

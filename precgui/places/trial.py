@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from precgui.errors import SentenceError
 from precgui.harmless_text import harmless_tree
 from precgui.places.contact import ContactError
 from precgui.places.link import PlaceLink
-from precgui.places.messages import PlaceHello
+from precgui.places.messages import JobLine, PlaceHello
+from precgui.places.placed_job import PlacedJob
 from precgui.places.settings import NamedPlace
 from precgui.process.frames import PROTOCOL
 
@@ -51,6 +53,25 @@ def answer_of(place: NamedPlace) -> PlaceAnswer:
         return PlaceAnswer(place, None, str(error))
     link.close()
     return PlaceAnswer(place, link.hello)
+
+
+def jobs_of(place: NamedPlace) -> tuple[JobLine, ...]:
+    """The runs and commands of a place, the newest first. Raises SentenceError."""
+    job = PlacedJob(place)
+    try:
+        job.open()
+        return job.jobs()
+    finally:
+        job.close()
+
+
+def visit(place: NamedPlace) -> tuple[PlaceAnswer, tuple[JobLine, ...]]:
+    """The hello of a place and its jobs; none where it does not answer."""
+    answer = answer_of(place)
+    try:
+        return answer, jobs_of(place) if answer.hello is not None else ()
+    except SentenceError as error:
+        return replace(answer, hello=None, why=str(error)), ()
 
 
 def answers_of(places: list[NamedPlace]) -> list[PlaceAnswer]:

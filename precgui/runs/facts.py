@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
@@ -379,3 +380,11 @@ def _count(value: int | None) -> str:
 
 def _with_unit(value: float | None, unit: str) -> str:
     return NOT_MEASURED if value is None else f"{value:.4g} {unit}"
+
+
+def date_text(created: str) -> str:
+    """An ISO moment in local time; the text itself where it is none, "–" for an empty one."""
+    try:
+        return datetime.fromisoformat(created).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return created or "–"

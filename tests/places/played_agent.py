@@ -8,13 +8,15 @@ from typing import BinaryIO
 
 import pytest
 
-from precgui.events import Event, RunEnded, StepDone
+from precgui.config import build
+from precgui.events import Event, RunEnded, RunStarted, StepDone
 from precgui.places import link
 from precgui.places.agent import serve
 from precgui.places.jobs import RUN_FILE, JobFolder
 from precgui.places.messages import StartRun
 from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace
+from precgui.runs.file.writer import RunWriter
 
 JOB = "0123456789abcdef" * 2
 PLACE = NamedPlace("gpu1", ("an-agent",))
@@ -93,6 +95,24 @@ def make_job(events: list[list[Event]], *, job: str = JOB) -> JobFolder:
     connection = JobConnection(folder)
     for batch in events:
         connection.send(batch)
+    return folder
+
+
+def real_job(steps: int, *, ends: bool = True) -> JobFolder:
+    """A job with a run file of its own; with `ends` the run has completed."""
+    folder = make_job([])
+    connection = JobConnection(folder)
+    config = build({"title": "far away", "precision": "fp32"})
+    with RunWriter(
+        folder.out / RUN_FILE, config, run_id=JOB, created="2026-03-01T12:00:00+00:00", machine={}, environment={}
+    ) as writer:
+        for event in (RunStarted(0.0, steps, steps, "cpu"), *map(step, range(1, steps + 1))):
+            writer(event)
+            connection.send([event])
+        if ends:
+            writer(ended := RunEnded(9.0, "completed"))
+    if ends:
+        connection.send([ended])
     return folder
 
 

@@ -27,21 +27,26 @@ class Consent(QObject):
         self._agreed = agreed
         self.question: QMessageBox | None = None
 
-    def before(self, tasks: Collection[str], act: Callable[[], None]) -> None:
-        """Do `act` at once when precgui brings the tasks itself or was allowed to run them; otherwise ask for each."""
-        unknown = [task for task in tasks if is_own_task(task) and task not in self._agreed]
+    def before(self, tasks: Collection[str], act: Callable[[], None], where: str = "") -> None:
+        """Do `act` at once when precgui brings the tasks itself or was allowed to run them; otherwise ask for each.
+
+        `where` is the place to which the code is sent; empty for this machine.
+        """
+        unknown = [task for task in tasks if is_own_task(task) and _agreement(task, where) not in self._agreed]
         if not unknown:
             act()
         elif self.question is None:
-            self._ask(unknown[0], lambda: self.before(tasks, act))
+            self._ask(unknown[0], lambda: self.before(tasks, act, where), where)
 
-    def _ask(self, task: str, act: Callable[[], None]) -> None:
+    def _ask(self, task: str, act: Callable[[], None], where: str) -> None:
         function = task.rpartition(":")[2]
         more = (
             f"It calls {function}, which may do whatever you may do: read and change your files, use the network. "
             "Agree only if you wrote it or know who did."
         )
         text = f"This run executes the code in\n{place_of(task)}"
+        if where and task.rpartition(":")[0].endswith(".py"):
+            text = f"This run sends to {where}, and executes there, the code in\n{place_of(task)}"
         box = PlainMessageBox(self._window, "Run code of your own", text, more)
         agree = QPushButton("Run this code", box)
         agree.setProperty("kind", "danger")
@@ -50,7 +55,10 @@ class Consent(QObject):
         box.addButton(refuse, QMessageBox.ButtonRole.RejectRole)
         box.setDefaultButton(refuse)
         box.setEscapeButton(refuse)
-        box.finished.connect(lambda _: self._on_answered(box, agreed=box.clickedButton() is agree, task=task, act=act))
+        agreement = _agreement(task, where)
+        box.finished.connect(
+            lambda _: self._on_answered(box, agreed=box.clickedButton() is agree, task=agreement, act=act)
+        )
         self.question = box
         box.open()
 
@@ -60,6 +68,10 @@ class Consent(QObject):
         if agreed:
             self._agreed.add(task)
             act()
+
+
+def _agreement(task: str, where: str) -> str:
+    return f"{task} at {where}" if where else task
 
 
 def place_of(task: str) -> str:

@@ -48,8 +48,12 @@ class Closing(QObject):
         if session.study.is_running:
             title, text = "A study is running", "A study is running. Stop it and close precgui?"
             more = "Runs that are done are kept; the present one begins anew when the study goes on."
+        act = "Stop and close"
+        if place := session.training.place:
+            title, text, act = f"A run is at {place}", "Close precgui? The run goes on.", "Close"
+            more = f"`precgui places jobs {place}` shows it, and Hardware, Places follows it again.{lost}"
         box = PlainMessageBox(self._window, title, text, more)
-        stop = QPushButton("Stop and close", box)
+        stop = QPushButton(act, box)
         stop.setProperty("kind", "danger")
         stop.clicked.connect(lambda: self.stop(session))
         keep = QPushButton("Keep running", box)

@@ -58,13 +58,15 @@ class StatusLine(QStatusBar):
         self.stop.setIconSize(QSize(16, 16))
         self.stop.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.stop.clicked.connect(self._stop_run)
+        self.detach = QToolButton(self)
+        self.detach.clicked.connect(self._detach_or_attach)
         self.bell = QToolButton(self)
         self.bell.setIconSize(QSize(18, 18))
         self.bell.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.bell.clicked.connect(self.bell_clicked)
         self.addWidget(self._mark)
         self.addWidget(self.text, 1)
-        for part in (self.bar, self.steps, self.left, self.power, self.stop, self.bell):
+        for part in (self.bar, self.steps, self.left, self.power, self.detach, self.stop, self.bell):
             self.addPermanentWidget(part)
         self._timer = QTimer(self, interval=REFRESH_MS)
         self._timer.timeout.connect(self.refresh)
@@ -93,10 +95,30 @@ class StatusLine(QStatusBar):
             self._session.training.stop()
             self.refresh()
 
+    def _detach_or_attach(self) -> None:
+        if self._session is None:
+            return
+        training = self._session.training
+        if training.place:
+            training.detach()
+        elif (key := training.attachable) is not None:
+            training.attach(key)
+        self.refresh()
+
     def refresh(self) -> None:
         self._show(self._session)
 
+    def _show_detach(self, session: Session | None) -> None:
+        key = session.training.attachable if session is not None and not session.training.is_training else None
+        self.detach.setVisible(key is not None or (session is not None and bool(session.training.place)))
+        self.detach.setText("Detach" if key is None else "Attach")
+        tip = "Follow the run no longer; it goes on at its place"
+        if key is not None and session is not None:
+            tip = f"Follow {session.runs[key].name} again, which goes on at its place"
+        self.detach.setToolTip(plain_tip(tip))
+
     def _show(self, session: Session | None) -> None:
+        self._show_detach(session)
         progress = session.training.progress() if session is not None else None
         for part in (self.bar, self.steps, self.left, self.stop):
             part.setVisible(progress is not None)
@@ -106,8 +128,10 @@ class StatusLine(QStatusBar):
             self._show_other(session)
             return
         self._mark_with("start")
-        text = f"{session.runs[session.runs.active_key].name}: {progress.text}"
+        at = f" at {session.training.place}" if session.training.place else ""
+        text = f"{session.runs[session.runs.active_key].name}{at}: {session.training.link_state or progress.text}"
         self.text.setText(f"{text}, {len(session.training.waiting)} waiting" if session.training.waiting else text)
+        self.text.setToolTip(plain_tip(self.text.text()))
         total = max(progress.total_steps, 1)
         self.bar.setValue(round(PROGRESS_STEPS * min(progress.step / total, 1)))
         self.steps.setText(f"{progress.step} / {progress.total_steps}" if progress.total_steps else "")

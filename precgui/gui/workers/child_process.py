@@ -9,15 +9,19 @@ from __future__ import annotations
 import collections
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject
 
 from precgui.config import RunConfig
 from precgui.gui.workers.kept_thread import KeptThread
 from precgui.process.child import ChildTask
-from precgui.process.supervised import DeathWords, ProcessEnd, task_process
+from precgui.process.supervised import DeathWords, ProcessEnd, Supervised, task_process
 from precgui.runs.training_process import TrainingProcess
+
+if TYPE_CHECKING:
+    from precgui.places.placed_job import PlacedRun
+    from precgui.places.settings import NamedPlace
 
 KILL_AFTER_S = 0.9  # after Stop; the child itself gives up a stuck step after `child.GRACE_S`
 WORDS = DeathWords("the engine process", "the engine process", "the system was probably out of memory")
@@ -29,10 +33,10 @@ class ChildThread(KeptThread):
     `finished` comes when the process has ended and its last event is in `inbox`.
     """
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, parent: QObject | None = None, process: Supervised | None = None) -> None:
         super().__init__(parent)
         self.inbox: collections.deque[Any] = collections.deque()
-        self.process = task_process(KILL_AFTER_S)
+        self.process = process or task_process(KILL_AFTER_S)
 
     @property
     def ready(self) -> bool:
@@ -73,12 +77,23 @@ class ChildThread(KeptThread):
 class RunThread(ChildThread):
     """A child process that trains; the run file is completed after a crash, too."""
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    place: NamedPlace | None = None  # of a run that does not train on this machine
+    link_state = ""  # of that place, in one sentence; empty while the link is well
+    let_go = ""  # why the run goes on there without this thread; empty while it does not
+
+    def __init__(self, parent: QObject | None = None, process: Supervised | None = None) -> None:
+        super().__init__(parent, process)
         self._training = TrainingProcess(self.process, WORDS)
 
     def begin_run(self, config: RunConfig, path: Path, run_id: str, *, goes_on: bool = False) -> None:
         self._training.begin(config, path, run_id, goes_on=goes_on)
+
+    def detach(self) -> None:
+        """Let go of a run at a place, which goes on."""
+
+    def goes_on(self, path: Path) -> PlacedRun | None:
+        """The run as a later thread may take it up, with its file at `path`; None where it has ended."""
+        return None
 
     def take(self, batch: list[Any]) -> None:
         super().take(batch)

@@ -29,6 +29,7 @@ class HardwareModel(QObject):
     run_requested = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
     sixteen_bits_requested = Signal(object, str)  # as run_requested, for the study of FP16 and BF16
     tab_requested = Signal(str)  # a tab of Hardware, by its title in lower case
+    job_requested = Signal(object, object)  # a NamedPlace and the JobLine of a run there that is to be followed
     claims_requested = Signal(str)  # the claims of guides about a precision
 
     def __init__(self, busy: Callable[[], bool], parent: QObject | None = None) -> None:

@@ -26,6 +26,7 @@ TABS = (
     ("Measured", "what this machine reaches, from one day to the next", "bench_tab:MeasuredTab"),
     ("Live", "what the sensors read now", "live_tab:LiveTab"),
     ("Advice", "which precision to use for a task", "advice_tab:AdviceTab"),
+    ("Places", "other machines that train for this one", "places_tab:PlacesTab"),
     ("Calculator", "least time and memory on cards that are not at hand", "calculator_tab:CalculatorTab"),
 )
 
@@ -43,6 +44,7 @@ class HardwarePanel(QWidget):
             self.model.measuring.connect(session.training.set_measuring)
             session.training.idle.connect(self.model.idle)
             self.model.run_requested.connect(session.requests.set_up)
+            self.model.job_requested.connect(session.training.attach_job)
             self.model.sixteen_bits_requested.connect(self._set_up_sixteen_bits)
             self.model.claims_requested.connect(lambda name: session.requests.go(f"compare/claims {name}"))
         self.tabs = LazyTabs(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from precgui.gui.diagnosing import short_verdict, urgency, verdict_colour
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
+from precgui.runs.facts import date_text
 from precgui.runs.figures import FIGURES
 from precgui.runs.library import tags_of
 from precgui.runs.library_index import LibraryEntry
@@ -39,14 +39,6 @@ def metric_text(entry: LibraryEntry) -> str:
     value = value_text(entry.metric, entry.val_accuracy, "")
     named = value if entry.metric.name == ACCURACY.name else f"{in_text(entry.metric.title)} {value}"
     return named if value else UNKNOWN
-
-
-def date_text(created: str) -> str:
-    """An ISO moment in local time; the text itself when it is none."""
-    try:
-        return datetime.fromisoformat(created).astimezone().strftime("%Y-%m-%d %H:%M")
-    except ValueError:
-        return created or UNKNOWN
 
 
 def status_text(entry: LibraryEntry) -> str:

@@ -56,6 +56,7 @@ from precgui.gui.panels.setup.plan_sheet import PlanSheet
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
 from precgui.gui.panels.setup.recipe_gallery import RecipeGallery
 from precgui.gui.panels.setup.study_form import IDLE_S, SEEDS, StudySettings
+from precgui.gui.panels.setup.where import Where
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.report.sixteen_bits import BF16, FP16, FP32
@@ -95,6 +96,7 @@ class SetupPanel(QWidget):
         self.message = PlainLabel(self)
         self.message.setWordWrap(True)
         self.message.setTextFormat(Qt.TextFormat.PlainText)
+        self.where = Where(self)
         self.start_button = QPushButton("Start", self)
         self.start_button.setProperty("kind", "primary")
         self.queue_button = QToolButton(self)
@@ -126,6 +128,7 @@ class SetupPanel(QWidget):
         self.outlook.advice_requested.connect(session.requests.place)
         self.outlook.precision_requested.connect(lambda name: self.precision.set(name))
         self.start_button.clicked.connect(self.start)
+        self.where.changed.connect(self._choose_where)
         for signal in (session.training.changed, session.runs.changed):
             signal.connect(self._state.request)
         session.requests.settings.connect(self.use_settings)
@@ -183,6 +186,7 @@ class SetupPanel(QWidget):
         self.plan_button = QPushButton("Plan...", self)
         self.plan_button.setToolTip("Memory of a step before it is run, whether it fits, and what to change first")
         self.plan_button.clicked.connect(self.plan)
+        line.addWidget(self.where)
         line.addWidget(self.plan_button)
         line.addWidget(self.queue_button)
         line.addWidget(self.start_button)
@@ -196,13 +200,14 @@ class SetupPanel(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        self.where.read()
         self.outlook.ask()
 
     def _mark_precisions(self) -> None:
         """Put beside each precision what the machine makes of it."""
         levels = self.outlook.levels(self.form.value())
         words = {name: (word_of(each), each.sentence) for name, each in levels.items()}
-        self.precision.set_words(words)
+        self.precision.set_words(dict.fromkeys(words, ("", "")) if self.where.name else words)
         self.study.set_words(words)
         self.outlook.show_config(self.form.value())
 
@@ -346,7 +351,7 @@ class SetupPanel(QWidget):
             spec = self.study.spec(config)
             self.consent.before(spec.tasks if spec else [], lambda: self._start_study(config))
         else:
-            self.consent.before([config.task], lambda: self._start(config))
+            self.consent.before([config.task], lambda: self._start(config), self.where.name)
 
     def plan(self) -> PlanSheet | None:
         """Open the plan of the run as it is set up; None while a value is at fault."""
@@ -383,10 +388,20 @@ class SetupPanel(QWidget):
 
     def _choose_kind(self) -> None:
         self.precision.setVisible(not self.is_study)
-        self.outlook.setVisible(not self.is_study)
+        self.where.set_wanted(not self.is_study)
+        self._show_outlook()
         self.study.setVisible(self.is_study)
         self.study.begin(self.source, self._session.folder)
         self._refresh()
+
+    def _choose_where(self) -> None:
+        self._show_outlook()
+        self._mark_precisions()
+        self._refresh()
+
+    def _show_outlook(self) -> None:
+        """The outlook is that of this machine."""
+        self.outlook.setVisible(not self.is_study and not self.where.name)
 
     def _start_study(self, config: RunConfig) -> None:
         spec, study = self.study.spec(config), self._session.study
@@ -399,7 +414,7 @@ class SetupPanel(QWidget):
 
     def _start(self, config: RunConfig) -> None:
         was_busy = self._session.training.is_training
-        self._session.training.start(config)
+        self._session.training.start(config, self.where.place)
         if not was_busy:
             self._session.requests.go("live")
 
@@ -424,7 +439,8 @@ class SetupPanel(QWidget):
                 text = "One value has to be corrected: {paths}"
             self.message.setText(text.format(count=len(faults), paths=", ".join(path for path in faults if path)))
         else:
-            self.message.setText(f"{config.display_title}, from {Path(self.source).name}")
+            at = f", at {self.where.name}" if self.where.name else ""
+            self.message.setText(f"{config.display_title}, from {Path(self.source).name}{at}")
         if self.is_study:
             self._refresh_study(config)
         self.queue_button.setVisible(bool(waiting))

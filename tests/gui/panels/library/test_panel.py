@@ -23,12 +23,12 @@ from precgui.gui.panels.library.table import (
     STATUS,
     TITLE,
     RunTable,
-    date_text,
     loss_text,
     metric_text,
 )
 from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
+from precgui.runs.facts import date_text
 from precgui.runs.library import read_entry
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.live import LiveRun

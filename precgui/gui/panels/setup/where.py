@@ -1,0 +1,63 @@
+"""Where a run trains: on this machine or at a place; shown once there is a place."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QWidget
+
+from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.parts import named, row
+from precgui.gui.kit.plain_text import plain_tip
+from precgui.places.settings import HERE, NamedPlace, PlaceError, places
+
+
+class Where(QWidget):
+    """`place` is the chosen place, None for this machine; `name` is its name, empty for this machine."""
+
+    changed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._places: dict[str, NamedPlace] = {}
+        self._is_wanted = True
+        self.choice = QComboBox()
+        self.choice.setAccessibleName("Where the run trains")
+        self.choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        ignore_wheel(self.choice)
+        row(named("&Where", self.choice), self.choice, on=self)
+        self.choice.currentIndexChanged.connect(self._choose)
+        self.read()
+
+    @property
+    def name(self) -> str:
+        return self.choice.currentText() if self._is_wanted and self.choice.currentIndex() > 0 else ""
+
+    @property
+    def place(self) -> NamedPlace | None:
+        return self._places.get(self.name)
+
+    def read(self) -> None:
+        """Read the file of the places anew; what is chosen stays if it is still there."""
+        try:
+            known = places()
+        except PlaceError:
+            known = {}  # Hardware says why
+        if known != self._places or not self.choice.count():
+            chosen, self._places = self.choice.currentText(), known
+            self.choice.blockSignals(True)
+            self.choice.clear()
+            self.choice.addItems([HERE, *known])
+            self.choice.setCurrentText(chosen if chosen in known else HERE)
+            self.choice.blockSignals(False)
+            self._choose()
+        self.setVisible(self._is_wanted and bool(known))
+
+    def set_wanted(self, wanted: bool) -> None:
+        """Show it, or hide it and train on this machine."""
+        self._is_wanted = wanted
+        self.setVisible(wanted and bool(self._places))
+
+    def _choose(self) -> None:
+        place = self.place
+        self.choice.setToolTip(plain_tip(f"Starts {place.text}" if place else "Places are added in Hardware, Places"))
+        self.changed.emit()
