@@ -96,7 +96,6 @@ class SetupPanel(QWidget):
         self.message = PlainLabel(self)
         self.message.setWordWrap(True)
         self.message.setTextFormat(Qt.TextFormat.PlainText)
-        self.where = Where(self)
         self.start_button = QPushButton("Start", self)
         self.start_button.setProperty("kind", "primary")
         self.queue_button = QToolButton(self)
@@ -179,6 +178,7 @@ class SetupPanel(QWidget):
     def _footer(self) -> QFrame:
         footer = QFrame(self)
         footer.setProperty("kind", "footer")
+        self.where = Where(footer)
         line = QHBoxLayout(footer)
         line.setContentsMargins(24, 8, 24, 8)
         line.setSpacing(12)
