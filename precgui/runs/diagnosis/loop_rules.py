@@ -65,7 +65,7 @@ def _clip_proof(m: Measurements, taken: NDArray[np.bool_], limit: float, at_limi
         f"In {percent(at_limit)} of the steps the gradient norm times the scale is within {percent(ALIKE)} of "
         f"{limit:.4g}. In step {m.steps[taken][at]} norm {norm:.4g} times scale {power(scale)} is {norm * scale:.4g}: "
         f"it was clipped to {limit:.3g} before it was divided by the scale.",
-        "grad_norm", m.series_of(m.grad_norm),
+        "gradient norm times the loss scale", m.series_of(m.grad_norm * m.scale), limit,
     )  # fmt: skip
 
 

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import pyqtgraph as pg
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.events import Event, RunEnded, RunStarted, StepDone
+from precgui.examples import example
 from precgui.gui.notices import Notices
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.diagnose.panel import DiagnosePanel
@@ -216,6 +218,22 @@ def test_that_show_me_draws_the_numbers_of_the_finding_with_their_limit_and_back
     live.proof_card.close_button.click()
     assert live.proof is None and live.plots.x_range == (1.0, 3.0)
     assert len(live.plots.frames[0].chart.runs) == 4
+
+
+def test_that_the_proof_of_clipping_is_the_norm_times_the_scale_with_its_limit(working: Window, qtbot: QtBot) -> None:
+    clipped = example("clip-before-unscale")
+    assert clipped is not None
+    session_of(working).runs.open_file(clipped.path)
+    live, diagnose = panel(working, "live"), panel(working, "diagnose")
+    assert isinstance(live, LivePanel) and isinstance(diagnose, DiagnosePanel)
+    working.show_panel("diagnose")
+    qtbot.waitUntil(lambda: bool(diagnose.cards), timeout=20_000)
+    diagnose.cards[0].show_button.click()
+    assert live.proof_card is not None
+    plot = live.proof_card.plots[0]
+    written = [item.toPlainText() for item in plot.plotItem.items if isinstance(item, pg.TextItem)]
+    assert "limit 1" in written and all(abs(value - 1) < 0.02 for _, value in plot.evidence.series)
+    assert [frame.chart.signal.key for frame in live.plots.frames if frame.isVisible()] == ["loss", "scale"]
 
 
 def test_that_the_current_run_and_the_tab_come_back_after_a_restart(

@@ -242,7 +242,9 @@ class LivePanel(Pages):
 
     def _choose_plots(self) -> None:
         """Show the plots of signals of which something is recorded, and those that were chosen by hand."""
-        runs = [opened.run for opened in self._session.runs.values() if opened.visible]
+        proof = self.proof.key if self.proof is not None else None  # whose run is plotted alone
+        displayed = [each for key, each in self._session.runs.items() if (key == proof if proof else each.visible)]
+        runs = [opened.run for opened in displayed]
         frames = list(zip(self.plots.frames, LIVE_SIGNALS, strict=True))
         filled = [
             frame
