@@ -45,7 +45,7 @@ from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.empty_state import panel_head
 from precgui.gui.kit.form import Form
 from precgui.gui.kit.icons import icon
-from precgui.gui.kit.parts import named
+from precgui.gui.kit.parts import named, tab_in_order
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
@@ -152,6 +152,7 @@ class SetupPanel(QWidget):
         start_from = named("Start from", self.recipes)
         parts = (self.recipes, self.gallery_button, *self._tools.values())
         column.addLayout(panel_head("Run", self.kind, start_from, *parts))
+        tab_in_order(*self.kind.buttons.values(), *parts, *self.precision.tab_stops, self.outlook)
         column.addWidget(self.recipe_note)
         column.addSpacing(4)
         column.addWidget(_heading("Precision", page))

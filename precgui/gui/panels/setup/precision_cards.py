@@ -76,6 +76,7 @@ class LargeCard(ChoiceCard):
         super().__init__(name, text, parent)
         self.setMinimumWidth(LARGE_PX)
         self.button.setProperty("kind", "heading")
+        self.head.addStretch(1)
         self.about = label(text)
         self.here = label("", "muted")
         for part in (self.about, self.here):
@@ -212,6 +213,13 @@ class ChoiceCards(QWidget):
         self.rest.setVisible(not large)
         layout.addWidget(self.rest)
         layout.addWidget(self.description)
+
+    @property
+    def tab_stops(self) -> list[QWidget]:
+        """What Tab goes through, as it is read: large cards, the fold, the others."""
+        usual = [self.cards[name].button for name in self.cards if name in self._usual]
+        others = [card.button for name, card in self.cards.items() if name not in self._usual]
+        return [*usual, self.fold, *others]
 
     def set_words(self, words: Mapping[str, tuple[str, str]]) -> None:
         """Put a word and its sentence beside names."""
