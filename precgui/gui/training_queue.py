@@ -302,11 +302,9 @@ class TrainingQueue(QObject):
         if run.path is not None and (placed := thread.goes_on(run.path)) is not None:
             self.detached[key] = placed
             self._report(Problem(f"{self._runs[key].name}: {thread.let_go}.", severity="info"))
-        if run.status == "failed":
-            self._report(Problem(f"{self._runs[key].name} failed: {run.message}", run.details))
-        if thread.place is None:
-            with contextlib.suppress(OSError):  # an estimate for later runs, no more
-                keep_step_time(run)
+            self._after(key)
+            return
+        self._tell_end(key, run, thread)
         if self._goes_on and not run.steps and run.path is not None:  # refused: its file is as it was
             self._runs.close(key)
             key = self._runs.open_file(run.path) or key
@@ -316,6 +314,19 @@ class TrainingQueue(QObject):
         self.ended.emit(key)
         if key in self._runs:
             self.compare_trial(key)
+        self._after(key)
+
+    def _tell_end(self, key: str, run: LiveRun, thread: RunThread) -> None:
+        if run.status == "failed":
+            self._report(Problem(f"{self._runs[key].name} failed: {run.message}", run.details))
+        elif thread.place is not None and run.path is not None and not run.path.exists():
+            self._report(Problem(f"{self._runs[key].name}: {run.message}", severity="warning"))
+        if thread.place is None:
+            with contextlib.suppress(OSError):  # an estimate for later runs, no more
+                keep_step_time(run)
+
+    def _after(self, key: str) -> None:
+        """Go on with the queue after the run `key`."""
         if not self._closed:
             self._next(key)
         if self._thread is None:

@@ -174,6 +174,7 @@ def _entry(path: Path, run: SavedRun) -> LibraryEntry:
         steps=steps,
         note=read_notes(path).note,
         outcome=outcome(run.status, run.summary),
+        place=one_line(str(run.environment.get("place") or "")),
     )
 
 

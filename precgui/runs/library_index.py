@@ -15,7 +15,7 @@ from precgui.runs.metric import ACCURACY
 
 INDEX = ".precgui-index.json"
 LEAST_RUNS = 100  # fewer are read at once, and need no file beside them
-_VERSION = 1
+_VERSION = 2
 _MOST_BYTES = 64 << 20
 
 Stamp = tuple[int, ...]
@@ -40,6 +40,7 @@ class LibraryEntry:
     note: str = ""
     error: str = ""
     outcome: str = ""  # the status, and what it hides; see `runs.outcome`
+    place: str = ""  # the name of another machine that trained it; empty for this one
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -98,4 +99,5 @@ _KINDS: dict[str, Any] = {
     "note": str,
     "error": str,
     "outcome": str,
+    "place": str,
 }

@@ -80,7 +80,7 @@ def test_that_a_small_folder_gets_no_index(write: Callable[..., Path], tmp_path:
     [
         lambda text: text[: len(text) // 2],
         lambda text: "[" * 50_000,
-        lambda text: json.dumps({"version": 1, "runs": {"../run01.h5": 3, "run01.h5": {"stamp": [1]}}}),
+        lambda text: json.dumps({"version": 2, "runs": {"../run01.h5": 3, "run01.h5": {"stamp": [1]}}}),
         lambda text: text.replace('"steps": 4', '"steps": "many"'),
         lambda text: text.replace('"title": "', '"title": "\\ud800'),
         lambda text: text.replace('"metric": {', '"metric": {"more": 1, '),

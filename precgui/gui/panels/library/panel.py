@@ -195,6 +195,7 @@ class LibraryPanel(QWidget):
         chosen = {entry.path for entry in self.selected()}
         self._is_showing = True
         self.table.show_entries(self._as_they_stand(entries))
+        self.view.show_places(any(entry.place for entry in entries))
         self.arrange.show_tags(entries)
         self._select(chosen)
         self._is_showing = False

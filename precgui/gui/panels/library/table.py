@@ -15,6 +15,7 @@ from precgui.gui.diagnosing import short_verdict, urgency, verdict_colour
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
+from precgui.places.settings import HERE
 from precgui.runs.facts import date_text
 from precgui.runs.figures import FIGURES
 from precgui.runs.library import tags_of
@@ -74,15 +75,18 @@ COLUMNS = (
     RunColumn("Note", lambda e: e.error or e.note, lambda e: (e.error or e.note).casefold()),
     RunColumn("Diagnosis", lambda _: UNKNOWN, lambda _: 0,
               tooltip="Findings of Diagnose, the gravest named; sorting puts broken runs first"),
+    RunColumn("Place", lambda e: e.place or HERE, lambda e: e.place,
+              tooltip="The machine that trained it, as Hardware > Places names it"),
 )  # fmt: skip
 GROUPS: dict[str, Callable[[LibraryEntry], str]] = {
     "nothing": lambda _: "",
     "precision": lambda e: e.precision or UNKNOWN,
     "status": status_text,
+    "place": lambda e: e.place or HERE,
     "tag": lambda e: " ".join(tags_of(e.note)) or "no tag",
     "day": lambda e: date_text(e.created)[:10],
 }
-TITLE, STATUS, STEPS, DATE, NOTE, DIAGNOSIS = 0, 2, 5, 6, 7, 8
+TITLE, STATUS, STEPS, DATE, NOTE, DIAGNOSIS, PLACE = 0, 2, 5, 6, 7, 8, 9
 
 
 class RunTable(QAbstractTableModel):

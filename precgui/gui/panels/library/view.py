@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.kit.plain_text import PlainLabel
-from precgui.gui.panels.library.table import DATE, DIAGNOSIS, NOTE, STATUS, TITLE
+from precgui.gui.panels.library.table import DATE, DIAGNOSIS, NOTE, PLACE, STATUS, TITLE
 
 MEASURED_ROWS = 32  # for the widths of columns; Qt would measure a thousand whenever rows come
 WIDEST_PX = 400  # of a column; longer titles are cut, and whole in their tool tips
@@ -50,7 +50,13 @@ class RunsView(QTableView):
         header.setMaximumSectionSize(WIDEST_PX)
         header.moveSection(DIAGNOSIS, STATUS + 1)
         header.setResizeContentsPrecision(MEASURED_ROWS)
+        header.moveSection(header.visualIndex(PLACE), STATUS)
         header.setSectionResizeMode(NOTE, QHeaderView.ResizeMode.Stretch)
+        self.show_places(False)
+
+    def show_places(self, shown: bool) -> None:
+        """Show or hide where runs were trained."""
+        self.setColumnHidden(PLACE, not shown)
 
     def is_editing(self) -> bool:
         return self.state() == QAbstractItemView.State.EditingState

@@ -12,13 +12,14 @@ from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
 from precgui import config
-from precgui.events import Metric, StepDone
+from precgui.events import Metric, RunEnded, StepDone
 from precgui.gui.open_run import Problem
 from precgui.gui.panels.library import panel as panel_module
 from precgui.gui.panels.library.folder import RunsFolder
 from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.library.table import (
     COLUMNS,
+    GROUPS,
     NOTE,
     STATUS,
     TITLE,
@@ -29,6 +30,7 @@ from precgui.gui.panels.library.table import (
 from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import date_text
+from precgui.runs.file.writer import RunWriter
 from precgui.runs.library import read_entry
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.live import LiveRun
@@ -264,3 +266,18 @@ def test_that_the_selection_stays_with_its_run_when_the_order_changes(panel: Lib
         panel.view.sortByColumn(TITLE, order)
         assert [entry.path.name for entry in panel.selected()] == ["old.h5"]
     assert column(panel, TITLE) == ["the new one", "the old one"]
+
+
+def test_that_the_place_of_a_run_is_a_column_once_a_run_has_one(qtbot: QtBot, session: Session, folder: Path) -> None:
+    panel = make_panel(qtbot, session, 2)
+    place = [column.title for column in COLUMNS].index("Place")
+    assert panel.view.isColumnHidden(place)
+    facts = {"created": "", "machine": {}, "environment": {"place": "gpu1"}}
+    with RunWriter(folder / "there.h5", config.RunConfig(), run_id="there", **facts) as writer:
+        writer(RunEnded(0.5, "completed"))
+    panel.refresh()
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 3)
+    assert not panel.view.isColumnHidden(place)
+    shown = sorted(str(panel.table.index(row, place).data()) for row in range(3))
+    assert shown == ["gpu1", "this machine", "this machine"]
+    assert GROUPS["place"](read_entry(folder / "there.h5")) == "gpu1"
