@@ -15,6 +15,7 @@ import numpy as np
 from precgui.config.precision_traits import traits
 from precgui.formats.registry import formats
 from precgui.hardware.readings import Absent
+from precgui.runs.device_memory import device_bytes, peak_bytes
 from precgui.runs.known_settings import NOT_KNOWN, settings_by_path
 from precgui.runs.recorded_facts import fact
 from precgui.runs.run import Run
@@ -140,7 +141,7 @@ def _attention(run: Run) -> CheckLine:
 
 def _checkpointing(run: Run, known: Mapping[str, Any]) -> CheckLine:
     title, used = "Activations fit the memory", known.get("train.checkpointing")
-    peak, room = _peak_bytes(run), _memory_bytes(run)
+    peak, room = peak_bytes(run), device_bytes(run)
     if peak is None or not room:
         return CheckLine("checkpointing", title, "not measured", "the peak of a step or the memory was not recorded")
     share = peak / room
@@ -155,27 +156,6 @@ def _checkpointing(run: Run, known: Mapping[str, Any]) -> CheckLine:
     tight = share > _FULL
     change = {"train.checkpointing": True} if tight and used is False else {}
     return CheckLine("checkpointing", title, "missed" if tight else "met", text, change)
-
-
-def _peak_bytes(run: Run) -> float | None:
-    memory = run.environment.get("memory")
-    recorded = memory.get("peak_bytes") if isinstance(memory, Mapping) else None
-    series = run.series("memory_bytes")[1]
-    peaks = [float(value) for value in (recorded,) if isinstance(value, int | float)]
-    peaks += series[np.isfinite(series)].tolist()
-    return max(peaks, default=None)
-
-
-def _memory_bytes(run: Run) -> float | None:
-    """The memory of the device of the run, in bytes."""
-    kind, _, index = str(run.environment.get("device", "")).partition(":")
-    machine: Mapping[str, Any] = run.machine
-    if kind == "cuda":
-        gpus = machine.get("gpus")
-        place = int(index) if index.isdecimal() else 0
-        machine = gpus[place] if isinstance(gpus, list) and place < len(gpus) else {}
-    size = machine.get("memory_bytes") if isinstance(machine, Mapping) else None
-    return float(size) if isinstance(size, int | float) else None
 
 
 def _non_finite(run: Run) -> CheckLine:

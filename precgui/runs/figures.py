@@ -92,6 +92,8 @@ FIGURES = {
                lambda run: run.net_joules_per_sample, "Less what the devices use while idle (power.idle_s)", 3,
                "ratio"),
         Figure("power_w", "Mean power", "W", 1.0, "lower", lambda run: run.power_w, "Of all sensors, over the run", 1),
+        Figure("largest_batch", "Largest batch, estimated", "samples", 1.0, "higher", lambda run: run.largest_batch,
+               "That the memory of the device would take, from the measured step", 0, "ratio"),
         Figure("data_share", "Wait for data", "%", 100.0, "lower", lambda run: run.data_share,
                "Share of the time in which the step waits for its samples", 1),
         Figure("tensor_use", "Tensor cores busy", "%", 100.0, "higher", lambda run: run.tensor_use,

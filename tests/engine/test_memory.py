@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from precgui import config, job, open_run
-from precgui.engine.hooks.memory_peak import MEASURED_BY, MemoryPeak
+from precgui.engine.hooks.memory_peak import MEASURED_BY, SIZES, MemoryPeak
+from precgui.engine.journal import Journal
 from precgui.engine.memory import MemoryEvents, sizes_bytes
 from precgui.engine.tasks import text
 from precgui.events import Event, Facts, StepDone
@@ -168,3 +170,17 @@ def test_that_the_summary_holds_the_peak(tmp_path: Path) -> None:
     job.Job(wanted, tmp_path / "a.h5").run()
     with open_run(tmp_path / "a.h5") as saved:
         assert saved.summary["memory_peak_bytes"] == saved.environment["memory"]["peak_bytes"] > 1e6
+
+
+def test_that_another_device_tells_the_sizes_alone_and_keeps_its_own_peak() -> None:
+    """Its allocator knows the peak, step by step."""
+    told: list[dict[str, Any]] = []
+    journal = cast(Journal, SimpleNamespace(facts=told.append))
+    weights = torch.zeros(1000)
+    hook = MemoryPeak(journal, {"weights": lambda: [weights]}, with_peak=False)
+    hook.after_update(skipped=False)
+    for step in (2, 3):
+        hook.begin_step(step, 1.0, [(torch.zeros(10), torch.zeros(10))])
+        hook.after_update(skipped=False)
+    hook.close()
+    assert told == [{"memory": {"measured_by": SIZES, "step": 2, "weights_bytes": 4000, "batch_bytes": 80}}]

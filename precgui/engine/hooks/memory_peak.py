@@ -1,7 +1,7 @@
-"""The peak of a training step's tensors on the CPU.
+"""The memory that a training step begins with, and on a CPU the peak of its tensors.
 
-What the step begins with is added to what it takes: weights, optimizer state, batch. It is measured in the first step
-after an update that was taken, since the first update makes the optimizer's state.
+Weights, optimizer state and batch are added to what the step takes. It is measured in the first step after an update
+that was taken, since the first update makes the optimizer's state. The allocator of another device keeps its own peak.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Batch
 
 MEASURED_BY = "allocated by tensors (profiler)"
+SIZES = "sizes of the tensors"
 
 
 class MemoryPeak(LoopHook):
     """Measures one step and returns the peak; a step is measured until the moment that its weights are updated."""
 
-    def __init__(self, journal: Journal, held: Mapping[str, Callable[[], Any]]) -> None:
-        """`held` gives, by name, the tensors that outlive a step; one that two names share counts for the first."""
-        self._journal, self._held = journal, held
+    def __init__(self, journal: Journal, held: Mapping[str, Callable[[], Any]], *, with_peak: bool = True) -> None:
+        """`held` gives, by name, the tensors that outlive a step; one that two names share counts for the first.
+
+        Without `with_peak` their sizes alone are told.
+        """
+        self._journal, self._held, self._with_peak = journal, held, with_peak
         self._events = MemoryEvents()
         self._state = "waiting"  # for an update that was taken; then "ready" for a step, "measuring" it, "done"
         self._step = 0
@@ -31,14 +35,19 @@ class MemoryPeak(LoopHook):
 
     @classmethod
     def make(cls, run: TrainingRun) -> Self | None:
-        return cls(run.journal, _held(run.parts)) if run.parts.device.type == "cpu" else None
+        return cls(run.journal, _held(run.parts), with_peak=run.parts.device.type == "cpu")
 
     def begin_step(self, step: int, scale: float, batches: Sequence[Batch]) -> None:
         if self._state == "ready":
             held = {name: tensors() for name, tensors in self._held.items()}
             self._before, self._step = sizes_bytes(held | {"batch": batches}), step
-            self._state = "measuring"
-            self._events.start()
+            if self._with_peak:
+                self._state = "measuring"
+                self._events.start()
+                return
+            self._state = "done"
+            sizes = {f"{name}_bytes": size for name, size in self._before.items()}
+            self._journal.facts({"memory": {"measured_by": SIZES, "step": step} | sizes})
 
     def after_update(self, *, skipped: bool) -> None:
         if self._state == "measuring":

@@ -73,6 +73,7 @@ def settings_matrix(groups: Sequence[Group], metric: Metric) -> SettingsMatrix |
         f"{own.title} against its baseline {LEVEL_WORD}": lambda group: _difference(group, own),
         "speed-up": lambda group: _judged(group, "speedup"),
         "memory saved": lambda group: _saving(group, "memory_bytes"),
+        "largest batch, estimated": _largest_batch,
         "energy saved": lambda group: _saving(group, "joules_per_sample"),
         "runs that came through": lambda group: f"{group.n} of {group.n + group.failed}",
     }
@@ -82,6 +83,15 @@ def settings_matrix(groups: Sequence[Group], metric: Metric) -> SettingsMatrix |
         for title, cell in figures.items()
     ]
     return SettingsMatrix(precisions, tuple(rows))
+
+
+def _largest_batch(group: Group) -> Cell:
+    """The samples, and how many times those of the baseline."""
+    own = group.metrics["largest_batch"]
+    if own.mean is None or group.emulated:
+        return "not measured" if own.mean is None else f"not measurable: {group.emulated}"
+    beside = "" if own.ratio is None or group.baseline == group.group else f", {own.ratio:.2f}x"
+    return f"{own.mean:.0f} samples{beside}"
 
 
 def settings_of(group: Group) -> str:

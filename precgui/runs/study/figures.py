@@ -15,6 +15,7 @@ from precgui.events import Metric
 from precgui.hardware.readings import Absent, Maybe, known
 from precgui.runs.baseline import trailing_mean, window_of
 from precgui.runs.caveats import arithmetic_of
+from precgui.runs.device_memory import largest_batch
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.identity import TrainingIdentity, identity_of
 from precgui.runs.known_settings import settings_by_path
@@ -33,7 +34,7 @@ _LARGEST_FIGURE = 1e100
 _MEASURED = (
     "metric_value", "val_loss", "train_loss", "step_s", "cpu_s", "data_share", "memory_bytes", "joules_per_sample",
     "tensor_use", "time_s", "skipped_steps", "pressure", "model_bytes", "energy_j", "power_w", "idle_w",
-    "net_joules_per_sample",
+    "largest_batch", "net_joules_per_sample",
 )  # fmt: skip
 
 
@@ -106,6 +107,7 @@ class RunFigures:
     power_w: float | None = None
     idle_w: float | None = None
     net_joules_per_sample: float | None = None
+    largest_batch: float | None = None
     why_no_energy: str = ""
     why_no_idle: str = ""
     validation: ValidationCurve = _NO_VALIDATION
@@ -144,7 +146,8 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
         net_joules_per_sample=_joules(above_idle_j, samples), why_no_energy=_reason(used), why_no_idle=_reason(idle),
         time_s=time_s, skipped_steps=summary["skipped_steps"],
         emulated=timing.emulated, pressure=timing.pressure, machine=dict(run.machine),
-        model_bytes=_model_bytes(run), slow=arithmetic.caveat if arithmetic.arithmetic == "slow" else "",
+        model_bytes=_model_bytes(run), largest_batch=largest_batch(run),
+        slow=arithmetic.caveat if arithmetic.arithmetic == "slow" else "",
         curve=_curve(run), validation=_validation(run),
     )  # fmt: skip
     unknown: dict[str, Any] = {name: None for name in _MEASURED if not _is_number(getattr(result, name))}

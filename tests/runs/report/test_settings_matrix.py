@@ -17,8 +17,14 @@ def content() -> ReportContent:
     for model, memory, loss in (("cnn", 500.0, 0.0), ("mlp", 1000.0, 0.02)):
         base, low = f"fp32 model.name={model}", f"bf16-amp model.name={model}"
         baselines |= {base: base, low: base}
-        runs += arm(base, SEEDS, precision="fp32")
-        runs += arm(low, [value - loss for value in SEEDS], precision="bf16-amp", memory_bytes=memory)
+        runs += arm(base, SEEDS, precision="fp32", largest_batch=64.0)
+        runs += arm(
+            low,
+            [value - loss for value in SEEDS],
+            precision="bf16-amp",
+            memory_bytes=memory,
+            largest_batch=64000.0 / memory,
+        )
     return report_content(make_study(runs, baseline_of=baselines), runs, title="", command="")
 
 
@@ -33,6 +39,7 @@ def test_that_each_model_is_compared_with_its_own_baseline() -> None:
     assert cells["model.name=cnn", title] == ("baseline", "0.00 pp [-0.05, +0.05]")  # one sample of a thousand
     assert cells["model.name=mlp", title][1].startswith("-2.00 pp")
     assert cells["model.name=mlp", "runs that came through"] == ("5 of 5", "5 of 5")
+    assert cells["model.name=cnn", "largest batch, estimated"] == ("64 samples", "128 samples, 2.00x")
     assert cells["model.name=cnn", "energy saved"][1] == "not measured"
     assert cells["model.name=cnn", "speed-up"][0] == "baseline"
 
