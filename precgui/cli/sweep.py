@@ -49,15 +49,26 @@ def add_parsers(subparsers: Any) -> None:
     )
     new.add_argument("--title", default="", help="a name for the sweep")
     _add_changes(parser.add_argument_group("a sweep that exists"))
-    parser.add_argument("--slurm", action="store_true", help="submit a job for each block (needs precgui[slurm])")
-    parser.add_argument(
-        "--slurm-set", action="append", default=[], metavar="KEY=VALUE", dest="slurm_settings",
-        help="a parameter of submitit, e.g. slurm_partition=gpu or timeout_min=60",
-    )  # fmt: skip
+    _add_cluster(parser.add_argument_group("a cluster"))
     parser.add_argument("--plan", action="store_true", help="show the plan and the time it takes, run nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     add_place_option(parser, run_config_there)
     parser.set_defaults(run=run)
+
+
+def _add_cluster(jobs: argparse._ArgumentGroup) -> None:
+    jobs.add_argument(
+        "--slurm", action="store_true", help="submit an array with a job for each block (needs precgui[slurm])"
+    )
+    jobs.add_argument("--slurm-account", metavar="NAME", help="the account that the jobs are charged to")
+    jobs.add_argument("--slurm-gpus", type=int, metavar="N", help="GPUs of each job")
+    jobs.add_argument("--slurm-minutes", type=int, metavar="N", help="time limit of each job; it is then requeued")
+    jobs.add_argument("--jobs", action="store_true", help="show the jobs with their states in the queue")
+    jobs.add_argument("--cancel-jobs", action="store_true", help="cancel the jobs that have not ended")
+    jobs.add_argument(
+        "--slurm-set", action="append", default=[], metavar="KEY=VALUE", dest="slurm_settings",
+        help="a parameter of submitit, e.g. slurm_partition=gpu or timeout_min=60",
+    )  # fmt: skip
 
 
 def _add_changes(old: argparse._ArgumentGroup) -> None:
@@ -102,6 +113,8 @@ def run(args: argparse.Namespace) -> int:
         _refuse_new_options(args)
         folder = SweepFolder(source)
         _change(folder, args)
+        if args.jobs or args.cancel_jobs:
+            return _show_jobs(folder, cancel=args.cancel_jobs, as_json=args.json)
         if args.plan or args.pause:
             return _show(folder, args.json)
         _refuse_own_code(folder, args)
@@ -111,7 +124,9 @@ def run(args: argparse.Namespace) -> int:
 def _new_spec(args: argparse.Namespace) -> SweepSpec:
     from precgui.sweeps.spec import make_spec, parse_vary
 
-    for option in ("add_seeds", "skip", "take", "again", "give_up", "first", "take_over", "pause", "own_code"):
+    for option in ("add_seeds", "skip", "take", "again", "give_up", "first", "take_over", "pause", "own_code",
+        "jobs", "cancel_jobs",
+    ):  # fmt: skip
         if getattr(args, option):
             raise UserError(f"--{option.replace('_', '-')} is for the folder of a sweep, and {args.source} is none")
     if not args.precisions:
@@ -178,10 +193,37 @@ def _submit(folder: SweepFolder, args: argparse.Namespace) -> int:
     from precgui.sweeps.slurm import submit_blocks
     from precgui.sweeps.spec import parse_setting
 
-    jobs = submit_blocks(folder, dict(parse_setting(text) for text in args.slurm_settings))
+    named = {
+        "slurm_account": args.slurm_account, "slurm_gpus_per_node": args.slurm_gpus, "timeout_min": args.slurm_minutes,
+    }  # fmt: skip
+    settings = {name: value for name, value in named.items() if value is not None}
+    jobs = submit_blocks(folder, settings | dict(parse_setting(text) for text in args.slurm_settings))
     ids = ", ".join(str(job.job_id) for job in jobs)
     say(f"{len(jobs)} jobs submitted: {ids}" if jobs else "no block has runs left", file=sys.stderr)
     return _show(folder, args.json)
+
+
+def _show_jobs(folder: SweepFolder, *, cancel: bool, as_json: bool) -> int:
+    """The jobs of a sweep with their states, after cancelling those that have not ended where asked to."""
+    from precgui.sweeps.folder import JOBS
+    from precgui.sweeps.jobs import cancel_jobs, job_states, read_jobs
+
+    jobs = read_jobs(folder.path / JOBS)
+    if cancel:
+        cancelled = cancel_jobs(jobs)
+        say(f"{len(cancelled)} jobs cancelled", file=sys.stderr)
+    rows = [
+        {"job": state.job.job_id, "block": state.job.block, "state": state.state, "reason": state.reason}
+        for state in job_states(jobs)
+    ]
+    if as_json:
+        print(json.dumps({"folder": str(folder.path), "jobs": rows}))
+        return 0
+    table = Table("job", "block", "state", "reason", box=None)
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row.values()))
+    HarmlessConsole().print(table if rows else "no jobs were submitted")
+    return 0
 
 
 def _all_failed(folder: SweepFolder) -> bool:

@@ -1,4 +1,4 @@
-"""RunCheckpoint files: safetensors with a line of JSON. Nothing in them is executed, so one of others is data, too."""
+"""Checkpoint files: safetensors with a line of JSON. Nothing in them is executed, so one of others is data, too."""
 
 from __future__ import annotations
 

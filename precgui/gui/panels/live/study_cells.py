@@ -122,6 +122,8 @@ def _text(member: MemberRow, share: float, metric: Metric | None) -> str:
         case "completed":
             value = value_text(metric, member.metric, "") if metric is not None else ""
             return f"done: {value}" if value else f"done: loss {member.loss:.4g}"
+        case "waiting" if member.job:
+            return f"{_STATES['waiting']}, {member.job}"
         case status:
             return _STATES[status]
 
@@ -136,6 +138,8 @@ def _tooltip(member: MemberRow, place: int | None) -> str:
         lines.append("A rounding twin: the same run with each start weight moved to a neighbouring number.")
     if member.kind == "warm-up":
         lines.append("The warm-up is not judged.")
+    if member.job:
+        lines.append(f"On the cluster it is {member.job}.")
     if member.message:
         lines.append(member.message)
     if member.wall_s is not None:
