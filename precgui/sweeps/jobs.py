@@ -149,6 +149,6 @@ def _local_process(job: SubmittedJob) -> psutil.Process | None:
 def local_started_s(job_id: str) -> float:
     """When the process of a local job was started, in seconds of the system's clock; 0 where it has ended."""
     try:
-        return psutil.Process(int(job_id)).create_time()
+        return float(psutil.Process(int(job_id)).create_time())
     except (psutil.Error, ValueError):
         return 0.0
