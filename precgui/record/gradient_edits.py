@@ -61,7 +61,7 @@ class GradientEdits:
                     continue
                 held = _sample(parameter.grad)
                 if held is not None and held.shape == known[1].shape:
-                    pairs[self._names[id(parameter)]] = known[1], held, parameter.numel()
+                    pairs[self._names[id(parameter)]] = _wide(known[1]), _wide(held), parameter.numel()
             if pairs and (row := _compared(pairs)):
                 self._rows.append({"step": self._step} | row)
 
@@ -78,12 +78,17 @@ class GradientEdits:
 
 
 def _sample(gradient: Tensor | None) -> Tensor | None:
-    """At most _SAMPLE elements, copied, in FP64; None where there are none to read."""
+    """At most _SAMPLE elements, copied; None where there are none to read."""
     values = readable(gradient) if gradient is not None else None
     if values is None or not values.numel():
         return None
     flat = values.detach().reshape(-1)
-    return flat[:: -(-flat.numel() // _SAMPLE)].double()
+    return flat[:: -(-flat.numel() // _SAMPLE)].clone()
+
+
+def _wide(sample: Tensor) -> Tensor:
+    """In main memory and FP64, which some devices lack; a model may be on several ones."""
+    return sample.cpu().double()
 
 
 def _compared(pairs: dict[str, tuple[Tensor, Tensor, int]]) -> dict[str, Any] | None:

@@ -190,6 +190,7 @@ def install() -> None:
             _replace(name)
         _library.impl("cudnn_is_acceptable", lambda tensor: False, "CUDA", allow_override=True)
     torch.cuda.CUDAGraph, torch.cuda.graph = Graph, _capture  # type: ignore[misc, assignment]
+    torch.cuda.is_current_stream_capturing = lambda: bool(capturing)
     for allow in ("enable_flash_sdp", "enable_mem_efficient_sdp", "enable_cudnn_sdp"):
         getattr(torch.backends.cuda, allow)(False)
 

@@ -195,9 +195,40 @@ def spread(device: str, steps: int, second: str = "cuda:1") -> tuple[Parts, Call
     return Parts(model, [optimizer]), loop
 
 
+def graph(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
+    """Forward and backward pass are captured in the third step, after which a CUDA graph is replayed."""
+    model = _network().to(device)
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def gradients(images: Tensor, labels: Tensor) -> Tensor:
+        loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        return loss.detach()
+
+    def loop() -> Loop:
+        captured, held = torch.cuda.CUDAGraph(), []
+        for step, batch in enumerate(batches(device, steps)):
+            if step < 2:
+                optimizer.zero_grad(set_to_none=True)
+                loss = gradients(*batch)
+            elif step == 2:
+                optimizer.zero_grad(set_to_none=True)
+                held = [tensor.clone() for tensor in batch]
+                with torch.cuda.graph(captured):
+                    loss = gradients(*held)
+            if step >= 2:
+                for own, tensor in zip(held, batch, strict=True):
+                    own.copy_(tensor)
+                captured.replay()
+            optimizer.step()
+            yield loss.clone()
+
+    return Parts(model, [optimizer]), loop
+
+
 LOOPS = {
     "plain": plain, "scaled": scaled, "fused": fused, "recurrent": recurrent, "accumulated": accumulated,
-    "adversarial": adversarial, "spread": spread,
+    "adversarial": adversarial, "spread": spread, "graph": graph,
 }  # fmt: skip
 
 

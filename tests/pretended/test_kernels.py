@@ -126,7 +126,25 @@ for name, rounding in roundings.items():
     assert len(printed.splitlines()) == 6
 
 
-def test_that_a_compiler_that_fails_is_told_once_and_rounding_goes_on(on_pretended_gpu: Script, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        "fails",
+        pytest.param("absent", marks=pytest.mark.pretended_long),
+        pytest.param("writes no library", marks=pytest.mark.pretended_long),
+    ],
+)
+def test_that_a_compiler_that_fails_is_told_once_and_rounding_goes_on(
+    on_pretended_gpu: Script, tmp_path: Path, compiler: str
+) -> None:
+    broken = tmp_path / "compiler"
+    broken.write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && echo nothing > "$2"; shift; done\n')
+    broken.chmod(0o755)
+    settings = {
+        "fails": {"CC": "/bin/false"},
+        "absent": {"PATH": str(tmp_path)},
+        "writes no library": {"CC": str(broken)},
+    }
     told = on_pretended_gpu(
         """
 from precgui.engine.quantize.elements import quantize
@@ -135,7 +153,7 @@ for name in ("bf16", "e4m3fn"):
     print(quantize(torch.ones(64, device="cuda"), name).shape)
 print(stats_backend_for(torch.device("cuda:0"))._fused)
 """,
-        CC="/bin/false",
+        **settings[compiler],
         TRITON_CACHE_DIR=str(tmp_path / "triton"),
         TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"),
     )

@@ -36,7 +36,7 @@ class Outputs:
     NaN and Inf that reach neither the loss nor the gradients are detected, too. The kinds `activation` and
     `activation_gradient` go to `measure` where requested. Modules have hooks only in the steps that need them, since
     torch calls a module with hooks more slowly. The recomputation of a checkpoint is not measured, nor is a forward
-    pass that is traced or transformed by torch.func.
+    pass that is traced, transformed by torch.func or captured in a CUDA graph.
     """
 
     OF_STEP: ClassVar[tuple[str, ...]] = (
@@ -188,6 +188,7 @@ class Outputs:
             and graph_task() == -1
             and transform_level() is None
             and tracing_state() is None
+            and (self._on_cpu or not torch.cuda.is_current_stream_capturing())
         )
 
     def _watch(self, name: str, outputs: Any) -> None:
