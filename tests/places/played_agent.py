@@ -23,9 +23,10 @@ PLACE = NamedPlace("gpu1", ("an-agent",))
 
 
 class PlayedProcess:
-    """`cut_after`: bytes from the agent after which the link is gone."""
+    """`cut_after`: bytes from the agent after which the link is gone; with `freezes` it is silent then instead."""
 
-    def __init__(self, cut_after: int | None = None) -> None:
+    def __init__(self, cut_after: int | None = None, *, freezes: bool = False) -> None:
+        self._freezes, self._killed = freezes, threading.Event()
         orders, self._stdin = os.pipe()
         self._answers, answers = os.pipe()
         near, self._far = os.pipe()
@@ -54,6 +55,8 @@ class PlayedProcess:
             except OSError:
                 break
             if self._left is not None and self._left <= 0:
+                if self._freezes:
+                    self._killed.wait()
                 break
         for descriptor in (self._answers, self._far, self._error):
             os.close(descriptor)
@@ -68,19 +71,20 @@ class PlayedProcess:
 
     def kill(self) -> None:
         """Its threads end when their streams do."""
+        self._killed.set()
 
 
 class PlayedAgents:
-    """The agents that a test has, one for each connection; `cuts` are those of the first ones."""
+    """The agents that a test has, one for each connection; `cuts` are those of the first ones, see PlayedProcess."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, cuts: list[int | None]) -> None:
-        self.cuts, self.started = cuts, 0
+    def __init__(self, patch: pytest.MonkeyPatch, cuts: list[int | None], *, freezes: bool = False) -> None:
+        self.cuts, self.freezes, self.started = cuts, freezes, 0
         patch.setattr(link, "start_command", self._start)
         patch.setattr("precgui.places.placed_job.FIRST_WAIT_S", 0.01)
 
     def _start(self, place: NamedPlace) -> PlayedProcess:
         self.started += 1
-        return PlayedProcess(self.cuts.pop(0) if self.cuts else None)
+        return PlayedProcess(self.cuts.pop(0) if self.cuts else None, freezes=self.freezes)
 
 
 def step(number: int) -> StepDone:

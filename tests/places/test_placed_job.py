@@ -83,6 +83,19 @@ def test_that_the_state_of_a_lost_link_is_one_sentence(monkeypatch: pytest.Monke
     job.close()
 
 
+def test_that_an_agent_that_is_stopped_by_the_system_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended_job()
+    agents = PlayedAgents(monkeypatch, [4000], freezes=True)
+    for name, seconds in (("PING_S", 0.1), ("SILENT_S", 0.4), ("_END_S", 0.1)):
+        monkeypatch.setattr(link, name, seconds)
+    job = PlacedJob(PLACE, JOB)
+    job.open()
+    events = followed(job)
+    job.close()
+    assert [event.step for event in events if isinstance(event, StepDone)] == list(range(1, 40))
+    assert agents.started == 2
+
+
 def test_that_a_refused_key_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     make_job([[step(number)] for number in range(1, 200)])
     PlayedAgents(monkeypatch, [5000])
