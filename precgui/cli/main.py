@@ -32,6 +32,7 @@ COMMANDS = {
     "compare": "precgui.cli.compare",
     "plan": "precgui.cli.plan",
     "sweep": "precgui.cli.sweep",
+    "cluster": "precgui.cli.cluster",
     "profile": "precgui.cli.profile",
     "export": "precgui.cli.export",
     "whatif": "precgui.cli.whatif",

@@ -29,7 +29,7 @@ from precgui.cli.parser import Parser
         ("run -o", "--output needs a value after it"),
         ("compare", "RUN.h5 is missing: name run files or the folder of a sweep; see precgui compare --help"),
         ("whatif a.h5 --json --csv c", "--csv and --json exclude each other: leave one out"),
-        ("export a.h5", "one of --csv, --tensorboard, --html, --json, --script, --pt2 is missing"),
+        ("export a.h5", "one of --csv, --tensorboard, --html, --json, --script, --pt2, --weights is missing"),
         ("evaluate", "MODEL.pt is missing; see precgui evaluate --help"),
         ("detct", "detct is neither a file nor a command; perhaps detect is meant; see precgui --help"),
         ("nothing", "nothing is neither a file nor a command; the commands are detect, bench"),

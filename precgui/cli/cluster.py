@@ -1,0 +1,80 @@
+"""`precgui cluster`: files that start one run on several hosts of a cluster, and a trial of the link between them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from precgui import config
+from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
+
+
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the sub-command and set its `run`."""
+    parser = subparsers.add_parser("cluster", help="write the files that start one run on several hosts with Slurm")
+    parser.add_argument("config", nargs="?", metavar="CONFIG.toml|RECIPE", help="a run with parallel.strategy")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder on a disk that all hosts share")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as in run")
+    parser.add_argument("--nodes", type=int, default=2, metavar="N", help="hosts (default 2)")
+    parser.add_argument("--ranks-per-node", type=int, default=1, metavar="N", help="processes of each host (default 1)")
+    parser.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs of each host")
+    parser.add_argument("--minutes", type=int, metavar="N", help="time limit of a job; the run goes on in the next one")
+    parser.add_argument("--account", default="", metavar="NAME", help="the account that the job is charged to")
+    parser.add_argument("--partition", default="", metavar="NAME", help="the partition of the cluster")
+    parser.add_argument(
+        "--try-link", action="store_true", help="under torchrun: measure the link between the ranks, for plan --link"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files, or try the link. Raises UserError where neither can be done."""
+    if args.try_link:
+        return _try_link(as_json=args.json)
+    from precgui.config.refusals import require_startable
+    from precgui.planner.cluster import SCRIPT, ClusterJob, cluster_files
+
+    if args.config is None or args.output is None:
+        raise UserError("name a config and, with -o, a new folder on a disk that all hosts share")
+    chosen = config.load(args.config, args.settings)
+    require_startable(chosen)
+    job = ClusterJob(args.nodes, args.ranks_per_node, args.gpus_per_node, args.minutes, args.account, args.partition)
+    folder = args.output.absolute()
+    files = cluster_files(chosen, job, folder, sys.executable)
+    try:
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except FileExistsError:
+        raise UserError(f"{folder} already exists; choose another name or delete it first") from None
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}; choose another place") from None
+    if args.json:
+        print(json.dumps({"folder": str(folder), "files": sorted(files)}))
+    else:
+        say(f"sbatch {folder / SCRIPT}")
+    return 0
+
+
+def _try_link(*, as_json: bool) -> int:
+    from precgui.engine.parallel.allocation import in_allocation
+
+    if not in_allocation():
+        raise UserError("--try-link is for several processes; start it with torchrun, as the script for sbatch does")
+    from precgui.engine.parallel.link_trial import try_link
+
+    if (trial := try_link()) is None:
+        return 0
+    if as_json:
+        print(json.dumps({**asdict(trial), "link": trial.link, "latency_us": 1e6 * trial.small_s}))
+    else:
+        spread = f"{trial.fastest_s:.4f} to {trial.slowest_s:.4f} s for 16 MiB"
+        small = f"{1e6 * trial.small_s:.0f} us for a small one"
+        found = f"{trial.ranks} ranks over {trial.back_end}: {trial.link} ({spread}), {small}"
+        say(f"{found}; precgui plan ... --link {trial.link}")
+    return 0
