@@ -40,6 +40,7 @@ class ModuleStack:
         self._names = {module: name for name, module in model.named_modules()}
         self._on_call, self._on_error = on_call, on_error
         self._running: list[str] = []
+        self._is_own: list[bool] = []  # of each of these, whether it is a part of the model
         self._handled: list[BaseException | None] = []  # exceptions that were being handled as each was called
         self._module_of_node: dict[int, str] = {}  # by the sequence number of an autograd node
         self._hooks = contextlib.ExitStack()
@@ -48,6 +49,11 @@ class ModuleStack:
     def innermost(self) -> str | None:
         """The name of the innermost running module, '' for one of another model; None outside of a forward pass."""
         return self._running[-1] if self._running else None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the model, or a part of it, is running."""
+        return any(self._is_own)
 
     def of_operation(self) -> str:
         """The module of the operation that runs now, '' where it is not known.
@@ -69,6 +75,7 @@ class ModuleStack:
     @guarded
     def _called(self, module: nn.Module, _inputs: Any) -> None:
         self._running.append(self._names.get(module, ""))
+        self._is_own.append(module in self._names)
         self._handled.append(sys.exception())
         self._on_call(module)
 
@@ -77,5 +84,6 @@ class ModuleStack:
         if not self._running:  # a module may have been called before `follow`
             return
         self._running.pop()
+        self._is_own.pop()
         if sys.exception() is not self._handled.pop():
             self._on_error()

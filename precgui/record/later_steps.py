@@ -15,6 +15,7 @@ from precgui.engine.constant_answers import ConstantAnswers
 from precgui.engine.finite_in_fp32 import FiniteInFp32
 from precgui.engine.flat_units import FlatUnits
 from precgui.engine.hand_quantisers import HandQuantisers
+from precgui.engine.hidden_parameters import HiddenParameters
 from precgui.engine.lost_digits import LostDigits
 from precgui.engine.lost_values import LostValues
 from precgui.engine.module_calls import ModuleStack
@@ -48,9 +49,10 @@ class Watchers:
         self._values, self._sums, self._twice = LostValues(model), LostDigits(), RepeatedActivations()
         self._finite, self._only_finite = FiniteInFp32(), False
         self._rounded = HandQuantisers(model)
-        self._constants, self._flat = ConstantAnswers(), FlatUnits()
+        self._constants, self._flat, self.hidden = ConstantAnswers(), FlatUnits(), HiddenParameters(model)
         self._additions: list[dict[str, Any]] = []
         self.where: Callable[[], str | None] = lambda: None
+        self.is_inside: Callable[[], bool] = lambda: False  # the forward pass of the model
 
     def begin(self, step: int, where: Callable[[], str | None], *, only_finite: bool = False) -> None:
         """A step begins; `where` returns the module whose forward pass is running, None outside of the model.
@@ -99,6 +101,8 @@ class Watchers:
             self._rounded.observe(func, args, out)
             self._constants.observe(func, args, kwargs, out)
             self._flat.observe(func, out, self.where())
+            if self.is_inside():
+                self.hidden.observe(args, self.where() or "")
 
     def end(self) -> None:
         """The step is over."""
@@ -129,6 +133,7 @@ class Watchers:
             "finite_in_fp32": self._finite.facts(),
             "constant_answers": self._constants.facts(),
             "flat_units": self._flat.facts(),
+            "hidden_parameters": self.hidden.facts(),
             "loop_additions": self._additions,
         }
 
@@ -180,6 +185,8 @@ class LaterSteps:
         if in_full:
             self._watched = step
             self.edits.begin(step, trained)
+            self.watchers.hidden.begin(step, [weight.own for weight in trained])
+        self.watchers.is_inside = self._mode.is_inside
         self.watchers.begin(step, self._mode.module, only_finite=not in_full)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
@@ -222,6 +229,10 @@ class _Mode(TorchDispatchMode):
     def module(self) -> str | None:
         """The module whose forward pass is running; None outside of the model."""
         return self._modules.innermost if self._modules is not None else None
+
+    def is_inside(self) -> bool:
+        """Whether the forward pass of the model is running."""
+        return self._modules is not None and self._modules.is_inside
 
     def leave(self) -> bool:
         """Whether this has left torch's stack of modes, now or before; not from below another mode.

@@ -32,6 +32,7 @@ _REASONS = {
     "loop_additions": "no sum in 16 bits was seen outside of the model in the steps that were looked at",
     "constant_answers": "no loss whose targets have a best constant answer was seen in the steps that were looked at",
     "gradient_edits": "no gradients were lost in a rounding of the loop in the steps that were looked at",
+    "hidden_parameters": "the model computed with no parameters that it does not hold in the steps that were looked at",
     "flat_units": "no activation functions were flat for most of their inputs in the last step that was looked at",
     "record": "the run recorded no tensors, or has not ended",
 }
@@ -39,7 +40,7 @@ FACTS = tuple(_REASONS)
 _OF_OWN_LOOPS = (
     "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
     "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "loop_additions",
-    "constant_answers", "gradient_edits", "flat_units",
+    "constant_answers", "gradient_edits", "flat_units", "hidden_parameters",
 )  # fmt: skip
 
 

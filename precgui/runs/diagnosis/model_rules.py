@@ -21,12 +21,15 @@ _BUFFERS_AFTER = (
     "{bad} of {all} buffers hold NaN or Inf from step {step} on ({first}), the loss is finite; step {before} was "
     "skipped or not finite."
 )
+_MOST_LEFT = 0.2  # share of the elements that may be in no optimizer
 _UNSEEN = 0.02  # share of an average that a step changes, where it may be replaced in steps that are not recorded
 _FROZEN, _SLOW = 0.1, 0.5  # share of an average that a step changes: an error, a warning
 
 
 def parameters_left_out(m: Measurements) -> Answer:
     """Parameters that require a gradient and get one, but that no optimizer updates."""
+    if hidden := _hidden_parameters(m):
+        return [hidden]
     known = [each for each in m.model.parameters if each.role == "parameter"]
     if not known:
         return Undecided("parameters-left-out", f"the model ({m.model.unavailable})") if m.own_loop else None
@@ -50,13 +53,37 @@ def parameters_left_out(m: Measurements) -> Answer:
     )  # fmt: skip
     return [
         Finding(
-            "parameters-left-out", "warning" if share > 0.2 else "info",
+            "parameters-left-out", "warning" if share > _MOST_LEFT else "info",
             f"No optimizer updates {len(out)} of {len(known)} parameters",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Give them to the optimizer, or set requires_grad_(False) where they are meant to stay.", False, 0.7,
             "torch.optim documentation", out[0].rpartition(".")[0], tuple(out[:20]),
         )
     ]  # fmt: skip
+
+
+def _hidden_parameters(m: Measurements) -> Finding | None:
+    """Parameters that the model computes with and does not hold, so that `model.parameters()` leaves them out."""
+    row = next(iter(m.fact_rows("hidden_parameters")), None)
+    if not m.own_loop or not m.n or row is None:
+        return None
+    count, elements, trained = (int(row[name]) for name in ("parameters", "elements", "trained"))
+    share = elements / max(elements + trained, 1)
+    where = str(next(iter(row.get("modules", ())), "")) or "The model"
+    proof = Evidence(
+        "used in the forward pass, with a gradient, of no optimizer, not of the model, unchanged between two steps",
+        {"parameters": count, "elements": elements, "share": share},
+        f"{where} computes with {count} parameters ({percent(share)} of all elements that could learn) that the model "
+        f"does not hold; they get gradients and are in step {int(row['step'])} as they were in the step seen before.",
+    )  # fmt: skip
+    return Finding(
+        "parameters-left-out", "warning" if share > _MOST_LEFT else "info",
+        f"{count} parameters of layers that the model does not hold are never trained", int(m.steps[0]),
+        int(m.steps[-1]), (proof,),
+        "Keep layers in nn.ModuleList or nn.ModuleDict (parameters in nn.ParameterList), not in a list, a dict or a "
+        "closure, and make the optimizer afterwards; or set requires_grad_(False) where they are meant to stay.",
+        False, 0.85, "torch.nn.ModuleList documentation", "" if where == "The model" else where, certainty="estimate",
+    )  # fmt: skip
 
 
 def frozen_average(m: Measurements) -> Answer:
