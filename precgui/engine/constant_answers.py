@@ -120,6 +120,7 @@ class ConstantAnswers:
             "step": step, "loss": sum(losses) if known else 0.0, "constant": sum(constants) if known else 0.0,
             "kind": next((call.kind for call in calls if call is not None), ""),
             "samples": sum(call.samples for call in calls if call is not None),
+            "best": min((a / b for a, b in zip(losses, constants, strict=True)), default=0.0) if known else 0.0,
             "void": not known or len(losses) < len(calls),
         }  # fmt: skip
 

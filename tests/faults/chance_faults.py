@@ -95,7 +95,7 @@ class _Step(nn.Module):
         return torch.tanh(self.linear(x))
 
 
-@_planted("saturated-units", "no better than a constant")
+@_planted("saturated-units", "hardly better than a constant")
 def initialised_for_a_shallow_network(opened: Open, broken: bool) -> None:
     layers = [_Step(48, 1.5 if broken else 0.15) for _ in range(8)]
     model = nn.Sequential(nn.Linear(8, 48), *layers, nn.Linear(48, 1))
@@ -126,6 +126,34 @@ def pixels_that_are_not_normalised(opened: Open, broken: bool) -> None:
         x, y = blobs(64, seed=step)
         x = 40 * x + 128
         recorder.step(_descend(optimizer, F.cross_entropy(model(x if broken else (x - 128) / 40), y)))
+
+
+class _Grammar(nn.Module):
+    """A transformer of one layer over twelve letters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters, self.places = nn.Embedding(12, 24), nn.Parameter(torch.zeros(10, 24))
+        self.layer = nn.TransformerEncoderLayer(24, 2, 48, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(24, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(10)
+        out: Tensor = self.head(self.layer(self.letters(x) + self.places, src_mask=mask, is_causal=True))
+        return out
+
+
+@_planted("rate-too-high", "rises again")
+def the_rate_of_another_optimizer(opened: Open, broken: bool) -> None:
+    model = _Grammar()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1 if broken else 3e-3)
+    recorder, chain = opened(model, optimizer), torch.softmax(2 * torch.randn(12, 12), 1)
+    for _ in range(240):
+        text = [torch.randint(12, (24,))]
+        for _ in range(10):
+            text.append(torch.multinomial(chain[text[-1]], 1)[:, 0])
+        whole = torch.stack(text, 1)
+        recorder.step(_descend(optimizer, F.cross_entropy(model(whole[:, :-1]).flatten(0, 1), whole[:, 1:].flatten())))
 
 
 @_healthy

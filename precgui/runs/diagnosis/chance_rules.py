@@ -24,11 +24,17 @@ _FEWEST_STEPS = 120
 _FIRST = 32  # the first step that is compared with a constant
 _LATE = 100  # one of the steps that are compared is this late
 _NO_BETTER = 0.995  # of the loss of the best constant: a model with less has learnt something
+_BEST = 0.97  # of the loss of a constant, for each of several losses that are added up
+LITTLE, _FLAT_MODULES = 0.9, 0.5  # the same where as large a share of the modules with a function are flat
 _FALL, _NOISE = 0.02, 1.5  # of the loss in the last quarter, and standard errors: with more the training goes on
 _ABOVE = 1.01  # of the loss of the best constant
 _ALIKE = 0.02  # relative deviation of the factor between a recorded loss and that which was seen
 _MOVED = 0.1  # of the weights, by all updates together: with less the run may be short
-_JUMPED = 0.3  # of the weights, by one update
+_JUMPED = 1.0  # of the weights, by one update
+_BURST, _SPIKE = 10.0, 2.0  # the largest loss, of that at the end: told as the cause, or as a hint
+_HIGH_RATE = 0.02  # of an optimizer like Adam, whose updates are of the size of the rate
+_LARGE_UPDATES = 0.01  # of the weights, median of the second half
+_RISE, _NOTICED = 0.03, 4.0  # of the loss above its least quarter, and standard errors
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Chance:
     loss: float
     constant: float
     late: float
+    best: float  # the smallest quotient of a loss and its constant
 
 
 @np.errstate(all="ignore")
@@ -55,7 +62,10 @@ def chance_of(m: Measurements) -> Chance | None:
     rows = m.fact_rows("constant_answers")
     if not rows or any(row.get("void") for row in rows):
         return None
-    known = [(int(row["step"]), str(row["kind"]), float(row["loss"]), float(row["constant"])) for row in rows]
+    known = [
+        (int(row["step"]), str(row["kind"]), float(row["loss"]), float(row["constant"]), float(row.get("best", 1.0)))
+        for row in rows
+    ]  # fmt: skip
     recorded = m.at_loss(np.array([row[0] for row in known], np.int64))
     factors = recorded / np.array([row[2] for row in known])
     unit = median(factors)
@@ -65,15 +75,17 @@ def chance_of(m: Measurements) -> Chance | None:
     late = float(m.loss[-(m.n // 4) :].mean()) / unit
     return Chance(
         seen[-1][0], seen[-1][1], float(np.mean([row[2] for row in seen])), float(np.mean([row[3] for row in seen])),
-        late,
+        late, float(np.mean([row[4] for row in seen])),
     )  # fmt: skip
 
 
-def is_at_chance(m: Measurements) -> bool:
-    """Whether a constant was no worse than the model in the steps that were compared, and the loss has not fallen
-    since. Not while the rate is warmed up."""
+def is_at_chance(m: Measurements, least: float = _NO_BETTER) -> bool:
+    """Whether the model had at least this share of the loss of a constant in the steps that were compared, and the loss
+    has not fallen since. Not while the rate is warmed up."""
     found = chance_of(m)
-    if found is None or found.loss < _NO_BETTER * found.constant or m.lr[-1] > 1.5 * median(m.lr):
+    if found is None or found.loss < least * found.constant or m.lr[-1] > 1.5 * median(m.lr):
+        return False
+    if found.best < min(_BEST, least) or found.late < LITTLE * found.constant:
         return False
     before, late = m.loss[m.n // 4 : -(m.n // 4)], m.loss[-(m.n // 4) :]
     noise = float(np.sqrt(before.var() / len(before) + late.var() / len(late)))
@@ -88,17 +100,18 @@ def flat_at_chance(m: Measurements, functions: tuple[str, ...], share: float) ->
     """
     rows = [row for row in m.fact_rows("flat_units") if row.get("function") in functions]
     known = tuple((str(row.get("module")), float(row["share"])) for row in rows if float(row["share"]) >= share)
-    return known if known and is_at_chance(m) else ()
+    every = max((int(row["of"]) for row in rows), default=0)
+    return known if known and is_at_chance(m, LITTLE if len(known) >= _FLAT_MODULES * every else _NO_BETTER) else ()
 
 
-def chance_proof(m: Measurements) -> tuple[Evidence, ...]:
-    """The proof that the model is no better than a constant; () where that is not so."""
+def chance_proof(m: Measurements, least: float = _NO_BETTER) -> tuple[Evidence, ...]:
+    """The proof that the model has at least this share of the loss of a constant; () where that is not so."""
     found = chance_of(m)
-    if found is None or not is_at_chance(m):
+    if found is None or not is_at_chance(m, least):
         return ()
     return (
         Evidence(
-            "loss >= 0.995 of that of the best constant answer to the same targets, and no fall since",
+            f"loss >= {least:g} of that of the best constant answer to the same targets, and no fall since",
             {"loss": found.loss, "constant": found.constant, "step": found.step, "late": found.late},
             f"In steps {_FIRST} to {found.step} the {found.kind} was {found.loss:.4g}; the same answer to all inputs "
             f"has {found.constant:.4g} for the same targets. The loss at the end is {found.late:.4g}.",
@@ -138,7 +151,8 @@ def chance_level(m: Measurements) -> Answer:
             f"of a constant, {found.constant:.3g}, says little",
         )  # fmt: skip
     largest = float(known.max())
-    jumped = largest > _JUMPED and float(m.loss.max()) > 2 * float(m.loss[-max(m.n // 4, 1) :].mean())
+    burst = float(m.loss.max()) / float(m.loss[-(m.n // 4) :].mean())
+    jumped, has_spiked = largest > _JUMPED and burst > _BURST, burst > _SPIKE
     proof = Evidence(
         "|update| / |weights|", {"largest": largest, "typical": median(known), "grad_norm": median(norms)},
         f"A step changes the weights by {percent(median(known))} of their norm, at most by {percent(largest)}; the "
@@ -152,8 +166,9 @@ def chance_level(m: Measurements) -> Answer:
         if jumped
         else "Look at inputs and targets as the loss gets them: are they still of the same samples (shuffled, sorted, "
         "joined), and do the inputs hold what the targets ask for? Then try to fit a single batch. Gradients arrive "
-        "and weights move, no activation function is flat and no update is larger than 0.3 of the weights"
+        f"and weights move, no activation function is flat, and the largest update is {percent(largest)} of the weights"
         + ("." if not low else "; a run in FP32 shows whether 16 bits matter.")
+        + (f" The loss once reached {float(m.loss.max()):.3g}: try a lower rate, too." if has_spiked else "")
     )
     title = "The model does no better than one answer for all inputs"
     return [
@@ -166,4 +181,46 @@ def chance_level(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
-RULES = (Rule("chance-level", "C", "Is the model better than one answer for all inputs?", chance_level),)
+@np.errstate(all="ignore")
+def rate_too_high(m: Measurements) -> Answer:
+    """A loss of fixed targets that rises again, under an optimizer like Adam at a rate far above the usual one."""
+    found = chance_of(m)
+    if found is None or not is_adaptive(m):
+        return None
+    ratios = update_ratios(m)[1]
+    rate, typical = base_rate(m), median(ratios[len(ratios) // 2 :])
+    quarters = np.array_split(m.loss, 4)
+    least = min(quarters[:3], key=np.mean)
+    late, lowest = float(quarters[3].mean()), float(least.mean())
+    rise = late / lowest - 1
+    noise = float(np.sqrt(least.var() / len(least) + quarters[3].var() / len(quarters[3])))
+    risen = rise > _RISE and late - lowest > _NOTICED * noise
+    if not (rate >= _HIGH_RATE and typical > _LARGE_UPDATES and risen):
+        return RuledOut(
+            "rate-too-high",
+            f"because a step changes the weights by {percent(typical)} at a rate of {rate:.3g}, and the loss ends at "
+            f"{late / lowest:.3g} times that of its least quarter",
+        )
+    low = computes_in_16_bits(m)
+    proof = Evidence(
+        "rate >= 0.02, |update| / |weights| > 0.01, and a loss that rises by > 3 % and 4 standard errors",
+        {"rate": rate, "update": typical, "loss_least": lowest, "loss_last": late, "standard_error": noise},
+        f"At a rate of {rate:.3g} a step changes the weights by {percent(typical)} of their norm; the mean loss of a "
+        f"quarter of the steps fell to {lowest:.4g} and rose to {late:.4g} again.",
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "rate-too-high", "warning", "The learning rate is too high: the loss rises again", int(m.steps[0]),
+            int(m.steps[-1]), (proof,),
+            "Lower the rate to 0.001, as is usual for optimizers like Adam, and warm it up.", None if low else False,
+            0.75, "Kingma and Ba 2015", config_change={"optimizer.lr": 1e-3}, certainty="estimate",
+            needs="the same run in FP32" if low else "",
+        )
+    ]  # fmt: skip
+
+
+RULES = (
+    Rule("rate-too-high", "C", "Does the rate let the loss fall?", rate_too_high),
+    Rule("chance-level", "C", "Is the model better than one answer for all inputs?", chance_level),
+)

@@ -65,7 +65,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "unscaled-twice": ("no-progress", "gradient-underflow", "epsilon-vanishes"),
     "skipped-but-changed": ("divergence", "nonfinite-update", "undefined-operation", "scale-collapse"),
     "unbounded-loss": ("divergence", "undefined-operation", "nonfinite-update", "forward-overflow", "dead-units"),
-    "divergence": ("dead-units", "forward-overflow", "repeated-skips"),
+    "divergence": ("dead-units", "forward-overflow", "repeated-skips", "rate-too-high"),
     "foreign-parameters": ("weights-unchanged", "no-progress", "no-gradients", "zero-gradients"),
     "zero-gradients": (
         "weights-unchanged",

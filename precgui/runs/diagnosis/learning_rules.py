@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import growth, median, percent, recorded_optimizers
-from precgui.runs.diagnosis.chance_rules import chance_proof, flat_at_chance
+from precgui.runs.diagnosis.chance_rules import LITTLE, chance_proof, flat_at_chance
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import least, middle, nonzero
@@ -180,8 +180,8 @@ def _saturated_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -
     )  # fmt: skip
     return Finding(
         "saturated-units", "warning",
-        f"{module or 'The model'} is saturated, and the model is no better than a constant",
-        int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m), proof),
+        f"{module or 'The model'} is saturated, and the model is hardly better than a constant",
+        int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m, LITTLE), proof),
         "Initialise the layers before such functions with smaller weights (Xavier: a standard deviation of 1 / "
         "sqrt(inputs)), or normalise their inputs.", False, 0.8, "Glorot and Bengio 2010", module,
         tuple(name for name, _ in flat[:20]), certainty="estimate",

@@ -27,7 +27,7 @@ from precgui.runs.diagnosis.analysis import (
 from precgui.runs.diagnosis.blame import computes_in_16_bits, low_state, operations
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import non_finite_cause
-from precgui.runs.diagnosis.chance_rules import chance_proof, flat_at_chance
+from precgui.runs.diagnosis.chance_rules import LITTLE, chance_proof, flat_at_chance
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.nan_aware import least
@@ -373,7 +373,7 @@ def _dead_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -> Fin
     )  # fmt: skip
     return Finding(
         "dead-units", "warning", f"ReLUs in {names[0] or 'the model'} return zeros only: dead units",
-        int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m), proof),
+        int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m, LITTLE), proof),
         "Normalise the inputs, lower the learning rate or warm it up, and start anew: these units have no gradient.",
         False, 0.8, "docs/diagnosis.md", names[0], names, certainty="estimate",
     )  # fmt: skip
