@@ -62,6 +62,18 @@ def test_that_fp32_is_true_fp32_and_tf32_is_tf32(tmp_path):
     assert ran == {"fp32": "fp32", "tf32": expected}
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16-amp"])
+def test_that_a_cuda_graph_is_captured_and_trains_alike(precision, tmp_path):
+    losses = []
+    for graph in ("false", "true"):
+        ended, _ = train(tmp_path / f"{graph}.h5", precision, f"train.cuda_graph={graph}")
+        assert ended.status == "completed", ended.details or ended.message
+        with open_run(tmp_path / f"{graph}.h5") as saved:
+            losses.append(saved.series("loss")[1])
+            assert not [event for event in saved.events("note") if "cannot be captured" in event.message]
+    assert losses[1][:10] == pytest.approx(losses[0][:10], rel=1e-2 if precision == "bf16-amp" else 1e-4)
+
+
 def test_that_a_run_repeats_itself_on_the_gpu(tmp_path):
     losses = []
     for name in ("a", "b"):
