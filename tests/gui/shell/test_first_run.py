@@ -78,7 +78,7 @@ class Trainer:
         monkeypatch.setattr(TrainingQueue, "is_training", property(lambda _: self.is_on))
         monkeypatch.setattr(self.session.training, "start", self._start)
 
-    def _start(self, config: RunConfig) -> None:
+    def _start(self, config: RunConfig, _: object = None) -> None:
         self.asked.append(config)
         self.is_on = True
         run = live_run([RunStarted(0.0, 4, 2, "cpu")], config)
