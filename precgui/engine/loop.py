@@ -92,6 +92,8 @@ class Loop:
         )  # fmt: skip
         if (resumed := self._resumed) is not None:
             self.journal.incident(self.run.step, "resumed", "info", resumed.sentence)
+            if note := resumed.other_threads(self.run):
+                self.journal.note(self.run.step, note)
         else:
             self.run.note_precision()
             self.hooks.begin_run()

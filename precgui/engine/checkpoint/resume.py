@@ -40,6 +40,16 @@ class Resumption:
         """Raises EngineError for a file that is no checkpoint."""
         return cls(read_checkpoint(path), sentence, path)
 
+    def other_threads(self, run: TrainingRun) -> str:
+        """A sentence where the run goes on with another number of CPU threads; empty where it does not."""
+        before, now = self.checkpoint.origin.get("threads"), run.parts.facts["threads"]
+        if before in (None, now):
+            return ""
+        return (
+            f"it goes on with {now} CPU threads, before the break it had {before}: sums may round in another order, so "
+            "it is not to the last bit the run that was never cut"
+        )
+
     @property
     def steps_in_epoch(self) -> int:
         return self.checkpoint.steps_in_epoch
@@ -87,6 +97,7 @@ def origin(run: TrainingRun) -> dict[str, Any]:
         "config": run.config.model_dump_json(exclude=_MAY_CHANGE),
         "torch": str(torch.__version__),
         "device": run.parts.device.type,
+        "threads": facts["threads"],  # never refused: see `other_threads`
         "ranks": run.group.world if run.group is not None else 1,
         "weights": facts["initial_weights_sha256"],
         "frozen": frozen_digest(run.parts.model),

@@ -173,3 +173,15 @@ def test_that_random_states_survive_a_file(tmp_path: Path) -> None:
     first = drawn()
     set_random_states(read_checkpoint(tmp_path / "other.safetensors").random, cpu, holder)
     assert drawn() == first
+
+
+def test_that_another_number_of_threads_is_said(tmp_path: Path) -> None:
+    chosen = loaded("digits-quick", *FEW)
+    CutRun(chosen, tmp_path / "run.h5", cut=3)
+    resumed = Resumption.read(checkpoint_path(tmp_path / "run.h5", 3))
+    notes = [e.message for e in CutRun(chosen, tmp_path / "run.h5", resumed=resumed).events if isinstance(e, Incident)]
+    assert not any("CPU threads" in note for note in notes)
+    kept = replace(resumed.checkpoint, origin={**resumed.checkpoint.origin, "threads": 7})
+    other = CutRun(chosen, tmp_path / "run.h5", resumed=replace(resumed, checkpoint=kept))
+    (note,) = [e.message for e in other.events if isinstance(e, Incident) and "CPU threads" in e.message]
+    assert note.startswith("it goes on with 1 CPU threads, before the break it had 7")

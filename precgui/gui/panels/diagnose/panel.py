@@ -30,6 +30,7 @@ from precgui.gui.requests import TensorPlace
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.diagnosis import Diagnosis, Finding
+from precgui.runs.recorded_facts import breaks_sentence
 
 REFRESH_MS = 2000
 RUNS, SCRIPT, LOOP = "Runs", "A script", "Your own loop"
@@ -238,9 +239,13 @@ class DiagnosePanel(Pages):
         self.ruled_out.setVisible(bool(lines) and self.fold.isChecked())
 
     def _heading_of(self, keys: list[str]) -> str:
-        if len(keys) == 2:
-            return "Two runs are chosen: first what only one of them has."
-        return "" if not keys or self.cards else self.diagnoses[keys[0]].sentence
+        first = "" if not keys or self.cards else self.diagnoses[keys[0]].sentence
+        lines = ["Two runs are chosen: first what only one of them has."] if len(keys) == 2 else [first]
+        for key in keys:
+            opened = self._session.runs[key]
+            if why := breaks_sentence(opened.run):
+                lines.append(f"{opened.name} {why}.")
+        return "\n".join(filter(None, lines))
 
     def _finding_rows(self, keys: list[str]) -> list[tuple[str, Finding, str]]:
         if len(keys) < 2:

@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import OWN_LOOP, RunConfig
 from precgui.events import Event, RunEnded, RunStarted, StepDone
+from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.diagnose import measurement
@@ -227,3 +228,16 @@ def test_that_changes_keep_everything_else() -> None:
     assert changed(RunConfig(), {"optimizer.lr": 3}).title == "digits cnn fp32, lr 3"
     assert changed(RunConfig(), {"precision": "bf16-amp"}).title == ""
     assert new.model == config.model
+
+
+def test_that_a_run_that_was_broken_off_says_where_it_went_on(qtbot: QtBot) -> None:
+    session = Session()
+    panel = opened(qtbot, session)
+    started = RunStarted(0.0, 0, 0, "cpu", {"breaks": [{"step": 40, "lost_steps": 2}]})
+    steps = [StepDone(step, 0.1 * step, 1.0, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan) for step in range(1, 50)]
+    run = live_run([started, *steps, RunEnded(9.0, "completed")])
+    session.runs.put(OpenRun("cut", run, "cut", 0, 0))
+    qtbot.waitUntil(lambda: len(panel.diagnoses) == 1)
+    panel.verdicts.choose("cut")
+    shown = [label.text() for label in panel.findChildren(PlainLabel) if label.isVisibleTo(panel)]
+    assert any("cut went on from a checkpoint after step 40" in text for text in shown)
