@@ -31,8 +31,10 @@ from precgui.formats.weight_formats import WeightFormat, weight_format
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import safe_hdf5
 from precgui.runs.file.writer import RunWriter
+from precgui.runs.run import Run
 
 GROUP = "survey"
+KIND = "model"
 _CHUNK = 8192
 _WIDEST = 8
 _NUMBERS = ("amax", "amin_nonzero", "mean", "rms", "kurtosis", "usual_column")
@@ -60,6 +62,11 @@ class ModelScan:
     def is_complete(self) -> bool:
         readable = [row for row in self.tensors if not row["why_not"] and math.prod(row["shape"]) > 0]
         return len(self.surveys) == len(readable)
+
+
+def holds_scan(run: Run) -> bool:
+    """Whether a run file is a scan of a model."""
+    return run.environment.get("kind") == KIND
 
 
 def file_rows(checkpoint: StoredModel) -> list[dict[str, Any]]:
@@ -113,7 +120,7 @@ def _write_run(path: Path, checkpoint: StoredModel, rows: list[dict[str, Any]], 
     config = build({"title": title, "task": OWN_LOOP, "model": {"name": name}, "precision": "fp32"})
     writer = RunWriter(
         path, config, run_id=uuid.uuid4().hex, created=datetime.now(UTC).isoformat(), machine={},
-        environment={"kind": "model", "precgui": __version__},
+        environment={"kind": KIND, "precgui": __version__},
     )  # fmt: skip
     dtypes = {row["name"]: row["dtype"] for row in rows}
     writer(RunStarted(0.0, 0, 0, "cpu", {}, len(surveys)))

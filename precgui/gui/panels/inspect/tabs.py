@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from precgui.gui.requests import TensorPlace
+from precgui.runs.models.model_file import holds_scan
 from precgui.runs.run import Run
 
 
@@ -47,6 +48,14 @@ TABS: tuple[TabSpec, ...] = (
     ),
     TabSpec(
         "tensors", "Tensors", "tensors.panel:TensorsPanel", "exponents of tensors, and the effect of another format"
+    ),
+    TabSpec(
+        "formats",
+        "Formats",
+        "model.formats_tab:FormatsTab",
+        "every tensor of a scanned model in every format",
+        holds_scan,
+        "Models have this: Runs > Scan a model, or precgui model DIR --scan -o MODEL.h5",
     ),
     TabSpec("scaler", "Loss scale", "scaler.panel:ScalerTab", "other policies of the loss scaler over these gradients"),
     TabSpec(

@@ -1,0 +1,1 @@
+"""Inspect > Formats: a scanned model, every tensor in every format."""

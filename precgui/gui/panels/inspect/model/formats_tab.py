@@ -1,0 +1,159 @@
+"""Inspect > Formats: the heat map tensor x format of a scanned model, bytes against error, and one tensor opened."""
+
+from __future__ import annotations
+
+import math
+
+import pyqtgraph as pg
+from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtWidgets import QHeaderView, QLineEdit, QSplitter, QTableView, QWidget
+
+from precgui.formats.checkpoints.survey import totals
+from precgui.gui.answer import Answer, thread
+from precgui.gui.kit.choice import Choice
+from precgui.gui.kit.parts import column, holder, label, named, row
+from precgui.gui.panels.inspect.model.format_grid import FIRST_FORMAT, NAME, VIEWS, FormatGridModel, FormatGridProxy
+from precgui.gui.panels.inspect.model.tensor_detail import TensorDetail
+from precgui.gui.plots.simple_plot import SimplePlot
+from precgui.gui.session import Session
+from precgui.gui.theme import themes
+from precgui.runs.models.model_file import ModelScan, read_model_file
+
+_ABOUT = (
+    "Each cell is a tensor rounded to a format. An error of weights finds suspects; it is no loss: only a measurement "
+    "on data tells what a format costs."
+)
+_NAME_PX = 260
+
+
+class BytesPlot(SimplePlot):
+    """Each format as a point: bytes of all tensors against their signal to noise."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        self.points: dict[str, tuple[float, float]] = {}
+        super().__init__("Bytes of all tensors against signal to noise", padding=0.12, parent=parent)
+        self.name_axes("MiB", "signal to noise, dB")
+
+    def show_points(self, points: dict[str, tuple[float, float]]) -> None:
+        """Show formats by name; those in which nothing is lost have no place on the axis and are left out."""
+        self.points = {name: point for name, point in points.items() if math.isfinite(point[1])}
+        self.redraw()
+
+    def draw(self) -> str:
+        if not self.points:
+            return "Nothing was scanned."
+        theme = themes().theme
+        for name, (size, sqnr) in self.points.items():
+            x = size / 2**20
+            self.plotItem.addItem(pg.ScatterPlotItem([x], [sqnr], size=9, pen=None, brush=theme.accent))
+            text = pg.TextItem(name, color=theme.text, anchor=(0.5, 1.1))
+            text.setPos(x, sqnr)
+            self.plotItem.addItem(text)
+        return ""
+
+
+class FormatsTab(QWidget):
+    """Shows the scan that the file of the current run holds."""
+
+    def __init__(self, session: Session, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._key: str | None = None
+        self.grid = FormatGridModel()
+        self.grid.setParent(self)
+        self.sorted = FormatGridProxy(self.grid)
+        self.sorted.setParent(self)
+        self.table, self.detail, self.sizes = QTableView(), TensorDetail(), BytesPlot()
+        self.view, self.search = Choice("Figure"), QLineEdit()
+        self.summary = label("", "heading")
+        self._reading = Answer(self, answered=self._show, failed=self._fail, title="Reading the scan of a model")
+        self._lay_out()
+        self._connect()
+
+    def _lay_out(self) -> None:
+        for name, title in VIEWS.items():
+            self.view.addItem(title, name)
+        self.search.setPlaceholderText("Tensors whose name holds ...")
+        self.search.setAccessibleName("Search tensors")
+        self.search.setClearButtonEnabled(True)
+        self.table.setModel(self.sorted)
+        self.table.setAccessibleName("Tensors in formats")
+        self.table.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
+        self.table.setSelectionMode(QTableView.SelectionMode.SingleSelection)
+        self.table.setWordWrap(False)
+        self.table.setShowGrid(False)
+        self.table.setTabKeyNavigation(False)
+        self.table.setSortingEnabled(True)
+        self.table.verticalHeader().hide()
+        self.table.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 8)
+        self.table.horizontalHeader().setResizeContentsPrecision(32)
+        self.table.horizontalHeader().setHighlightSections(False)
+        self.table.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
+        lower = QSplitter(Qt.Orientation.Horizontal)
+        lower.addWidget(self.detail)
+        lower.addWidget(self.sizes)
+        lower.setStretchFactor(0, 3)
+        lower.setStretchFactor(1, 2)
+        lower.setChildrenCollapsible(False)
+        bar = row(named("F&igure", self.view), self.view, (self.search, 1))
+        upper = holder(column(self.summary, label(_ABOUT, "muted"), bar, (self.table, 1), spacing=6))
+        parts = QSplitter(Qt.Orientation.Vertical)
+        parts.addWidget(upper)
+        parts.addWidget(lower)
+        parts.setStretchFactor(0, 3)
+        parts.setStretchFactor(1, 2)
+        column((parts, 1), margins=(0, 8, 0, 0), on=self)
+
+    def _connect(self) -> None:
+        self.view.currentIndexChanged.connect(lambda _: self.grid.show_view(self.view.currentData()))
+        self.search.textChanged.connect(self.sorted.setFilterFixedString)
+        self.table.selectionModel().currentRowChanged.connect(self._open_row)
+        themes().follow(self, self.grid.redraw)
+
+    @property
+    def scan(self) -> ModelScan | None:
+        return self.grid.scan
+
+    def show_run(self, key: str | None) -> None:
+        """Read the scan of another file; None shows none."""
+        if key == self._key and self.scan is not None:
+            return
+        self._key = key
+        opened = self._session.runs.get(key or "")
+        path = opened.run.path if opened is not None else None
+        if path is None:
+            self._show(None)
+            return
+        self._reading.ask(thread(read_model_file, path), latest_only=True)
+
+    def _fail(self, sentence: str) -> None:
+        self._show(None)
+        self.summary.setText(sentence)
+
+    def _show(self, scan: ModelScan | None) -> None:
+        self.grid.show_scan(scan)
+        self.detail.show_survey(None)
+        self.sizes.show_points(totals(scan.surveys, scan.formats) if scan is not None else {})
+        self.summary.setText(_summary(scan) if scan is not None else "This file holds no scan of a model.")
+        across = self.table.horizontalHeader()
+        self.table.resizeColumnsToContents()
+        if scan is not None:
+            across.resizeSection(NAME, min(across.sectionSize(NAME), _NAME_PX))
+            for place in range(FIRST_FORMAT, across.count()):
+                across.setSectionResizeMode(place, QHeaderView.ResizeMode.Interactive)
+            if scan.surveys:
+                self.table.selectRow(0)
+
+    def _open_row(self, current: QModelIndex, _: QModelIndex) -> None:
+        place = self.sorted.mapToSource(current)
+        self.detail.show_survey(self.grid.survey(place.row()) if place.isValid() else None)
+
+
+def _summary(scan: ModelScan) -> str:
+    whole = len(scan.surveys)
+    left = sum(bool(row["why_not"]) for row in scan.tensors)
+    name = scan.architecture or "Model"
+    text = f"{name}: {whole} tensors in {len(scan.formats)} formats"
+    if not scan.is_complete:
+        return f"{text}; the scan is not complete, the same command goes on with it."
+    return f"{text}, {left} left out." if left else f"{text}."

@@ -1,0 +1,113 @@
+"""Inspect > Formats: a scanned model as a heat map, one tensor opened, any format with any scale."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from precgui.cli.main import main
+from precgui.gui.panels.inspect.model.format_grid import FIRST_FORMAT, NAME
+from precgui.gui.panels.inspect.model.formats_tab import FormatsTab
+from precgui.gui.panels.inspect.panel import InspectPanel
+from precgui.gui.panels.inspect.tabs import TABS
+from precgui.gui.session import Session
+from tests.formats.checkpoint_files import sharded
+from tests.gui.conftest import write_run
+
+FORMATS = ("int8", "e4m3fn/row", "mxfp4", "vllm:w4a16")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    (tmp_path / "tiny").mkdir()
+    wide = rng.standard_normal((16, 128)) * 0.02
+    wide[:, 5] *= 40
+    tensors = {
+        "layers.0.q_proj.weight": wide,
+        "layers.0.norm.weight": rng.standard_normal(48),
+        "zeros": np.zeros((2, 8)),
+    }
+    sharded(tmp_path / "tiny", [{name: ("BF16", each.astype(ml_dtypes.bfloat16)) for name, each in tensors.items()}])
+    assert main(["model", str(tmp_path / "tiny"), "--formats", ",".join(FORMATS), "-o", str(tmp_path / "tiny.h5")]) == 0
+    return tmp_path / "tiny.h5"
+
+
+@pytest.fixture
+def tab(qtbot: QtBot, session: Session, panel: InspectPanel, file: Path) -> FormatsTab:
+    key = session.runs.open_file(file)
+    assert key is not None
+    session.requests.inspect(key, "formats")
+    made = panel.tab("formats")
+    assert isinstance(made, FormatsTab)
+    made.show_run(key)
+    qtbot.waitUntil(lambda: made.scan is not None)
+    return made
+
+
+def cell(tab: FormatsTab, row: int, column: int, role: Qt.ItemDataRole = Qt.ItemDataRole.DisplayRole) -> object:
+    return tab.sorted.data(tab.sorted.index(row, column), role)
+
+
+def test_that_every_tensor_stands_beside_every_format(tab: FormatsTab) -> None:
+    assert tab.sorted.rowCount() == 3 and tab.sorted.columnCount() == FIRST_FORMAT + len(FORMATS)
+    assert [cell(tab, row, NAME) for row in range(3)] == ["layers.0.q_proj.weight", "layers.0.norm.weight", "zeros"]
+    assert cell(tab, 0, 2) == "5"
+    assert cell(tab, 1, FIRST_FORMAT + 3) == "–"
+    tip = str(cell(tab, 1, FIRST_FORMAT + 3, Qt.ItemDataRole.ToolTipRole))
+    assert "no multiple of 128" in tip
+    assert tab.summary.text() == "Model: 3 tensors in 4 formats."
+    assert set(tab.sizes.points) == set(FORMATS)
+    bad, good = (cell(tab, 0, FIRST_FORMAT + n, Qt.ItemDataRole.BackgroundRole) for n in (2, 1))
+    assert bad != good
+
+
+def test_that_rows_are_sorted_by_number_and_searched(tab: FormatsTab) -> None:
+    tab.table.sortByColumn(1, Qt.SortOrder.AscendingOrder)
+    assert [cell(tab, row, 1) for row in range(3)] == ["16", "48", "2\u202f048"]
+    tab.search.setText("NORM")
+    assert [cell(tab, row, NAME) for row in range(tab.sorted.rowCount())] == ["layers.0.norm.weight"]
+
+
+def test_that_another_figure_is_shown(tab: FormatsTab) -> None:
+    for place in range(tab.view.count()):
+        tab.view.setCurrentIndex(place)
+        assert cell(tab, 0, FIRST_FORMAT)
+    tab.view.setCurrentIndex(tab.view.findData("bytes"))
+    assert cell(tab, 0, FIRST_FORMAT + 2) == "1.06 KiB"
+
+
+def test_that_a_scale_and_any_format_answer_from_the_counts(tab: FormatsTab) -> None:
+    tab.table.selectRow(0)
+    detail = tab.detail
+    assert detail.heading.text() == "layers.0.q_proj.weight" and "5 (" in detail.facts.text()
+    detail.format_edit.setText("int8")
+    usual = detail.result.text()
+    place = tab.scan.formats.index(next(fmt for fmt in tab.scan.formats if fmt.name == "int8")) if tab.scan else 0
+    assert f"{tab.grid.survey(0).figures[place, 1]:.2f} dB" in usual and "cut off 0;" in usual
+    detail.scale.setValue(-32)
+    assert "(0.25 of the usual one)" in detail.result.text() and "cut off 0;" not in detail.result.text()
+    detail.scale.setValue(0)
+    detail.format_edit.setText("e5m7")
+    assert "dB" in detail.result.text() and detail.plot.range is not None
+    detail.format_edit.setText("int8/row")
+    assert "rows or groups" in detail.result.text()
+    detail.format_edit.setText("nonsense")
+    assert "no format of weights" in detail.result.text() and not detail.result.text().endswith("..")
+    tab.table.selectRow(2)
+    assert detail.plot.empty.text() == "All numbers of this tensor are zero."
+
+
+def test_that_only_models_have_the_tab(tab: FormatsTab, session: Session, tmp_path: Path) -> None:
+    key = session.runs.open_file(write_run(tmp_path / "one.h5", "one"))
+    assert key is not None
+    (spec,) = [each for each in TABS if each.id == "formats"]
+    assert not spec.shows(session.runs[key].run)
+    tab.show_run(key)
+    assert math.isfinite(tab.sorted.rowCount())
