@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import os
+import signal
 import sys
-import time
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,6 @@ from precgui.formats.weight_formats import DEFAULT, WeightFormat, known_formats,
 from precgui.planner.ledger import mib
 
 MOST_ROWS = 400  # of a table on a terminal; --json and --csv have all
-KEEP_S = 20.0  # between two writings of the file while the scan goes on
 
 
 def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -64,9 +63,7 @@ def run_model(args: argparse.Namespace) -> int:
     surveys: list[TensorSurvey] = []
     whole = True
     if scans:
-        whole = _scan(args, checkpoint, formats, surveys)
-        order = {tensor.name: place for place, tensor in enumerate(checkpoint.tensors)}
-        surveys.sort(key=lambda each: order[each.name])
+        surveys, whole = _scan(args, checkpoint, formats)
     if args.json:
         print_json(_document(checkpoint, formats, surveys))
     elif args.csv:
@@ -78,69 +75,30 @@ def run_model(args: argparse.Namespace) -> int:
 
 
 def _scan(
-    args: argparse.Namespace, checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: list[TensorSurvey]
-) -> bool:
-    """Scan what an earlier scan in the file has not; keep it on the way. Returns whether all is scanned."""
-    from precgui.engine.survey.scan import scan
-    from precgui.runs.models.model_file import write_model_file
+    args: argparse.Namespace, checkpoint: StoredModel, formats: Sequence[WeightFormat]
+) -> tuple[list[TensorSurvey], bool]:
+    """Scan with the share that is done on a line of the terminal; broken off, what is done so far."""
+    from precgui.model_job import scan_model
 
-    output: Path | None = args.output
-    if output is not None:
-        surveys += _earlier(output, checkpoint, formats)
-    progress = _Progress(checkpoint, sum(each.size for each in surveys))
-    kept_s = time.monotonic()
+    shows, broken = sys.stderr.isatty(), threading.Event()
 
-    def emit(each: TensorSurvey) -> None:
-        nonlocal kept_s
-        surveys.append(each)
-        progress.show(each.size)
-        if output is not None and time.monotonic() > kept_s + KEEP_S:
-            write_model_file(output, checkpoint, formats, surveys)
-            kept_s = time.monotonic()
+    def progress(share: float) -> None:
+        if shows:
+            say(f"\r{share:.0%} of {grouped(checkpoint.parameters)} numbers", file=sys.stderr, end="")
 
-    whole = False
-    threads = args.threads if args.threads > 0 else max((os.cpu_count() or 2) - 1, 1)
+    earlier = signal.signal(signal.SIGINT, lambda *_: broken.set())
     try:
-        whole = scan(checkpoint.tensors, formats, emit, threads=threads, done={each.name for each in surveys})
-    except KeyboardInterrupt:
-        cure = "the same command goes on" if output else "with -o MODEL.h5 it could go on"
-        say(f"precgui: the scan was broken off; {cure}.", file=sys.stderr)
-    finally:
-        progress.end()
-        if output is not None:
-            write_model_file(output, checkpoint, formats, surveys)
-    return whole
-
-
-def _earlier(output: Path, checkpoint: StoredModel, formats: Sequence[WeightFormat]) -> list[TensorSurvey]:
-    """The findings of an earlier scan of the same files in the same formats. Raises UserError for another file."""
-    from precgui.runs.models.model_file import read_model_file
-
-    if not output.exists():
-        return []
-    kept = read_model_file(output)
-    if kept is None or not kept.is_of(checkpoint, formats):
-        raise UserError(
-            f"{output} holds something else than a scan of this model in these formats; choose another name"
+        surveys, whole = scan_model(
+            checkpoint, formats, args.output, progress, threads=args.threads, stopped=broken.is_set
         )
-    return list(kept.surveys)
-
-
-class _Progress:
-    """The share that is scanned, on one line of a terminal."""
-
-    def __init__(self, checkpoint: StoredModel, done: int) -> None:
-        self._total = sum(tensor.size for tensor in checkpoint.tensors if not tensor.why_not)
-        self._done, self._shows = done, sys.stderr.isatty()
-
-    def show(self, size: int) -> None:
-        self._done += size
-        if self._shows:
-            say(f"\r{self._done / max(self._total, 1):.0%} of {grouped(self._total)} numbers", file=sys.stderr, end="")
-
-    def end(self) -> None:
-        if self._shows:
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+        if shows:
             say(file=sys.stderr)
+    if not whole:
+        cure = "the same command goes on" if args.output else "with -o MODEL.h5 it could go on"
+        say(f"precgui: the scan was broken off; {cure}.", file=sys.stderr)
+    return surveys, whole
 
 
 def _document(

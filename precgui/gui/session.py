@@ -8,6 +8,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui import paths
+from precgui.gui.model_scans import ModelScans
 from precgui.gui.open_run import Problem
 from precgui.gui.open_runs import OpenRuns
 from precgui.gui.requests import Requests
@@ -39,6 +40,8 @@ class Session(QObject):
             self.runs, self.requests, self.study, self.notice.emit, lambda: self._folder, self
         )
         self.training.ended.connect(lambda _: self.folder_changed.emit())
+        self.models = ModelScans(self.notice.emit, lambda: self._folder, self)
+        self.models.kept.connect(self._show_model)
         for signal in (self.training.left, self.study.changed):
             signal.connect(self._finish_shutdown)
 
@@ -67,12 +70,21 @@ class Session(QObject):
             text = f"{folder} is not the folder of a study: it has no sweep.toml."
             self.notice.emit(Problem(text, severity="warning"))
 
+    def _show_model(self, file: Path) -> None:
+        """Show a scan that was kept, in the place of an earlier one of the same file."""
+        if known := self.runs.key_of(file):
+            self.runs.close(known)
+        if key := self.runs.open_file(file):
+            self.requests.inspect(key, "formats")
+        self.folder_changed.emit()
+
     def shutdown(self, done: Callable[[], None]) -> None:
         """Stop everything for good, then call `done` from the event loop. Runs that wait are dropped."""
         self._when_shut = done
         self.runs.stop_following()
         self.training.close()
         self.study.stop()
+        self.models.stop()
         QTimer.singleShot(SHUTDOWN_MS, self, self._give_up_waiting)
         self._finish_shutdown()
 

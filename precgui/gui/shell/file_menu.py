@@ -11,6 +11,7 @@ from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
 from precgui.examples import example
+from precgui.formats.checkpoints.contents import is_checkpoint
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.notices import Notice, Notices
@@ -59,6 +60,10 @@ class Files(QObject):
         for script in [path for path in paths if path.suffix == ".py"]:
             session.requests.go(f"diagnose/script:{script}")
             paths = [path for path in paths if path != script]
+        for model in [path for path in paths if is_checkpoint(path) and not holds_events(path)]:
+            session.models.scan(model)
+            session.requests.go("library")
+            paths = [path for path in paths if path != model]
         foreign = [path for path in paths if holds_events(path) and not session.runs.key_of(path)]
         ordinary = [path for path in paths if path not in foreign]
         if show:

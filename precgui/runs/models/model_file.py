@@ -1,7 +1,7 @@
 """A scan of a checkpoint as a run file: one step with the statistics of its weights, and the group `/survey` beside.
 
 `/survey` holds `about` (JSON text: source, files, formats, rows of tensors), `figures` [tensors, formats x FIGURES],
-`columns` [tensors, 8, 2], `starts`, `codes` and `counts`. No weights are kept.
+`columns` [tensors, 16], and `starts`, `codes`, `counts` in rows of 4096, padded. No weights are kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from precgui.runs.run import Run
 
 GROUP = "survey"
 KIND = "model"
-_CHUNK = 8192
+_CHUNK = 8192  # numbers
+_ROW = 4096  # numbers of a row of what has one axis
 _WIDEST = 8
 _NUMBERS = ("amax", "amin_nonzero", "mean", "rms", "kurtosis", "usual_column")
 _COUNTS = ("size", "zeros", "nan", "pos_inf", "neg_inf")
@@ -159,8 +160,11 @@ def _write_survey(group: h5py.Group, about: dict[str, Any], surveys: list[Tensor
     codes = np.concatenate([each.codes for each in surveys]) if surveys else np.zeros(0, "<u2")
     counts = np.concatenate([each.counts for each in surveys]) if surveys else np.zeros(0, "<u4")
     text = np.frombuffer(json.dumps(about, allow_nan=False).encode(), "u1")
+    text = np.pad(text, (0, -len(text) % _ROW), constant_values=ord(" "))
     for name, values in (("about", text), ("figures", figures), ("columns", columns), ("starts", starts),
                          ("codes", codes), ("counts", counts)):  # fmt: skip
+        if values.ndim == 1:  # long rows, since each row is looked at before it is read
+            values = np.pad(values, (0, -len(values) % _ROW)).reshape(-1, _ROW)
         rows = max(_CHUNK // max(math.prod(values.shape[1:]), 1), 1)
         chunk = (min(rows, max(len(values), 1)), *values.shape[1:])
         group.create_dataset(name, data=values, chunks=chunk, compression="gzip", shuffle=True)
@@ -180,7 +184,8 @@ def read_model_file(path: Path) -> ModelScan | None:
 
 def _column(file: h5py.File, name: str) -> NDArray[Any]:
     item = safe_hdf5.dataset(file, f"{GROUP}/{name}", packed=True)
-    return safe_hdf5.rows(item, 0, safe_hdf5.length(item))
+    values = safe_hdf5.rows(item, 0, safe_hdf5.length(item))
+    return values if name in ("figures", "columns") else values.reshape(-1)
 
 
 def _read(file: h5py.File) -> ModelScan:
@@ -188,9 +193,11 @@ def _read(file: h5py.File) -> ModelScan:
     formats = tuple(weight_format(str(name)) for name in about["formats"])
     facts = about["surveys"]
     figures = _column(file, "figures").astype(np.float64).reshape(len(facts), len(formats), len(FIGURES))
-    columns, starts = _column(file, "columns").astype(np.float64), _column(file, "starts").astype(np.int64)
+    columns = _column(file, "columns").astype(np.float64)
+    starts = _column(file, "starts").astype(np.int64)[: len(facts) + 1]
     codes, counts = _column(file, "codes").astype(np.uint16), _column(file, "counts").astype(np.uint32)
-    if len(starts) != len(facts) + 1 or starts[-1] != len(codes) != len(counts) or (np.diff(starts) < 0).any():
+    fits = len(starts) == len(facts) + 1 and starts[0] == 0 and not (np.diff(starts) < 0).any()
+    if not fits or starts[-1] > min(len(codes), len(counts)):
         raise ValueError("its counts do not fit its tensors")
     surveys = tuple(
         _survey(fact, figures[n], codes[starts[n] : starts[n + 1]], counts[starts[n] : starts[n + 1]], columns[n])

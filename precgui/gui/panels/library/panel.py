@@ -21,6 +21,7 @@ from precgui.gui.open_run import Problem
 from precgui.gui.panels.library.arrange_bar import ArrangeBar
 from precgui.gui.panels.library.diagnoses import FolderDiagnoses
 from precgui.gui.panels.library.folder import RunsFolder
+from precgui.gui.panels.library.model_button import ModelButton
 from precgui.gui.panels.library.quantised_dialog import IntegerModels
 from precgui.gui.panels.library.studies_menu import StudiesMenu
 from precgui.gui.panels.library.studies_view import StudiesView
@@ -122,7 +123,8 @@ class LibraryPanel(QWidget):
         layout.setContentsMargins(24, 16, 24, 8)
         layout.setSpacing(8)
         self.studies, self.studies_view = StudiesMenu(self._session, self), StudiesView(self._session, self)
-        layout.addLayout(panel_head("Runs", self.search, refresh, self.studies, self.choose))
+        self.models = ModelButton(self._session, self)
+        layout.addLayout(panel_head("Runs", self.search, refresh, self.models, self.studies, self.choose))
         line = QHBoxLayout()
         line.addWidget(self.folder, 1)
         line.addWidget(self.arrange)

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from precgui.cli.main import main
 from precgui.gui.panels.inspect.model.format_grid import FIRST_FORMAT, NAME
-from precgui.gui.panels.inspect.model.formats_tab import FormatsTab
+from precgui.gui.panels.inspect.model.formats_tab import FormatsTab, label_places
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.tabs import TABS
 from precgui.gui.session import Session
@@ -66,6 +66,11 @@ def test_that_every_tensor_stands_beside_every_format(tab: FormatsTab) -> None:
     assert set(tab.sizes.points) == set(FORMATS)
     bad, good = (cell(tab, 0, FIRST_FORMAT + n, Qt.ItemDataRole.BackgroundRole) for n in (2, 1))
     assert bad != good
+
+
+def test_that_labels_of_formats_keep_apart() -> None:
+    places = label_places([10.0, 10.0, 26.0, 10.5])
+    assert places == [10.0, 11.0, 26.0, 12.0]
 
 
 def test_that_rows_are_sorted_by_number_and_searched(tab: FormatsTab) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 import pyqtgraph as pg
 from PySide6.QtCore import QModelIndex, Qt
@@ -24,6 +25,7 @@ _ABOUT = (
     "on data tells what a format costs."
 )
 _NAME_PX = 260
+LOSSLESS_DB = 80.0
 
 
 class BytesPlot(SimplePlot):
@@ -35,21 +37,35 @@ class BytesPlot(SimplePlot):
         self.name_axes("MiB", "signal to noise, dB")
 
     def show_points(self, points: dict[str, tuple[float, float]]) -> None:
-        """Show formats by name; those in which nothing is lost have no place on the axis and are left out."""
-        self.points = {name: point for name, point in points.items() if math.isfinite(point[1])}
+        """Show formats by name; those that lose next to nothing are left out: others would stand on a heap."""
+        self.points = {name: point for name, point in points.items() if point[0] and abs(point[1]) < LOSSLESS_DB}
         self.redraw()
 
     def draw(self) -> str:
         if not self.points:
             return "Nothing was scanned."
         theme = themes().theme
-        for name, (size, sqnr) in self.points.items():
-            x = size / 2**20
-            self.plotItem.addItem(pg.ScatterPlotItem([x], [sqnr], size=9, pen=None, brush=theme.accent))
-            text = pg.TextItem(name, color=theme.text, anchor=(0.5, 1.1))
-            text.setPos(x, sqnr)
-            self.plotItem.addItem(text)
+        x, y = ([point[axis] / scale for point in self.points.values()] for axis, scale in ((0, 2**20), (1, 1.0)))
+        right, places = max(x) + 0.04 * (max(x) - min(x) or 1.0), label_places(y)
+        self.plotItem.addItem(pg.ScatterPlotItem(x, y, size=9, pen=None, brush=theme.accent))
+        for name, left, low, place in zip(self.points, x, y, places, strict=True):
+            text = pg.TextItem(name, color=theme.text, anchor=(0, 0.5))
+            text.setPos(right, place)
+            line = pg.PlotCurveItem([left, right], [low, place], pen=pg.mkPen(theme.line, width=1))
+            for item in (line, text):
+                self.plotItem.addItem(item)
+        self.plotItem.setXRange(min(x), right + 0.45 * (right - min(x)))
         return ""
+
+
+def label_places(heights: Sequence[float]) -> list[float]:
+    """Heights for labels near these, each at least a sixteenth of the range from the next."""
+    gap = (max(heights) - min(heights) or 1.0) / 16
+    places = list(heights)
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    for below, above in pairwise(order):
+        places[above] = max(places[above], places[below] + gap)
+    return places
 
 
 class FormatsTab(QWidget):
