@@ -106,8 +106,7 @@ class ConstantAnswers:
             return
         for call in calls:
             if call is not None:
-                call.loss, call.first = call.loss.cpu(), call.first.cpu()
-                call.second = call.second.cpu() if call.second is not None else None
+                call.loss = call.loss.cpu()
         self._steps[self._step] = calls
         self._rows = [self._row(step) for step in self._steps]
 
@@ -159,19 +158,21 @@ def _of_classes(scores: Tensor, args: Any, out: Tensor) -> _Call:
     labels = target.flatten()
     labels = labels[labels != ignored]
     classes = scores.shape[1 if scores.dim() > 1 else 0]
-    weights = weight.double()[labels] if weight is not None else labels.new_ones(len(labels), dtype=torch.float64)
-    total, loss = weights.sum(), out.detach().double()
-    shares = torch.zeros(0)
+    factors = weight.detach().cpu().double() if weight is not None else torch.ones(classes, dtype=torch.float64)
+    shares, loss = torch.zeros(0), out.detach()
+    if reduction == _MEAN and classes > _MOST_COLUMNS:
+        return _Call("cross entropy", loss, len(labels), shares, classes=classes)
+    counts = torch.bincount(labels, minlength=classes).cpu() * factors
     if classes <= _MOST_COLUMNS:
-        shares = torch.bincount(labels, weights, minlength=classes) / total
-    return _Call(
-        "cross entropy", loss if reduction == _MEAN else loss.sum() / total, len(labels), shares, classes=classes
-    )
+        shares = counts / counts.sum()
+    if reduction != _MEAN:
+        loss = loss.float().sum().cpu() / counts.sum()
+    return _Call("cross entropy", loss, len(labels), shares, classes=classes)
 
 
 def _of_columns(kind: str, target: Tensor, out: Tensor) -> _Call:
     """The mean of a loss of a target [samples, ...]; a sum is left as it is."""
     columns = target.detach().reshape(len(target), -1)
-    columns = columns[:, :: max(columns.shape[1] // _MOST_COLUMNS, 1)].double()
-    loss = out.detach().double().mean()
+    columns = columns[:, :: max(columns.shape[1] // _MOST_COLUMNS, 1)].cpu().double()  # not each device has FP64
+    loss = out.detach().float().mean()
     return _Call(kind, loss, len(columns), columns.mean(0), columns.square().mean(0))

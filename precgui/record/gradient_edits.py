@@ -100,7 +100,7 @@ def _compared(pairs: dict[str, tuple[Tensor, Tensor, int]]) -> dict[str, Any] | 
     zeroed = (after == 0) & (before != 0)
     if not bool(zeroed.any()) or not bool((after != 0).any()):
         return None
-    levels, finer = (len(torch.unique(each.float())) for each in (after, before))
+    levels, finer = (len(torch.unique(each)) for each in (after, before))
     narrow = bool((after == after.half()).all()) and not bool((before == before.half()).all())
     is_coarse = levels <= _MOST_LEVELS and finer >= _FINER * levels
     if not (is_coarse or narrow) or float(before[zeroed].max()) > _MIXED * float(before[after != 0].min()):
