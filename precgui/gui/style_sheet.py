@@ -123,7 +123,7 @@ QSpinBox { min-height: 20px; }
 QComboBox::drop-down { border: none; width: 24px; }
 QComboBox::down-arrow { image: url("@icons@/chevron-down.svg"); width: 12px; height: 12px; }
 QComboBoxPrivateContainer { border: none; background: @base@; }
-QComboBox QAbstractItemView { background: @base@; border: 1px solid @line@; outline: none; padding: 2px; }
+QComboBox QAbstractItemView { background: @base@; border: 1px solid @edge@; border-radius: 0; outline: none; }
 QRadioButton, QCheckBox { spacing: 8px; }
 QRadioButton::indicator, QCheckBox::indicator, QAbstractItemView::indicator {
   width: 14px; height: 14px; border: 1px solid @edge@; background: @base@; }

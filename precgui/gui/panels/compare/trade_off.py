@@ -1,4 +1,4 @@
-"""Compare > Groups > Trade-off: the metric against a cost, with intervals, and which groups are dominated."""
+"""Compare > Groups > Trade-off: the metric against a cost, as differences from the baseline with their intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from precgui.runs.study.groups import Group, GroupMetric, Study
 from precgui.runs.study.pareto import Domination, dominated, has_point
 
 _LEFT_OUT = "Left out, because this cost is not measurable there: {groups}."
-_CUT = "Intervals that would leave the possible range, such as an accuracy above 100 %, are cut to it."
 _GAP_PX = 8
 _WORDS = {
     "no": "",
@@ -26,12 +25,15 @@ _WORDS = {
 _ABOUT = (
     "A group is dominated when another one has a better metric at a lower cost: surely, where the 95 % intervals of "
     "the differences paired by seed hold no zero in both (open ring); perhaps, by the means alone (pale dot). Crosses "
-    "are the intervals of each group by itself, which may overlap where the pairs differ."
+    "are the 95 % intervals of the differences from the baseline, paired by seed; the baseline stands at zero and 1x."
 )
 
 
+Ends = tuple[float, float, float]  # a value with both ends of its interval
+
+
 class TradeOffPlot(SimplePlot):
-    """Crosses are 95 % intervals over the seeds."""
+    """Crosses are 95 % intervals of the differences; `places` has the cost and the metric of each group so."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("Metric against a cost", padding=0.06, parent=parent)
@@ -41,6 +43,7 @@ class TradeOffPlot(SimplePlot):
         self.study: Study | None = None
         self.cost = COSTS[0]
         self.points: dict[str, Domination] = {}
+        self.places: dict[str, tuple[Ends, Ends]] = {}
 
     def show_study(self, study: Study | None, cost: Figure) -> None:
         self.study, self.cost = study, cost
@@ -50,22 +53,28 @@ class TradeOffPlot(SimplePlot):
     def draw(self) -> str:
         study, cost = self.study, self.cost
         self._names_of_points = []
-        self.points = dominated(study, cost.key) if study is not None else {}
+        self.points, self.places = dominated(study, cost.key) if study is not None else {}, {}
         if study is None or not self.points:
             return f"No group has been measured in both: {cost.in_words} and the metric."
         share = 100.0 if study.metric.get("unit") == "%" else 1.0
-        unit = study.metric.get("unit")
-        self.name_axes(cost.axis, f"{study.metric.get('title')}{f' ({unit})' if unit else ''}")
-        places = colour_places((group.group for group in study.groups), len(themes().theme.runs))
+        unit = "points" if share > 1 else study.metric.get("unit")
+        metric = f"{study.metric.get('title')} minus the baseline's"
+        self.name_axes(
+            f"{cost.axis.partition(' (')[0]}, times the baseline's", f"{metric} ({unit})" if unit else metric
+        )
+        colours = colour_places((group.group for group in study.groups), len(themes().theme.runs))
+        by_name = {group.group: group for group in study.groups}
         for group in study.groups:
-            if has_point(group, cost.key):
-                self._add(group, places[group.group], (cost.scale, share))
+            base = by_name.get(group.baseline, group)
+            if has_point(group, cost.key) and has_point(base, cost.key):
+                y, low, high = _difference(group.metrics["metric"], base.metrics["metric"])
+                of_metric = share * y, share * low, share * high
+                self.places[group.group] = _ratio(group.metrics[cost.key], base.metrics[cost.key]), of_metric
+                self._add(group, colours[group.group])
         return ""
 
-    def _add(self, group: Group, place: int, factors: tuple[float, float]) -> None:
-        cost, metric = group.metrics[self.cost.key], group.metrics["metric"]
-        x, left, right = _ends(cost, factors[0])
-        y, low, high = _ends(metric, factors[1])
+    def _add(self, group: Group, place: int) -> None:
+        (x, left, right), (y, low, high) = self.places[group.group]
         colour, word = run_colour(place), self.points[group.group]
         pen = pg.mkPen(colour, width=1.5)
         self.addItem(pg.PlotCurveItem([left, right], [y, y], pen=pen))
@@ -100,11 +109,20 @@ class TradeOffPlot(SimplePlot):
             name.setPos(x + (left - place.x()) * x_px, y - (top - place.y()) * y_px)
 
 
-def _ends(figure: GroupMetric, factor: float) -> tuple[float, float, float]:
-    """The mean and both ends of its interval."""
-    mean = figure.mean or 0.0
-    low, high = figure.ci95 or (mean, mean)
-    return factor * mean, factor * low, factor * high
+def _difference(own: GroupMetric, base: GroupMetric) -> Ends:
+    """How much more a group has than its baseline; without pairs by the means, and without an interval."""
+    if own is base:
+        return 0.0, 0.0, 0.0
+    value = own.difference if own.difference is not None else (own.mean or 0.0) - (base.mean or 0.0)
+    return (value, *(own.difference_ci95 or (value, value)))
+
+
+def _ratio(own: GroupMetric, base: GroupMetric) -> Ends:
+    """How many times the cost of its baseline a group has; without pairs by the means, and without an interval."""
+    if own is base:
+        return 1.0, 1.0, 1.0
+    value = own.ratio if own.ratio is not None else (own.mean or 0.0) / base.mean if base.mean else 1.0
+    return (value, *(own.ratio_ci95 or (value, value)))
 
 
 class TradeOffView(QWidget):
@@ -134,9 +152,5 @@ class TradeOffView(QWidget):
         cost: Figure = self.cost.currentData()
         self.plot.show_study(self._study, cost)
         missing = [g.group for g in self._study.groups if not has_point(g, cost.key)] if self._study else []
-        is_cut = self._study is not None and any(
-            group.metrics[name].cut for group in self._study.groups for name in ("metric", cost.key)
-        )
         sentences = [_LEFT_OUT.format(groups=", ".join(missing)), _ABOUT] if missing else [_ABOUT]
-        sentences += [_CUT] if is_cut else []
         self.note.setText(" ".join(sentences))

@@ -59,6 +59,10 @@ def test_that_the_trade_off_says_who_is_dominated_and_who_is_left_out(view: Grou
     plot = view.trade_off.plot
     assert plot.points == {"fp32": "no", "bf16-amp": "no"}
     assert "not measurable there: int8-qat" in view.trade_off.note.text()
+    assert plot.places["fp32"] == ((1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    (time, fast, slow), (accuracy, low, high) = plot.places["bf16-amp"]
+    assert fast <= time <= slow and round(time, 1) == 0.5
+    assert low <= accuracy <= high < 0 and round(accuracy, 1) == -1.0  # a point worse, paired by seed
     view.trade_off.cost.setCurrentIndex(view.trade_off.cost.findText("Model size (KiB)"))
     assert plot.points["bf16-amp"] == "surely"  # a point worse with every seed
     assert plot.points.keys() == {"fp32", "bf16-amp", "int8-qat"}
