@@ -51,11 +51,12 @@ quick: $(READY) ## run the tests that need no training, in about a minute
 test-avx2: $(READY) ## run the numeric tests as on a processor without AVX-512 and VNNI
 	@$(AVX2) $(PYTEST) $(NUMERIC) $(ARGS)
 
-check: $(READY) ## style, types and layers
+check: $(READY) ## style, types, layers, and pictures older than their sources
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_layers.py
+	@$(BIN)/python packaging/pictures.py
 
 format: $(READY) ## put the source into the house style
 	$(BIN)/ruff check --fix .
@@ -74,9 +75,9 @@ digits: $(READY) ## write the bundled data set again
 examples: $(READY) ## train the bundled examples again, in ten minutes
 	$(BIN)/python packaging/build_examples.py
 
-screenshots: $(READY) ## take the pictures of the places that the documents show
+screenshots: $(READY) ## take the pictures of the documents again; ARGS=--stale, those that are old
 	@packaging/system-libraries.sh offscreen
-	$(BIN)/python packaging/screenshots.py docs/images --shown
+	$(BIN)/python packaging/screenshots.py docs/images $(ARGS)
 
 sizes: $(READY) ## count the files and lines of each package again, in docs/architecture.md
 	$(BIN)/python packaging/package_sizes.py

@@ -1,12 +1,11 @@
-"""Take pictures of the real window with real runs: every panel in both themes, and in a small window.
+"""Take the pictures of docs/images of the real window: `pictures.py` has the table of them.
 
-    screenshots.py FOLDER [RUN.h5 ...] [--panels live,setup] [--runs fp32,bf16-amp] [--recipe NAME]
-    screenshots.py FOLDER --study DIR
+    screenshots.py [FOLDER] [--only NAME,...] [--stale] [--grid]
 
-Without run files it trains in each precision first, through the window's own queue, and leaves the last run going
-while it takes the pictures of Live, with a logarithmic loss. With the folder of a study it takes pictures of the
-places that show one, and trains nothing. It draws offscreen where there is no display. With --shown it leaves out the
-pictures that no document shows.
+FOLDER is docs/images by default. Most pictures show the bundled examples; those of Live and Compare train in four
+precisions first, through the window's own queue. With --stale it takes those whose sources have changed since. With
+--grid it takes all eight places in both themes and three sizes instead, to look at. It draws offscreen where there is
+no display. `sources.json` in the folder keeps the hash of the sources of each picture.
 """
 
 from __future__ import annotations
@@ -14,222 +13,219 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import re
-import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import numpy as np
 from numpy.typing import NDArray
+from pictures import IMAGES, LARGE, PICTURES, SMALL, WIDE, Mode, Picture, State, keep_hashes, stale_pictures
 from PIL import Image
 from PySide6.QtCore import QBuffer, QIODevice, QLocale
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication
 
-from precgui import config, paths
+from precgui import config
+from precgui.examples import EXAMPLES
 from precgui.gui.notices import Notices
-from precgui.gui.panels.compare.groups import CLAIMS, CURVES, FIGURES, TRADE_OFF
 from precgui.gui.panels.compare.panel import ComparePanel
-from precgui.gui.panels.setup.panel import SetupPanel
-from precgui.gui.plots.frame import PlotFrame
+from precgui.gui.panels.inspect.panel import InspectPanel
+from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
+from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.first_paths import PATHS
 from precgui.gui.shell.guide import Guide
 from precgui.gui.shell.startup import Start
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
-from precgui.sweeps.folder import SweepFolder
 
-ROOT = Path(__file__).resolve().parent.parent
-_PICTURE = re.compile(r"images/([\w.-]+\.(?:png|svg))")
-LARGE, SMALL, WIDE = (1280, 800), (800, 560), (1920, 1080)
-FIRST_RUN = "first-run"  # the sheet of the first start, and steps of its paths
+STATES: tuple[State, ...] = ("empty", "first-run", "examples", "study", "runs")
 MOST_APART = 40  # of a colour of a picture from that in its file, in steps of 256
-SETTLE_S = 0.6  # redraws are staggered over some ticks
+SETTLE_S, SETTLE_LIMIT_S = 0.6, 20  # redraws are staggered over some ticks
 RUN_LIMIT_S = 900
-PRECISIONS = "fp32,tf32,bf16-amp,fp16-amp"
-SETTINGS = ("scaling.mode=auto", "train.epochs=40")
-Mode = Literal["light", "dark"]
+PRECISIONS = ("fp32", "tf32", "bf16-amp", "fp16-amp")
+RECIPE, SETTINGS = "digits-scale-demo", ("scaling.mode=auto", "train.epochs=40")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
+    table = grid() if asked.grid else PICTURES
+    names = asked.only.split(",") if asked.only else stale_pictures(asked.folder) if asked.stale else list(table)
+    if unknown := [name for name in names if name not in table]:
+        sys.stderr.write(f"no picture {unknown[0]}; the table in packaging/pictures.py has all of them\n")
+        return 2
     with tempfile.TemporaryDirectory() as own:
         os.environ.update(HOME=own, PRECGUI_STATE=f"{own}/state")
         os.environ.pop("PRECGUI_RUNS", None)
-        gallery = Gallery(asked.folder, shown_pictures() if asked.shown else None)
-        if asked.study is not None:
-            shutil.copytree(asked.study, paths.runs_dir() / asked.study.name)
-        gallery.open(asked.files)
-        if asked.study is not None:
-            gallery.take_study(paths.runs_dir() / asked.study.name)
-        else:
-            panels = asked.panels.split(",")
-            others = [name for name in panels if name != FIRST_RUN]
-            if others != panels and not asked.files:
-                gallery.take_first_run()
-            if others and not asked.files:
-                gallery.train(asked.recipe, asked.runs.split(","))
-            gallery.take(others)
+        gallery = Gallery(asked.folder)
+        gallery.open()
+        for state in STATES:
+            if chosen := {name: table[name] for name in names if table[name].state == state}:
+                gallery.enter(state)
+                for name, picture in chosen.items():
+                    gallery.take(name, picture)
+                if not asked.grid:
+                    keep_hashes(chosen, asked.folder)
         gallery.close()
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Take pictures of the window.")
-    parser.add_argument("folder", type=Path, help="where the PNG files go")
-    parser.add_argument("files", type=Path, nargs="*", help="run files to show instead of training")
-    parser.add_argument(
-        "--panels",
-        default=",".join([*(spec.id for spec in PANELS), "inspect/tensors", FIRST_RUN]),
-        help="which panels, by name",
-    )
-    parser.add_argument("--runs", default=PRECISIONS, help="precisions to train in, one run each")
-    parser.add_argument("--recipe", default="digits-scale-demo", help="what to train")
-    parser.add_argument("--study", type=Path, help="the folder of a study to show instead of runs")
-    parser.add_argument("--shown", action="store_true", help="take only the pictures that a document shows")
+    parser.add_argument("folder", type=Path, nargs="?", default=IMAGES, help="where the PNG files go")
+    parser.add_argument("--only", default="", help="which pictures, by name")
+    parser.add_argument("--stale", action="store_true", help="those whose sources have changed")
+    parser.add_argument("--grid", action="store_true", help="all places in both themes and three sizes, to look at")
     return parser
 
 
-def shown_pictures() -> set[str]:
-    """The file names of the pictures that README.md and docs/ show."""
-    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return {name for path in documents for name in _PICTURE.findall(path.read_text(encoding="utf-8"))}
+def grid() -> dict[str, Picture]:
+    """All eight places, each in both themes, in a small, a usual and a large window."""
+    modes: tuple[Mode, ...] = ("light", "dark")
+    return {
+        f"{panel.id}-{size[0]}-{mode}": Picture(
+            "study" if panel.id in ("live", "compare") else "examples", panel.id, mode, size
+        )
+        for panel in PANELS
+        for size in (SMALL, LARGE, WIDE)
+        for mode in modes
+    }
 
 
 class Gallery:
     """The application without its event loop: `_until` turns it while something is awaited."""
 
-    def __init__(self, folder: Path, names: set[str] | None = None) -> None:
-        """`names` are those of the files to write; None for all."""
+    def __init__(self, folder: Path) -> None:
         QLocale.setDefault(QLocale.c())
         self._app = QApplication.instance() or QApplication(sys.argv[:1])
         assert isinstance(self._app, QApplication)
         self._app.setApplicationName("precgui")
         self._app.setStyle("Fusion")
-        self._folder, self._names = folder, names
+        self._folder = folder
         self._window = Window(Settings(fresh=True), Notices())
         self._start: Start | None = None
 
-    def open(self, files: Sequence[Path]) -> None:
-        """Show the window with these files and wait until every panel is made."""
-        self._start = Start(self._window, list(files))
-        self._window.resize(*LARGE)
-        self._window.show()
-        self._until(lambda: self._window.session is not None and not self._window.host.waiting(), 60)
-
-    def train(self, recipe: str, precisions: Sequence[str]) -> None:
-        """Queue one run for each precision; return when the last one is half done."""
+    @property
+    def _session(self) -> Session:
         session = self._window.session
         assert session is not None
-        for precision in precisions:
-            session.training.start(config.load(recipe, [f"precision={precision}", *SETTINGS]))
+        return session
+
+    def open(self) -> None:
+        """Show the empty window and wait until every panel is made."""
+        self._start = Start(self._window, [])
+        self._window.resize(*LARGE)
+        self._window.show()
+        self._until(lambda: self._window.session is not None and not self._window.host.waiting(), 120)
+
+    def enter(self, state: State) -> None:
+        """Open what the pictures of a state show."""
+        session = self._session
+        if state == "examples":
+            for example in EXAMPLES:
+                if not example.is_study:
+                    session.open_file(example.path)
+            self._until(lambda: len(session.runs) == sum(not example.is_study for example in EXAMPLES), 60)
+        elif state == "study":
+            self._close_runs()
+            session.open_study(next(example.path for example in EXAMPLES if example.is_study))
+            self._window.show_panel("compare/groups")
+            compare = self._window.host.panels["compare"]
+            assert isinstance(compare, ComparePanel)
+            self._until(lambda: compare.groups.report_content is not None, 120)
+        elif state == "runs":
+            self._close_runs()
+            self._train()
+
+    def take(self, name: str, picture: Picture) -> None:
+        """Save NAME.png of a picture."""
+        session = self._session
+        themes().set_mode(picture.mode)
+        self._window.resize(*picture.size)
+        panel, _, tab = picture.place.partition("/")
+        if picture.run:
+            path = next(example.path for example in EXAMPLES if example.name == picture.run)
+            session.runs.choose(session.runs.key_of(path))
+        if picture.state == "first-run":
+            self._guide(picture.view)
+        elif panel == "inspect" and session.runs.current:
+            session.requests.inspect(session.runs.current, tab)
+        else:
+            self._window.show_panel(picture.place)
+        self._choose_view(picture)
+        self._save(name)
+        if picture.state == "first-run":
+            self._window.guide.end()
+            self._close_runs()
+
+    def _choose_view(self, picture: Picture) -> None:
+        compare = self._window.host.panels["compare"]
+        if picture.state == "study" and picture.view:
+            assert isinstance(compare, ComparePanel)
+            compare.groups.view.choose(picture.view)
+        if picture.place == "inspect/tensors":
+            inspect = self._window.host.panels["inspect"]
+            assert isinstance(inspect, InspectPanel)
+            tensors = inspect.tab("tensors")
+            assert isinstance(tensors, TensorsPanel)
+            tensors.bar.picture.setCurrentIndex(int(picture.view == "heat map"))
+
+    def _guide(self, view: str) -> None:
+        """Show the sheet of the first start, or a step of a path: "PATH: WORDS OF ITS STEP"."""
+        guide = self._window.guide
+        if not view:
+            guide.open()
+            self._until(lambda: guide.sheet is not None and "Advised" in guide.sheet.advice.text(), 60)
+            return
+        name, _, step = view.partition(": ")
+        guide.follow(next(each for each in PATHS if each.name == name))
+        self._until(lambda: _is_told(guide, step), 60)
+
+    def _close_runs(self) -> None:
+        for key in list(self._session.runs):
+            self._session.close_run(key)
+
+    def _train(self) -> None:
+        """Queue one run for each precision; return when the last one is half done."""
+        training = self._session.training
+        for precision in PRECISIONS:
+            training.start(config.load(RECIPE, [f"precision={precision}", *SETTINGS]))
 
         def last_is_half_done() -> bool:
-            progress = session.training.progress()
-            return not session.training.waiting and (progress is None or progress.step > progress.total_steps // 2)
+            progress = training.progress()
+            return not training.queue and (progress is None or progress.step > progress.total_steps // 2)
 
         self._until(last_is_half_done, RUN_LIMIT_S)
 
-    def take(self, panels: Sequence[str]) -> None:
-        """Save NAME-light.png and NAME-dark.png of each panel, and NAME-small.png of a small window.
-
-        Live comes first, while the last run is still going on. `inspect/tensors` is a tab of Inspect.
-        """
-        for place in sorted(panels, key=lambda name: name != "live"):
-            panel, _, tab = place.partition("/")
-            self._window.show_panel(panel)
-            name = tab or panel
-            self._show_tab(tab)
-            for frame in self._window.host.panels[panel].findChildren(PlotFrame)[:1]:
-                frame.log_button.setChecked(True)
-            self._picture(f"{name}-dark", "dark", LARGE)
-            self._picture(f"{name}-light", "light", LARGE)
-            self._picture(f"{name}-small", "light", SMALL)
-
-    def take_study(self, study: Path) -> None:
-        """Save study-NAME-light.png and -dark.png of the places that show a study, and the groups in a small window."""
-        session = self._window.session
-        assert session is not None
-        session.open_study(study)
-        setup, compare = self._window.host.panels["setup"], self._window.host.panels["compare"]
-        assert isinstance(setup, SetupPanel)
-        assert isinstance(compare, ComparePanel)
-        groups = compare.groups
-        self._until(lambda: groups.report_content is not None, 60)
-        folder = SweepFolder(study)
-        setup.form.set_value(folder.spec.config_of(folder.spec.arms()[0], folder.spec.first_seed))
-        setup.study.boxes["int8-qat"].setChecked(True)
-        self._window.show_panel("setup/study")
-        setup.study.path.setText("~/precgui-runs/study-digits-quick")
-        self._until(lambda: "runs." in setup.study.estimate.text(), 60)
-        self._both("study-run")
-        self._window.show_panel("live/study")
-        self._both("study-grid")
-        self._window.show_panel("compare/groups")
-        for view in (FIGURES, TRADE_OFF, CURVES, CLAIMS):
-            groups.view.choose(view)
-            name = {FIGURES: "groups", TRADE_OFF: "trade-off", CURVES: "curves", CLAIMS: "claims"}[view]
-            if view == TRADE_OFF:
-                groups.trade_off.cost.setCurrentText("Size of the model (KiB)")
-            self._both(f"study-{name}")
-        groups.view.choose(FIGURES)
-        self._picture("study-groups-small", "light", SMALL)
-
-    def take_first_run(self) -> None:
-        """Save first-run-*.png of the sheet over the empty window, and of a step of two paths, in both themes."""
-        guide, session = self._window.guide, self._window.session
-        assert session is not None
-        guide.open()
-        self._until(lambda: guide.sheet is not None and "Advised" in guide.sheet.advice.text(), 60)
-        self._both(FIRST_RUN)
-        self._picture(f"{FIRST_RUN}-small", "light", (800, 600))
-        self._picture(f"{FIRST_RUN}-wide", "dark", WIDE)
-        for path, step in (("wrong", "Show me"), ("formats", "Open a")):
-            guide.follow(next(each for each in PATHS if each.name == path))
-            self._until(lambda step=step: _is_told(guide, step), 30)  # type: ignore[misc]
-            self._both(f"{FIRST_RUN}-{path}")
-            guide.end()
-        for key in list(session.runs):
-            session.runs.close(key)
-
-    def _both(self, name: str) -> None:
-        self._picture(f"{name}-dark", "dark", LARGE)
-        self._picture(f"{name}-light", "light", LARGE)
-
-    def _show_tab(self, tab: str) -> None:
-        session = self._window.session
-        assert session is not None
-        if session.runs and tab:
-            session.requests.inspect(session.runs.current or next(iter(session.runs)), tab)
-
     def close(self) -> None:
-        session = self._window.session
-        assert session is not None
         ended: list[bool] = []
-        session.shutdown(lambda: ended.append(True))
+        self._session.shutdown(lambda: ended.append(True))
         self._until(lambda: bool(ended), 30)
         self._window.deleteLater()
         self._turn(0.1)
 
-    def _picture(self, name: str, mode: Mode, size: tuple[int, int]) -> None:
-        if self._names is not None and f"{name}.png" not in self._names:
-            return
-        themes().set_mode(mode)
-        self._window.resize(*size)
-        self._turn(SETTLE_S)
+    def _save(self, name: str) -> None:
         buffer = QBuffer()
         buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-        self._window.grab().toImage().save(buffer, "PNG")  # type: ignore[call-overload]
+        self._settled().save(buffer, "PNG")  # type: ignore[call-overload]
         path = self._folder / f"{name}.png"
         _save(Image.open(io.BytesIO(buffer.data().data())).convert("RGB"), path)
         sys.stdout.write(f"{path} {path.stat().st_size / 1000:.0f} kB\n")
+
+    def _settled(self) -> QImage:
+        """The window when it is drawn: twice the same, or, while a run goes on, after a while."""
+        end, before = time.monotonic() + SETTLE_LIMIT_S, QImage()
+        while True:
+            self._turn(SETTLE_S)
+            now = self._window.grab().toImage()
+            if (now == before and not themes().is_changing) or time.monotonic() > end:
+                return now
+            before = now
 
     def _until(self, condition: Callable[[], bool], limit_s: float) -> None:
         end = time.monotonic() + limit_s

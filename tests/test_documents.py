@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -16,8 +18,14 @@ def load_script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / "packaging" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for their module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def pictures() -> ModuleType:
+    return load_script("pictures")
 
 
 @pytest.fixture
@@ -25,9 +33,31 @@ def sizes() -> ModuleType:
     return load_script("package_sizes")
 
 
-def test_that_the_documents_show_every_picture_and_no_other() -> None:
-    kept = {path.name for path in (ROOT / "docs" / "images").iterdir() if path.is_file()}
-    assert load_script("screenshots").shown_pictures() == kept
+def test_that_the_documents_show_every_picture_and_no_other(pictures: ModuleType) -> None:
+    kept = {path.name for path in (ROOT / "docs" / "images").glob("*.png")}
+    assert pictures.shown_pictures() == kept == {f"{name}.png" for name in pictures.PICTURES}
+
+
+def test_that_pictures_older_than_their_sources_are_named_with_the_command_that_renews_them(
+    pictures: ModuleType, tmp_path: Path
+) -> None:
+    names = ["formats-bits-dark", "setup-light", "time-dark"]
+    pictures.keep_hashes(names, tmp_path)
+    stale = pictures.stale_pictures(tmp_path)
+    assert not set(names) & set(stale) and "formats-line-dark" in stale
+    kept = pictures.kept_hashes(tmp_path)
+    (tmp_path / pictures.HASHES).write_text(json.dumps({**kept, "setup-light": "older", "time-dark": "older"}))
+    older = [name for name in pictures.stale_pictures(tmp_path) if name in names]
+    by_hand, command = pictures.report(older)
+    assert by_hand.startswith("time-dark.png is older than its sources") and "precgui profile" in by_hand
+    assert command.endswith("screenshots.py docs/images --only setup-light")
+
+
+def test_that_every_picture_names_sources_that_are_there(pictures: ModuleType) -> None:
+    gui = ROOT / "precgui" / "gui"
+    for name, picture in pictures.PICTURES.items():
+        assert picture.rooms and all((gui / room).exists() for room in (*picture.rooms, *pictures.LOOK)), name
+        assert (picture.state == "measured") == bool(picture.how), name
 
 
 def test_that_the_table_of_sizes_counts_files_and_lines(sizes: ModuleType, tmp_path: Path) -> None:

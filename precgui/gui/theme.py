@@ -62,6 +62,11 @@ class Themes(QObject):
     def theme(self) -> Theme:
         return self._theme
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether hidden parts still have the theme before."""
+        return bool(self._waiting)
+
     def set_mode(self, mode: Mode) -> None:
         """Follow the system, or pin light or dark. Raises ValueError for another word."""
         if mode not in get_args(Mode):

@@ -102,11 +102,11 @@ TREE: dict[str, Question | Outcome] = {
     ),
     "fp32-only": Outcome("fp32", "No 16-bit format is multiplied natively: a lower precision would cost time."),
     "fp32-measured": Outcome("fp32", "The bench on this machine found no gain in BF16."),
-    "fp32-small": Outcome("fp32", "Small steps are bound by launches and data: casts cost more than they save."),
+    "fp32-small": Outcome("fp32", "Small steps wait for data and kernels: casts cost more than they save."),
     "fp32-no-matrix": Outcome(
         "fp32", "FP16 runs on the ordinary units only: it saves memory, and little or no time.", "fp16-amp"
     ),
-    "fp32-small-fp16": Outcome("fp32", "Small steps are bound by launches and data; FP16 would add loss scaling, too."),
+    "fp32-small-fp16": Outcome("fp32", "Small steps wait for data and kernels; FP16 would add loss scaling, too."),
     "tf32-small": Outcome("tf32", "TF32 needs no casts and no loss scaling, and takes the matrix units for free."),
     "bf16": Outcome("bf16-amp", "BF16 has the range of FP32, so it needs no loss scaling, and runs natively here."),
     "bf16-attention": Outcome(

@@ -86,7 +86,7 @@ def _metric_notes(rows: Sequence[Compared], baseline: str) -> list[str]:
         return notes
     notes.append(ONE_SEED)
     if grain := max((row.accuracy_grain or 0.0 for row in rows), default=0.0):
-        notes.append(f"One sample of the {round(1 / grain)} for validation is {100 * grain:.2g} pp of the metric.")
+        notes.append(f"One sample of the {round(1 / grain)} for validation is {100 * grain:.2g} points of the metric.")
     return notes
 
 

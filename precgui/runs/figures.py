@@ -49,8 +49,8 @@ class Figure:
 
     @property
     def difference_suffix(self) -> str:
-        """The unit as it follows a difference: percentage points for shares."""
-        return " pp" if self.unit == "%" else self.suffix
+        """The unit as it follows a difference: "points" for percentage points."""
+        return " points" if self.unit == "%" else self.suffix
 
 
 def _metric_value(run: RunFigures) -> float | None:

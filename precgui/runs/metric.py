@@ -59,7 +59,7 @@ def difference_text(metric: Metric, difference: float | None, unknown: str) -> s
     if difference is None or not math.isfinite(difference):
         return unknown
     if metric.unit == "%":
-        return f"{signed(100 * difference, 2)} pp"
+        return f"{signed(100 * difference, 2)} points"
     return f"{difference or 0.0:+.4g} {metric.unit}".rstrip()
 
 

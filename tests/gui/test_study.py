@@ -272,7 +272,7 @@ def test_that_groups_stand_beside_their_baseline_with_verdicts(groups: GroupsVie
     base, bf16, *_ = groups.figures.table.texts()
     assert base[:2] == ("fp32 (baseline)", "5 of 5")
     assert bf16[:2] == ("bf16-amp", "5 of 5")
-    assert bf16[4] == "-1.00 pp"
+    assert bf16[4] == "-1.00 points"
     assert bf16[6] == "missed"
     assert "the interval lies wholly outside the target" in bf16[7]
     assert base[4] == "–"

@@ -250,7 +250,7 @@ def test_that_a_difference_of_single_runs_names_one_seed_and_one_sample() -> Non
     pair = [live_run([begun, step, Evaluated(1, 1, 1.0, 0.5, share)], RunConfig()) for share in (0.92, 0.9228)]
     comparison = compare(pair)
     assert ONE_SEED in comparison.notes
-    assert "One sample of the 359 for validation is 0.28 pp of the metric." in comparison.notes
+    assert "One sample of the 359 for validation is 0.28 points of the metric." in comparison.notes
     assert comparison.runs[1].accuracy_grain == pytest.approx(1 / 359)
     assert ONE_SEED not in compare(pair[:1]).notes
 

@@ -49,8 +49,8 @@ def test_that_a_metric_from_a_file_is_one_short_line_of_each() -> None:
 def test_that_values_are_shown_in_their_unit() -> None:
     plain = Metric("r2", "R²", "variance", unit="")
     assert [value_text(m, 0.98765, "-") for m in (IOU, ERROR, plain)] == ["98.77 %", "0.9877 mm", "0.9877"]
-    assert [difference_text(m, -0.02, "-") for m in (IOU, ERROR, plain)] == ["-2.00 pp", "-0.02 mm", "-0.02"]
-    assert [difference_text(m, -1e-9, "-") for m in (IOU, plain)] == ["0.00 pp", "-1e-09"]
+    assert [difference_text(m, -0.02, "-") for m in (IOU, ERROR, plain)] == ["-2.00 points", "-0.02 mm", "-0.02"]
+    assert [difference_text(m, -1e-9, "-") for m in (IOU, plain)] == ["0.00 points", "-1e-09"]
     assert value_text(IOU, None, "-") == value_text(IOU, math.nan, "-") == difference_text(ERROR, None, "-") == "-"
 
 

@@ -32,7 +32,7 @@ def test_that_one_sentence_tells_metric_memory_and_speed() -> None:
     other = row("bf16-amp", accuracy_delta=0.002, memory_ratio=0.58, speedup=1.1, speedup_interval=(0.9, 1.3))
     assert told(other) == "bf16-amp beside fp32: same accuracy (one seed), 42 % less memory, speed not different."
     other = replace(other, accuracy_delta=-0.02, memory_ratio=1.2, speedup=0.5, speedup_interval=(0.4, 0.6))
-    assert told(other) == ("bf16-amp beside fp32: accuracy -2.00 pp (one seed), 20 % more memory, 2 times slower.")
+    assert told(other) == ("bf16-amp beside fp32: accuracy -2.00 points (one seed), 20 % more memory, 2 times slower.")
 
 
 def test_that_nothing_is_told_of_a_figure_that_means_nothing() -> None:

@@ -197,7 +197,7 @@ class CurveChart(Chart):
             self._fit([curve for part in parts for curve in part.curves if len(curve.x)], x0, x1)
         exact = self._draw_lines(parts, x0, x1, dense)
         self._draw_marks(parts, x0, x1)
-        drawn = "every point" if exact else "min and max of each pixel"
+        drawn = "all steps drawn" if exact else "least and largest of each pixel drawn"
         note = drawn
         if self._points > 1:
             note = (_SMOOTHED_DENSE if dense else _SMOOTHED).format(points=self._points, drawn=drawn)

@@ -41,7 +41,7 @@ LANES = (
     Lane("Scale change", "o", ("scale_change",)),
     Lane("Precision", "h", ("precision_change",)),
     Lane("Output NaN/Inf", "star", ("nonfinite_activation",)),
-    Lane("Other", "s", ("failure", "recording_stopped", "resumed", "sensor", "emulated", "note")),
+    Lane("Notes", "s", ("failure", "recording_stopped", "resumed", "sensor", "emulated", "note")),
 )
 
 

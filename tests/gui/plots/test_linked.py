@@ -36,7 +36,7 @@ def test_that_points_drawn_equal_points_recorded(show: Show) -> None:
     np.testing.assert_array_equal(y, run.values["loss"])
     x, y = drawn(plots, SCALE)
     np.testing.assert_array_equal(y, np.log2(run.values["scale"]))
-    assert plots.frames[LOSS].note.text().startswith("every point")
+    assert plots.frames[LOSS].note.text().startswith("all steps drawn")
 
 
 def test_that_the_validation_loss_is_drawn_with_dots_beside_the_loss(show: Show) -> None:
@@ -62,7 +62,7 @@ def test_that_a_million_points_are_decimated_and_keep_every_extreme(show: Show) 
     x, y = drawn(plots, LOSS)
     inside = (x >= 654_000) & (x <= 654_700)
     np.testing.assert_array_equal(y[inside], run.values["loss"][653_999:654_700])
-    assert plots.frames[LOSS].note.text().startswith("every point")
+    assert plots.frames[LOSS].note.text().startswith("all steps drawn")
 
 
 def test_that_loss_scale_ticks_are_powers_of_two(show: Show) -> None:

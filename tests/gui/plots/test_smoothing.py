@@ -48,7 +48,7 @@ def test_that_a_smoothed_curve_says_so_and_keeps_what_was_recorded(show: Show) -
     plots.set_smoothing(20)
     plots.draw_pending()
     line, mean = (items(loss_of(plots), kind, "a")[0] for kind in ("line", "mean"))
-    assert "mean of the last 20 points; faint: every point" in loss_of(plots).note
+    assert "mean of the last 20 points; faint: all steps drawn" in loss_of(plots).note
     assert np.array_equal(line.getData()[1], run.values["loss"])
     assert np.allclose(mean.getData()[1], by_hand(run.values["loss"], 20))
     assert line.opts["pen"].color().alphaF() < 0.5 < mean.opts["pen"].color().alphaF()
@@ -82,7 +82,7 @@ def test_that_curves_are_raw_again_when_smoothing_ends(show: Show) -> None:
     line = items(loss_of(plots), "line", "a")[0]
     assert not items(loss_of(plots), "mean", "a")
     assert line.opts["pen"].color().alphaF() == 1.0
-    assert loss_of(plots).note.startswith("every point")
+    assert loss_of(plots).note.startswith("all steps drawn")
 
 
 def test_that_tab_reaches_every_plot_and_its_frame_is_seen(show: Show, qtbot: QtBot) -> None:

@@ -36,8 +36,8 @@ def test_that_each_model_is_compared_with_its_own_baseline() -> None:
     assert cells["model.name=cnn", "memory saved"][1].startswith("50 %")
     assert cells["model.name=mlp", "memory saved"][1].startswith("0 %")
     title = "Accuracy against its baseline (95 % interval)"
-    assert cells["model.name=cnn", title] == ("baseline", "0.00 pp [-0.05, +0.05]")  # one sample of a thousand
-    assert cells["model.name=mlp", title][1].startswith("-2.00 pp")
+    assert cells["model.name=cnn", title] == ("baseline", "0.00 points [-0.05, +0.05]")  # one sample of a thousand
+    assert cells["model.name=mlp", title][1].startswith("-2.00 points")
     assert cells["model.name=mlp", "runs that came through"] == ("5 of 5", "5 of 5")
     assert cells["model.name=cnn", "largest batch, estimated"] == ("64 samples", "128 samples, 2.00x")
     assert cells["model.name=cnn", "energy saved"][1] == "not measured"

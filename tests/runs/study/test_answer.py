@@ -79,7 +79,7 @@ def test_that_no_difference_reads_as_zero_unless_it_is_zero(change: float, text:
     study = make_study(exact)
     assert f"changes by {text} points [" in _line(answer(study), "Accuracy")
     rows = dict(report_content(study, exact, title="", command="").rows)
-    assert rows["Accuracy against it (95 % interval)"][1].startswith(f"{text} pp [")
+    assert rows["Accuracy against it (95 % interval)"][1].startswith(f"{text} points [")
 
 
 def test_that_both_intervals_of_a_difference_carry_their_levels() -> None:

@@ -12,6 +12,7 @@ from precgui.runs.metric import value_text
 from precgui.sweeps.report import MemberRow
 
 _TWIN = "twin of {arm}"
+TWIN_TEXT = "A rounding twin: the same run with each start weight moved to a neighbouring number."
 _STATES = {"waiting": "waiting", "skipped": "left out", "given up": "given up", "cut off": "cut off, runs again"}
 _STATE_TEXTS = {
     "waiting": "This run has not begun yet.",
@@ -54,6 +55,11 @@ def grid_table(grid: StudyGrid) -> GridTable:
         if _column(member) in columns
     }
     return GridTable(tuple(rows), tuple(columns), cells)
+
+
+def column_text(name: str) -> str:
+    """The sentence for the column of an arm, or of its twins."""
+    return TWIN_TEXT if name.startswith(_TWIN.format(arm="")) else f"The runs in {name}, one for each seed."
 
 
 def waiting_names(grid: StudyGrid) -> list[str]:
@@ -135,7 +141,7 @@ def _tooltip(member: MemberRow, place: int | None) -> str:
     if place is not None:
         lines.append("It is the next one." if place == 1 else f"It is number {place} of those that wait.")
     if member.kind == "twin":
-        lines.append("A rounding twin: the same run with each start weight moved to a neighbouring number.")
+        lines.append(TWIN_TEXT)
     if member.kind == "warm-up":
         lines.append("The warm-up is not judged.")
     if member.job:

@@ -25,6 +25,7 @@ from precgui.gui.kit.plain_text import PlainInputDialog, PlainLabel, plain_tip
 from precgui.gui.panels.live.study_cells import (
     GridCell,
     GridTable,
+    column_text,
     grid_table,
     seeds_text,
     seeds_to_next_verdict,
@@ -211,6 +212,8 @@ class StudyGridView(QWidget):
             self.table.setColumnCount(len(result.columns))
             self.table.setVerticalHeaderLabels(result.rows)
             self.table.setHorizontalHeaderLabels(result.columns)
+            for column, name in enumerate(result.columns):
+                self.table.horizontalHeaderItem(column).setToolTip(plain_tip(column_text(name)))
         self._table = result
         for row in range(len(result.rows)):
             for column in range(len(result.columns)):

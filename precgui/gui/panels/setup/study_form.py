@@ -51,6 +51,7 @@ _STATISTICS = (
     "Every seed runs once in every precision, in random order. Verdicts are made at the planned number of seeds "
     "and at one larger number; with one seed there is none."
 )
+_TIMING = "Further runs of a few steps for their time alone; the precisions take turns, so that a busy moment hits all"
 
 
 class StudySettings(QWidget):
@@ -99,6 +100,7 @@ class StudySettings(QWidget):
             spin.setValue(value)
             spin.setAccessibleName(reported)
             ignore_wheel(spin)
+        self.timing_rounds.setToolTip(_TIMING)
         ignore_wheel(self.baseline)
         self.baseline.setAccessibleName("Baseline")
         self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
