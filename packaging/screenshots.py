@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for state in STATES:
             if chosen := {name: table[name] for name in names if table[name].state == state}:
                 gallery.enter(state)
-                for name, picture in chosen.items():
+                for name, picture in sorted(chosen.items(), key=lambda item: item[1].mode):  # few changes of the theme
                     gallery.take(name, picture)
                 if not asked.grid:
                     keep_hashes(chosen, asked.folder)
@@ -129,7 +129,7 @@ class Gallery:
         if state == "examples":
             for example in EXAMPLES:
                 if not example.is_study:
-                    session.open_file(example.path)
+                    session.runs.open_file(example.path)
             self._until(lambda: len(session.runs) == sum(not example.is_study for example in EXAMPLES), 60)
         elif state == "study":
             self._close_runs()
@@ -150,7 +150,9 @@ class Gallery:
         panel, _, tab = picture.place.partition("/")
         if picture.run:
             path = next(example.path for example in EXAMPLES if example.name == picture.run)
-            session.runs.choose(session.runs.key_of(path))
+            key = session.runs.key_of(path)
+            assert key is not None
+            session.runs.choose(key)
         if picture.state == "first-run":
             self._guide(picture.view)
         elif panel == "inspect" and session.runs.current:
@@ -188,7 +190,7 @@ class Gallery:
 
     def _close_runs(self) -> None:
         for key in list(self._session.runs):
-            self._session.close_run(key)
+            self._session.runs.close(key)
 
     def _train(self) -> None:
         """Queue one run for each precision; return when the last one is half done."""
