@@ -93,7 +93,7 @@ PICTURES: dict[str, Picture] = {
     "diagnose-divergence-dark": Picture("examples", "diagnose", "dark", run="scale-collapse"),
     "diagnose-small": Picture("examples", "diagnose", "light", SMALL, run="bf16-stagnation"),
     "inspect-light": Picture("examples", "inspect/overview", run="bf16-stagnation"),
-    "tensors-light": Picture("examples", "inspect/tensors", run="scale-collapse"),
+    "tensors-light": Picture("examples", "inspect/tensors", run="clip-before-unscale"),
     "heat-map-light": Picture("examples", "inspect/tensors", run="bf16-stagnation", view="heat map"),
     "loss-scale-light": Picture("examples", "inspect/scaler", run="clip-before-unscale"),
     "study-groups-light": Picture("study", "compare/groups", view="Figures"),

@@ -154,6 +154,7 @@ class Gallery:
             assert key is not None
             session.runs.choose(key)
         if picture.state == "first-run":
+            self._window.show_panel(picture.place)
             self._guide(picture.view)
         elif panel == "inspect" and session.runs.current:
             session.requests.inspect(session.runs.current, tab)
@@ -175,6 +176,9 @@ class Gallery:
             assert isinstance(inspect, InspectPanel)
             tensors = inspect.tab("tensors")
             assert isinstance(tensors, TensorsPanel)
+            kind, form = ("Updates", "bf16") if picture.view == "heat map" else ("Gradients", "fp16")
+            tensors.bar.kind_choice.setCurrentText(kind)
+            tensors.bar.format_choice.setCurrentText(form)
             tensors.bar.picture.setCurrentIndex(int(picture.view == "heat map"))
 
     def _guide(self, view: str) -> None:

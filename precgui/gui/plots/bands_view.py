@@ -44,6 +44,13 @@ class BandsPlot(SimplePlot):
         self.redraw()
         self.show_all()
 
+    def show_all(self) -> None:
+        """Let the axes hold the curves, and begin where these begin, also in a plot that has no size yet."""
+        super().show_all()
+        if self.bands:
+            first, last = min(band.x[0] for band in self.bands), max(band.x[-1] for band in self.bands)
+            self.plotItem.vb.setXRange(float(first), float(last), padding=0.02)
+
     def draw(self) -> str:
         self.legend.clear()
         self.legend.setLabelTextColor(themes().theme.text)
