@@ -94,7 +94,7 @@ PICTURES: dict[str, Picture] = {
     "diagnose-small": Picture("examples", "diagnose", "light", SMALL, run="bf16-stagnation"),
     "inspect-light": Picture("examples", "inspect/overview", run="bf16-stagnation"),
     "tensors-light": Picture("examples", "inspect/tensors", run="clip-before-unscale"),
-    "heat-map-light": Picture("examples", "inspect/tensors", run="bf16-stagnation", view="heat map"),
+    "heat-map-light": Picture("measured", "inspect/tensors", how="losses of all updates of a GPT with BF16 weights"),
     "loss-scale-light": Picture("examples", "inspect/scaler", run="clip-before-unscale"),
     "study-groups-light": Picture("study", "compare/groups", view="Figures"),
     "study-groups-small": Picture("study", "compare/groups", "dark", SMALL, view="Figures"),

@@ -163,6 +163,8 @@ class Gallery:
         self._choose_view(picture)
         self._save(name)
         if picture.state == "first-run":
+            if (sheet := self._window.guide.sheet) is not None:
+                sheet.skip()
             self._window.guide.end()
             self._close_runs()
 
@@ -176,10 +178,7 @@ class Gallery:
             assert isinstance(inspect, InspectPanel)
             tensors = inspect.tab("tensors")
             assert isinstance(tensors, TensorsPanel)
-            kind, form = ("Updates", "bf16") if picture.view == "heat map" else ("Gradients", "fp16")
-            tensors.bar.kind_choice.setCurrentText(kind)
-            tensors.bar.format_choice.setCurrentText(form)
-            tensors.bar.picture.setCurrentIndex(int(picture.view == "heat map"))
+            tensors.bar.kind_choice.setCurrentText("Gradients")
 
     def _guide(self, view: str) -> None:
         """Show the sheet of the first start, or a step of a path: "PATH: WORDS OF ITS STEP"."""
@@ -204,7 +203,7 @@ class Gallery:
 
         def last_is_half_done() -> bool:
             progress = training.progress()
-            return not training.queue and (progress is None or progress.step > progress.total_steps // 2)
+            return not training.waiting and (progress is None or progress.step > progress.total_steps // 2)
 
         self._until(last_is_half_done, RUN_LIMIT_S)
 

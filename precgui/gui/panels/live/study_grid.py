@@ -211,9 +211,10 @@ class StudyGridView(QWidget):
             self.table.setRowCount(len(result.rows))
             self.table.setColumnCount(len(result.columns))
             self.table.setVerticalHeaderLabels(result.rows)
-            self.table.setHorizontalHeaderLabels(result.columns)
             for column, name in enumerate(result.columns):
-                self.table.horizontalHeaderItem(column).setToolTip(plain_tip(column_text(name)))
+                header = QTableWidgetItem(name)
+                header.setToolTip(plain_tip(column_text(name)))
+                self.table.setHorizontalHeaderItem(column, header)
         self._table = result
         for row in range(len(result.rows)):
             for column in range(len(result.columns)):

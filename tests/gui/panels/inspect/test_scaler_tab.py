@@ -146,6 +146,8 @@ def test_that_the_recorded_scale_is_drawn_beside_the_policies(qtbot: QtBot, tmp_
     steps, heights = tab.plots.recorded.getData()
     assert steps.tolist() == list(range(1, 41))
     assert heights.tolist() == [step // 10 for step in range(1, 41)]
+    low, high = tab.plots.plots[1].plotItem.vb.viewRange()[1]
+    assert -0.2 < low <= 0 and high >= 1  # no step was skipped: the axis of a count begins at zero
     tab.source.setCurrentIndex(1)
     tab.redraw()
     assert tab.plots.recorded.getData()[0] is None  # of other gradients

@@ -115,8 +115,8 @@ class SimulationPlots(QWidget):
         drawn = np.where((limits > 0) & np.isfinite(limits), limits, np.nan)
         self.limit.setData(*min_max(steps[: len(drawn)], np.log2(drawn)), connect="finite")
         heights[0].append(self._draw_recorded(recorded))
-        for plot, values_of in zip(self.plots, heights, strict=True):
-            _fit(plot, values_of)
+        for row, (plot, values_of) in enumerate(zip(self.plots, heights, strict=True)):
+            _fit(plot, values_of, is_count=row > 0)
         if fresh:
             self.show_whole()
         if injected != self._injected:
@@ -159,11 +159,13 @@ def _series(simulation: Simulation) -> tuple[Values, Values, Values]:
     return np.log2(simulation.scale), np.cumsum(simulation.skipped, dtype=np.float64), 100 * simulation.underflow
 
 
-def _fit(plot: Any, values_of: list[Values]) -> None:
-    """Show all finite values of a plot."""
+def _fit(plot: Any, values_of: list[Values], *, is_count: bool) -> None:
+    """Show all finite values of a plot; counts and shares begin at zero."""
     known = np.concatenate([values[np.isfinite(values)] for values in values_of] or [np.empty(0)])
     if len(known):
         low, high = float(known.min()), float(known.max())
+        if is_count:
+            low, high = 0.0, high or 1.0
         margin = max(_MARGIN * (high - low), 0.5 if high == low else 1e-9)
         plot.setYRange(low - margin, high + margin, padding=0)
 
