@@ -108,6 +108,8 @@ def _measure(config: configs.RunConfig, seconds: float, *, quiet: bool) -> dict[
 
 def _print(console: Console, document: dict[str, Any], account: Waterfall, sentence: str) -> None:
     console.print(f"[bold]{escape(document['title'])}[/] on {escape(document['device']['name'])}", highlight=False)
+    from precgui.runs.payoff.waterfall import repeated_sentence
+
     console.print(escape(sentence), highlight=False)
     table = Table("", "Factor", "Speed-up", "Cost", box=None, header_style="bold")
     for factor in account.factors:
@@ -119,6 +121,8 @@ def _print(console: Console, document: dict[str, Any], account: Waterfall, sente
         console.print(f"[bold]{factor.title}[/]: {escape(factor.detail)} {escape(factor.fix)}", highlight=False)
     spread = f"The middle half of the rounds lies within {account.spread:.0%}."
     console.print(f"{account.closing} {spread}", highlight=False)
+    if parts := repeated_sentence(document):
+        console.print(parts, highlight=False)
     console.print(_operations(document))
     _print_products(console, document)
     _print_memory(console, document)

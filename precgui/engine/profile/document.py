@@ -40,6 +40,8 @@ from precgui.planner.ledger import difference_sentence, residual
 SCHEMA = 1
 _MOST_ROWS = 80
 _MOST_PADDED = 3
+_MOST_ACCOUNTS = 5  # that are repeated
+_SHARED_OUT = ("products", "casts", "others", "gaps")  # the parts of a step
 
 Say = Callable[[str], None]
 Stopped = Callable[[], bool]
@@ -69,8 +71,8 @@ def profile_config(
         twin = run if fp32 is other else _dissected(fp32)
         document: dict[str, Any] = {
             **_heading(config, device, threads),
-            "fp32": side_times(fp32, twin, call_floors),
-            "run": side_times(other, run, call_floors),
+            "fp32": side_times(fp32, twin, call_floors) | {"repeated": repeated_parts(fp32, call_floors)},
+            "run": side_times(other, run, call_floors) | {"repeated": repeated_parts(other, call_floors)},
             "rounds": _ratios(fp32, other),
             "peak": asdict(peak),
             "profiler": asdict(other.cost),
@@ -109,8 +111,8 @@ class DissectedStep:
     uncertainty: float = 0.0
 
 
-def _dissected(side: Side) -> DissectedStep:
-    profiled, cost = typical(side.profiles), side.cost
+def _dissected(side: Side, profiles: list[Profiled] | None = None) -> DissectedStep:
+    profiled, cost = typical(profiles or side.profiles), side.cost
     if profiled.on_device:
         return DissectedStep(profiled, cost)
     share = share_of(side)
@@ -162,6 +164,22 @@ def side_times(side: Side, step: DissectedStep, call_floors: dict[str, float]) -
         "profiled_s": sum(kind_s.values()) + gap_s + launches_s,
         "uncertainty": step.uncertainty,
     }
+
+
+def repeated_parts(side: Side, call_floors: dict[str, float]) -> dict[str, list[float]]:
+    """Shares of the step that each part has in accounts of its own, of stretches of the recorded steps in their order.
+
+    They show how far a part may be off where the account as a whole closes. Empty where there are fewer than two.
+    """
+    count = min(_MOST_ACCOUNTS, len(side.profiles))
+    if count < 2:
+        return {}
+    bounds = [round(place * len(side.profiles) / count) for place in range(count + 1)]
+    accounts = [
+        side_times(side, _dissected(side, side.profiles[begin:end]), call_floors)
+        for begin, end in itertools.pairwise(bounds)
+    ]
+    return {name: [each[f"{name}_s"] / max(each["profiled_s"], 1e-12) for each in accounts] for name in _SHARED_OUT}
 
 
 def _spread(values: list[float]) -> float | None:

@@ -28,6 +28,7 @@ class _Side(_Part):
     calls: _Count
     kinds: dict[_Text, _Seconds]
     uncertainty: _Count | None = None
+    repeated: dict[_Text, list[_Count]] = {}
 
 
 class _Peak(_Part):

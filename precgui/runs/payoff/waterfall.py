@@ -104,6 +104,12 @@ class Waterfall:
         return costly + [f for f in self.factors if f.key == "amdahl" and f.value < 1 - _CAUSE]
 
 
+_LEAST_PART = 0.01  # of the step, from which a part is named
+_PART_WORDS = {
+    "products": "products", "casts": "casts", "others": "other operations", "gaps": "between operations and launches",
+}  # fmt: skip
+
+
 def waterfall(profile: Mapping[str, Any]) -> Waterfall:
     """The account of a profile (`precgui profile --json`). Raises KeyError or TypeError for anything else."""
     fp32, run = profile["fp32"], profile["run"]
@@ -127,6 +133,20 @@ def waterfall(profile: Mapping[str, Any]) -> Waterfall:
         tuple(factors), observed, before, spread, (*notes, *profile.get("notes", ())), _interval(rounds, observed),
         uncertainty, _caveat(profile),
     )  # fmt: skip
+
+
+def repeated_sentence(profile: Mapping[str, Any]) -> str:
+    """How far the parts of the step differ between accounts that were repeated; empty where there was one."""
+    repeated = profile["run"].get("repeated") or {}
+    ranges = [
+        f"{_PART_WORDS[name]} {min(shares):.0%} to {max(shares):.0%}"
+        for name, shares in repeated.items()
+        if name in _PART_WORDS and len(shares) > 1 and max(shares) > _LEAST_PART
+    ]
+    count = max((len(shares) for shares in repeated.values()), default=0)
+    if not ranges:
+        return ""
+    return f"Of the step, in {count} accounts one after the other: {', '.join(ranges)}."
 
 
 def _interval(rounds: Sequence[float], observed: float) -> tuple[float, float] | None:

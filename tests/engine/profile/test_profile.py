@@ -225,7 +225,7 @@ def test_that_the_median_has_an_interval_of_order_statistics() -> None:
 
 def test_that_a_config_is_profiled_beside_fp32() -> None:
     said: list[str] = []
-    document = profile_config(load("digits-quick", [*QUICK, "precision=bf16-amp"]), said.append, rounds=1, seconds=1.0)
+    document = profile_config(load("digits-quick", [*QUICK, "precision=bf16-amp"]), said.append, rounds=2, seconds=1.0)
     account = waterfall(document)
     assert account.observed > 0
     assert document["memory"]["measured"]["total_bytes"] > 0
@@ -235,6 +235,12 @@ def test_that_a_config_is_profiled_beside_fp32() -> None:
     assert {row["executed"] for row in document["operations"] if row["kind"] == "convolution"} == {"bf16"}
     assert any("round 1" in text for text in said)
     assert document["peak"]["format"] == "bf16"
+    repeated = document["run"]["repeated"]
+    assert repeated.keys() == {"products", "casts", "others", "gaps"}
+    assert len(repeated["gaps"]) > 1
+    assert [sum(shares) for shares in zip(*repeated.values(), strict=True)] == pytest.approx(
+        [1.0] * len(repeated["gaps"])
+    )
 
 
 def test_that_profiling_leaves_no_hook_behind() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from precgui.runs.errors import RunFileError
 from precgui.runs.payoff.profile_file import profile_of, profile_path, read_profile, write_profile
-from precgui.runs.payoff.waterfall import rows, verdict, waterfall
+from precgui.runs.payoff.waterfall import repeated_sentence, rows, verdict, waterfall
 
 
 def side(products: float, others: float, casts: float = 0.0, gaps: float = 0.0, data: float = 0.0) -> dict[str, Any]:
@@ -241,3 +241,13 @@ def test_that_modules_with_products_slower_than_in_fp32_are_better_kept_in_fp32(
 def test_that_no_module_is_kept_where_that_saves_nothing(layers: list[dict[str, Any]], ratio: float | None) -> None:
     account = waterfall(profile(side(9, 2), side(12, 2), ratio=ratio, layers=layers))
     assert not any("keep_fp32" in path for factor in account.factors for path in factor.settings)
+
+
+def test_that_parts_are_told_with_the_range_of_repeated_accounts() -> None:
+    side = {"repeated": {"products": [0.45, 0.58, 0.5], "gaps": [0.48, 0.34, 0.4], "casts": [0.0, 0.001, 0.0]}}
+    assert repeated_sentence({"run": side}) == (
+        "Of the step, in 3 accounts one after the other: products 45% to 58%, between operations and launches 34% to "
+        "48%."
+    )
+    assert repeated_sentence({"run": {}}) == ""
+    assert repeated_sentence({"run": {"repeated": {"products": [0.5]}}}) == ""

@@ -25,7 +25,7 @@ from precgui.gui.panels.inspect.payoff.profile_bar import ProfileBar
 from precgui.gui.session import Session
 from precgui.gui.trial import trial_button
 from precgui.runs.payoff.profile_file import operation_text
-from precgui.runs.payoff.waterfall import Factor, Waterfall, verdict, waterfall
+from precgui.runs.payoff.waterfall import Factor, Waterfall, repeated_sentence, verdict, waterfall
 
 _UPPER, _LOWER = 400, 320  # pixels at the start
 _FIRST_NUMBER = 5  # the columns before it hold words
@@ -160,6 +160,7 @@ def _closing(account: Waterfall, document: dict[str, Any]) -> str:
         f"Observed {account.speed_text}, the factors give {account.modelled:.2f}. {account.closing} "
         f"The middle half of the rounds lies within {account.spread:.0%}. "
         f"Times are {document.get('clock', 'wall time')}.",
+        *filter(None, [repeated_sentence(document)]),
         *(f"{note[:1].upper()}{note[1:]}." for note in document["notes"]),
     ]
     return "\n".join(lines)
