@@ -151,6 +151,32 @@ def test_that_every_task_has_the_losses_of_the_cpu(on_pretended_gpu: Script, rec
     check_row(row, 1e-4 if recipe == "gpt-qlora" else CLOSE.get(RECIPES[recipe][1].precision, 1e-6))
 
 
+_BLOCKS = """
+import json, torch
+from precgui.engine.quantize.blocks import quantize_blocks
+from precgui.formats.registry import blocks
+from precgui.formats.rounding import ROUNDINGS
+values = torch.randn(33, 70, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 2.0 ** torch.arange(70)
+values[0, :5] = torch.tensor([0.0, -0.0, torch.inf, torch.nan, 5e-324])
+def print_blocks():
+    row, there = {}, values.to("cuda")
+    for name in blocks():
+        for rounding in ROUNDINGS:
+            own = quantize_blocks(there, name, rounding=rounding, seed=3).cpu()
+            same = own.view(torch.int64) == quantize_blocks(values, name, rounding=rounding, seed=3).view(torch.int64)
+            row[f"{name} {rounding}"] = int((~same & ~own.isnan()).sum())
+    print("ROW " + json.dumps(row))
+"""
+
+
+@pytest.mark.pretended_long
+def test_that_blocks_of_fp64_on_a_gpu_are_rounded_as_on_the_cpu(on_pretended_gpu: Script) -> None:
+    """There is no kernel for them: they are rounded operation by operation."""
+    (row,) = rows_of(on_pretended_gpu, ["print_blocks()"], begin=_BLOCKS)
+    assert len(row) >= 7 * 5
+    assert {name: count for name, count in row.items() if count} == {}
+
+
 def test_that_no_recipe_is_left_out_without_a_reason() -> None:
     covered = {"digits-quick", *QUICK_RECIPES, *LONG_RECIPES}
     assert covered | CANNOT.keys() == RECIPES.keys()
