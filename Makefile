@@ -24,6 +24,9 @@ QUICK := tests/config tests/test_layers.py tests/formats tests/hardware tests/li
 	$(filter-out %/test_damage.py %/test_writer.py %/test_bombs.py %/test_what_if_of_a_run.py, \
 	$(wildcard $(addprefix tests/runs/,test_*.py file/test_*.py payoff/test_*.py tensorboard/test_*.py tensors/test_*.py)))
 
+# The rooms that these tests are about, and the share of their lines that may not fall.
+COVERED := $(addprefix --cov=precgui.,config formats hardware lint planner runs) --cov-report= --cov-fail-under=90
+
 .DEFAULT_GOAL := help
 .PHONY: help run test quick pretended test-avx2 gpu check format bench constraints digits examples screenshots sizes wheel clean
 
@@ -51,12 +54,13 @@ quick: $(READY) ## run the tests that need no training, in about a minute
 test-avx2: $(READY) ## run the numeric tests as on a processor without AVX-512 and VNNI
 	@$(AVX2) $(PYTEST) $(NUMERIC) $(ARGS)
 
-check: $(READY) ## style, types, layers, and pictures older than their sources
+check: $(READY) ## style, types, layers, pictures older than their sources, and the lines that the quick tests run
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/test_layers.py
 	@$(BIN)/python packaging/pictures.py
+	@$(MAKE) --no-print-directory quick ARGS="-q $(COVERED)"
+	@echo "The quick tests run $$($(BIN)/coverage report --format=total) % of the lines of the rooms that they are about."
 
 format: $(READY) ## put the source into the house style
 	$(BIN)/ruff check --fix .
