@@ -191,12 +191,15 @@ class Job:
             self._writer.close()
 
     def _train(self) -> None:
-        import torch  # only where a run really starts
+        try:  # only where a run really starts
+            import torch
 
-        from precgui.engine import device as devices
-        from precgui.engine.errors import EngineError
-        from precgui.engine.tasks import place_in_task
-
+            from precgui.engine import device as devices
+            from precgui.engine.errors import EngineError
+            from precgui.engine.tasks import place_in_task
+        except (ImportError, OSError) as error:  # a library of torch's own that is missing is an OSError
+            self._fail(f"torch cannot be loaded: {first_line(error)}; install it again", traceback.format_exc())
+            return
         try:
             self._train_here(_placed(self._broken.trained_as if self._broken else self.config, self.path))
         except RunFileError as error:  # of a broken run, whose file does not go on

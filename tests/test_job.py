@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,6 +47,13 @@ def test_that_the_listener_learns_which_sensors_were_looked_for(tmp_path: Path) 
     started = next(event for event in events if isinstance(event, RunStarted))
     assert {sensor["name"] for sensor in started.engine["power_sensors"]}
     assert all(sensor["reason"] for sensor in started.engine["power_sensors"])
+
+
+def test_that_a_torch_that_cannot_be_loaded_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    ended, _ = run_job(tmp_path / "a.h5")
+    assert ended.status == "failed"
+    assert re.fullmatch(r"torch cannot be loaded: .*; install it again", ended.message)
 
 
 class _BreaksAtStep3(Digits):

@@ -114,7 +114,7 @@ class RunDisplay:
                 self._console.print(f"epoch {epoch}: validation {self._validation(loss, accuracy)}", highlight=False)
             case Incident(kind="note", message=message) if not self._progress.tasks[0].total:
                 self._progress.update(self._task, description=escape(message))  # before the first step
-            case Incident():
+            case Incident(kind=kind) if kind != "failure":  # which is the message of the end, told by the command
                 self._show_incident(event)
             case _:
                 pass

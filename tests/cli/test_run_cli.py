@@ -137,6 +137,11 @@ def test_that_a_run_that_never_began_is_bad_input_and_leaves_no_file(
     assert not path.exists()
 
 
+def test_that_a_refusal_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "-o", str(tmp_path / "a.h5"), *SHORT, "--set", "device=cuda:7"]) == 2
+    assert capsys.readouterr().err.count("cuda:7 is not there") == 1
+
+
 def test_that_an_interrupt_stops_cleanly_and_keeps_the_steps(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     with Python("-m", "precgui.cli.main", "run", "digits-long", "-o", path, "--json") as command:
