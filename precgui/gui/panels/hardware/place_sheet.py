@@ -42,7 +42,7 @@ class PlaceSheet(QDialog):
         column(
             holder(form), label(_HELP, "muted"), self.reported, 1,
             row(self.test_button, 1, self.cancel_button, self.add_button),
-            spacing=12, margins=(20, 16, 20, 16), on=self,
+            spacing=12, margins=(24, 16, 24, 16), on=self,
         )  # fmt: skip
         self._asking = Answer(self, answered=self._take)
         self._asking.changed.connect(self._enable)

@@ -50,7 +50,7 @@ class PlacesTab(QWidget):
             label(_ABOUT, "muted"),
             row(self.add_button, self.test_button, self.remove_button, 1),
             self.fault, (self.table, 2), self.runs_heading, (self.runs, 3), row(self.attach_button, 1),
-            spacing=10, margins=(4, 12, 12, 12), on=self,
+            spacing=12, margins=(4, 12, 12, 12), on=self,
         )  # fmt: skip
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._show_runs())
         self.runs.selectionModel().selectionChanged.connect(lambda *_: self._enable())

@@ -112,7 +112,7 @@ class FormatsTab(QWidget):
         lower.setStretchFactor(1, 2)
         lower.setChildrenCollapsible(False)
         bar = row(named("F&igure", self.view), self.view, (self.search, 1))
-        upper = holder(column(self.summary, label(_ABOUT, "muted"), bar, (self.table, 1), spacing=6))
+        upper = holder(column(self.summary, label(_ABOUT, "muted"), bar, (self.table, 1), spacing=8))
         parts = QSplitter(Qt.Orientation.Vertical)
         parts.addWidget(upper)
         parts.addWidget(lower)

@@ -74,7 +74,7 @@ class TensorDetail(QWidget):
         column(
             self.heading, self.facts, (self.plot, 1),
             row(named("&Format", self.format_edit), self.format_edit, named("S&cale", self.scale), (self.scale, 1)),
-            self.result, spacing=6, on=self,
+            self.result, spacing=8, on=self,
         )  # fmt: skip
         self.format_edit.textChanged.connect(lambda _: self.refresh())
         self.scale.valueChanged.connect(lambda _: self.refresh())
