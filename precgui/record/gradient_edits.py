@@ -92,7 +92,7 @@ def _wide(sample: Tensor) -> Tensor:
 
 
 def _compared(pairs: dict[str, tuple[Tensor, Tensor, int]]) -> dict[str, Any] | None:
-    """What was lost of these gradients (delivered, at the step, elements of the whole), None for nothing."""
+    """The losses of these gradients (delivered, at the step, elements of the whole), None for nothing."""
     before = torch.cat([each for each, _, _ in pairs.values()]).abs()
     after = torch.cat([each for _, each, _ in pairs.values()]).abs()
     if not bool((before.isfinite() & after.isfinite()).all()) or bool((before == after).all()):

@@ -216,7 +216,7 @@ class ChoiceCards(QWidget):
 
     @property
     def tab_stops(self) -> list[QWidget]:
-        """What Tab goes through, as it is read: large cards, the fold, the others."""
+        """The stops of Tab, as it is read: large cards, the fold, the others."""
         usual = [self.cards[name].button for name in self.cards if name in self._usual]
         others = [card.button for name, card in self.cards.items() if name not in self._usual]
         return [*usual, self.fold, *others]
