@@ -76,9 +76,7 @@ class Recorder:
         record: RecordConfig | None = None,
         metric: str | Metric = "accuracy",
     ) -> None:
-        """`optimizer` is None where the loop updates its weights by itself.
-
-        `precision` is a name of `precgui.config.PRECISIONS`; empty: that of the first step.
+        """`optimizer` is None where the loop updates its weights by itself, `precision` empty: that of the first step.
 
         `ema` is a copy of the weights that the loop keeps outside the model, such as an `AveragedModel`. `metric` says
         what the second number of `evaluated` is: the name of a share of 1 of which more is better, or a

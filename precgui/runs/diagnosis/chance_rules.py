@@ -152,24 +152,14 @@ def chance_level(m: Measurements) -> Answer:
         )  # fmt: skip
     largest = float(known.max())
     burst = float(m.loss.max()) / float(m.loss[-(m.n // 4) :].mean())
-    jumped, has_spiked = largest > _JUMPED and burst > _BURST, burst > _SPIKE
+    jumped = largest > _JUMPED and burst > _BURST
     proof = Evidence(
         "|update| / |weights|", {"largest": largest, "typical": median(known), "grad_norm": median(norms)},
         f"A step changes the weights by {percent(median(known))} of their norm, at most by {percent(largest)}; the "
         f"median gradient norm is {median(norms):.3g}.",
     )  # fmt: skip
     low = computes_in_16_bits(m) or bool(m.fact_rows("gradient_edits"))
-    rate = lower_rate(m)
-    fix = (
-        f"Lower the learning rate{f' from {base_rate(m):g} to {rate:.1g}' if rate > 0 else ''}, or warm it up: the "
-        f"loss reached {float(m.loss.max()):.3g} and the model has not recovered."
-        if jumped
-        else "Look at inputs and targets as the loss gets them: are they still of the same samples (shuffled, sorted, "
-        "joined), and do the inputs hold what the targets ask for? Then try to fit a single batch. Gradients arrive "
-        f"and weights move, no activation function is flat, and the largest update is {percent(largest)} of the weights"
-        + ("." if not low else "; a run in FP32 shows whether 16 bits matter.")
-        + (f" The loss once reached {float(m.loss.max()):.3g}: try a lower rate, too." if has_spiked else "")
-    )
+    fix = _lower_rate(m) if jumped else _other_fix(m, largest, low=low, has_spiked=burst > _SPIKE)
     title = "The model does no better than one answer for all inputs"
     return [
         Finding(
@@ -179,6 +169,25 @@ def chance_level(m: Measurements) -> Answer:
             "docs/diagnosis.md", certainty="estimate", needs="the same run in FP32" if low else "",
         )
     ]  # fmt: skip
+
+
+def _lower_rate(m: Measurements) -> str:
+    rate = lower_rate(m)
+    return (
+        f"Lower the learning rate{f' from {base_rate(m):g} to {rate:.1g}' if rate > 0 else ''}, or warm it up: the "
+        f"loss reached {float(m.loss.max()):.3g} and the model has not recovered."
+    )
+
+
+def _other_fix(m: Measurements, largest: float, *, low: bool, has_spiked: bool) -> str:
+    """Of a model whose weights move by at most the share `largest` in a step, and learn nothing."""
+    return (
+        "Look at inputs and targets as the loss gets them: are they still of the same samples (shuffled, sorted, "
+        "joined), and do the inputs hold what the targets ask for? Then try to fit a single batch. Gradients arrive "
+        f"and weights move, no activation function is flat, and the largest update is {percent(largest)} of the weights"
+        + ("." if not low else "; a run in FP32 shows whether 16 bits matter.")
+        + (f" The loss once reached {float(m.loss.max()):.3g}: try a lower rate, too." if has_spiked else "")
+    )
 
 
 @np.errstate(all="ignore")

@@ -343,10 +343,8 @@ def dead_units(m: Measurements) -> Answer:
     if (~m.finite_loss).any() or (narrow_range(m) and _hidden(m)):
         return None
     names = tuple(table.names[place] for place in dead)
-    fallen = growth(m, m.n)
     chance = chance_proof(m)
-    fell = fallen is not None and fallen.last_loss < 0.8 * fallen.first_loss and not _no_measure(m)
-    learns = fell and not chance  # from 2600 to the entropy of the classes a loss falls without anything learnt
+    learns = _has_fallen(m) and not chance  # from 2600 to the entropy of the classes it falls without anything learnt
     proof = Evidence(
         "zeros / n > 0.999 in every recorded step of the second half",
         {"zeros": float(fewest[dead[0]]), "recorded_steps": len(late), "modules": len(dead)},
@@ -357,11 +355,16 @@ def dead_units(m: Measurements) -> Answer:
         Finding(
             "dead-units", "info" if learns else "warning", _zeros_only(names),
             int(table.steps[second]), int(table.steps[-1]), (proof, *chance),
-            "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before "
-            "it.",
+            "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before.",
             False, 0.8, "docs/diagnosis.md", names[0], names,
         )
     ]  # fmt: skip
+
+
+def _has_fallen(m: Measurements) -> bool:
+    """Whether the loss is one that training lowers, and has fallen."""
+    fallen = growth(m, m.n)
+    return fallen is not None and fallen.last_loss < 0.8 * fallen.first_loss and not _no_measure(m)
 
 
 def _dead_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -> Finding:
