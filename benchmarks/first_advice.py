@@ -31,12 +31,12 @@ def read_advice() -> dict[str, float]:
 
     from precgui.gui.notices import Notices
     from precgui.gui.settings import Settings
-    from precgui.gui.shell.startup import Start, seconds_since_start
+    from precgui.gui.shell.startup import StartupStages, seconds_since_start
     from precgui.gui.shell.window import Window
 
     app = QApplication([])
     window = Window(Settings(fresh=True), Notices())
-    start = Start(window, [])
+    start = StartupStages(window, [])
     window.show()
 
     def advice() -> str:

@@ -48,7 +48,7 @@ from precgui import config
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.notices import NoticeEntry, Notices, caught
 from precgui.gui.settings import Settings
-from precgui.gui.shell.startup import Collector, Start
+from precgui.gui.shell.startup import GcTimer, StartupStages
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
 
@@ -227,8 +227,8 @@ class Chase:
         themes().set_mode("light")
         self.window = Window(Settings(fresh=True), self.notices)
         self.window.actions_.by_id["file.quit"].setEnabled(False)
-        self._start = Start(self.window, [])
-        self._collector = Collector(self._app)
+        self._start = StartupStages(self.window, [])
+        self._collector = GcTimer(self._app)
         self.monkey = Monkey(self._app, self.window, seed, log)
         self.gaps = GapMeter(stacks)
 

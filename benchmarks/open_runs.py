@@ -31,7 +31,7 @@ from precgui.config import build
 from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
 from precgui.gui.notices import Notices
 from precgui.gui.settings import Settings
-from precgui.gui.shell.startup import Collector, Start
+from precgui.gui.shell.startup import GcTimer, StartupStages
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
 from precgui.runs.file.writer import RunWriter
@@ -137,7 +137,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
     app.setStyle("Fusion")
     themes().set_mode("light")
     window = Window(Settings(fresh=True), Notices())
-    start, collector = Start(window, []), Collector(app)
+    start, collector = StartupStages(window, []), GcTimer(app)
     window.resize(*SIZE)
     window.show()
     turns = Turns(app)

@@ -35,7 +35,7 @@ from precgui.config import RunConfig, load
 from precgui.events import Evaluated, Event, Incident, PowerRead, RunStarted, StepDone
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.session import Session
-from precgui.gui.shell.startup import Collector
+from precgui.gui.shell.startup import GcTimer
 from precgui.gui.training_queue import DRAIN_MS
 from precgui.runs.file.reader import open_run
 from precgui.runs.live import LiveRun
@@ -233,7 +233,7 @@ def main() -> None:
     chosen = parser.parse_args()
     app = QApplication([])
     app.setQuitOnLastWindowClosed(False)
-    collector = Collector(app)
+    collector = GcTimer(app)
     sizes = [n for n in (10_000, 100_000) if n < chosen.points] + [chosen.points]
     found: dict[str, Any] = {"lateness": {str(n): lateness(n, chosen.seconds) for n in sizes}}
     if chosen.pairs:

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.verdict.judge import Goal, Sample, judge
-from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks
+from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses
+from precgui.runs.verdict.judge import Criterion, Sample, judge
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference
 
 POOLS = Path(__file__).parent
@@ -66,7 +66,7 @@ def is_different(differences: Draw, grain: float, alpha: float = 0.05) -> bool:
     return paired_difference(differences.tolist(), grain).p_different() < alpha
 
 
-def is_different_in_plan(differences: Draw, grain: float, looks: Looks = DEFAULT_LOOKS) -> bool:
+def is_different_in_plan(differences: Draw, grain: float, looks: InterimAnalyses = DEFAULT_LOOKS) -> bool:
     """Whether any of the planned looks calls it different."""
     return any(is_different(differences[:n], grain, looks.alpha) for n in looks.seeds)
 
@@ -87,8 +87,8 @@ def is_equivalent(differences: Draw, grain: float, margin: float = MARGIN) -> bo
 
 def is_met(differences: Draw, grain: float, lost: float) -> bool:
     """Whether `judge` says "met" to "less than `lost` is lost", at one look at all of the seeds."""
-    goal = Goal("accuracy_lost", "Accuracy lost", -1, lost, "accuracy")
-    verdict = judge(goal, {"arm": Sample(tuple(-differences))}, Looks((len(differences),)), grain)["arm"]
+    goal = Criterion("accuracy_lost", "Accuracy lost", -1, lost, "accuracy")
+    verdict = judge(goal, {"arm": Sample(tuple(-differences))}, InterimAnalyses((len(differences),)), grain)["arm"]
     return verdict.verdict == "met"
 
 

@@ -49,7 +49,7 @@ from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
-from precgui.gui.shell.startup import Start
+from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
 from precgui.runs.file.writer import RunWriter
@@ -127,7 +127,7 @@ def slider(asked: argparse.Namespace) -> bool:
 def typing(asked: argparse.Namespace) -> bool:
     QLocale.setDefault(QLocale.c())
     window = Window(Settings(fresh=True), Notices())
-    start = Start(window, asked.file)
+    start = StartupStages(window, asked.file)
     window.resize(1280, 800)
     window.show()
     turn(lambda: window.session is not None and not window.host.waiting(), 0.5)

@@ -39,7 +39,7 @@ from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.first_paths import PATHS
 from precgui.gui.shell.guide import Guide
-from precgui.gui.shell.startup import Start
+from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
 
@@ -108,7 +108,7 @@ class Gallery:
         self._app.setStyle("Fusion")
         self._folder = folder
         self._window = Window(Settings(fresh=True), Notices())
-        self._start: Start | None = None
+        self._start: StartupStages | None = None
 
     @property
     def _session(self) -> Session:
@@ -118,7 +118,7 @@ class Gallery:
 
     def open(self) -> None:
         """Show the empty window and wait until every panel is made."""
-        self._start = Start(self._window, [])
+        self._start = StartupStages(self._window, [])
         self._window.resize(*LARGE)
         self._window.show()
         self._until(lambda: self._window.session is not None and not self._window.host.waiting(), 120)

@@ -14,7 +14,7 @@ def resources() -> Path:
 
 
 def examples_dir() -> Path:
-    """Where the bundled examples are, which nothing writes to (`precgui.regular_files`)."""
+    """Where the bundled examples are, which nothing writes to (`precgui.safe_open`)."""
     return resources() / "examples"
 
 

@@ -13,10 +13,10 @@ import precgui
 from precgui.cli.main import main
 from precgui.examples import EXAMPLES, Example
 from precgui.paths import examples_dir, is_example
-from precgui.regular_files import replace_file
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import annotate
 from precgui.runs.side_files import write_side_file
+from precgui.safe_open import replace_file
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.report import sweep_document

@@ -23,10 +23,10 @@ GROUND = {
     "errors",
     "events",
     "examples",
-    "fact_sources",
-    "harmless_text",
+    "citations",
+    "sanitize",
     "paths",
-    "regular_files",
+    "safe_open",
 }
 MACHINE = GROUND | {"formats", "config", "hardware", "planner"}
 # The rooms that each room may import, also inside functions. A room not named here does not exist.
@@ -38,10 +38,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "events": set(),
     "paths": set(),
-    "harmless_text": set(),
-    "regular_files": {"paths"},
+    "sanitize": set(),
+    "safe_open": {"paths"},
     "examples": {"paths"},
-    "fact_sources": {"paths"},
+    "citations": {"paths"},
     "formats": GROUND,
     "config": GROUND | {"formats"},
     "hardware": GROUND | {"formats"},

@@ -16,7 +16,7 @@ from tests.warm_children import python
 ROOT = Path(__file__).parent.parent
 CLASS = '''
 
-class MXFP6E3M2(Low):
+class MXFP6E3M2(LowPrecisionMatmul):
     """Elements in E3M2."""
 
     name = "mxfp6-e3m2"

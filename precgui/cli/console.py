@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from precgui.harmless_text import harmless
+from precgui.sanitize import sanitize
 
 
 class HarmlessConsole(Console):
@@ -15,4 +15,4 @@ class HarmlessConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(harmless(segment.text), segment.style)
+            yield segment if segment.control else Segment(sanitize(segment.text), segment.style)

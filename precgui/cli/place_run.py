@@ -14,13 +14,13 @@ from precgui.cli.place_option import LinkWords
 from precgui.cli.run_display import RunDisplay, interrupt, report, stop_on_signals, tell
 from precgui.cli.terminal import say
 from precgui.events import Event
-from precgui.harmless_text import one_line
 from precgui.places.messages import JobLine
 from precgui.places.settings import NamedPlace, place_called
 from precgui.places.training import PlacedTraining
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.library import new_run_path
+from precgui.sanitize import one_line
 
 _DETACHED = 3
 

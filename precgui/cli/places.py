@@ -134,9 +134,9 @@ def _jobs(args: argparse.Namespace) -> int:
     if args.json:
         from dataclasses import asdict
 
-        from precgui.harmless_text import harmless_tree
+        from precgui.sanitize import sanitize_tree
 
-        rows = [harmless_tree({**asdict(line), "files": list(line.files)}) for line in lines]
+        rows = [sanitize_tree({**asdict(line), "files": list(line.files)}) for line in lines]
         print(json.dumps({"jobs": rows}, indent=1))
         return 0
     table = Table("Job", "Title", "Started", "", "Files", box=None, header_style="bold")

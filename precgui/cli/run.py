@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     requested = searched_config(args) if is_auto else config.load(args.config, args.settings)
     if requested is None:
         return 1
-    if _is_follower(requested):
+    if is_secondary_rank(requested):
         return _follow(requested)
     from precgui.job import Job  # the run file's and the sensors' libraries, once the config is known to be good
     from precgui.runs.library import new_run_path
@@ -122,7 +122,7 @@ def _run_job(job: Job, view: RunDisplay | None) -> RunEnded:
         return job.run()
 
 
-def _is_follower(requested: config.RunConfig) -> bool:
+def is_secondary_rank(requested: config.RunConfig) -> bool:
     """Whether another process of the same torchrun keeps the record. Raises UserError where each would train alone."""
     from precgui.engine.parallel.allocation import allocated_rank, allocated_ranks, in_allocation
 

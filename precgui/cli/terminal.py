@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from precgui.harmless_text import harmless
+from precgui.sanitize import sanitize
 
 
 def say(*values: object, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
     """Print as `print` does, with nothing that a terminal would act on."""
-    print(harmless(" ".join(map(str, values))), file=file or sys.stdout, end=end, flush=flush)
+    print(sanitize(" ".join(map(str, values))), file=file or sys.stdout, end=end, flush=flush)
 
 
 def say_notes(path: Path, notes: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from precgui import config
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
-from precgui.harmless_text import some_names
+from precgui.sanitize import some_names
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig

@@ -69,7 +69,7 @@ class ParallelConfig(Section):
     )
     gradient_format: GradientFormat = Field(
         "auto",
-        title="Gradients are sent as",
+        title="All-reduce format",
         description="auto: as they are stored; fp32, fp16, bf16, powersgd:R, or a format of 8 bits or fewer.",
         json_schema_extra={
             "show_if": _DDP,
@@ -108,7 +108,7 @@ class ParallelConfig(Section):
     )
     param_dtype: Literal["auto", "bf16", "fp16"] = Field(
         "auto",
-        title="Gathered parameters",
+        title="All-gather dtype",
         description="Format in which shards are gathered and products computed; auto: as they are stored.",
         json_schema_extra={"show_if": _FSDP},
     )
@@ -126,7 +126,7 @@ class ParallelConfig(Section):
     )
     oversubscribe: bool = Field(
         False,
-        title="More ranks than cores",
+        title="Oversubscribe",
         description="Allow it; the numbers hold, times say nothing.",
         json_schema_extra={"rare": True, "show_if": _ANY},
     )

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from precgui.config.recipes import RECIPES
 from precgui.config.tree import RunConfig
 from precgui.errors import SentenceError
-from precgui.regular_files import read_text
+from precgui.safe_open import read_text
 
 MOST_TOML_BYTES = 1 << 20
 MOST_KEY_PARTS = 100

@@ -294,7 +294,7 @@ class PrecisionOptions(Section):
     )
     weights: FormatName | None = Field(
         None,
-        title="Weights in products",
+        title="Weight format in matmuls",
         description="Format; empty: the one of the precision.",
         json_schema_extra={"show_if": _EMULATED},
     )
@@ -319,7 +319,7 @@ class PrecisionOptions(Section):
     )
     updates: FormatName | None = Field(
         None,
-        title="Weights in storage",
+        title="Stored weight format",
         description="Format to which the weights are rounded after each step; empty: FP32.",
         json_schema_extra={"show_if": _EMULATED},
     )
@@ -351,7 +351,7 @@ class PrecisionOptions(Section):
     )
     fp8_amax: Literal["current", "delayed"] = Field(
         "current",
-        title="FP8 largest value",
+        title="FP8 amax",
         description="Taken from the tensor itself, or from the steps before (delayed, tensor-wise only).",
         json_schema_extra={"show_if": _FP8},
     )
@@ -397,7 +397,7 @@ class RecordConfig(Section):
         gt=0,
         le=100,
         title="Budget",
-        description="Share of the step time that looking at tensors may take; larger tensors are then sampled.",
+        description="Share of the step time that measuring tensors may take; larger tensors are then sampled.",
         json_schema_extra={"rare": True, "show_if": _RECORDED},
     )
     least_measurements: int = Field(

@@ -16,7 +16,7 @@ from typing import Any
 from precgui.config.dotted import put_at
 from precgui.config.reading import ConfigError, build, load, to_toml
 from precgui.config.tree import RunConfig
-from precgui.regular_files import read_text
+from precgui.safe_open import read_text
 
 MOST_BYTES = 1 << 20
 # Arguments that are settings of a run under another name, with the same meaning of their values.

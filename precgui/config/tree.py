@@ -61,14 +61,14 @@ class RunConfig(Section):
     train: TrainConfig = Field(default_factory=TrainConfig, title="Training")
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, title="Optimizer")
     scaling: ScalingConfig = Field(default_factory=ScalingConfig, title="Loss scaling")
-    precision_options: PrecisionOptions = Field(default_factory=PrecisionOptions, title="Precision in detail")
+    precision_options: PrecisionOptions = Field(default_factory=PrecisionOptions, title="Precision options")
     qat: QatConfig = Field(default_factory=QatConfig, title="Quantisation-aware training")
     pruning: PruningConfig = Field(default_factory=PruningConfig, title="Pruning")
     adapter: AdapterConfig = Field(default_factory=AdapterConfig, title="Adapters")
     base: BaseConfig = Field(default_factory=BaseConfig, title="Frozen base")
     record: RecordConfig = Field(default_factory=RecordConfig, title="Record")
     power: PowerConfig = Field(default_factory=PowerConfig, title="Power")
-    parallel: ParallelConfig = Field(default_factory=ParallelConfig, title="Several processes")
+    parallel: ParallelConfig = Field(default_factory=ParallelConfig, title="Distributed")
     precision_schedule: PrecisionSchedule = Field(
         {},
         title="Precision schedule",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from precgui.fact_sources import sources_json, sources_of
+from precgui.citations import sources_json, sources_of
 from precgui.formats import text
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.registry import bits_per_value, blocks, formats, prose

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from precgui.formats.arrays import Floats
 from precgui.formats.blocks import SCALE_RULES, ScaleRule
 from precgui.formats.codec import encode
-from precgui.formats.levels import Levels
+from precgui.formats.levels import HashedCodes
 from precgui.formats.model import Format, IntFormat
 from precgui.formats.pieces import PIECE, Extent, OnProgress, TensorReader, spans
 from precgui.formats.real import from_float
@@ -222,7 +222,7 @@ class _Picture:
     """Histograms before and after over the same edges, and the different values after."""
 
     def __init__(self, edges: Floats) -> None:
-        self.edges, self.levels = edges, Levels(MOST_LEVELS)
+        self.edges, self.levels = edges, HashedCodes(MOST_LEVELS)
         self.before, self.after = (np.zeros(edges.size - 1, np.int_) for _ in range(2))
 
     def add(self, part: Part) -> None:

@@ -12,7 +12,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 Counts = NDArray[np.int_]
 
 
-class Levels:
+class HashedCodes:
     """A table with a slot for each hash; the few values whose slot is another's are counted by bisection."""
 
     def __init__(self, most: int) -> None:

@@ -14,7 +14,7 @@ from precgui.formats.model import FloatFormat, Format
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ValueRange:
     """The values of a format between two bounds: all of them, or only their number and the ends of binades."""
 
     count: int
@@ -24,7 +24,7 @@ class Stretch:
     smallest: float
 
 
-def stretch(fmt: Format, low: float, high: float, most: int = 400) -> Stretch:
+def stretch(fmt: Format, low: float, high: float, most: int = 400) -> ValueRange:
     """The finite values of a format in [low, high]; of more than `most`, their number and the powers of two."""
     first = _ordinal_at_or_above(fmt, Fraction(low))
     last = min(fmt.floor_ordinal(Fraction(high)) if _reaches(fmt, high) else first - 1, fmt.max_ordinal)
@@ -32,8 +32,8 @@ def stretch(fmt: Format, low: float, high: float, most: int = 400) -> Stretch:
     largest, smallest = _float(fmt.max_finite), _float(_least(fmt))
     if count <= most:
         values = np.array([_float(fmt.value(n)) for n in range(first, last + 1)])
-        return Stretch(count, values, True, largest, smallest)
-    return Stretch(count, _powers(low, high, smallest, largest), False, largest, smallest)
+        return ValueRange(count, values, True, largest, smallest)
+    return ValueRange(count, _powers(low, high, smallest, largest), False, largest, smallest)
 
 
 def _reaches(fmt: Format, high: float) -> bool:

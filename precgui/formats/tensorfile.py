@@ -24,7 +24,7 @@ from precgui.formats.arrays import Floats, decode_table
 from precgui.formats.pieces import TensorReader
 from precgui.formats.registry import get
 from precgui.formats.torchfile import Place, StoredTensor, load_stored, place_of, stored_tensors
-from precgui.regular_files import open_regular
+from precgui.safe_open import open_regular
 
 MOST_ELEMENTS = 50_000_000  # at once in memory
 MOST_IN_PIECES = 1 << 32

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.regular_files import open_regular
+from precgui.safe_open import open_regular
 
 MOST_OPCODES = 5_000_000
 MOST_STREAM_BYTES = 100_000_000

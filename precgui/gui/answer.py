@@ -11,7 +11,7 @@ from shiboken6 import isValid
 
 from precgui.errors import SentenceError
 from precgui.gui.going_on import going_on
-from precgui.gui.workers.kept_thread import KeptThread
+from precgui.gui.workers.kept_thread import ManagedThread
 
 if TYPE_CHECKING:
     from precgui.gui.workers.child_work import ChildWork
@@ -47,7 +47,7 @@ Computation = Callable[[ProgressCallback], Any]
 Work: TypeAlias = "ThreadWork | ChildWork"
 
 
-class _Thread(KeptThread):
+class _Thread(ManagedThread):
     """`outcome` is what the computation returned, in a tuple of its own; None where it raised."""
 
     def __init__(self, compute: Computation, progress: ProgressCallback) -> None:

@@ -31,7 +31,7 @@ class _Follower(QObject):
     def _on_changed(self) -> None:
         part = self.parent()
         if isinstance(part, QWidget) and is_covered(part):
-            self._themes.serve_later(self)
+            self._themes.schedule_style(self)
         else:
             self.due.emit()
 
@@ -109,7 +109,7 @@ class Themes(QObject):
         for index in range(tabs.count()):
             self.dress(cast(QWidget, tabs.widget(index)))
 
-    def serve_later(self, part: QWidget | _Follower) -> None:
+    def schedule_style(self, part: QWidget | _Follower) -> None:
         """Bring a hidden part up to date when it is its turn."""
         if part not in self._waiting:
             self._waiting.append(part)
@@ -161,7 +161,7 @@ class Themes(QObject):
         parts = [part for part in self._dressed if isValid(part)]
         for part in parts:
             if part.visibleRegion().isEmpty():  # hidden or scrolled away
-                self.serve_later(part)
+                self.schedule_style(part)
             else:
                 self.dress(part)
         self.changed.emit()

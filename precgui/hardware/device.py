@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from precgui.fact_sources import FactSource, sources_json
+from precgui.citations import FactSource, sources_json
 from precgui.hardware.readings import Absent, Maybe
 from precgui.hardware.support import Support
 

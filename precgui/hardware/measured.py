@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui import paths
-from precgui.regular_files import replace_file
+from precgui.safe_open import replace_file
 
 SCHEMA = 1
 NOISY = 0.2  # spread from which a figure is marked

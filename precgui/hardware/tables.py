@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from precgui.fact_sources import FactSource, source_keys, sources_of
+from precgui.citations import FactSource, source_keys, sources_of
 from precgui.paths import resources
 
 # Words of a driver's name that do not distinguish cards. Anything else, such as Laptop or SUPER, does.

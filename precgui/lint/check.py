@@ -12,7 +12,7 @@ from precgui.events import Severity
 from precgui.lint import dtype_rules, loop_rules, loss_rules, measure_rules, scaler_rules, weight_rules
 from precgui.lint.fragment import Fragment
 from precgui.lint.source import Source
-from precgui.regular_files import read_text
+from precgui.safe_open import read_text
 
 _MOST_BYTES = 512 << 10  # a script of this length takes about 300 MB while it is checked
 _TOO_LARGE = f"is too large to check (more than {_MOST_BYTES >> 10} KiB)"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 
 from precgui.errors import SentenceError
-from precgui.harmless_text import one_line
 from precgui.places.settings import NamedPlace
+from precgui.sanitize import one_line
 
 
 class ContactError(SentenceError, OSError):

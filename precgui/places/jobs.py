@@ -35,8 +35,8 @@ from precgui.places.messages import (
 )
 from precgui.process.channel import LAST_WORDS_BYTES
 from precgui.process.frames import HEAD, FrameError, FrameHead
-from precgui.regular_files import open_regular
 from precgui.runs.file.process import is_gone, this_process
+from precgui.safe_open import open_regular
 
 PART_BYTES = 1 << 20
 RUN_FILE = "run.h5"

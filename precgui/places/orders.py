@@ -9,7 +9,7 @@ from precgui.config import RunConfig, is_own_task
 from precgui.errors import SentenceError
 from precgui.places.jobs import is_file_name, task_file
 from precgui.places.messages import SentFile, StartRun
-from precgui.regular_files import open_regular
+from precgui.safe_open import open_regular
 
 MOST_CODE_BYTES = 4 << 20
 

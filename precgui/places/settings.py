@@ -13,7 +13,7 @@ import tomli_w
 from precgui.config.reading import read_toml, toml_fault
 from precgui.errors import SentenceError
 from precgui.paths import state_dir
-from precgui.regular_files import replace_file
+from precgui.safe_open import replace_file
 
 HERE = "this machine"  # no place can have this name
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from precgui.errors import SentenceError
-from precgui.harmless_text import harmless_tree
 from precgui.places.contact import ContactError
 from precgui.places.link import PlaceLink
 from precgui.places.messages import JobLine, PlaceHello
 from precgui.places.placed_job import PlacedJob
 from precgui.places.settings import NamedPlace
 from precgui.process.frames import PROTOCOL
+from precgui.sanitize import sanitize_tree
 
 _MOST_AT_ONCE = 8
 
@@ -42,7 +42,7 @@ class PlaceAnswer:
             "answered": self.hello is not None,
             "why": self.why,
         }
-        return dict(harmless_tree(result))
+        return dict(sanitize_tree(result))
 
 
 def answer_of(place: NamedPlace) -> PlaceAnswer:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Union
 
 from precgui.errors import SentenceError
-from precgui.harmless_text import one_line
+from precgui.sanitize import one_line
 
 PROTOCOL = 1
 MAGIC = b"pcgf"

@@ -16,7 +16,7 @@ LATE_S = 5.0  # that others may close their recorders after the first one
 
 
 @dataclass(frozen=True)
-class Trouble:
+class NonFiniteReport:
     """NaN or Inf in one process, and the first module or parameter that had it; '' when not known."""
 
     rank: int
@@ -38,7 +38,7 @@ def rank() -> int:
     return torch.distributed.get_rank() if world() > 1 else 0
 
 
-class Mailbox:
+class RankReports:
     """Reports of NaN and Inf from other processes to the first one, through the store of the process group.
 
     No operation is collective: no process waits for another one in a step, so a process without a recorder, or one that
@@ -54,12 +54,12 @@ class Mailbox:
             self._store = process_group_store(f"precgui/{name}")
             self._ask("add", "members", int(not self._first))
 
-    def tell(self, trouble: Trouble) -> None:
+    def tell(self, trouble: NonFiniteReport) -> None:
         """Send a report to the first process."""
         place = self._ask("add", "sent", 1)
         self._ask("set", str(place), json.dumps(asdict(trouble)))
 
-    def received(self) -> list[Trouble]:
+    def received(self) -> list[NonFiniteReport]:
         """In the first process: the reports since the last call; reads the store every READ_S seconds at most."""
         if self._store is None or not self._first or time.monotonic() < self._next_s:
             return []
@@ -69,11 +69,11 @@ class Mailbox:
             if not self._ask("check", [str(place)]):  # on its way
                 break
             if (text := self._ask("get", str(place))) is not None:
-                results.append(Trouble(**json.loads(text)))
+                results.append(NonFiniteReport(**json.loads(text)))
             self._read = place
         return results
 
-    def close(self, wait_s: float = LATE_S) -> list[Trouble]:
+    def close(self, wait_s: float = LATE_S) -> list[NonFiniteReport]:
         """End the exchange and return the last reports; the first process waits up to `wait_s` seconds for others."""
         if not self._first:
             self._ask("add", "closed", 1)

@@ -13,7 +13,7 @@ from precgui.events import Event, Incident, RunEnded, Status, StepDone
 from precgui.runs.file.writer import RunWriter
 
 
-class Outlet:
+class EventSink:
     """Passes events to the writer, which only the first of several processes has.
 
     Hooks and sensors refer to the outlet, not to their recorder, so that a recorder without references is collected.
@@ -56,7 +56,7 @@ class Outlet:
 class OpenRecord:
     """The open resources of a recorded loop: the file, and in `parts` the hooks and the sensors."""
 
-    def __init__(self, outlet: Outlet, parts: contextlib.ExitStack) -> None:
+    def __init__(self, outlet: EventSink, parts: contextlib.ExitStack) -> None:
         self._outlet, self._parts = outlet, parts
         self._process, self._ended = os.getpid(), False
 

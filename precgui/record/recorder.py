@@ -93,8 +93,8 @@ class Recorder:
         self._scaler_used = not arguments.is_idle(scaler)
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._start = self._last = time.perf_counter()
-        self.guard, self._mail = LoopGuard(), distributed.Mailbox(str(path))
-        self._emit = ending.Outlet(self.guard, self._start)
+        self.guard, self._mail = LoopGuard(), distributed.RankReports(str(path))
+        self._emit = ending.EventSink(self.guard, self._start)
         facts = arguments.facts(model, self._device, scaler) | {"metric": asdict(measured)}
         tensors = tensor_count(model, copies) if config.record.tensors else 0
         started = RunStarted(0.0, *sizes, str(self._device), facts, tensors)
@@ -288,7 +288,7 @@ class Recorder:
         if bad_loss or bad_gradients:
             module, why_not = self._watch.first_output() if bad_loss else ("", "")
             parameter = self._watch.first_gradient() if bad_gradients else ""
-            own = distributed.Trouble(
+            own = distributed.NonFiniteReport(
                 distributed.rank(),
                 self._step,
                 bad_loss,
@@ -312,7 +312,7 @@ class Recorder:
         if scale != used:
             self._incident("scale_change", "info", incident_text.scale_text(used, scale))
 
-    def _tell(self, trouble: distributed.Trouble) -> None:
+    def _tell(self, trouble: distributed.NonFiniteReport) -> None:
         """Record an incident each for a loss and for gradients that were not finite in a step of a process."""
         rank = trouble.rank if distributed.world() > 1 else None
         if trouble.loss:

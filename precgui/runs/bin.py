@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from precgui.regular_files import read_text
 from precgui.runs.errors import RunFileError
+from precgui.safe_open import read_text
 
 _LARGEST_INFO = 1 << 16  # bytes of a .trashinfo
 

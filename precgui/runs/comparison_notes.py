@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from precgui.harmless_text import some_names
 from precgui.runs.compared import Compared
 from precgui.runs.timing import EMULATED_HERE
+from precgui.sanitize import some_names
 
 _NAMED = 6  # runs in a sentence; more are a number
 ONE_SEED = (

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from precgui.harmless_text import harmless
+from precgui.sanitize import sanitize
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -26,7 +26,7 @@ def cell(value: Any) -> Any:
     """The value of a cell, harmless in a terminal, in Excel and in LibreOffice (OWASP, "CSV injection")."""
     if not isinstance(value, str):
         return value
-    text = harmless(value)
+    text = sanitize(value)
     return f"'{text}" if value.startswith(_FORMULA) and not _is_number(value) else text
 
 

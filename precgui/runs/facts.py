@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from precgui.config import RunConfig
 from precgui.events import Metric
-from precgui.harmless_text import one_line
 from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, cost_above_budget, marked, run_notes
 from precgui.runs.figures import FIGURES
 from precgui.runs.known_settings import NOT_KNOWN, flat, is_given, observed_settings
@@ -21,6 +20,7 @@ from precgui.runs.metric import value_text
 from precgui.runs.recorded_facts import breaks_sentence
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
+from precgui.sanitize import one_line
 
 NOT_MEASURED = "not measured"
 _LONGEST = 400  # characters of a value from a file

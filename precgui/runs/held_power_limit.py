@@ -15,8 +15,8 @@ from precgui import paths
 from precgui.errors import SentenceError
 from precgui.hardware.power_limit import find_power_limit, power_limits, set_power_limit
 from precgui.hardware.readings import Absent
-from precgui.regular_files import read_text
 from precgui.runs.file.process import is_gone, this_process
+from precgui.safe_open import read_text
 
 _MOST_BYTES = 10_000
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from precgui.checkpoint_files import all_checkpoint_files
 from precgui.config import RunConfig
-from precgui.harmless_text import one_line
 from precgui.runs.bin import move_to_bin, restore
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
@@ -21,6 +20,7 @@ from precgui.runs.file.user_notes import Notes, notes_path, read_notes, write_no
 from precgui.runs.library_index import LEAST_RUNS, LibraryEntry, Stamp, entry_of_row, read_index, write_index
 from precgui.runs.metric import metric_of
 from precgui.runs.outcome import outcome
+from precgui.sanitize import one_line
 
 _SUFFIX = ".h5"
 _FIRST, _PAUSE_S = 16, 0.25  # files opened before the first rows are reported; seconds to the next ones

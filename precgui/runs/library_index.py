@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from precgui.events import Metric, Status
-from precgui.regular_files import read_text, replace_file
 from precgui.runs.metric import ACCURACY
+from precgui.safe_open import read_text, replace_file
 
 INDEX = ".precgui-index.json"
 LEAST_RUNS = 100  # fewer are read at once, and need no file beside them

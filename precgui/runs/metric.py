@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from precgui.events import Metric
-from precgui.harmless_text import one_line
+from precgui.sanitize import one_line
 
 ACCURACY = Metric("accuracy", "Accuracy", "share of the samples whose class is found")
 _ROUNDING_ERROR = 1e-12  # of a mean of differences that add up to 0

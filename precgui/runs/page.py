@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from precgui import __version__
-from precgui.harmless_text import harmless
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.diagnosis import BLAME, Finding, examine
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import FactGroup, RunFact, run_facts
 from precgui.runs.run import Run
 from precgui.runs.run_pictures import curve_picture, exponent_picture
+from precgui.sanitize import sanitize
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #d8dde4; --muted: #596473; --accent: #0b6b7d; }
@@ -57,7 +57,7 @@ def page(run: Run) -> str:
     reported = escape(arithmetic_of(run).caveat)
     caveat = f'<p class="caveat">{reported}</p>' if reported else ""
     groups = "".join(_group(group) for group in run_facts(run))
-    return harmless(
+    return sanitize(
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"

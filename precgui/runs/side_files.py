@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from precgui.regular_files import read_text, replace_file
 from precgui.runs.errors import RunFileError
+from precgui.safe_open import read_text, replace_file
 
 
 class SideFilePart(BaseModel):

@@ -12,10 +12,10 @@ from typing import Any
 
 from precgui import paths
 from precgui.config import RunConfig
-from precgui.regular_files import replace_file
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.timing import RunTiming, timing_of
+from precgui.safe_open import replace_file
 
 _FOLDER = "step-times"
 _MOST_RUNS = 24  # whose times are kept for a kind of run

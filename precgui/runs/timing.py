@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from precgui.harmless_text import some_names
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.run import Run
+from precgui.sanitize import some_names
 
 BUSY_PRESSURE = 0.1  # share of the time in which some process waited for a CPU
 EMULATED_HERE = "emulated here"

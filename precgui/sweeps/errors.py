@@ -1,7 +1,7 @@
 """The one error of sweeps, and the clause that tells any error of a folder of somebody else."""
 
 from precgui.errors import SentenceError
-from precgui.harmless_text import one_line
+from precgui.sanitize import one_line
 
 
 class SweepError(SentenceError, ValueError):

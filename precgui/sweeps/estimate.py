@@ -12,7 +12,7 @@ from precgui.config.names import IMAGE_TASKS
 from precgui.events import Metric
 from precgui.runs.metric import ACCURACY
 from precgui.runs.step_times import step_time, total_steps
-from precgui.runs.verdict.looks import Looks
+from precgui.runs.verdict.interim_analyses import InterimAnalyses
 from precgui.runs.verdict.paired import detectable
 from precgui.sweeps.earlier import EarlierRuns, Spread
 from precgui.sweeps.spec import Arm, SweepSpec
@@ -83,7 +83,7 @@ def _smallest(spec: SweepSpec, known: EarlierRuns) -> tuple[dict[str, float], Me
     """
     arms = [arm for arm in spec.arms() if arm.precision != spec.baseline]
     spreads = {arm.name: known.spread(spec.config_of(arm, spec.first_seed), spec.baseline) for arm in arms}
-    alpha = Looks(tuple(spec.looks)).alpha
+    alpha = InterimAnalyses(tuple(spec.looks)).alpha
     typical = spec.config.get("task", "digits") in IMAGE_TASKS
     results: dict[str, float] = {}
     for name, spread in spreads.items():

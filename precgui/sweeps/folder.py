@@ -11,8 +11,8 @@ from pathlib import Path
 
 from precgui.checkpoint_files import all_checkpoint_files
 from precgui.config import RunConfig
-from precgui.regular_files import open_to_write, read_text, replace_file
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, load_targets, targets_toml
+from precgui.safe_open import open_to_write, read_text, replace_file
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.lock import FileLock
 from precgui.sweeps.plan import (

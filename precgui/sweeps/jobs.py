@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from precgui.regular_files import read_text, replace_file
+from precgui.safe_open import read_text, replace_file
 from precgui.sweeps.errors import SweepError
 
 FILE = "jobs.json"  # in the folder of what jobs print

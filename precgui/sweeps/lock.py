@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from precgui.paths import is_example
-from precgui.regular_files import open_to_write
 from precgui.runs.file import json_text
 from precgui.runs.file.process import this_process
+from precgui.safe_open import open_to_write
 from precgui.sweeps.errors import SweepError
 
 _OWNER_BYTES = 512

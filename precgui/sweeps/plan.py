@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from precgui.config import RunConfig
-from precgui.harmless_text import some_names
 from precgui.runs.file import json_text
+from precgui.sanitize import some_names
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.spec import MOST_MEMBERS, Arm, SweepSpec, members_of
 

@@ -18,7 +18,7 @@ from precgui.config import DEFAULT_RECIPE, EMULATED, ConfigError, RunConfig, bui
 from precgui.config.dotted import put_at
 from precgui.config.reading import parse_toml, read_toml, toml_fault
 from precgui.config.refusals import refusals
-from precgui.runs.verdict.looks import Looks, planned_looks
+from precgui.runs.verdict.interim_analyses import InterimAnalyses, planned_looks
 from precgui.sweeps.errors import SweepError
 
 MOST_RUNS = 2000  # of the seeds that are planned at first
@@ -145,7 +145,7 @@ def check_spec(tree: Mapping[str, Any]) -> SweepSpec:
     """The spec of a tree of plain values, with every arm checked. Raises SweepError."""
     try:
         spec = SweepSpec.model_validate(tree)
-        Looks(tuple(spec.looks))
+        InterimAnalyses(tuple(spec.looks))
         build(spec.config)
     except ValidationError as error:
         first = error.errors()[0]

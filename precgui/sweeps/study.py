@@ -13,7 +13,7 @@ from precgui.runs.known_settings import flat
 from precgui.runs.study.figures import RunFigures, RunKind, figures_of
 from precgui.runs.study.groups import Study, make_study
 from precgui.runs.study.members import StudyMember
-from precgui.runs.verdict.looks import Looks
+from precgui.runs.verdict.interim_analyses import InterimAnalyses
 from precgui.runs.verdict.targets import Targets
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import TARGET_CHANGES, SweepFolder, read_targets
@@ -93,7 +93,7 @@ class SweepReader:
                 sorted(figures, key=lambda run: (self._place(run.group), run.order)),
                 baseline=baseline,
                 targets=read_targets(self.folder.path) if targets is None else targets,
-                looks=Looks(tuple(self.folder.spec.looks)),
+                looks=InterimAnalyses(tuple(self.folder.spec.looks)),
                 baseline_of=self._baselines(),
             )
         except ValueError as error:

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from precgui.regular_files import open_to_write, read_text
 from precgui.runs.file import json_text
 from precgui.runs.verdict.targets import Targets
+from precgui.safe_open import open_to_write, read_text
 
 _CHANGED = (
     "The targets were changed after {runs} ({when}): {targets}. A verdict by targets that were chosen with results in "

@@ -17,9 +17,9 @@ from precgui.cli.console import HarmlessConsole
 from precgui.cli.main import main
 from precgui.config import build
 from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
-from precgui.harmless_text import harmless
 from precgui.runs.csv_cells import cell, write_table
 from precgui.runs.file.writer import RunWriter
+from precgui.sanitize import sanitize
 
 ROOT = Path(__file__).parents[2]
 CLI = ROOT / "precgui" / "cli"
@@ -40,15 +40,15 @@ def write(path: Path, title: str, metric: str = "Accuracy") -> Path:
 
 
 def test_that_control_characters_are_shown_as_their_codes() -> None:
-    assert harmless(ESCAPES) == "\\x1b]0;owned\\x07\\x1b[2J\\x9b31m\\u202e"
-    assert harmless("two\n\tlines äöü €") == "two\n\tlines äöü €"
-    assert harmless("a\udcff").encode() == b"a\\udcff"
+    assert sanitize(ESCAPES) == "\\x1b]0;owned\\x07\\x1b[2J\\x9b31m\\u202e"
+    assert sanitize("two\n\tlines äöü €") == "two\n\tlines äöü €"
+    assert sanitize("a\udcff").encode() == b"a\\udcff"
 
 
 def test_that_a_console_keeps_its_own_codes_and_shows_those_of_texts() -> None:
     out = io.StringIO()
     HarmlessConsole(file=out, force_terminal=True, width=200).print(f"[bold]x{ESCAPES}", highlight=False)
-    assert out.getvalue() == f"\x1b[1mx{harmless(ESCAPES.replace(chr(7), ''))}\x1b[0m\n"  # Rich drops the bell
+    assert out.getvalue() == f"\x1b[1mx{sanitize(ESCAPES.replace(chr(7), ''))}\x1b[0m\n"  # Rich drops the bell
 
 
 @pytest.mark.parametrize("metric", [ESCAPES, "[/x]", "[bold]m[/]"])

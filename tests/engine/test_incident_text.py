@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from precgui.engine.incident_text import gradients_text, loss_text, scale_text, skipped_text
-from precgui.harmless_text import some_names
+from precgui.sanitize import some_names
 
 
 @pytest.mark.parametrize(

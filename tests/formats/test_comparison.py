@@ -13,7 +13,7 @@ from precgui.formats.affine import quantize_affine, quantize_sign, quantize_tern
 from precgui.formats.arrays import quantize_array
 from precgui.formats.blocks import SCALE_RULES, quantize_blocks_array
 from precgui.formats.comparison import FormatComparison, compare
-from precgui.formats.levels import Levels
+from precgui.formats.levels import HashedCodes
 from precgui.formats.model import IntFormat
 from precgui.formats.pieces import TensorReader, in_memory
 from precgui.formats.registry import get
@@ -157,7 +157,7 @@ def test_that_numbers_that_are_not_finite_are_left_out_of_the_figures() -> None:
 
 def test_that_levels_are_counted_until_there_are_too_many() -> None:
     values = np.repeat(np.random.default_rng(0).normal(size=1500), 3)
-    levels = Levels(2000)
+    levels = HashedCodes(2000)
     for part in np.array_split(values, 7):
         levels.add(part)
     found, counts = levels.counted()
@@ -165,7 +165,7 @@ def test_that_levels_are_counted_until_there_are_too_many() -> None:
     assert set(counts.tolist()) == {3}
     levels.add(np.arange(600.0))
     assert levels.counted()[0].size == 0
-    crowded = Levels(100_000)
+    crowded = HashedCodes(100_000)
     crowded.add(np.arange(80_000.0))
     crowded.add(np.array([-0.0, 5.0]))
     found, counts = crowded.counted()

@@ -30,7 +30,7 @@ EVERYTHING = RecordConfig(
 DOORS = {
     *(function.__code__ for function in (Recorder.step, Recorder.evaluated, Recorder.note, Recorder.close)),
     *(function.__code__ for function in (Recorder.fail, Recorder.__enter__, Recorder.__exit__, Recorder._is_open)),
-    *(function.__code__ for function in (Recorder._incident, ending.OpenRecord.now_s, ending.Outlet.now_s)),
+    *(function.__code__ for function in (Recorder._incident, ending.OpenRecord.now_s, ending.EventSink.now_s)),
     ending.OpenRecord.release.__code__, ending.OpenRecord.is_open.fget.__code__,  # type: ignore[attr-defined]
     arguments.number.__code__, arguments.unread_number.__code__, arguments.count.__code__,
     inspect.unwrap(Census.__torch_dispatch__).__code__,

@@ -21,7 +21,7 @@ from precgui.engine.adapters.peft_folder import PeftAdapters, read_peft
 from precgui.engine.adapters.weights_file import tensors_of
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
-from precgui.harmless_text import some_names
+from precgui.sanitize import some_names
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig

@@ -20,7 +20,7 @@ from precgui.config.new_places import folder_fault
 from precgui.engine.adapters.weights_file import write_weights
 from precgui.engine.errors import EngineError
 from precgui.formats.tensorfile import TensorFileError, open_tensor, tensor_names
-from precgui.regular_files import read_text, replace_file
+from precgui.safe_open import read_text, replace_file
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."

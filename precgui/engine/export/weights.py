@@ -18,7 +18,7 @@ from precgui.engine.adapters.weights_file import write_weights
 from precgui.engine.checkpoint.file import RunCheckpoint, read_checkpoint
 from precgui.engine.errors import EngineError
 from precgui.formats.tensorfile import TensorFileError, metadata_of
-from precgui.regular_files import open_regular, replace_file
+from precgui.safe_open import open_regular, replace_file
 
 KINDS = {"last": "last step", "average": "moving average", "master": "FP32 master weights"}
 _MOST_CONFIG_BYTES = 1 << 20

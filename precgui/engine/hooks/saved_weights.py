@@ -17,7 +17,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.snapshot.file import require_codes
 from precgui.formats.tensorfile import TensorFileError, metadata_of
-from precgui.harmless_text import some_names
+from precgui.sanitize import some_names
 
 
 class SavedWeights(LoopHook):

@@ -11,7 +11,7 @@ NOISE = 32
 _WIDTH = {"small": 128, "medium": 512, "large": 2048}
 
 
-class Judged(NamedTuple):
+class GanOutput(NamedTuple):
     """Logits [batch] that an image is real, and the images [batch, 1, 8, 8] of the generator."""
 
     real: Tensor
@@ -20,7 +20,7 @@ class Judged(NamedTuple):
     images: Tensor
 
 
-class Adversaries(nn.Module):
+class GanNetworks(nn.Module):
     """Both networks of a GAN (Goodfellow et al. 2014), trained at once by one optimizer.
 
     Inputs are noise [batch, 32] and real images [batch, 1, 8, 8] in 0..1. No gradient reaches the generator through
@@ -40,11 +40,11 @@ class Adversaries(nn.Module):
             nn.Linear(width, 1), nn.Flatten(0),
         )  # fmt: skip
 
-    def forward(self, inputs: tuple[Tensor, Tensor]) -> Judged:
+    def forward(self, inputs: tuple[Tensor, Tensor]) -> GanOutput:
         noise, real = inputs
         images = self.generator(noise)
         judged = self.discriminator(torch.cat((real, images.detach().to(real.dtype))))
-        return Judged(judged[: len(real)], judged[len(real) :], self._judged_by_a_still_one(images), images)
+        return GanOutput(judged[: len(real)], judged[len(real) :], self._judged_by_a_still_one(images), images)
 
     def _judged_by_a_still_one(self, images: Tensor) -> Tensor:
         parameters = [p for p in self.discriminator.parameters() if p.requires_grad]

@@ -102,7 +102,7 @@ class ViT(nn.Module):
         return logits
 
 
-class Enlarged(nn.Module):
+class ResizedInput(nn.Module):
     """A network made for large colour images, fed with small or grey ones: enlarged, and grey repeated three times."""
 
     def __init__(self, network: nn.Module, pixels: int) -> None:
@@ -171,7 +171,7 @@ def _from_torchvision(name: str, shape: ImageShape) -> nn.Module:
         pixels = max(pixels, 224)
     takes = _parameters(builder)
     options = {key: value(pixels) for key, value in _OPTIONS.items() if key in takes}
-    return Enlarged(builder(weights=None, num_classes=shape.classes, **options), pixels)
+    return ResizedInput(builder(weights=None, num_classes=shape.classes, **options), pixels)
 
 
 def _parameters(builder: Callable[..., nn.Module]) -> set[str]:

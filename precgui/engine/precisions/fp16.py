@@ -16,7 +16,7 @@ from precgui.engine.emulation.operands import TorchCast
 from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.amp import Autocast
-from precgui.engine.precisions.pure import Pure
+from precgui.engine.precisions.pure import TrueHalf
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -92,7 +92,7 @@ class _FP16Scaler(torch.amp.GradScaler):
         return super()._unscale_grads_(optimizer, inv_scale, found_inf, True)
 
 
-class FP16Pure(Pure):
+class FP16Pure(TrueHalf):
     storage = torch.float16
     scaling = "dynamic"
 

@@ -40,7 +40,7 @@ from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.layer_formats import find_layer_formats
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
 from precgui.formats.registry import blocks, get
-from precgui.harmless_text import some_names
+from precgui.sanitize import some_names
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -50,7 +50,7 @@ ROLES: tuple[Role, ...] = ("weight", "activation", "gradient")
 _NARROW_BITS = 8  # floats of so few bits have a range that gradients leave
 
 
-class Low(Precision):
+class LowPrecisionMatmul(Precision):
     """FP32 weights; the operands of the products in linear and convolutional layers are rounded to `formats`."""
 
     keeps = True
@@ -171,7 +171,7 @@ class Low(Precision):
         return Accumulator(lambda total: to_format(total, -1), self.options.accumulator_block)
 
 
-class AnyFormat(Low):
+class AnyFormat(LowPrecisionMatmul):
     """emulated:FORMAT, with a format of its own for weights, activations, gradients and stored weights on request."""
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
@@ -211,7 +211,7 @@ class AnyFormat(Low):
             parameter.copy_(to_format(parameter.detach(), -1))
 
 
-class BlockScaled(Low):
+class BlockScaled(LowPrecisionMatmul):
     """A block format for all three operands."""
 
     name: ClassVar[str]
@@ -237,7 +237,7 @@ class NVFP4(BlockScaled):
     name = "nvfp4"
 
 
-class FP8(Low):
+class FP8(LowPrecisionMatmul):
     """E4M3 for weights and activations, E5M2 for gradients, scaled to their range."""
 
     formats: ClassVar[dict[Role, str]] = {"weight": "e4m3fn", "activation": "e4m3fn", "gradient": "e5m2"}  # type: ignore[misc]

@@ -13,7 +13,7 @@ from precgui.engine.precisions.base import Precision
 from precgui.engine.precisions.master_weights import MasterWeights
 
 
-class Pure(Precision):
+class TrueHalf(Precision):
     """The whole model in a 16-bit format, but for the modules that are kept in FP32."""
 
     storage: ClassVar[torch.dtype]
@@ -44,7 +44,7 @@ class Pure(Precision):
         return skipped
 
 
-class BF16Pure(Pure):
+class BF16Pure(TrueHalf):
     storage = torch.bfloat16
 
     def _convert(self, model: nn.Module) -> nn.Module:

@@ -22,7 +22,7 @@ from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import ConvNd
 from precgui.events import IncidentKind, StepDone, ZerosCounted
-from precgui.harmless_text import some_names
+from precgui.sanitize import some_names
 
 _TINY = torch.finfo(torch.float32).tiny
 _COUNTS = 50  # of zeros in a run, beside those where masks are chosen

@@ -23,7 +23,7 @@ from precgui.engine.qat.layers import quantizable
 from precgui.engine.qat.measure import evaluate, saved_bytes, some_batches
 from precgui.engine.torch_private import BatchNormNd
 from precgui.errors import first_line
-from precgui.regular_files import replaced
+from precgui.safe_open import replaced
 
 _SCHEMA = 1
 _UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError,

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from precgui.engine.dtype_names import dtype_name
-from precgui.engine.shadow.blame import is_cast
+from precgui.engine.shadow.attribution import is_cast
 from precgui.engine.shadow.record import RecordedStep
 from precgui.engine.shadow.semantics import is_float
 from precgui.engine.shadow.tape import Tape, TapeOp

@@ -27,7 +27,7 @@ class TapeBlock:
 
 
 @dataclass(frozen=True)
-class Maker:
+class ProducerBlock:
     """The block that makes a value, and in which of its two parts."""
 
     block: TapeBlock
@@ -41,10 +41,10 @@ def blocks_of(tape: Tape, count: int) -> list[list[TapeBlock]]:
     ]  # fmt: skip
 
 
-def makers_of(groups: Sequence[Sequence[TapeBlock]], tape: Tape) -> dict[int, Maker]:
+def producers_of(groups: Sequence[Sequence[TapeBlock]], tape: Tape) -> dict[int, ProducerBlock]:
     """For each value that the tape makes, where."""
     return {
-        id: Maker(block, part is block.backward)
+        id: ProducerBlock(block, part is block.backward)
         for block in itertools.chain.from_iterable(groups) for part in (block.forward, block.backward)
         for index in part for id in tape.operations[index].outputs if id is not None
     }  # fmt: skip
@@ -127,4 +127,4 @@ def _backward_ends(tape: Tape, parts: Sequence[range], backward: range) -> list[
     return list(itertools.pairwise(begins))[::-1]
 
 
-__all__ = ["Maker", "TapeBlock", "blocks_of", "makers_of"]
+__all__ = ["ProducerBlock", "TapeBlock", "blocks_of", "producers_of"]

@@ -19,8 +19,8 @@ import psutil
 import torch
 from torch import Tensor
 
-from precgui.engine.shadow.blame import Balance, ShareCollector
-from precgui.engine.shadow.blocks import Maker, TapeBlock, blocks_of, makers_of
+from precgui.engine.shadow.attribution import AdjointReplay, ShareCollector
+from precgui.engine.shadow.blocks import ProducerBlock, TapeBlock, blocks_of, producers_of
 from precgui.engine.shadow.replay import F64, Table, Visit, leaf_of, plainly, replay_exact, wide_outputs
 from precgui.engine.shadow.semantics import is_float, widened
 from precgui.engine.shadow.tape import Tape
@@ -107,7 +107,7 @@ class WideReplay:
     def balance(self, requested: Sequence[int], wide: torch.dtype = F64) -> ShareCollector:
         """The balance of the errors of values; FP32 or FP64."""
         if self._blocks is None:
-            return Balance(self._tape, requested, wide)
+            return AdjointReplay(self._tape, requested, wide)
         return BlockBalance(self._blocks, self._kept or self.exact(requested), wide)
 
     def forget(self) -> None:
@@ -121,7 +121,7 @@ class Blocks:
     def __init__(self, tape: Tape, count: int) -> None:
         self.tape = tape
         self.groups: list[list[TapeBlock]] = blocks_of(tape, count)
-        self.makers: dict[int, Maker] = makers_of(self.groups, tape)
+        self.makers: dict[int, ProducerBlock] = producers_of(self.groups, tape)
         self.crossing: set[int] = set()
         for block in itertools.chain.from_iterable(self.groups):
             self.crossing |= {id for id in self.read(block) if id in self.makers}
@@ -172,7 +172,7 @@ class Blocks:
 
 
 class BlockBalance(ShareCollector):
-    """As `Balance`, with the graph of one block at a time; `kept` are the FP64 values of `Blocks.exact`."""
+    """As `AdjointReplay`, with the graph of one block at a time; `kept` are the FP64 values of `Blocks.exact`."""
 
     def __init__(self, blocks: Blocks, kept: Table, wide: torch.dtype = F64) -> None:
         super().__init__(blocks.tape, wide)

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from precgui.engine.errors import EngineError
-from precgui.engine.shadow.blame import ErrorShares, distance, norm
+from precgui.engine.shadow.attribution import ErrorShares, distance, norm
 from precgui.engine.shadow.blockwise import WideReplay
 from precgui.engine.shadow.nonfinite import NonFiniteOrigin, first_origin, producers
 from precgui.engine.shadow.record import RecordedStep
 from precgui.engine.shadow.replay import F64, Counterfactual
 from precgui.engine.shadow.semantics import widened
 from precgui.engine.shadow.tape import SourceLine, TapeOp
-from precgui.engine.shadow.yardstick import Flow, is_avoidable, unavoidable
+from precgui.engine.shadow.unavoidable_error import ConsumerMap, is_avoidable, unavoidable
 
 LOSS_ROUNDINGS = 3 * 2**-9  # three roundings to BF16: what a loss may be off without a word
 SMOOTH = (0.7, 1.3)  # explained, where first order can be trusted
@@ -38,7 +38,7 @@ class StepMeasures:
         step = self.step
         requested = [*step.gradients, step.loss]
         self.origin: NonFiniteOrigin | None = None
-        self.shares, self.loss_shares, self.flow = ErrorShares(0.0), ErrorShares(0.0), Flow(step.tape)
+        self.shares, self.loss_shares, self.flow = ErrorShares(0.0), ErrorShares(0.0), ConsumerMap(step.tape)
         self.unavoidable: dict[int, float] = {}
         self._wide = WideReplay.fitting(step.tape)
         table = self._wide.exact(requested)

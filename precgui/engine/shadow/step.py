@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from precgui.engine.errors import EngineError
-from precgui.engine.shadow.blame import is_cast
+from precgui.engine.shadow.attribution import is_cast
 from precgui.engine.shadow.measures import StepMeasures
 from precgui.engine.shadow.record import Parameters, RecordedStep, record_step
 from precgui.engine.shadow.tape import NO_LINE_LABEL, SourceLine
+from precgui.engine.shadow.unavoidable_error import by_line
 from precgui.engine.shadow.verdict import LEAST_FLIPS, judge
-from precgui.engine.shadow.yardstick import by_line
 
 Verdict = Literal["healthy", "problems", "not explained"]
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from precgui.engine.shadow.measures import LOSS_ROUNDINGS, SMOOTH, StepMeasures
 from precgui.engine.shadow.tape import NO_LINE, SourceLine
-from precgui.engine.shadow.yardstick import by_line, is_product
+from precgui.engine.shadow.unavoidable_error import by_line, is_product
 
 _EXCESS = 1.42  # times the error that any step in these formats has: below it no line is named
 _UNEXPLAINED = 3.0  # times the same: above it no step is healthy

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.errors import EngineError
-from precgui.regular_files import open_regular, replaced
+from precgui.safe_open import open_regular, replaced
 
 _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,

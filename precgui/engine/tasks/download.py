@@ -17,7 +17,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from precgui.engine.errors import EngineError
-from precgui.regular_files import replaced
+from precgui.safe_open import replaced
 
 Tell = Callable[[str], None]  # says how far it is; may raise to give up
 _CHUNK_BYTES = 1 << 18

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.models.adversarial import NOISE, Adversaries, Judged
+from precgui.engine.models.adversarial import NOISE, GanNetworks, GanOutput
 from precgui.engine.tasks.base import Batch, DatasetTask, InMemory, split
 from precgui.engine.tasks.images import VALIDATION_SHARE, digits
 from precgui.events import Metric
@@ -35,7 +35,7 @@ class Gan(DatasetTask):
         self.facts: Mapping[str, Any] = {"training_samples": len(training), "validation_samples": len(validation)}
 
     def model(self) -> nn.Module:
-        return Adversaries(self.config.model.size)
+        return GanNetworks(self.config.model.size)
 
     def train_batches(self) -> Iterable[Batch]:
         for images, _ in super().train_batches():
@@ -47,12 +47,12 @@ class Gan(DatasetTask):
         for images, _ in super().validation_batches():
             yield (torch.randn(len(images), NOISE, generator=draw), images), images
 
-    def loss(self, outputs: Judged, targets: Tensor) -> Tensor:
+    def loss(self, outputs: GanOutput, targets: Tensor) -> Tensor:
         """The losses of both (non-saturating, Goodfellow et al. 2014); between equals their sum is 3 ln 2 = 2.08."""
         reported = nn.functional.softplus(-outputs.real).mean() + nn.functional.softplus(outputs.generated).mean()
         return reported + nn.functional.softplus(-outputs.generated_live).mean()
 
-    def score(self, outputs: Judged, targets: Tensor) -> Tensor:
+    def score(self, outputs: GanOutput, targets: Tensor) -> Tensor:
         """Coverage (Naeem et al. 2020, section 3.2) in the space of the pixels."""
         real, created = targets.flatten(1), outputs.images.flatten(1)
         radius = torch.cdist(real, real).kthvalue(min(_NEIGHBOURS + 1, len(real)), dim=1).values

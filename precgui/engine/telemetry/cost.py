@@ -37,9 +37,9 @@ class CostMeter:
         """The part of a step of `step_s` to which costs are compared: without the time in which others had the CPU."""
         return step_s if self._device is not None else min(step_s, now_s - self._begin_s)
 
-    def booked(self, name: str) -> Booking:
+    def booked(self, name: str) -> CostTimer:
         """A context whose time is added to `name`."""
-        return Booking(self, name)
+        return CostTimer(self, name)
 
     def book(self, name: str, seconds: float) -> None:
         self._host_s[name] = self._host_s.get(name, 0.0) + seconds
@@ -70,7 +70,7 @@ class CostMeter:
         return mark
 
 
-class Booking:
+class CostTimer:
     """See `Clock.booked`; a class, since a generator takes longer than a small measurement."""
 
     __slots__ = ("_begin", "_clock", "_first", "_name")

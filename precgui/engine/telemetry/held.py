@@ -17,7 +17,7 @@ from precgui.engine.telemetry.statistics import StatisticsTable
 Copies = Callable[[], Named]
 
 
-class HeldTensors:
+class BufferAndEmaStats:
     """Measures buffers (`buffer`) and copies of weights (`ema`) after a step, and how the step changed them."""
 
     def __init__(self, meter: StatsBackend, sources: Mapping[str, Callable[[], Named]]) -> None:

@@ -19,7 +19,7 @@ from precgui.engine.telemetry.backends import StatsBackend, Transfer, fetched, l
 from precgui.engine.telemetry.budget import TokenBuckets
 from precgui.engine.telemetry.cost import CostMeter, keeping_s
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard
-from precgui.engine.telemetry.held import Copies, HeldTensors, buffers
+from precgui.engine.telemetry.held import BufferAndEmaStats, Copies, buffers
 from precgui.engine.telemetry.left_step import LeftStep, OfSteps
 from precgui.engine.telemetry.module_hooks import Outputs
 from precgui.engine.telemetry.parameters import (
@@ -76,7 +76,7 @@ class Telemetry:
         self.watch(weights)
         device = next((w.own.device for w in weights), torch.device("cpu"))
         self._meter: StatsBackend = stats_backend_for(device)
-        self._held = HeldTensors(self._meter, {"buffer": lambda: buffers(model), "ema": copies})
+        self._held = BufferAndEmaStats(self._meter, {"buffer": lambda: buffers(model), "ema": copies})
         kinds = {
             "gradient": config.gradients_every,
             "weight": config.weights_every,

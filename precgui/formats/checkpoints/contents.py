@@ -34,8 +34,8 @@ from precgui.formats.tensorfile import (
     torch_entries,
 )
 from precgui.formats.torchfile import Place, StoredTensor, StreamError, load_stored, place_of
-from precgui.harmless_text import one_line
-from precgui.regular_files import read_text
+from precgui.safe_open import read_text
+from precgui.sanitize import one_line
 
 MOST_INDEX_BYTES = 64 << 20
 MOST_CONFIG_BYTES = 4 << 20

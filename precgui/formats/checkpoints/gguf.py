@@ -15,7 +15,7 @@ from precgui.formats.checkpoints.gguf_blocks import BLOCK_TYPES, BlockType
 from precgui.formats.checkpoints.tensor import WHOLE, CheckpointError, CheckpointTensor, Singles, plain
 from precgui.formats.tensorfile import read_words
 from precgui.formats.torchfile import Place
-from precgui.regular_files import open_regular
+from precgui.safe_open import open_regular
 
 MOST_HEADER_BYTES = 256 << 20
 MOST_TENSORS = 1_000_000

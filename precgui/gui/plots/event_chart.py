@@ -26,7 +26,7 @@ TIP_MESSAGES = 4  # messages in a tool tip
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class EventRow:
     """A row of the time line."""
 
     title: str
@@ -35,13 +35,13 @@ class Lane:
 
 
 LANES = (
-    Lane("Loss NaN/Inf", "x", ("nonfinite_loss",)),
-    Lane("Grad. NaN/Inf", "t", ("nonfinite_gradient",)),
-    Lane("Skipped step", "d", ("skipped_step",)),
-    Lane("Scale change", "o", ("scale_change",)),
-    Lane("Precision", "h", ("precision_change",)),
-    Lane("Output NaN/Inf", "star", ("nonfinite_activation",)),
-    Lane("Notes", "s", ("failure", "recording_stopped", "resumed", "sensor", "emulated", "note")),
+    EventRow("Loss NaN/Inf", "x", ("nonfinite_loss",)),
+    EventRow("Grad. NaN/Inf", "t", ("nonfinite_gradient",)),
+    EventRow("Skipped step", "d", ("skipped_step",)),
+    EventRow("Scale change", "o", ("scale_change",)),
+    EventRow("Precision", "h", ("precision_change",)),
+    EventRow("Output NaN/Inf", "star", ("nonfinite_activation",)),
+    EventRow("Notes", "s", ("failure", "recording_stopped", "resumed", "sensor", "emulated", "note")),
 )
 
 
@@ -170,7 +170,7 @@ class EventChart(Chart):
                 ]
         return reported
 
-    def _near(self, events: _RunEvents, lane: Lane, place: QPointF) -> list[Incident]:
+    def _near(self, events: _RunEvents, lane: EventRow, place: QPointF) -> list[Incident]:
         low, high = self.x_range()
         reach = NEAR_PX * (high - low) / self.width_px()
         centre = self.view.mapSceneToView(place).x()

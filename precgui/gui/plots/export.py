@@ -28,8 +28,8 @@ from precgui.gui.plots.chart import Chart, CsvRow, colour_of, dash_of
 from precgui.gui.plots.marks import Marks
 from precgui.gui.plots.signals import EVENTS
 from precgui.gui.theme import themes
-from precgui.regular_files import replaced
 from precgui.runs.csv_cells import write_rows, write_table
+from precgui.safe_open import replaced
 
 if TYPE_CHECKING:
     from precgui.gui.open_run import DrawnRun

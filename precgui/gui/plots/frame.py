@@ -25,7 +25,7 @@ from precgui.gui.plots import export
 from precgui.gui.plots.chart import Chart
 from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.event_chart import EventChart
-from precgui.gui.plots.saving import FORMS, Saver
+from precgui.gui.plots.saving import FORMS, ChartExport
 from precgui.gui.plots.signals import EVENTS, METRIC, SIGNALS, Signal, suited
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class PlotFrame(QFrame):
         self.save_button = QToolButton(self)
         self.message = PlainLabel(self)
         self.body = QStackedWidget(self)
-        self.saver = Saver(self)
+        self.saver = ChartExport(self)
         self._message_timer = QTimer(self, interval=_MESSAGE_MS, singleShot=True)
         self._arrange()
         self._fill(key)

@@ -31,7 +31,7 @@ FORMS: Mapping[str, SaveFormat] = {
 }
 
 
-class Saver(QObject):
+class ChartExport(QObject):
     """Saves one chart at a time. `reported`: progress and success; `failed`: one sentence that says what to do."""
 
     reported = Signal(str)
@@ -49,7 +49,7 @@ class Saver(QObject):
     def ask(self, chart: Chart, form: str) -> QFileDialog:
         """Open the dialog for a form; the file is written when a person accepts it."""
         requested = FORMS[form]
-        dialog = QFileDialog(self._widget, requested.text.rstrip("."), str(Saver.folder), requested.filter)
+        dialog = QFileDialog(self._widget, requested.text.rstrip("."), str(ChartExport.folder), requested.filter)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setDefaultSuffix(requested.suffix)
         dialog.selectFile(_file_name(chart) + requested.suffix)
@@ -63,7 +63,7 @@ class Saver(QObject):
         if self.is_busy:
             self.failed.emit(f"{path.name} was not saved: {self._path.name} is still being written; wait for it.")
             return
-        Saver.folder = path.parent
+        ChartExport.folder = path.parent
         if form == "csv":
             self._chunks = export.write_csv(chart, path)
             self._path = path

@@ -55,8 +55,8 @@ def open_window(files: list[Path], *, fresh: bool = False) -> int:
         themes().set_mode(settings["window/theme"])
         window = Window(settings, notices)
         _tell(notices, settings, earlier, can_log=log is not None)
-        start = Start(window, files, first_run=not fresh)
-        collector = Collector(app)
+        start = StartupStages(window, files, first_run=not fresh)
+        collector = GcTimer(app)
         signal.signal(signal.SIGINT, lambda *_: window.close())
         window.show()
         code = app.exec()
@@ -85,7 +85,7 @@ def _tell(notices: Notices, settings: Settings, earlier: Path | None, *, can_log
         notices.post(Notice("warning", text, f"The broken file was kept as {settings.path.with_suffix('.broken.ini')}"))
 
 
-class Start(QObject):
+class StartupStages(QObject):
     """The second stage: state, the current panel, the files, then the other panels one by one, then the engine."""
 
     def __init__(self, window: Window, files: list[Path], *, first_run: bool = False) -> None:
@@ -195,7 +195,7 @@ def _soon(act: Callable[[], None]) -> None:
     QTimer.singleShot(0, act)
 
 
-class Collector(QObject):
+class GcTimer(QObject):
     """Collects garbage in the GUI thread only: a collection in another thread would destroy widgets there."""
 
     def __init__(self, parent: QObject) -> None:

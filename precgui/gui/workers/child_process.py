@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QObject
 
 from precgui.config import RunConfig
-from precgui.gui.workers.kept_thread import KeptThread
+from precgui.gui.workers.kept_thread import ManagedThread
 from precgui.process.child import ChildTask
 from precgui.process.supervised import DeathWords, ProcessEnd, Supervised, task_process
 from precgui.runs.training_process import TrainingProcess
@@ -27,7 +27,7 @@ KILL_AFTER_S = 0.9  # after Stop; the child itself gives up a stuck step after `
 WORDS = DeathWords("the engine process", "the engine process", "the system was probably out of memory")
 
 
-class ChildThread(KeptThread):
+class ChildThread(ManagedThread):
     """One supervised process. Launch it early: it imports torch and then waits for its order.
 
     `finished` comes when the process has ended and its last event is in `inbox`.

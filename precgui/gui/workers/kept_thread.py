@@ -18,11 +18,11 @@ from shiboken6 import isValid
 
 PATIENCE_S = 2.0
 
-_running: dict[KeptThread, Any] = {}  # each with an object that is kept as long
+_running: dict[ManagedThread, Any] = {}  # each with an object that is kept as long
 _kept: list[Any] = []
 
 
-class KeptThread(QThread):
+class ManagedThread(QThread):
     """A thread that needs no other reference from `launch` until it has ended."""
 
     def launch(self, owner: Any = None) -> None:
@@ -39,7 +39,7 @@ class KeptThread(QThread):
         QTimer.singleShot(0, partial(_running.pop, self, None))  # not inside a slot of the thread itself
 
 
-def running() -> list[KeptThread]:
+def running() -> list[ManagedThread]:
     """The threads that were launched and have not ended."""
     return [thread for thread in _running if isValid(thread)]
 

@@ -12,13 +12,13 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.harmless_text import harmless, harmless_tree
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text, safe_hdf5
 from precgui.runs.file.recent_views import recent_views
 from precgui.runs.file.safe_hdf5 import Torn, Unusable
 from precgui.runs.file.schema import EVENT_ROW, ROWS_VALID, TABLES, Column
 from precgui.runs.file.snapshot import FileSnapshot
+from precgui.sanitize import sanitize, sanitize_tree
 
 _CHANGED = "The file was changed, moved or deleted after it was opened; what had not been read is not shown."
 
@@ -161,7 +161,7 @@ class RunFileView:
         written = self.text(name)
         try:
             loaded = json_text.load(written or "{}")
-            return loaded if name == "config" else dict(harmless_tree(loaded))
+            return loaded if name == "config" else dict(sanitize_tree(loaded))
         except ValueError as reason:
             self.note(name, f"/{name} is not the JSON that it should be ({reason}).")
             return {}
@@ -291,7 +291,7 @@ _PACKED = {
 
 def decoded(name: bytes) -> str:
     """A text of a table or attribute, fit to be shown."""
-    return harmless(bytes(name).decode(errors="replace"))
+    return sanitize(bytes(name).decode(errors="replace"))
 
 
 def _check_type(item: h5py.Dataset, spec: Column) -> None:

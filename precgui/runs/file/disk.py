@@ -22,7 +22,7 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-class Ballast:
+class ReservedSpace:
     """A few megabytes held in a nameless file, given back so that a last flush succeeds on a full disk.
 
     The file has no name, so the system frees it even when the process is killed.

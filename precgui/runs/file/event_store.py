@@ -64,7 +64,7 @@ class EventStore:
         known_names = () if earlier is None else tuple(earlier.numbered("tensors/names"))
         self._reserve_bytes = reserve_bytes
         self._new_file = partial(TableFile, path, attributes=attributes, texts=texts)
-        self._ballast = disk.Ballast(path.parent)
+        self._ballast = disk.ReservedSpace(path.parent)
         try:
             if earlier is None:
                 self.file = self._new_file()

@@ -11,7 +11,6 @@ import numpy as np
 
 from precgui.config import ConfigError, RunConfig, build_accepted
 from precgui.events import Incident, IncidentKind, Severity, Status
-from precgui.harmless_text import harmless, one_line
 from precgui.runs import signals
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import process, safe_hdf5
@@ -24,6 +23,7 @@ from precgui.runs.recorded_precision import with_recorded_precision
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory, tensor_records
 from precgui.runs.tensors.weight_norm import WeightNorms
+from precgui.sanitize import one_line, sanitize
 
 _MOST_MESSAGE = 4000
 ENDED = ("completed", "stopped", "failed")
@@ -121,7 +121,7 @@ class SavedRun:
     @property
     def details(self) -> str:
         """The traceback of a failure, or the last words of a process."""
-        return harmless(str(self._end.get("details") or ""))
+        return sanitize(str(self._end.get("details") or ""))
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -259,7 +259,7 @@ class SavedRun:
         """The whole message, which lies in `texts` when the row has no room for it."""
         start, length = int(row["text_start"]), int(row["text_length"])
         if length > 0 and start >= 0 and start + length <= self._contents.rows("texts"):
-            return harmless(self._contents.read("texts", "", start, start + length).tobytes().decode(errors="replace"))
+            return sanitize(self._contents.read("texts", "", start, start + length).tobytes().decode(errors="replace"))
         return decoded(row["message"])
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from precgui.events import Event, Incident, RunEnded, Status
 from precgui.process.spawn import ChildProcess
-from precgui.regular_files import replaced_by
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.atomic import draft_path
 from precgui.runs.file.contents import RunFileView
 from precgui.runs.file.event_store import EventStore
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import ATTRIBUTES, FIXED_TEXTS
+from precgui.safe_open import replaced_by
 
 _MOST_DETAILS = 1 << 20
 

@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from precgui.harmless_text import harmless, one_line
-from precgui.regular_files import read_text, replace_file
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
+from precgui.safe_open import read_text, replace_file
+from precgui.sanitize import one_line, sanitize
 
 _LARGEST = 1 << 20
 _MOST_NOTE = 10_000  # characters that are read of a note
@@ -36,7 +36,7 @@ def read_notes(run: Path) -> Notes:
         return Notes()
     title, note = document.get("title"), document.get("note")
     return Notes(
-        one_line(title) if isinstance(title, str) else "", harmless(note[:_MOST_NOTE]) if isinstance(note, str) else ""
+        one_line(title) if isinstance(title, str) else "", sanitize(note[:_MOST_NOTE]) if isinstance(note, str) else ""
     )
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from precgui.planner.ledger import Ledger
-from precgui.regular_files import read_text
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.payoff.products import products_of
 from precgui.runs.payoff.profile_schema import check_types
 from precgui.runs.payoff.waterfall import Waterfall, waterfall
 from precgui.runs.side_files import write_side_file
+from precgui.safe_open import read_text
 
 SCHEMA = 1
 PAIRS_S, MOST_PAIRS_S = 25.0, 3600.0  # for which a profile repeats pairs of plain and profiled steps

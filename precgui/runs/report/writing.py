@@ -8,13 +8,13 @@ from io import StringIO
 from pathlib import Path
 from typing import Literal
 
-from precgui.harmless_text import harmless
 from precgui.runs.csv_cells import write_table
 from precgui.runs.errors import RunFileError
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
 from precgui.runs.report.group_table import MATRIX_COLUMNS
 from precgui.runs.report.html import html_report, sixteen_bits_report
 from precgui.runs.study.groups import LEVEL, Group, Study
+from precgui.sanitize import sanitize
 
 ReportKind = Literal["html", "markdown", "csv", "sixteen bits"]
 
@@ -136,4 +136,4 @@ def write_report(content: ReportContent, kind: ReportKind, path: Path) -> None:
 def _page(content: ReportContent, kind: ReportKind) -> str:
     """The page, in which no text of a file acts on the terminal that shows it, or turns the direction of writing."""
     forms = {"html": html_report, "markdown": markdown_report, "sixteen bits": sixteen_bits_report}
-    return harmless(forms[kind](content))
+    return sanitize(forms[kind](content))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from precgui.harmless_text import some_names
 from precgui.runs.figures import COSTS, FIGURES, Figure, study_figures
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.members import StudyMember, chosen_members
@@ -25,11 +24,12 @@ from precgui.runs.study.pairs import (
 from precgui.runs.study.reach import LossReached, common_loss, loss_reached
 from precgui.runs.study.twin_floor import TwinFloor, twin_floor, twins_of
 from precgui.runs.timing import clock_note
+from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses
 from precgui.runs.verdict.judge import Sample, Verdict, judge
-from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference
 from precgui.runs.verdict.success import judge_failures, success_text
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, goals
+from precgui.sanitize import some_names
 
 LEVEL = 0.95
 
@@ -117,7 +117,7 @@ def make_study(
     *,
     baseline: str = "",
     targets: Targets = DEFAULT_TARGETS,
-    looks: Looks = DEFAULT_LOOKS,
+    looks: InterimAnalyses = DEFAULT_LOOKS,
     baseline_of: Mapping[str, str] | None = None,
 ) -> Study:
     """Judge groups of runs, the baseline first where there is one for all.
@@ -179,7 +179,7 @@ def _baseline(runs: Sequence[RunFigures], names: list[str], requested: str) -> s
 
 
 def _verdicts(
-    arms: Sequence[PairedArm], targets: Targets, looks: Looks, floor: TwinFloor
+    arms: Sequence[PairedArm], targets: Targets, looks: InterimAnalyses, floor: TwinFloor
 ) -> dict[str, dict[str, Verdict]]:
     base = [run for arm in arms for run in arm.baseline if run.kind == "run"]
     values = [run.metric_value for run in base if run.came_through and run.metric_value is not None]
@@ -210,10 +210,10 @@ def _verdicts(
     return verdicts
 
 
-def _plan_of_rounds(arms: Sequence[PairedArm], looks: Looks) -> Looks:
+def _plan_of_rounds(arms: Sequence[PairedArm], looks: InterimAnalyses) -> InterimAnalyses:
     """Rounds of timing are planned as a whole and judged once."""
     rounds = max((sum(run.kind == "timing" for run in arm.runs) for arm in arms), default=0)
-    return Looks((rounds,)) if rounds >= 3 else looks
+    return InterimAnalyses((rounds,)) if rounds >= 3 else looks
 
 
 def _against_twin(verdict: Verdict, floor: TwinFloor) -> Verdict:

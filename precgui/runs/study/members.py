@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from precgui.harmless_text import some_names
 from precgui.runs.study.figures import RunFigures, RunKind
 from precgui.runs.study.pairs import ENDED
+from precgui.sanitize import some_names
 
 _FEWEST_OF_A_USUAL = 3  # runs of an arm, below which none can be called the odd one
 _NAMED = 12  # runs in a sentence; more are a number

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from precgui.harmless_text import some_names
 from precgui.runs.identity import other_result
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.timing import StepClock, clock_for, why_no_time
 from precgui.runs.verdict.judge import Sample
+from precgui.sanitize import some_names
 
 Value = Callable[[RunFigures], float | None]
 ENDED = ("completed", "failed")  # by themselves

@@ -16,7 +16,6 @@ import numpy as np
 
 from precgui.config import ConfigError, RunConfig, build_accepted
 from precgui.events import Status
-from precgui.regular_files import open_regular
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.runs.file.reader import ENDED
@@ -24,6 +23,7 @@ from precgui.runs.tensorboard import event_file
 from precgui.runs.tensorboard.export import ABOUT_TAG
 from precgui.runs.tensorboard.imported_run import UNKNOWN_PRECISION, ImportedRun, Scalars
 from precgui.runs.tensorboard.tags import OWN_TAGS, choose, listed, shows_training
+from precgui.safe_open import open_regular
 
 # Keras and others give training and validation a folder each.
 _PARTS = ("train", "training", "validation", "val", "eval", "test")

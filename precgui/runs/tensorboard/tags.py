@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping, Sequence
 
-from precgui.harmless_text import some_names
 from precgui.runs.errors import RunFileError
 from precgui.runs.tensorboard.export import EVALUATION_TAGS, STEP_TAGS
 from precgui.runs.tensorboard.imported_run import Scalars
+from precgui.sanitize import some_names
 
 OWN_TAGS = {**STEP_TAGS, **EVALUATION_TAGS}  # as precgui writes them
 SIGNALS = tuple(OWN_TAGS)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks
+from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference, seeds_for
 from precgui.runs.verdict.skew import skew_caution
 
@@ -19,7 +19,7 @@ VerdictWord = Literal["met", "missed", "undecided", "not measurable"]
 
 
 @dataclass(frozen=True)
-class Goal:
+class Criterion:
     """A target on one quantity: it shall lie above (`side` 1) or below (`side` -1) the bound.
 
     `log` says that the quantity is the logarithm of a ratio, which is given back in verdicts. `subject` completes "one
@@ -87,7 +87,7 @@ class Verdict:
 
 
 def judge(
-    goal: Goal, samples: Mapping[str, Sample], looks: Looks = DEFAULT_LOOKS, grain: float = 0.0
+    goal: Criterion, samples: Mapping[str, Sample], looks: InterimAnalyses = DEFAULT_LOOKS, grain: float = 0.0
 ) -> dict[str, Verdict]:
     """The verdict of each arm on one target, all arms judged together."""
     differences: dict[str, PairedDifference] = {}
@@ -104,7 +104,7 @@ def judge(
     return verdicts | {arm: replace(each, caution=skew_caution(used[arm], grain)) for arm, each in tested.items()}
 
 
-def _without_test(goal: Goal, sample: Sample, looks: Looks) -> Verdict | None:
+def _without_test(goal: Criterion, sample: Sample, looks: InterimAnalyses) -> Verdict | None:
     """The verdict on a sample that needs no test; None for a sample that needs one."""
     n, margin = len(sample.values), goal.in_own_unit(goal.bound)
     if sample.why or not n:
@@ -126,7 +126,7 @@ def _without_test(goal: Goal, sample: Sample, looks: Looks) -> Verdict | None:
     return None
 
 
-def _tested(goal: Goal, differences: Mapping[str, PairedDifference], looks: Looks) -> dict[str, Verdict]:
+def _tested(goal: Criterion, differences: Mapping[str, PairedDifference], looks: InterimAnalyses) -> dict[str, Verdict]:
     arms = list(differences)
     p_values = [min(_p_met(goal, differences[arm]), _p_missed(goal, differences[arm])) for arm in arms]
     adjusted = holm(p_values)
@@ -137,7 +137,9 @@ def _tested(goal: Goal, differences: Mapping[str, PairedDifference], looks: Look
     }
 
 
-def _worded(goal: Goal, difference: PairedDifference, p_holm: float, looks: Looks, shared_by: int) -> Verdict:
+def _worded(
+    goal: Criterion, difference: PairedDifference, p_holm: float, looks: InterimAnalyses, shared_by: int
+) -> Verdict:
     alpha = looks.alpha / shared_by
     low, high = difference.interval(1 - 2 * alpha)
     ci = goal.in_own_unit(low - goal.systematic), goal.in_own_unit(high + goal.systematic)
@@ -155,7 +157,7 @@ def _worded(goal: Goal, difference: PairedDifference, p_holm: float, looks: Look
     return Verdict(goal.name, "undecided", value, ci, margin, n, more, why, level)
 
 
-def _more_seeds(goal: Goal, difference: PairedDifference, alpha: float, looks: Looks) -> int | None:
+def _more_seeds(goal: Criterion, difference: PairedDifference, alpha: float, looks: InterimAnalyses) -> int | None:
     distance = abs(difference.mean - goal.bound) - goal.systematic
     needed = seeds_for(distance, difference.standard_error * math.sqrt(difference.n), alpha)
     if needed is None:
@@ -163,11 +165,11 @@ def _more_seeds(goal: Goal, difference: PairedDifference, alpha: float, looks: L
     return max(needed, looks.after(difference.n) or 0, difference.n + 1) - difference.n
 
 
-def _p_met(goal: Goal, difference: PairedDifference) -> float:
+def _p_met(goal: Criterion, difference: PairedDifference) -> float:
     bound = goal.bound + goal.side * goal.systematic
     return difference.p_above(bound) if goal.side > 0 else difference.p_below(bound)
 
 
-def _p_missed(goal: Goal, difference: PairedDifference) -> float:
+def _p_missed(goal: Criterion, difference: PairedDifference) -> float:
     bound = goal.bound - goal.side * goal.systematic
     return difference.p_below(bound) if goal.side > 0 else difference.p_above(bound)

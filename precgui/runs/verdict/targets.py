@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from precgui.config.reading import read_toml, toml_fault
 from precgui.errors import SentenceError
-from precgui.runs.verdict.judge import Goal
+from precgui.runs.verdict.judge import Criterion
 
 SENSOR_ERROR = 0.05  # of an energy reading; it is the same in every run and does not shrink with more of them
 
@@ -87,7 +87,7 @@ def targets_toml(targets: Targets = DEFAULT_TARGETS) -> str:
     return "\n".join(lines) + "\n"
 
 
-def goals(targets: Targets, *, metric_is_share: bool, baseline_value: float | None) -> list[Goal]:
+def goals(targets: Targets, *, metric_is_share: bool, baseline_value: float | None) -> list[Criterion]:
     """The targets as goals on paired quantities; `failures` is none of them, see `runs.verdict.success`.
 
     Losses are positive when the arm is worse than the baseline. `baseline_value` is the mean of the baseline's metric,
@@ -104,7 +104,7 @@ def goals(targets: Targets, *, metric_is_share: bool, baseline_value: float | No
     return [goal for goal in results if goal is not None]
 
 
-def _loss(targets: Targets, is_share: bool, baseline_value: float | None) -> Goal | None:
+def _loss(targets: Targets, is_share: bool, baseline_value: float | None) -> Criterion | None:
     if is_share:
         return _plain("accuracy_lost", "Accuracy lost", -1, targets.accuracy_lost, "accuracy")
     if targets.metric_lost is None or not baseline_value:
@@ -112,21 +112,21 @@ def _loss(targets: Targets, is_share: bool, baseline_value: float | None) -> Goa
     return _plain("accuracy_lost", "Metric lost", -1, targets.metric_lost * abs(baseline_value), "the metric")
 
 
-def _ratio(name: str, title: str, side: int, bound: float | None, subject: str) -> Goal | None:
+def _ratio(name: str, title: str, side: int, bound: float | None, subject: str) -> Criterion | None:
     if bound is None:
         return None
-    return Goal(name, title, 1 if side > 0 else -1, math.log(bound), subject, log=True)
+    return Criterion(name, title, 1 if side > 0 else -1, math.log(bound), subject, log=True)
 
 
 def _saving(
     name: str, title: str, share: float | None, subject: str, *, repeatable: bool = False, systematic: float = 0.0
-) -> Goal | None:
+) -> Criterion | None:
     """A saving of a share s is a ratio to the baseline below 1 - s."""
     if share is None:
         return None
     bound = math.log1p(-share)
-    return Goal(name, title, -1, bound, subject, log=True, repeatable=repeatable, systematic=systematic)
+    return Criterion(name, title, -1, bound, subject, log=True, repeatable=repeatable, systematic=systematic)
 
 
-def _plain(name: str, title: str, side: int, bound: float | None, subject: str) -> Goal | None:
-    return None if bound is None else Goal(name, title, 1 if side > 0 else -1, bound, subject)
+def _plain(name: str, title: str, side: int, bound: float | None, subject: str) -> Criterion | None:
+    return None if bound is None else Criterion(name, title, 1 if side > 0 else -1, bound, subject)

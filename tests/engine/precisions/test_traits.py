@@ -9,7 +9,7 @@ from precgui import config
 from precgui.config.names import PRECISIONS
 from precgui.config.precision_traits import TRAITS, traits
 from precgui.engine import precisions
-from precgui.engine.precisions.low import Low
+from precgui.engine.precisions.low import LowPrecisionMatmul
 
 STORAGE = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -24,7 +24,7 @@ def test_that_a_row_says_what_the_precision_does(name: str) -> None:
     row = traits(name)
     assert precision.storage is STORAGE[row.storage]
     assert precision.scaling == row.loss_scaling
-    if isinstance(precision, Low):
+    if isinstance(precision, LowPrecisionMatmul):
         assert precision.formats == {
             "weight": row.operand, "activation": row.operand, "gradient": row.gradient_operand
         }  # fmt: skip

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import precgui
-from precgui.engine.shadow.blame import Balance
+from precgui.engine.shadow.attribution import AdjointReplay
 from precgui.engine.shadow.derivatives import PRODUCTS, known_product
 from precgui.engine.shadow.record import RecordedStep, record_step
 from precgui.engine.shadow.replay import F64, replay_exact
@@ -41,7 +41,7 @@ def test_that_no_derivative_is_computed_by_what_has_no_error() -> None:
     step = recorded(16)
     exact = replay_exact(step.tape, step.gradients)
     errors = {id: low - exact[id] for id, low in zip(step.gradients, step.low_gradients, strict=True)}
-    balance = Balance(step.tape, step.gradients)
+    balance = AdjointReplay(step.tape, step.gradients)
     with FlopCounterMode(display=False) as counter:
         balance.shares(errors)
     sizes = (257 * 8 * 16, 257 * 16 * 4)  # of the first layer, of the second
@@ -54,7 +54,7 @@ def test_that_shares_in_fp32_are_those_in_fp64() -> None:
     requested = [*step.gradients, step.loss]
     exact = replay_exact(step.tape, requested)
     errors = {id: low - exact[id] for id, low in zip(step.gradients, step.low_gradients, strict=True)}
-    narrow, wide = (Balance(step.tape, requested, dtype).shares(errors) for dtype in (torch.float32, F64))
+    narrow, wide = (AdjointReplay(step.tape, requested, dtype).shares(errors) for dtype in (torch.float32, F64))
     assert narrow.by_operation == pytest.approx(wide.by_operation, rel=1e-4, abs=1e-6)
     assert wide.explained == pytest.approx(1, abs=0.02)
 
@@ -62,7 +62,7 @@ def test_that_shares_in_fp32_are_those_in_fp64() -> None:
 def test_that_products_of_fp32_are_not_computed_again_for_derivatives_in_fp32() -> None:
     step = recorded(16)
     with FlopCounterMode(display=False) as counter:
-        Balance(step.tape, step.gradients, torch.float32)
+        AdjointReplay(step.tape, step.gradients, torch.float32)
     assert counter.get_total_flops() == 0
 
 
@@ -85,7 +85,7 @@ def test_that_a_known_product_has_the_derivatives_of_the_product(function: Any) 
 def test_that_shares_can_be_asked_for_twice_where_that_was_said() -> None:
     step = recorded(16)
     errors = {step.loss: torch.full((), 1e-7, dtype=F64)}
-    balance = Balance(step.tape, [step.loss])
+    balance = AdjointReplay(step.tape, [step.loss])
     first = balance.shares(errors, again=True)
     assert first.by_operation
     assert balance.shares(errors).by_operation == first.by_operation

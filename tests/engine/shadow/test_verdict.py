@@ -15,7 +15,7 @@ import precgui
 from precgui.engine.shadow import origin
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.tape import NO_LINE
-from precgui.engine.shadow.yardstick import is_product
+from precgui.engine.shadow.unavoidable_error import is_product
 
 BF16 = torch.bfloat16
 

@@ -14,7 +14,7 @@ from torch import nn
 from precgui import config
 from precgui.engine import tasks
 from precgui.engine.errors import EngineError
-from precgui.engine.models import Adversaries
+from precgui.engine.models import GanNetworks
 from precgui.engine.tasks import cartpole, regression, segmentation, text
 from precgui.engine.tasks.base import ratio
 from precgui.engine.tasks.gan import Gan
@@ -188,12 +188,12 @@ def test_that_r2_is_that_of_scikit_learn() -> None:
     assert ratio([task.score(outputs, targets)]) == pytest.approx(r2_score(targets, outputs), abs=1e-4)
 
 
-# Adversaries
+# GanNetworks
 
 
 def test_that_each_adversary_learns_from_its_own_loss_only() -> None:
     torch.manual_seed(0)
-    model = Adversaries("small")
+    model = GanNetworks("small")
     judged = model((torch.randn(8, 32), torch.rand(8, 1, 8, 8)))
     nn.functional.softplus(-judged.generated_live).mean().backward(retain_graph=True)
     assert all(p.grad is None for p in model.discriminator.parameters())
@@ -218,7 +218,7 @@ def test_that_the_generator_learns_to_draw(record: Record) -> None:
 def test_that_real_digits_cover_themselves_and_noise_covers_nothing() -> None:
     task = Gan(load("task=gan"))
     (_, real), _ = next(iter(task.validation_batches()))
-    judged = Adversaries("small")((torch.randn(len(real), 32), real))
+    judged = GanNetworks("small")((torch.randn(len(real), 32), real))
     assert ratio([task.score(judged._replace(images=real), real)]) == 1.0
     assert ratio([task.score(judged._replace(images=torch.rand_like(real)), real)]) == 0.0
 

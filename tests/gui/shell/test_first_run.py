@@ -20,7 +20,7 @@ from precgui.gui.notices import Notices
 from precgui.gui.panels.library.quantised_dialog import IntegerDialog
 from precgui.gui.settings import Settings
 from precgui.gui.shell.first_run_sheet import FirstRunSheet
-from precgui.gui.shell.startup import Start
+from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import Window
 from precgui.gui.study_control import StudyControl
 from precgui.gui.training_queue import TrainingQueue
@@ -121,7 +121,7 @@ def no_child_process_waits_for_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def started(qtbot: QtBot) -> Iterator[Window]:
     """The window of the first start, in folders without anything."""
     window = Window(Settings(), Notices())
-    start = Start(window, [], first_run=True)
+    start = StartupStages(window, [], first_run=True)
     window.show()
     qtbot.waitUntil(lambda: window.guide.sheet is not None)
     qtbot.waitUntil(lambda: not window.host.waiting())
@@ -160,7 +160,7 @@ def test_that_the_sheet_does_not_come_by_itself_again(qtbot: QtBot, first_run: b
     settings = Settings()
     settings["first_run/seen"] = first_run
     window = Window(settings, Notices())
-    start = Start(window, [], first_run=first_run)
+    start = StartupStages(window, [], first_run=first_run)
     window.show()
     qtbot.waitUntil(lambda: window.session is not None and not window.host.waiting())
     assert window.guide.sheet is None

@@ -23,7 +23,7 @@ from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell import app, system_libraries
-from precgui.gui.shell.startup import Start
+from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import Window
 from precgui.gui.workers import kept_thread
 from precgui.gui.workers.child_process import ChildThread, RunThread
@@ -155,7 +155,7 @@ def test_that_open_runs_come_back_after_a_restart(qtbot: QtBot, tmp_path: Path) 
     paths = [write_run(tmp_path / f"{name}.h5", name) for name in ("one", "two")]
     for files in (paths, []):
         window = Window(Settings(), Notices())
-        start = Start(window, files)
+        start = StartupStages(window, files)
         window.show()
         qtbot.waitUntil(lambda window=window: window.session is not None and len(window.session.runs) == 2)
         assert window.session is not None

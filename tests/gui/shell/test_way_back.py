@@ -22,7 +22,7 @@ from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
-from precgui.gui.shell.startup import Start
+from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import Window
 from tests.gui.conftest import close_window, write_run
 from tests.runs.synthetic import live_run
@@ -247,7 +247,7 @@ def test_that_the_current_run_and_the_tab_come_back_after_a_restart(
     session.requests.inspect(keys[1], "tensors")
     close_window(qtbot, before)
     again = Window(Settings(), notices)
-    start = Start(again, [])
+    start = StartupStages(again, [])
     again.show()
     qtbot.waitUntil(lambda: again.session is not None and not again.host.waiting())
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from precgui.runs.errors import RunFileError
-from precgui.runs.file.disk import Ballast
+from precgui.runs.file.disk import ReservedSpace
 
 
 @pytest.fixture
@@ -27,11 +27,11 @@ def small_files() -> Iterator[None]:
 @pytest.mark.usefixtures("small_files")
 def test_that_a_limit_on_the_size_of_files_is_named_with_its_cure(tmp_path: Path) -> None:
     with pytest.raises(RunFileError, match=r"the 4 MB that a run needs at least; raise the limit .*ulimit -f"):
-        Ballast(tmp_path)
+        ReservedSpace(tmp_path)
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no folder here takes no files from root, too")
 def test_that_a_folder_named_by_a_dot_is_told_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/proc")
     with pytest.raises(RunFileError, match=r"^/proc cannot be written: "):
-        Ballast(Path())
+        ReservedSpace(Path())

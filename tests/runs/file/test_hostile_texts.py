@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import precgui
-from precgui.harmless_text import MOST_TITLE, harmless, one_line
 from precgui.runs.file.user_notes import notes_path, read_notes
 from precgui.runs.library import read_entry
 from precgui.runs.metric import metric_of
 from precgui.runs.page import page
 from precgui.runs.report.loose import loose_report
 from precgui.runs.report.writing import write_report
+from precgui.sanitize import MOST_TITLE, one_line, sanitize
 
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]")
 TURNED = "\u202egnp.exe\u202c"
@@ -61,8 +61,8 @@ def test_that_machine_and_environment_act_on_no_screen(write: Callable[..., Path
             file[name] = np.bytes_(json.dumps(document).encode())
     with precgui.open_run(path) as run:
         for document in (run.machine, run.environment):
-            assert document["\\u202egnp.exe\\u202c"] == [harmless(ESCAPES), {"name": harmless(TURNED)}]
-            assert (document["system"], document["count"]) == (harmless(ESCAPES), 3)
+            assert document["\\u202egnp.exe\\u202c"] == [sanitize(ESCAPES), {"name": sanitize(TURNED)}]
+            assert (document["system"], document["count"]) == (sanitize(ESCAPES), 3)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="names are text there")
@@ -97,7 +97,7 @@ def test_that_notes_and_metrics_turn_no_writing(write: Callable[..., Path]) -> N
 
 def test_that_texts_of_many_languages_stay_as_they_are() -> None:
     for text in ("Präzision", "训练 精度", "שלום", "مرحبا", "a\u200db"):
-        assert harmless(text) == text
+        assert sanitize(text) == text
         assert one_line(text) == text
     assert one_line("a" * 10_000_000, 20) == "a" * 19 + "…"
     assert one_line(" \n ") == ""

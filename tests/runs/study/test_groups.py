@@ -12,7 +12,7 @@ from precgui.runs.figures import study_figures
 from precgui.runs.report.content import report_content
 from precgui.runs.study.answer import answer
 from precgui.runs.study.groups import Study, make_study, speed_or_share
-from precgui.runs.verdict.looks import Looks
+from precgui.runs.verdict.interim_analyses import InterimAnalyses
 from precgui.runs.verdict.targets import Targets
 from tests.runs.study.sample_runs import arm, figures
 
@@ -188,7 +188,7 @@ def test_that_a_saving_that_costs_time_is_no_reason_to_change() -> None:
 def test_that_targets_and_looks_are_obeyed() -> None:
     loose = _study(BASE, arm("bf16-amp", [value - 0.02 for value in SEEDS]), targets=Targets(accuracy_lost=0.05))
     assert _verdict(loose, "bf16-amp", "accuracy_lost") == "met"
-    late = _study(BASE, arm("bf16-amp", SEEDS), looks=Looks((8,)))
+    late = _study(BASE, arm("bf16-amp", SEEDS), looks=InterimAnalyses((8,)))
     assert late.groups[1].verdicts["accuracy_lost"].text == "undecided: about 3 more seeds"
     off = _study(BASE, arm("bf16-amp", SEEDS), targets=Targets(speedup=None, failures=None))
     assert {"speedup", "failures"} & off.groups[1].verdicts.keys() == set()

@@ -4,18 +4,20 @@ import math
 
 import pytest
 
-from precgui.runs.verdict.judge import Goal, Sample, Verdict, judge
-from precgui.runs.verdict.looks import DEFAULT_LOOKS, Looks, planned_looks
+from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses, planned_looks
+from precgui.runs.verdict.judge import Criterion, Sample, Verdict, judge
 from precgui.runs.verdict.skew import limit_of, skewness
 from precgui.runs.verdict.success import judge_failures, success_text
 
-LOST = Goal("accuracy_lost", "Accuracy lost", -1, 0.005, "accuracy")
-SPEED = Goal("speedup", "Speed-up", 1, math.log(2.0), "speed", log=True)
-MEMORY = Goal("memory_saved", "Memory saved", -1, math.log(0.7), "memory", log=True, repeatable=True)
-ENERGY = Goal("energy_saved", "Energy saved", -1, math.log(0.8), "energy", log=True, systematic=math.log1p(0.05))
+LOST = Criterion("accuracy_lost", "Accuracy lost", -1, 0.005, "accuracy")
+SPEED = Criterion("speedup", "Speed-up", 1, math.log(2.0), "speed", log=True)
+MEMORY = Criterion("memory_saved", "Memory saved", -1, math.log(0.7), "memory", log=True, repeatable=True)
+ENERGY = Criterion("energy_saved", "Energy saved", -1, math.log(0.8), "energy", log=True, systematic=math.log1p(0.05))
 
 
-def _one(goal: Goal, values: tuple[float, ...], looks: Looks = DEFAULT_LOOKS, grain: float = 0.0) -> Verdict:
+def _one(
+    goal: Criterion, values: tuple[float, ...], looks: InterimAnalyses = DEFAULT_LOOKS, grain: float = 0.0
+) -> Verdict:
     return judge(goal, {"arm": Sample(values)}, looks, grain)["arm"]
 
 
@@ -43,7 +45,7 @@ def _one(goal: Goal, values: tuple[float, ...], looks: Looks = DEFAULT_LOOKS, gr
         (ENERGY, (math.log(0.9),) * 5, "missed", 5),
     ],
 )
-def test_that_each_rule_says_its_word(goal: Goal, values: tuple[float, ...], word: str, n: int) -> None:
+def test_that_each_rule_says_its_word(goal: Criterion, values: tuple[float, ...], word: str, n: int) -> None:
     verdict = _one(goal, values)
     assert (verdict.verdict, verdict.n) == (word, n)
 
@@ -99,7 +101,7 @@ def test_that_many_arms_need_more_evidence_than_one() -> None:
 
 
 def test_that_the_grain_keeps_equal_accuracies_from_being_certain() -> None:
-    tight = Goal("accuracy_lost", "Accuracy lost", -1, 0.0005, "accuracy")
+    tight = Criterion("accuracy_lost", "Accuracy lost", -1, 0.0005, "accuracy")
     assert _one(tight, (0.0,) * 5).verdict == "met"
     assert _one(tight, (0.0,) * 5, grain=1 / 359).verdict == "undecided"
 
@@ -108,7 +110,7 @@ def test_that_a_plan_looks_at_5_and_10_seeds_or_at_its_own_number_and_its_double
     assert [planned_looks(n).seeds for n in (1, 2, 5, 10)] == [(5, 10)] * 4
     assert [planned_looks(n).seeds for n in (3, 8)] == [(3, 6), (8, 16)]
     assert DEFAULT_LOOKS.alpha == 0.0294
-    assert Looks((8,)).alpha == 0.05
+    assert InterimAnalyses((8,)).alpha == 0.05
     assert [DEFAULT_LOOKS.reached(n) for n in (4, 5, 9, 10, 30)] == [None, 5, 5, 10, 10]
     assert [DEFAULT_LOOKS.after(n) for n in (4, 5, 9, 10)] == [5, 10, 10, None]
 
@@ -116,7 +118,7 @@ def test_that_a_plan_looks_at_5_and_10_seeds_or_at_its_own_number_and_its_double
 @pytest.mark.parametrize("seeds", [(), (2,), (5, 5), (10, 5), (3, 4, 5, 6)])
 def test_that_looks_that_cannot_be_are_refused(seeds: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="rising numbers"):
-        Looks(seeds)
+        InterimAnalyses(seeds)
 
 
 def test_that_failures_are_counted_with_an_exact_interval() -> None:
@@ -136,7 +138,7 @@ def test_that_one_run_that_came_through_does_not_meet_a_target_on_failures() -> 
 
 def test_that_a_verdict_has_the_level_of_its_interval_and_says_where_differences_are_skewed() -> None:
     even, skewed = (-0.002, -0.001, 0.0, 0.001, 0.002), (0.0, 0.0001, 0.0, 0.0002, 0.004)
-    goal = Goal("accuracy_lost", "", -1, 0.01, "accuracy")
+    goal = Criterion("accuracy_lost", "", -1, 0.01, "accuracy")
     verdicts = judge(goal, {"even": Sample(even), "skewed": Sample(skewed)})
     assert sorted(verdict.level for verdict in verdicts.values()) == pytest.approx([0.9412, 0.9706])
     assert verdicts["even"].caution == ""

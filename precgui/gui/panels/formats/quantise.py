@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.fact_sources import source_lines, sources_of
+from precgui.citations import source_lines, sources_of
 from precgui.formats.blocks import SCALE_RULES
 from precgui.formats.comparison import FormatComparison, compare
 from precgui.formats.parse import InputError, parse

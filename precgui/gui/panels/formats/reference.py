@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.fact_sources import sources_of
+from precgui.citations import sources_of
 from precgui.formats.catalogue import catalogue
 from precgui.formats.claims import CLAIMS, Claim
 from precgui.formats.model import BlockFormat, FloatFormat

@@ -196,7 +196,7 @@ class MeasuredTab(QWidget):
         self.measure.setEnabled(not waits)
         self.stop.setEnabled(waits)
         if waits:
-            self.message.setText("A run is active: the measurement starts when it has ended. Stop takes it back.")
+            self.message.setText("A run is active: the measurement starts when it has ended. Stop cancels it.")
 
     def _on_idle(self) -> None:
         if self._waits:
@@ -206,7 +206,7 @@ class MeasuredTab(QWidget):
     def _ask_to_stop(self) -> None:
         if self._waits:
             self._set_waiting(False)
-            self.message.setText("The measurement was taken back.")
+            self.message.setText("The measurement was cancelled.")
         if self._bench.busy:
             self.message.setText("Stopping…")
             self._bench.cancel()

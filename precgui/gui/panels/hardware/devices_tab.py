@@ -7,7 +7,7 @@ from typing import Any
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from precgui.fact_sources import source_lines
+from precgui.citations import source_lines
 from precgui.gui.panels.hardware.cards import Cards, DeviceCard, label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.hardware.advice import Situation, advise

@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QDialog, QFormLayout, QLineEdit, QWidget
 
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.parts import button, column, holder, label, row
-from precgui.harmless_text import one_line
 from precgui.places.settings import NamedPlace, PlaceError, add_place, command_place, ssh_place
 from precgui.places.trial import PlaceAnswer, answer_of
+from precgui.sanitize import one_line
 
 _WIDTH = 520
 _HELP = "A name that `ssh HOST` knows. Or a whole command, such as: docker exec -i box precgui serve --stdio"

@@ -11,11 +11,11 @@ from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.panels.hardware.place_sheet import PlaceSheet
 from precgui.gui.theme import themes
 from precgui.hardware.readings import gibibytes
-from precgui.harmless_text import one_line
 from precgui.places.messages import JobLine
 from precgui.places.settings import NamedPlace, PlaceError, places, remove_place
 from precgui.places.trial import PlaceAnswer, visit
 from precgui.runs.facts import date_text
+from precgui.sanitize import one_line
 
 PLACE_TITLES = ("Place", "Answer", "Devices", "Free memory", "precgui", "torch", "Command")
 RUN_TITLES = ("Run", "Started", "State", "Name there")

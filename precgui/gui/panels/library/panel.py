@@ -26,7 +26,7 @@ from precgui.gui.panels.library.quantised_dialog import IntegerModels
 from precgui.gui.panels.library.studies_menu import StudiesMenu
 from precgui.gui.panels.library.studies_view import StudiesView
 from precgui.gui.panels.library.table import NOTE, STEPS, TITLE, RunFilter, RunTable
-from precgui.gui.panels.library.view import AskBar, RunsView, tool
+from precgui.gui.panels.library.view import ConfirmBar, RunsView, tool
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.bin import can_restore
@@ -61,7 +61,7 @@ class LibraryPanel(QWidget):
         self.filtered.setSourceModel(self.table)
         self.view = RunsView(self.filtered, [self.actions_[name] for name in (*ON_RUNS, "tag")], self)
         self.arrange = ArrangeBar(self)
-        self.bar = AskBar([self.actions_[name] for name in ON_RUNS], "Move to the bin", "Keep", self)
+        self.bar = ConfirmBar([self.actions_[name] for name in ON_RUNS], "Move to the bin", "Keep", self)
         self.search = QLineEdit(self)
         self.folder = PlainLabel(self)
         self.message = PlainLabel(self)

@@ -87,7 +87,7 @@ def tool(action: QAction, parent: QWidget, *, with_text: bool = True) -> QToolBu
     return button
 
 
-class AskBar(QStackedWidget):
+class ConfirmBar(QStackedWidget):
     """Buttons, and in the same place a question: nothing moves when it comes. `agreed` is the answer yes."""
 
     agreed = Signal()

@@ -31,8 +31,8 @@ from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.gui.proof import Proof
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.harmless_text import some_names
 from precgui.runs.caveats import arithmetic_of, cost_above_budget
+from precgui.sanitize import some_names
 
 _NAMED = 2  # runs in a caveat; more are a number
 _LOW_PX = 640

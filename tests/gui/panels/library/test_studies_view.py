@@ -11,7 +11,7 @@ from precgui.gui.notices import Notices
 from precgui.gui.panels.library.studies_view import StudiesView
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
-from precgui.gui.shell.startup import Start
+from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import Window
 from precgui.sweeps.folder import SPEC
 from tests.gui.conftest import close_window
@@ -80,7 +80,7 @@ def test_that_the_study_of_the_last_session_comes_back(qtbot: QtBot, tmp_path: P
     folder = small_sweep(tmp_path)
     for _ in range(2):  # chosen by hand, then by the settings
         window = Window(Settings(), Notices())
-        start = Start(window, [])
+        start = StartupStages(window, [])
         window.show()
         qtbot.waitUntil(lambda window=window: window.session is not None)
         session = window.session

@@ -21,7 +21,7 @@ from precgui.gui.panels.inspect.tensors.incremental_reader import IncrementalRea
 from precgui.gui.panels.inspect.tensors.list import TensorList
 from precgui.gui.panels.inspect.tensors.model import TensorTable
 from precgui.gui.panels.inspect.tensors.spectrogram import Spectrogram
-from precgui.gui.panels.inspect.tensors.step_view import Moment
+from precgui.gui.panels.inspect.tensors.step_view import StepView
 from precgui.gui.plots.heat_map import HeatMap
 from precgui.gui.requests import TensorPlace
 from precgui.gui.session import Session
@@ -79,7 +79,7 @@ class TensorsPanel(Pages):
         self.list = TensorList(self.table, self)
         self.filter = QLineEdit(self)
         self.caption = ElidedLabel(self)
-        self.spectrogram, self.moment = Spectrogram(), Moment(self)
+        self.spectrogram, self.moment = Spectrogram(), StepView(self)
         self.heat_map = HeatMap(_MAP_TITLE, _MAP_ABOUT, _CELL_TEXT, self)
         self.heat_map.setMinimumHeight(_MAP_PX)
         self._pictures = PageStack(self)

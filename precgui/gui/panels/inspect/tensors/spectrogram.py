@@ -232,7 +232,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         if not len(self._steps) or not 0 < exponent + BIAS < 255:
             return ""
         row = max(int(np.searchsorted(self._steps, step, "right")) - 1, 0)
-        return f"Looked at in step {grouped(int(self._steps[row]))}\n{octave_text(self._counts[row], exponent)}"
+        return f"Measured at step {grouped(int(self._steps[row]))}\n{octave_text(self._counts[row], exponent)}"
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Left and right: the measured steps one by one; Home and Escape: the whole picture."""

@@ -109,7 +109,7 @@ _NUMBERS = (("amax", "Largest"), ("rms", "Root mean square"), ("amin_nonzero", "
 _NO_BITS = "No finite number was recorded of this step."
 
 
-class Moment(QWidget):
+class StepView(QWidget):
     """`number_requested`: a value of the tensor, before scaling, whose bits are to be shown."""
 
     number_requested = Signal(float)

@@ -105,7 +105,7 @@ def test_that_a_cell_of_the_picture_tells_its_numbers(panel: TensorsPanel, sessi
     session.runs.open_file(recorded(tmp_path / "run.h5"))
     panel.list.choose(1)
     assert panel.spectrogram.cell_text(12.4, -30) == (
-        "Looked at in step 12\n2⁻³⁰ to 2⁻²⁹: 40 % of the elements, 40 of 100"
+        "Measured at step 12\n2⁻³⁰ to 2⁻²⁹: 40 % of the elements, 40 of 100"
     )
     assert panel.spectrogram.cell_text(12.4, -29).endswith("0 % of the elements, 0 of 100")
     assert panel.spectrogram.cell_text(0, 128) == ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from precgui.fact_sources import FactSource, source_lines, sources_json, sources_of
+from precgui.citations import FactSource, source_lines, sources_json, sources_of
 from precgui.formats.catalogue import catalogue
 from precgui.hardware import tables
 from precgui.hardware.datasheet import datasheet_devices

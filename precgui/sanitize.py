@@ -12,25 +12,25 @@ _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202
 MOST_TITLE = 200  # characters, as many as a title in a config has at most
 
 
-def harmless(text: str) -> str:
+def sanitize(text: str) -> str:
     """The text with such characters written as their codes, such as \\x1b; tabs and line ends stay."""
     return _ACTING.sub(lambda result: ascii(result[0])[1:-1], text)
 
 
-def harmless_tree(value: Any) -> Any:
+def sanitize_tree(value: Any) -> Any:
     """A JSON value with all its texts harmless."""
     if isinstance(value, str):
-        return harmless(value)
+        return sanitize(value)
     if isinstance(value, list):
-        return [harmless_tree(item) for item in value]
+        return [sanitize_tree(item) for item in value]
     if isinstance(value, dict):
-        return {harmless_tree(key): harmless_tree(item) for key, item in value.items()}
+        return {sanitize_tree(key): sanitize_tree(item) for key, item in value.items()}
     return value
 
 
 def one_line(text: str, most: int = MOST_TITLE) -> str:
     """The text on one line of at most `most` characters, harmless; a longer one ends in "…"."""
-    line = harmless(" ".join(text[: 8 * most].split(None)))
+    line = sanitize(" ".join(text[: 8 * most].split(None)))
     return line if len(line) <= most and len(text) <= 8 * most else f"{line[: most - 1]}…"
 
 

@@ -13,7 +13,7 @@ MOST_LOOKS = max(POCOCK)
 
 
 @dataclass(frozen=True)
-class Looks:
+class InterimAnalyses:
     """The numbers of seeds at which verdicts are made, rising. Raises ValueError for a plan that cannot be."""
 
     seeds: tuple[int, ...]
@@ -37,9 +37,9 @@ class Looks:
         return min((view for view in self.seeds if view > n), default=None)
 
 
-DEFAULT_LOOKS = Looks((5, 10))
+DEFAULT_LOOKS = InterimAnalyses((5, 10))
 
 
-def planned_looks(seeds: int) -> Looks:
+def planned_looks(seeds: int) -> InterimAnalyses:
     """The looks of a sweep that begins with so many seeds: at 5 and 10, else at that number and at its double."""
-    return DEFAULT_LOOKS if seeds in (*range(1, 3), 5, 10) else Looks((seeds, 2 * seeds))
+    return DEFAULT_LOOKS if seeds in (*range(1, 3), 5, 10) else InterimAnalyses((seeds, 2 * seeds))

@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from precgui.engine.shadow.blame import ErrorShares
+from precgui.engine.shadow.attribution import ErrorShares
 from precgui.engine.shadow.origin import EMULATED_PRODUCT
 from precgui.engine.shadow.semantics import aten
 from precgui.engine.shadow.tape import SourceLine, Tape, TapeOp
@@ -43,7 +43,7 @@ def is_avoidable(operation: TapeOp) -> bool:
     return not is_product(operation) or _once(operation) < _MOSTLY_ROUNDING
 
 
-class Flow:
+class ConsumerMap:
     """Who reads which value of a tape."""
 
     def __init__(self, tape: Tape) -> None:
@@ -100,7 +100,7 @@ def _is_widening(operation: TapeOp) -> bool:
     )
 
 
-def unavoidable(tape: Tape, shares: ErrorShares, relative_error: float, flow: Flow) -> dict[int, float]:
+def unavoidable(tape: Tape, shares: ErrorShares, relative_error: float, flow: ConsumerMap) -> dict[int, float]:
     """The part of each operation's share that any step in these formats has; the rest is the line's own."""
     stored_low = any(leaf.is_floating_point() and leaf.dtype.itemsize <= 2 for leaf in tape.leaves.values())
     usual = _product_gain(tape, shares, relative_error)

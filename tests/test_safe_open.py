@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from precgui.regular_files import replace_file, replaced
+from precgui.safe_open import replace_file, replaced
 
 
 @contextmanager

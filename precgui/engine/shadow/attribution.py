@@ -148,7 +148,7 @@ class ShareCollector:
         return dtype in NARROW and self._tape.magnitudes.get(id, 0.0) >= torch.finfo(dtype).max
 
 
-class Balance(ShareCollector):
+class AdjointReplay(ShareCollector):
     """The wide replay of a tape as a graph, and what the operations add to the errors of the values `requested`.
 
     In FP32 it takes half the time and memory of FP64. The derivatives are then off by a few roundings of FP32.
