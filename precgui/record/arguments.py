@@ -120,7 +120,7 @@ def config_of(
     name = type(model).__name__
     trained = [p for group in _groups(optimizers) for p in group["params"]]
     if not optimizers:
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        trained = list(model.parameters())
     return build(
         {
             "title": title or name[:200],

@@ -411,10 +411,11 @@ def _is_compiled(model: nn.Module) -> bool:
 def weights_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Weight]:
     """The parameters of the optimizers, under the model's names; parameters that are not the model's by number.
 
-    Without an optimizer those of the model that learn.
+    Without an optimizer those of the model that have gradients, or all of them where none has.
     """
     if not optimizers:
-        learning = [(name, own) for name, own in model.named_parameters() if own.requires_grad]
+        every = list(model.named_parameters())
+        learning = [(name, own) for name, own in every if own.requires_grad] or every
         return [Weight(plain_name(name), own, own) for name, own in learning]
     names = {id(parameter): plain_name(name) for name, parameter in model.named_parameters()}
     results = [parameter for o in optimizers for group in o.param_groups for parameter in group["params"]]

@@ -79,6 +79,47 @@ def test_that_updates_lost_in_16_bits_are_found_without_an_optimizer(tmp_path: P
         assert "lost-updates" in {finding.rule for finding in examine(run).findings}
 
 
+def by_chance(model: nn.Module, loss_of: Callable[[], Tensor]) -> Tensor:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.5)
+        return loss_of()
+
+
+def by_nothing(model: nn.Module, loss_of: Callable[[], Tensor]) -> Tensor:
+    with torch.no_grad():
+        return loss_of()
+
+
+def test_that_a_walk_by_chance_is_told_without_a_rate_and_a_norm(tmp_path: Path) -> None:
+    with recorded(tmp_path / "run.h5", by_chance) as run:
+        [finding] = [each for each in examine(run).findings if each.rule == "divergence"]
+        assert finding.title == "The training diverged: the updates are too large"
+        assert "no learning rate is recorded" in finding.fix
+        assert "no gradient was recorded" in finding.evidence[0].text
+
+
+def test_that_weights_that_need_no_gradient_are_seen_to_change(tmp_path: Path) -> None:
+    def frozen(model: nn.Module, loss_of: Callable[[], Tensor]) -> Tensor:
+        return by_two_losses(model.requires_grad_(False), loss_of)
+
+    torch.manual_seed(0)
+    model = nn.Linear(8, 1).requires_grad_(False)
+    inputs = torch.randn(64, 8)
+    with precgui.Recorder(tmp_path / "run.h5", model, None) as recorder:
+        for _ in range(20):
+            recorder.step(frozen(model, lambda: (model(inputs) - inputs[:, :1]).square().mean()))
+    with open_run(tmp_path / "run.h5") as run:
+        assert not run.series("skipped")[1].any()
+        assert examine(run).verdict == "healthy"
+
+
+def test_that_weights_that_never_change_are_named_without_an_optimizer(tmp_path: Path) -> None:
+    with recorded(tmp_path / "run.h5", by_nothing) as run:
+        [finding] = [each for each in examine(run).findings if each.rule == "no-step-taken"]
+        assert "optimizer" not in finding.title + finding.fix
+
+
 def test_that_an_empty_list_of_optimizers_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="or None where the loop updates its weights by itself"):
         precgui.Recorder(tmp_path / "run.h5", nn.Linear(1, 1), [])

@@ -244,6 +244,12 @@ def recorded_optimizers(m: Measurements) -> list[Mapping[str, Any]]:
     return [each for each in optimizers if isinstance(each, Mapping)] if isinstance(optimizers, list) else []
 
 
+def has_no_optimizer(m: Measurements) -> bool:
+    """Whether a recorder was told that the loop updates its weights by itself."""
+    recorder = m.environment.get("recorder")
+    return isinstance(recorder, Mapping) and recorder.get("optimizers") == []
+
+
 def base_rate(m: Measurements) -> float:
     """The learning rate that was set; in a loop of one's own the median of the recorded ones."""
     return median(m.lr) if m.own_loop or m.imported else m.config.optimizer.lr

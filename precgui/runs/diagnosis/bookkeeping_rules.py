@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from precgui.runs.diagnosis import origin
-from precgui.runs.diagnosis.analysis import median, percent, storage
+from precgui.runs.diagnosis.analysis import has_no_optimizer, median, percent, storage
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -114,13 +114,16 @@ def no_step_taken(m: Measurements) -> Answer:
         return RuledOut("no-step-taken", f"because {taken} of {m.n} steps were taken")
     if m.loops_scale or m.n < 2:
         return None  # see scale_collapse and scale_too_high
-    proof = Evidence(
-        "steps taken = 0", {"steps": m.n}, f"In {m.n} recorded steps no optimizer stepped.", "loss", m.series_of(m.loss)
-    )
+    if has_no_optimizer(m):
+        title, shown = "No weight of the recorded model changed", f"In {m.n} recorded steps no weight changed."
+        fix = "Record the model whose weights the loop updates, and call recorder.step() after the update."
+    else:
+        title, shown = "No optimizer step was taken", f"In {m.n} recorded steps no optimizer stepped."
+        fix = "Call optimizer.step() before recorder.step(), or name the optimizer that does."
+    proof = Evidence("steps taken = 0", {"steps": m.n}, shown, "loss", m.series_of(m.loss))
     return [
         Finding(
-            "no-step-taken", "error", "No optimizer step was taken", int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Call optimizer.step() before recorder.step(), or name the optimizer that does.", False, 0.8,
+            "no-step-taken", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, False, 0.8,
             "docs/diagnosis.md",
         )
     ]  # fmt: skip

@@ -139,11 +139,14 @@ def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by
     stored_low = storage(m) in DIGITS or bool(low_state(m))
     low = stored_low or (not set(_WIDE).issuperset(m.precisions) and not m.own_loop and ratio < 0.05)
     least_at = int(np.nanargmin(rolling_median(m.loss, max(m.n // 20, 1))))
+    cause = "the learning rate is too high" if rate > 0 else "the updates are too large"
     return Finding(
         "divergence", "error" if grave else "warning",
-        "The training diverged: the learning rate is too high" if by_rate else "The training diverged",
+        f"The training diverged: {cause}" if by_rate else "The training diverged",
         int(m.steps[least_at]), int(m.steps[-1]), (proof,),
-        f"Lower the learning rate to {rate:.3g}, warm it up, or clip the gradients.",
+        f"Lower the learning rate to {rate:.3g}, warm it up, or clip the gradients."
+        if rate > 0
+        else "Make the updates smaller; the loop makes them by itself, and no learning rate is recorded.",
         None if low else False, 0.85, "docs/diagnosis.md",
         config_change={"optimizer.lr": rate} if rate > 0 else {}, certainty="estimate",
         needs="the same run in fp32" if low else "",
@@ -151,13 +154,17 @@ def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by
 
 
 def _growth_proof(m: Measurements, growth: Growth, weights: float, ratio: float) -> Evidence:
+    norm = (
+        f"the gradient norm ended at {growth.norm_ratio:.2g} times its first value, "
+        if np.isfinite(growth.norm_ratio)
+        else "no gradient was recorded, "
+    )
     return Evidence(
         "loss_end > 1.2 loss_begin and norm x10, weights x3, |update| > 0.3 |weight|, loss > 10 min; or norm x100",
         {"loss_first": growth.first_loss, "loss_least": growth.least_loss, "loss_last": growth.last_loss,
          "norm_ratio": growth.norm_ratio, "weights_ratio": weights, "update_ratio": ratio},
         f"The loss began at {growth.first_loss:.3g}, was least at {growth.least_loss:.3g} and ends at "
-        f"{growth.last_loss:.3g}; the gradient norm ended at {growth.norm_ratio:.2g} times its first value, "
-        f"the norm of the weights at {weights:.2g} times; one "
+        f"{growth.last_loss:.3g}; {norm}the norm of the weights at {weights:.2g} times; one "
         f"step changed the weights by up to {ratio:.2g} of their norm.",
         "loss", m.series_of(m.loss),
     )  # fmt: skip
