@@ -236,8 +236,9 @@ class Job:
 
         why = ""
         for step, path in broken.checkpoints.items():
+            sentence = broken.sentence(step) + (f"; a newer checkpoint was left out: {why}" if why else "")
             try:
-                return Resumption.read(path, broken.sentence(step))
+                return Resumption.read(path, sentence)
             except EngineError as error:
                 why = why or str(error)
         self.was_refused = True

@@ -96,6 +96,15 @@ def test_that_a_failed_run_goes_on_from_its_newest_checkpoint(tmp_path: Path, wh
     check(path, whole, 6, "the model is broken")
 
 
+def test_that_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_taken(tmp_path: Path, whole: SavedRun) -> None:
+    path = tmp_path / "run.h5"
+    job_that_ends(path, 7, broken)
+    newest = checkpoint_files(path)[6]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    assert Job.going_on(path).run().status == "completed"
+    check(path, whole, 4, "a newer checkpoint was left out: ")
+
+
 def test_that_a_killed_run_goes_on_and_no_checkpoint_is_ahead_of_its_file(tmp_path: Path, whole: SavedRun) -> None:
     path = tmp_path / "run.h5"
     child = ChildProcess(target=killed_at, args=(path, 9))
@@ -163,7 +172,11 @@ def test_that_what_cannot_go_on_is_one_sentence_and_stays_as_it_is(
     before = path.read_bytes()
     assert main(["run", str(path), "--resume"]) == 2
     told = capsys.readouterr().err
-    sentence = {"torch": "here is 9.9", "complete": "nothing is left to train", "none": "has no checkpoint"}[change]
+    sentence = {
+        "torch": "here is 9.9",
+        "complete": "nothing is left to train",
+        "none": "or it was removed; run it again",
+    }[change]
     assert sentence in told
     assert "Traceback" not in told
     assert path.read_bytes() == before

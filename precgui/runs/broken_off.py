@@ -75,6 +75,11 @@ def why_not(run: SavedRun) -> str:
     if run.status == "completed":
         return f"{path} has completed its {run.steps} steps; nothing is left to train."
     if not any(step <= run.steps for step in checkpoint_files(path)):
+        if config.train.checkpoint_every:
+            return (
+                f"{path} has no checkpoint beside it from which it could go on: it ended before the first one was due "
+                f"(train.checkpoint_every = {config.train.checkpoint_every}), or it was removed; run it again."
+            )
         return (
             f"{path} has no checkpoint beside it from which it could go on; run it again, with train.checkpoint_every "
             "for the next time."
