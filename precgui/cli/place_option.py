@@ -49,8 +49,9 @@ def run_config_there(args: argparse.Namespace, words: Sequence[str]) -> int:
     if Path(source).is_dir() or source.endswith(".h5"):
         raise UserError(f"{source} is on this machine, which {args.place} does not read; name a config or a recipe")
     requested = config.load(source)
-    if config.is_own_task(requested.task):
-        raise UserError(f"{source} trains a task of your own, which only `precgui run --place` sends")
+    tasks = _tasks(source, args)
+    if own := next(filter(config.is_own_task, tasks), ""):
+        raise UserError(f"{own} is a task of your own, which only `precgui run --place {args.place} --own-code` sends")
     output = getattr(args, "output", None)
     if output is not None and output.exists():
         raise UserError(f"{output} is there already; choose another name")
@@ -60,6 +61,14 @@ def run_config_there(args: argparse.Namespace, words: Sequence[str]) -> int:
         rest = _with_output(rest, str(output), output.name)
     text = config.to_toml(requested).encode()
     return follow_command(args.place, rest, {_CONFIG_FILE: text}, output)
+
+
+def _tasks(source: str, args: argparse.Namespace) -> list[str]:
+    """All that the words of a profile or a sweep train."""
+    from precgui.sweeps.spec import parse_vary
+
+    varied = dict(parse_vary(text) for text in getattr(args, "vary", ()))
+    return [config.load(source, args.settings).task, *map(str, varied.get("task", ()))]
 
 
 def _with_output(words: list[str], given: str, name: str) -> list[str]:

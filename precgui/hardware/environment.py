@@ -12,6 +12,9 @@ from precgui.hardware.power import SensorReport
 from precgui.hardware.summary import versions
 
 PLACE_VARIABLE = "PRECGUI_PLACE"
+SENT_CODE_VARIABLE = (
+    "PRECGUI_SENT_CODE"  # in a job at a place: the names of the files that were sent; no other code runs
+)
 _LIBRARIES = ("torch", "torchvision", "torchao", "numpy", "h5py", "nvidia-ml-py")
 
 

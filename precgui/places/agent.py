@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import precgui
-from precgui.config import ConfigError, build
+from precgui.config import ConfigError, build, is_own_task
 from precgui.errors import SentenceError
 from precgui.events import RunEnded
 from precgui.places.hello import hello
@@ -225,9 +225,11 @@ def _check(order: StartRun | StartCommand) -> None:
     if not hello().torch:
         raise OrderError(_NO_TORCH)
     config = build(order.config)
-    code = task_file(config.task)
-    if code and code not in {file.name for file in order.files}:
-        raise ConfigError({"task": f"the code {code} was not sent; it runs here only when it is sent with the run"})
+    if is_own_task(config.task) and task_file(config.task) not in {file.name for file in order.files}:
+        code = task_file(config.task) or config.task
+        raise ConfigError(
+            {"task": f"the code {code} was not sent; it runs here only when its file is sent with the run"}
+        )
 
 
 def _end_of(folder: JobFolder, number: int) -> JobEvents | CommandEnded:

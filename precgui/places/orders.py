@@ -21,6 +21,12 @@ class CodeError(SentenceError):
 def run_order(config: RunConfig, run_id: str, place: str, *, may_send_code: bool) -> StartRun:
     """The order that trains `config`. Raises CodeError."""
     code = own_code(config)
+    if code is None and is_own_task(config.task):
+        module, _, function = config.task.rpartition(":")
+        raise CodeError(
+            f"the task {config.task} of a module cannot be used at a place; give its file, such as "
+            f"{module.rpartition('.')[2]}.py:{function}, and --own-code"
+        )
     if code is None:
         return StartRun(run_id, config.model_dump(mode="json"), place)
     if not may_send_code:
@@ -34,7 +40,7 @@ def run_order(config: RunConfig, run_id: str, place: str, *, may_send_code: bool
 
 
 def own_code(config: RunConfig) -> SentFile | None:
-    """The file of the task of one's own; None where the task is one of precgui, or a module there. Raises CodeError."""
+    """The file of the task of one's own; None where the task is one of precgui, or of a module. Raises CodeError."""
     name = task_file(config.task)
     if not is_own_task(config.task) or not name:
         return None

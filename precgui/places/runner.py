@@ -18,7 +18,7 @@ import traceback
 from typing import Any, Literal
 
 from precgui.events import Incident, TensorStats
-from precgui.hardware.environment import PLACE_VARIABLE
+from precgui.hardware.environment import PLACE_VARIABLE, SENT_CODE_VARIABLE
 from precgui.places.jobs import RUN_FILE, JobFolder, is_end
 from precgui.places.messages import REPLIES, CommandEnded, JobEvents, JobOutput, StartCommand, StartRun
 from precgui.process.child import ChildTask, import_torch, redirect_output, work
@@ -146,6 +146,7 @@ def _waited_for() -> str:
 
 
 def _train(folder: JobFolder, order: StartRun, connection: JobConnection) -> None:
+    os.environ[SENT_CODE_VARIABLE] = ",".join(file.name for file in order.files)
     if order.place:
         os.environ[PLACE_VARIABLE] = order.place
     arguments = {"config": dict(order.config), "path": str(folder.out / RUN_FILE), "run_id": folder.job}
@@ -155,6 +156,7 @@ def _train(folder: JobFolder, order: StartRun, connection: JobConnection) -> Non
 def _command(order: StartCommand, connection: JobConnection) -> None:
     out, err = _OutputStream(connection, "stdout"), _OutputStream(connection, "stderr")
     sys.stdout, sys.stderr = out, err
+    os.environ[SENT_CODE_VARIABLE] = ""  # for the processes of a sweep, too
     os.environ["COLUMNS"] = str(max(20, min(order.columns, 400)))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_interrupt_on_stop, args=(connection,), daemon=True).start()

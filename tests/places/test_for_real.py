@@ -66,6 +66,38 @@ def test_that_code_of_ones_own_travels_only_with_consent(place: str, tmp_path: P
     assert "this ran at the place" in ran.stderr
 
 
+def test_that_no_task_of_a_module_is_imported_at_a_place(tmp_path: Path) -> None:
+    (tmp_path / "evilmod.py").write_text("open(__file__ + '.ran', 'w')\ndef make_task(config): ...\n", encoding="utf-8")
+    state, threads = tmp_path / "there", os.environ["OMP_NUM_THREADS"]
+    settings = [f"PRECGUI_STATE={state}", f"HOME={tmp_path}", f"OMP_NUM_THREADS={threads}", f"PYTHONPATH={tmp_path}"]
+    add_place(command_place("box", ["env", *settings, sys.executable, "-m", "precgui", "serve", "--stdio"]))
+    words = ("digits-quick", "--set", "task=evilmod:make_task", "--place", "box")
+    for command in (("run", *words), ("run", *words, "--own-code"), ("profile", *words)):
+        refused = here(*command)
+        assert refused.returncode == 2
+        assert "evilmod:make_task" in refused.stderr
+    varied = here("sweep", "digits-quick", "--precisions", "fp32", "--vary", "task=digits,evilmod:make_task",
+                  "-o", tmp_path / "study", "--place", "box")  # fmt: skip
+    assert "evilmod:make_task is a task of your own" in varied.stderr
+    assert not (state / "jobs").exists()
+    program = "from precgui.cli.place_option import follow_command; follow_command('box', {words!r})"
+    asked = ["profile", *words[:3]]  # of a client that does not refuse
+    forced = subprocess.run([sys.executable, "-c", program.format(words=asked)], capture_output=True, text=True,
+                            timeout=TIMEOUT_S, check=False)  # fmt: skip
+    assert "a place runs no code that was not sent to it" in forced.stdout + forced.stderr
+    assert not (tmp_path / "evilmod.py.ran").exists()
+
+
+def test_that_a_module_beside_a_sent_task_is_named_with_its_cure(place: str, tmp_path: Path) -> None:
+    code = tmp_path / "mine.py"
+    code.write_text("import helper\ndef make_task(config): ...\n", encoding="utf-8")
+    (tmp_path / "helper.py").touch()
+    ran = here("run", "digits-quick", "--set", f"task={code}:make_task", "--place", place, "--own-code")
+    assert ran.returncode == 1
+    assert ran.stderr.count("there is no module helper at this place; modules beside mine.py are not sent") == 1
+    assert "Traceback" not in ran.stderr
+
+
 def test_that_a_command_prints_here_what_it_prints_there(place: str) -> None:
     result = here("bench", "--list", "--json", "--place", place)
     assert (result.returncode, json.loads(result.stdout)) == (0, [])

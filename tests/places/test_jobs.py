@@ -191,6 +191,8 @@ def test_that_orders_that_cannot_be_carried_out_are_refused_in_one_sentence(answ
     assert "precision" in answers.until(Refused).message
     answers.agent.obey(StartRun(JOB, {"task": "mine.py:make_task"}))
     assert "mine.py was not sent" in answers.until(Refused).message
+    answers.agent.obey(StartRun(JOB, {"task": "evilmod:make_task"}))
+    assert "evilmod:make_task was not sent" in answers.until(Refused).message
     assert all_jobs() == []
 
 

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import numbers
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -20,6 +21,7 @@ from precgui.config.names import is_own_task
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.events import NO_METRIC, Metric
+from precgui.hardware.environment import SENT_CODE_VARIABLE
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -35,11 +37,25 @@ def make_own(config: RunConfig) -> Task:
     give a task; what the code itself raises is let through.
     """
     place, _, name = config.task.rpartition(":")
-    module = _from_file(Path(place).expanduser()) if place.endswith(".py") else _installed(place)
-    make: Callable[[RunConfig], Any] | None = getattr(module, name, None)
-    if not callable(make):
-        raise EngineError(f"task {config.task}: {place} has no function {name}")
-    created = make(config)
+    sent = os.environ.get(SENT_CODE_VARIABLE)  # None outside a place
+    if sent is not None and place not in sent.split(","):
+        raise EngineError(
+            f"task {config.task}: a place runs no code that was not sent to it; `precgui run --place NAME --own-code` "
+            "sends the file of a task"
+        )
+    try:
+        module = _from_file(Path(place).expanduser()) if place.endswith(".py") else _installed(place)
+        make: Callable[[RunConfig], Any] | None = getattr(module, name, None)
+        if not callable(make):
+            raise EngineError(f"task {config.task}: {place} has no function {name}")
+        created = make(config)
+    except ModuleNotFoundError as error:
+        if sent is None:
+            raise
+        raise EngineError(
+            f"task {config.task}: there is no module {error.name} at this place; modules beside {place} are not sent: "
+            f"put {error.name} into {place}, or install it there"
+        ) from None
     file = Path(module.__file__).absolute() if module.__file__ else None
     missing = [part for part in _NEEDED if not callable(getattr(created, part, None))]
     if missing:
