@@ -1,6 +1,8 @@
-"""The base of errors whose message is for the user, and the first line of those of others."""
+"""The base of errors whose message is for the user, and the words for those of others."""
 
 from __future__ import annotations
+
+import json
 
 
 class SentenceError(Exception):
@@ -17,3 +19,21 @@ def first_line(error: BaseException, most: int | None = None) -> str:
     """
     lines = str(error).strip().splitlines()
     return (lines[0].strip().rstrip(".:") if lines else type(error).__name__)[:most]
+
+
+def read_fault(error: BaseException) -> str:
+    """Plain words for an error of Python on the content of a file, without advice for programmers."""
+    match error:
+        case json.JSONDecodeError():
+            return f"its JSON is damaged at character {error.pos + 1}"
+        case UnicodeDecodeError():
+            return f"byte {error.start + 1} of its text is not UTF-8"
+        case RecursionError():
+            return "it is nested too deep"
+        case OSError() if error.strerror:
+            return error.strerror
+        case KeyError() if error.args:
+            return str(error.args[0])
+        case ValueError() if "int_max_str_digits" in str(error):
+            return "a number in it has too many digits"
+    return first_line(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,3 +39,15 @@ def some_names(names: Sequence[str], most: int) -> str:
     """The first `most` names, commas between them, and how many more there are: `a, b and 3 more`."""
     listed = ", ".join(names[:most])
     return f"{listed} and {len(names) - most} more" if len(names) > most else listed
+
+
+def visible_name(name: str) -> str:
+    """The name on one line, and different for different names: what is not seen as itself is written as its code."""
+    seen = re.sub(r"[^\x20-\x7e]", _code, name.replace("\\", "\\\\"))
+    return re.sub("^ | $|(?<= ) ", r"\\x20", seen)
+
+
+def _code(character: re.Match[str]) -> str:
+    """Letters of other alphabets stay, unless there is another way to write them, such as a wide one."""
+    shown = character[0].isalnum() and unicodedata.normalize("NFKC", character[0]) == character[0]
+    return character[0] if shown else character[0].encode("unicode_escape").decode()

@@ -21,7 +21,8 @@ from precgui.formats.report import Report
 PIPE_WIDTH = 200
 LONGEST_ULP = 60
 WIDE = 130  # columns of a terminal from which on everything is shown
-FREE = ("What", "Remark", "Convention", "Operands")  # columns whose text may wrap
+FREE = ("What", "Tensor", "Remark", "Convention", "Operands")  # columns whose text may wrap
+FOLDED = ("Tensor",)  # columns of names that differ only at their ends: none is cut
 Line = tuple[str, str | Text]
 
 
@@ -39,7 +40,10 @@ def table(title: str, headings: Sequence[str], right: Sequence[str]) -> Table:
     created = Table(title=Text(title), header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in headings:
         free = heading in FREE
-        created.add_column(heading, no_wrap=not free, justify="right" if heading in right else "left")
+        created.add_column(
+            heading, no_wrap=not free, justify="right" if heading in right else "left",
+            overflow="fold" if heading in FOLDED else "ellipsis",
+        )  # fmt: skip
     return created
 
 

@@ -24,6 +24,7 @@ from precgui.formats.checkpoints.tensor import CheckpointTensor
 from precgui.formats.text import grouped
 from precgui.formats.weight_formats import DEFAULT, WeightFormat, known_formats, weight_format
 from precgui.planner.ledger import mib
+from precgui.sanitize import visible_name
 
 MOST_ROWS = 400  # of a table on a terminal; --json and --csv have all
 
@@ -180,7 +181,9 @@ def _print_contents(checkpoint: StoredModel, *, rows: bool) -> None:
     for tensor in checkpoint.tensors[:MOST_ROWS]:
         shape = " x ".join(map(str, tensor.shape)) or "one number"
         remark = f"not read: {tensor.why_not}" if tensor.why_not else ""
-        listed.add_row(*map(Text, (tensor.name, shape, tensor.dtype, tensor.stored_as, mib(tensor.nbytes), remark)))
+        listed.add_row(
+            *map(Text, (visible_name(tensor.name), shape, tensor.dtype, tensor.stored_as, mib(tensor.nbytes), remark))
+        )
     console().print(listed)
     _say_more(len(checkpoint.tensors))
 
@@ -204,12 +207,12 @@ def _print_scan(checkpoint: StoredModel, formats: Sequence[WeightFormat], survey
     listed = table("Signal to noise of each tensor, dB", ("Tensor", "Outliers", *names), right=names)
     for each in surveys[:MOST_ROWS]:
         cells = (_decibel(row[FIGURES.index("sqnr_db")]) for row in each.figures)
-        listed.add_row(*map(Text, (each.name, _outliers(each), *cells)))
+        listed.add_row(*map(Text, (visible_name(each.name), _outliers(each), *cells)))
     console().print(listed)
     _say_more(len(surveys))
     for tensor in checkpoint.tensors:
         if tensor.why_not:
-            say(f"{tensor.name} was left out: {tensor.why_not}.")
+            say(f"{visible_name(tensor.name)} was left out: {tensor.why_not}.")
 
 
 def _decibel(value: float) -> str:

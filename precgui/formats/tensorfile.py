@@ -8,23 +8,25 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.errors import SentenceError
+from precgui.errors import SentenceError, read_fault
 from precgui.formats.arrays import Floats, decode_table
 from precgui.formats.pieces import TensorReader
 from precgui.formats.registry import get
-from precgui.formats.torchfile import Place, StoredTensor, load_stored, place_of, stored_tensors
+from precgui.formats.torchfile import FP8, Place, StoredTensor, load_stored, place_of, read_stream
 from precgui.safe_open import open_regular
+from precgui.sanitize import one_line
 
 MOST_ELEMENTS = 50_000_000  # at once in memory
 MOST_IN_PIECES = 1 << 32
@@ -45,6 +47,21 @@ _OTHER_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "C64": 64}
 
 class TensorFileError(SentenceError, ValueError):
     """The file cannot be used; the message is one sentence."""
+
+
+_WEB_PAGE = (b"<!", b"<html", b"<?xml", b"<head", b"<script")
+
+
+def refuse_stand_in(path: Path, file: BinaryIO) -> None:
+    """Raise TensorFileError if the file is empty, a Git LFS pointer or a web page; otherwise go back to its begin."""
+    first = file.read(512)
+    file.seek(0)
+    if not first:
+        raise TensorFileError(f"{path.name} is empty; download it again, or save it again")
+    if first.startswith(b"version https://"):
+        raise TensorFileError(f"{path.name} is a Git LFS pointer, not the file: download it again (git lfs pull)")
+    if first.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_WEB_PAGE):
+        raise TensorFileError(f"{path.name} is a web page, not the file: download it again")
 
 
 def tensor_names(path: Path) -> list[str]:
@@ -83,8 +100,11 @@ class StoredEntry:
         return _CODED.get(self.dtype)
 
 
-def safetensors_entries(path: Path) -> dict[str, StoredEntry]:
-    """All tensors of a .safetensors file; none lies outside of it, and no two overlap. Raises TensorFileError."""
+def safetensors_contents(path: Path) -> tuple[dict[str, StoredEntry], list[str]]:
+    """All tensors of a .safetensors file, and remarks on what the safetensors library refuses though it is harmless.
+
+    No tensor lies outside of the file, and no two overlap. Raises TensorFileError.
+    """
     header, start = _header(path)
     held = path.stat().st_size - start
     found = {name: _entry(path, name, header[name], start, held) for name in header if name != "__metadata__"}
@@ -92,7 +112,22 @@ def safetensors_entries(path: Path) -> dict[str, StoredEntry]:
     for (offset, size, name), (following, _, other) in pairwise(ordered):
         if offset + size > following:
             raise TensorFileError(f"{path.name} is damaged: {name!r} and {other!r} overlap")
-    return found
+    return found, [
+        f"The safetensors library refuses {path.name}: {odd}; save it again with that library."
+        for odd in _oddities(header, [(offset - start, size) for offset, size, _ in ordered], held)
+    ]
+
+
+def _oddities(header: Mapping[str, Any], stretches: list[tuple[int, int]], held: int) -> Iterator[str]:
+    """`stretches`: begin and bytes of each tensor within the data, ascending; `held`: bytes of the data."""
+    texts = header.get("__metadata__")
+    if texts is not None and not (isinstance(texts, dict) and all(isinstance(each, str) for each in texts.values())):
+        yield "its metadata are not all texts"
+    end = max((begin + size for begin, size in stretches), default=0)
+    if gaps := end - sum(size for _, size in stretches):
+        yield f"{gaps} bytes before and between its tensors belong to none"
+    if held > end:
+        yield f"{held - end} bytes follow its last tensor"
 
 
 def _entry(path: Path, name: str, entry: Any, start: int, held: int, most: int = MOST_IN_A_FILE) -> StoredEntry:
@@ -104,9 +139,13 @@ def _entry(path: Path, name: str, entry: Any, start: int, held: int, most: int =
         raise TensorFileError(f"{path.name} has no usable tensor {name!r}")
     if kind not in _PLAIN and kind not in _CODED and kind not in _OTHER_BITS:
         raise TensorFileError(f"{name!r} is of type {kind[:40]}, which is not read here")
+    if len(shape) > MOST_AXES:
+        raise TensorFileError(
+            f"{name!r} in {path.name} has {len(shape)} dimensions; the most that is read is {MOST_AXES}"
+        )
     _check_size(path, math.prod(shape), most)
     bits = _OTHER_BITS.get(kind) or 8 * np.dtype(_PLAIN.get(kind) or {"BF16": "<u2"}.get(kind, "u1")).itemsize
-    fits = len(shape) <= MOST_AXES and min(shape, default=0) >= 0 and 0 <= begin <= end <= held
+    fits = min(shape, default=0) >= 0 and 0 <= begin <= end <= held
     if not fits or (end - begin) * 8 != math.prod(shape) * bits:
         raise TensorFileError(f"{path.name} is damaged: {name!r} does not fit into the file")
     return StoredEntry(kind, shape, start + begin, end - begin)
@@ -123,7 +162,7 @@ def read_words(path: Path, place: Place, start: int, stop: int) -> NDArray[Any]:
             file.seek(place.offset + start * words.itemsize)
             raw: NDArray[Any] = np.fromfile(file, words, stop - start)
     except OSError as error:
-        raise TensorFileError(f"{path.name} cannot be read any more: {error}") from None
+        raise TensorFileError(f"{path.name} cannot be read any more: {read_fault(error)}") from None
     if raw.size < stop - start:
         raise TensorFileError(f"{path.name} has become shorter while it was read")
     return raw
@@ -144,14 +183,38 @@ def open_tensor(path: Path, name: str, most: int = MOST_IN_PIECES) -> TensorRead
 
 def torch_entries(path: Path) -> dict[str, StoredTensor]:
     """The tensors of a file of torch.save, by name. Raises TensorFileError."""
+    return torch_contents(path)[0]
+
+
+def torch_contents(path: Path) -> tuple[dict[str, StoredTensor], list[str]]:
+    """The tensors of a file of torch.save, by name, and a remark if objects in it hold others. Raises TensorFileError.
+
+    Raises it also for a file all whose tensors are within objects, such as a whole module: nothing is unpickled.
+    """
     try:
-        return stored_tensors(path)
+        with open_regular(path) as file:
+            refuse_stand_in(path, file)
+        stream = read_stream(path)
+    except TensorFileError:
+        raise
     except zipfile.BadZipFile as error:
         raise TensorFileError(
             f"{path.name} is no whole zip archive of torch.save ({error}); load an older file with torch and save it"
         ) from None
     except _FAULTS as error:
-        raise TensorFileError(f"{path.name} is no readable file of torch.save: {error}") from None
+        raise TensorFileError(f"{path.name} is no readable file of torch.save: {read_fault(error)}") from None
+    if not stream.hidden:
+        return stream.tensors, []
+    kind = one_line(stream.pickled.rpartition(" ")[2] or "object", 60)
+    if not stream.tensors:
+        raise TensorFileError(
+            f"{path.name} holds a pickled module ({kind}) with {stream.hidden} tensors, and nothing is unpickled here; "
+            "save model.state_dict() instead of the model"
+        )
+    return stream.tensors, [
+        f"{stream.hidden} more tensors of {path.name} are in a pickled module ({kind}), and nothing is unpickled here: "
+        "save its state_dict() instead."
+    ]
 
 
 def _open_torch(path: Path, name: str, most: int) -> TensorReader:
@@ -160,13 +223,13 @@ def _open_torch(path: Path, name: str, most: int) -> TensorReader:
         raise TensorFileError(f"{path.name} has no tensor {name!r}")
     tensor = tensors[name]
     _check_size(path, math.prod(tensor.shape), most)
-    coded = {"BFloat16Storage": "bf16"}.get(tensor.storage.kind)
+    coded = {"BFloat16Storage": "bf16", **FP8}.get(tensor.storage.kind)
     try:
         place = place_of(path, tensor)
         if place is None:
             return _of_array(load_stored(path, tensor, MOST_ELEMENTS), coded)
     except _FAULTS as error:
-        raise TensorFileError(f"{name!r} in {path.name} cannot be read: {error}") from None
+        raise TensorFileError(f"{name!r} in {path.name} cannot be read: {read_fault(error)}") from None
     return _of_file(path, place, tensor.shape, coded)
 
 
@@ -224,7 +287,10 @@ def _table(coded: str) -> Floats:
 
 def _check_size(path: Path, size: int, most: int) -> None:
     if size > most:
-        raise TensorFileError(f"{path.name} has {size} elements; the most that is shown here is {most}")
+        counted = (
+            size if size < MOST_IN_A_FILE else f"more than {MOST_IN_A_FILE}"
+        )  # Python refuses to print 4300 digits
+        raise TensorFileError(f"{path.name} has {counted} elements; the most that is shown here is {most}")
 
 
 def _header(path: Path) -> tuple[Mapping[str, Any], int]:
@@ -235,17 +301,32 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
         )
     try:
         with open_regular(path) as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > min(MOST_HEADER_BYTES, path.stat().st_size):
+            refuse_stand_in(path, file)
+            length, held = int.from_bytes(file.read(8), "little"), path.stat().st_size
+            if length > MOST_HEADER_BYTES:
                 raise TensorFileError(f"{path.name} is no .safetensors file: its header would be {length} bytes long")
-            header = json.loads(file.read(length))
+            if 8 + length > held:
+                raise TensorFileError(
+                    f"{path.name} ends inside its header: it has {held} bytes of at least {8 + length}; "
+                    "download it again"
+                )
+            header = json.loads(file.read(length), object_pairs_hook=partial(_unique, path))
+    except TensorFileError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, TensorFileError):
-            raise
-        raise TensorFileError(f"{path.name} is no readable .safetensors file: {error}") from None
+        raise TensorFileError(f"{path.name} is no readable .safetensors file: {read_fault(error)}") from None
     if not isinstance(header, dict):
         raise TensorFileError(f"{path.name} is no .safetensors file: its header is no table")
     return header, 8 + length
+
+
+def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table of JSON; of two entries with one name, programs differ in which they take."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise TensorFileError(f"{path.name} is damaged: its header has {one_line(twice, 80)!r} twice; save it again")
+    return table
 
 
 def _open_safetensors(path: Path, name: str, most: int) -> TensorReader:

@@ -11,7 +11,7 @@ import math
 import pickletools
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,18 @@ _LOCAL_HEADER = 30  # bytes of the fixed part that stands before the name of an 
 _WORDS = {
     "DoubleStorage": "<f8", "FloatStorage": "<f4", "HalfStorage": "<f2", "BFloat16Storage": "<u2", "LongStorage": "<i8",
     "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "i1", "ByteStorage": "u1", "BoolStorage": "?",
+    "uint16": "<u2", "uint32": "<u4", "uint64": "<u8",
 }  # fmt: skip
-_NAMES = {"torch._utils _rebuild_tensor_v2": "tensor", "torch._utils _rebuild_parameter": "parameter",
+# dtypes that have no storage type of their own: the storage of their tensors is of bytes, and the dtype stands beside.
+FP8 = {"float8_e4m3fn": "e4m3fn", "float8_e5m2": "e5m2", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2fnuz": "e5m2fnuz",
+       "float8_e8m0fnu": "e8m0"}  # fmt: skip
+_WIDE_DTYPES = {"uint16": 2, "uint32": 4, "uint64": 8, "complex32": 4, "bits16": 2}  # bytes; the others have one
+_WORDS |= dict.fromkeys(FP8, "u1")
+_NAMES = {"torch._utils _rebuild_tensor_v2": "tensor", "torch._utils _rebuild_tensor_v3": "typed tensor",
+          "torch._utils _rebuild_qtensor": "tensor", "torch._utils _rebuild_parameter": "parameter",
           "collections OrderedDict": "dict"}  # fmt: skip
+MOST_AXES = 64
+MOST_SIZE = 1 << 60
 
 
 class StreamError(ValueError):
@@ -40,7 +49,7 @@ class StreamError(ValueError):
 
 @dataclass(frozen=True)
 class Storage:
-    """Numbers in the archive: their NumPy type code, the name of their entry, how many."""
+    """Numbers in the archive: their storage type or, without one, their dtype; the name of their entry; how many."""
 
     kind: str
     key: str
@@ -62,11 +71,27 @@ class _Name:
     text: str
 
 
+@dataclass(frozen=True)
+class _Object:
+    """An instance of a class with this name, which is never built."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class TorchStream:
+    """The tensors in the containers of a file; how many others are within objects; the class of the outermost one."""
+
+    tensors: dict[str, StoredTensor]
+    hidden: int
+    pickled: str
+
+
 _MARK = object()
 _OPAQUE = _Name("")
 
 
-def stored_tensors(path: Path) -> dict[str, StoredTensor]:
+def read_stream(path: Path) -> TorchStream:
     """The tensors of a file by their keys, nested ones with dots. Raises StreamError, OSError, BadZipFile."""
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         root = _root(archive)
@@ -74,8 +99,9 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
         if entry.file_size > MOST_STREAM_BYTES:
             raise StreamError(f"its list of tensors would be {entry.file_size} bytes long")
         with archive.open(entry) as stream:  # the size in the directory may be a lie
-            tree = _Machine().run(stream.read(MOST_STREAM_BYTES))
-    return dict(_walk(tree))
+            machine = _Machine()
+            tensors = dict(_walk(machine.run(stream.read(MOST_STREAM_BYTES))))
+    return TorchStream(tensors, len(machine.tensors - set(tensors.values())), machine.pickled)
 
 
 @dataclass(frozen=True)
@@ -135,8 +161,6 @@ def _checked(tensor: StoredTensor) -> tuple[np.dtype[Any], int]:
     storage = tensor.storage
     if storage.kind not in _WORDS or len(tensor.shape) != len(tensor.strides):
         raise StreamError(f"a tensor of {storage.kind or 'unknown type'} is not read here")
-    if min((*tensor.shape, *tensor.strides, tensor.offset, storage.count)) < 0:
-        raise StreamError("the file is damaged: a size is below 0")
     reach = tensor.offset + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.strides, strict=True)) + 1
     if 0 not in tensor.shape and reach > storage.count:
         raise StreamError("the file is damaged: a tensor reaches past its storage")
@@ -193,6 +217,8 @@ class _Machine:
     """The stack machine, reduced to what makes containers, plain values and tensors."""
 
     def __init__(self) -> None:
+        self.tensors: set[StoredTensor] = set()
+        self.pickled = ""
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
 
@@ -240,9 +266,13 @@ class _Machine:
                 stack.append(_storage(stack.pop()))
             case "REDUCE" | "NEWOBJ":
                 arguments, function = stack.pop(), stack.pop()
-                stack.append(_called(function, arguments))
+                stack.append(built := _called(function, arguments))
+                if isinstance(built, StoredTensor):
+                    self.tensors.add(built)
             case "BUILD":
-                stack.pop()  # the attributes of an object, which are no tensors
+                stack.pop()  # the attributes of an object
+                if isinstance(stack[-1], _Object):
+                    self.pickled = stack[-1].name
             case "SETITEM" | "APPEND":
                 self._fill([stack.pop(-2), stack.pop()] if name == "SETITEM" else [stack.pop()])
             case "SETITEMS" | "APPENDS":
@@ -289,7 +319,27 @@ def _called(function: Any, arguments: Any) -> object:
         return {}
     if kind == "parameter":
         return arguments[0]
-    if kind == "tensor" and isinstance(arguments[0], Storage):
+    if kind in ("tensor", "typed tensor") and isinstance(arguments[0], Storage):
         storage, offset, shape, strides = arguments[:4]
-        return StoredTensor(storage, int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
-    return _OPAQUE
+        if kind == "typed tensor" and isinstance(arguments[6], _Name):
+            dtype = arguments[6].text.rpartition(" ")[2]
+            storage = replace(storage, kind=dtype, count=storage.count // _WIDE_DTYPES.get(dtype, 1))
+        return _bounded(StoredTensor(storage, int(offset), tuple(map(int, shape)), tuple(map(int, strides))))
+    return _Object(function.text) if isinstance(function, _Name) else _OPAQUE
+
+
+def _bounded(tensor: StoredTensor) -> StoredTensor:
+    """The tensor, if its sizes can be counted with. Raises StreamError."""
+    if len(tensor.shape) > MOST_AXES:
+        raise StreamError(f"a tensor has {len(tensor.shape)} dimensions; the most that is read is {MOST_AXES}")
+    numbers = (*tensor.shape, *tensor.strides, tensor.offset, tensor.storage.count)
+    if min(numbers) < 0 or max(numbers) > MOST_SIZE or math.prod(tensor.shape) > MOST_SIZE:
+        raise StreamError(f"the file is damaged: a size is below 0 or beyond {MOST_SIZE}")
+    return tensor
+
+
+def item_bytes(path: Path, tensor: StoredTensor) -> float:
+    """The bytes of one number of a tensor of any type, by the size of its storage. Raises as `place_of` does."""
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        entry = archive.getinfo(f"{_root(archive)}data/{tensor.storage.key}")
+    return entry.file_size / max(tensor.storage.count, 1)

@@ -18,6 +18,7 @@ from precgui.formats.checkpoints.contents import StoredModel, open_checkpoint
 from precgui.formats.checkpoints.gguf_blocks import BLOCK_TYPES
 from precgui.formats.checkpoints.tensor import CheckpointError, CheckpointTensor, line_length
 from precgui.formats.tensorfile import open_tensor
+from precgui.sanitize import visible_name
 from tests.formats.checkpoint_files import gguf, safetensors, sharded
 
 RNG = np.random.default_rng(0)
@@ -93,7 +94,7 @@ def test_that_fp4_without_scales_is_read_low_half_first(tmp_path: Path) -> None:
     (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"\x71\xf2" + bytes(8))
     tensors = by_name(open_checkpoint(tmp_path / "m.safetensors"))
     assert tensors["w"].read(0, 4).tolist() == [0.5, 6.0, 1.0, -6.0]
-    assert tensors["c"].why_not == "the type C64"
+    assert tensors["c"].why_not == "complex numbers"
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "last.ckpt", "model.pth"])
@@ -325,3 +326,18 @@ def test_that_the_command_lists_a_model(tmp_path: Path, capsys: pytest.CaptureFi
     assert "2 x 3" in shown and "\x1b[31m" not in shown
     assert main(["model", str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err.startswith("precgui: there is no ")
+
+
+def test_that_no_two_names_look_alike_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "layer." * 60
+    names = ["a\x1bb", "a\\x1bb", "a\nb", "a b", "a  b", " a b", "a\u00a0b", "a\u200bb", "a\ud800", "a", "a\r",
+             "\uff41", "\u00e9", "e\u0301", f"{long}1", f"{long}2"]  # fmt: skip
+    safetensors(tmp_path / "m.safetensors", {name: ("F32", np.ones(2, np.float32)) for name in names})
+    assert main(["model", str(tmp_path)]) == 0
+    rows = capsys.readouterr().out.split("Remark")[1].splitlines()[2:]
+    assert sum("fp32" in row for row in rows) == len(names)
+    shown = "\n".join(row[: row.index("fp32") if "fp32" in row else None] for row in rows)
+    cells = [cell.rsplit("2", 1)[0].strip() for cell in shown.split("\n") if cell.strip()]
+    assert "…" not in shown and r"a\x1bb" in cells and r"a\\x1bb" in cells and r"a\nb" in cells and r"a\ud800" in cells
+    assert len({visible_name(name) for name in names}) == len(names)
+    assert all(visible_name(name).isprintable() for name in names) and visible_name("Größe.层") == "Größe.层"

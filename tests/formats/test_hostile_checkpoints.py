@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle  # noqa: TID251  to write what must not be read
+import re
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -66,7 +67,16 @@ INDEXES: dict[str, tuple[Any, bytes | None, str]] = {
     "float as a place": (to("m.safetensors"), entry(data_offsets=[0.0, 64.0]), "no usable tensor"),
     "beyond the end": (to("m.safetensors"), entry(data_offsets=[64, 128]), "does not fit into the file"),
     "unknown type": (to("m.safetensors"), entry(dtype="F7"), "of type F7"),
-    "many axes": (to("m.safetensors"), entry(shape=[1] * 99), "does not fit into the file"),
+    "many axes": (to("m.safetensors"), entry(shape=[1] * 5000), "has 5000 dimensions; the most that is read is 32"),
+    "long number": (to("m.safetensors"), header(b'{"a": ' + b"9" * 5000 + b"}"), "a number in it has too many digits"),
+    "long size": (to("m.safetensors"), entry(shape=[10**4000, 10**4000]), "more than 1152921504606846976 elements"),
+    "deep header": (to("m.safetensors"), header(b"[" * 100_000), "it is nested too deep"),
+    "empty shard": (to("m.safetensors"), b"", "m.safetensors is empty; download it again"),
+    "cut in its header": (to("m.safetensors"), header(GOOD, 90_000_000), "ends inside its header: it has"),
+    "no JSON in the header": (to("m.safetensors"), header(b"{'a'}"), "its JSON is damaged at character 2"),
+    "no text in the header": (to("m.safetensors"), header(b'{"\xff"}'), "byte 3 of its text is not UTF-8"),
+    "empty index": ("", None, f"{INDEX} is empty"),
+    "the same name twice": (to("m.safetensors"), header(b"{" + b", ".join([b'"a": {}'] * 2) + b"}"), "has 'a' twice"),
     "entry is a list": (to("m.safetensors"), header({"a": []}), "no usable tensor"),
     "header is a list": (to("m.safetensors"), header([]), "its header is no table"),
 }  # fmt: skip
@@ -84,8 +94,50 @@ def test_that_a_hostile_folder_is_refused_in_a_sentence(tmp_path: Path, case: st
 @pytest.mark.parametrize("name", ["m.safetensors", "m.gguf", "m.pt", INDEX])
 def test_that_a_pipe_is_never_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
-    with pytest.raises(SentenceError, match=r"regular file|cannot be read"):
+    with pytest.raises(SentenceError, match=r"regular file|cannot be read") as raised:
         open_checkpoint(tmp_path)
+    assert "Errno" not in str(raised.value)
+
+
+STAND_INS = {
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "is a Git LFS pointer"),
+    "page": (b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>", "is a web page"),
+    "page after a mark": (b"\xef\xbb\xbf\r\n<HTML>" + bytes(80), "is a web page"),
+    "nothing": (b"", "is empty"),
+}
+
+
+@pytest.mark.parametrize("case", STAND_INS)
+@pytest.mark.parametrize("name", ["m.safetensors", "m.gguf", "m.pt", "m.bin", INDEX])
+def test_that_a_file_that_stands_for_another_is_told(tmp_path: Path, name: str, case: str) -> None:
+    content, words = STAND_INS[case]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SentenceError, match=f"^{re.escape(name)} {words}.*download it again"):
+        open_checkpoint(tmp_path)
+
+
+ODD = {
+    "gap": ({"a": GOOD["a"], "b": GOOD["a"] | {"data_offsets": [72, 136]}}, 136, "8 bytes before and between"),
+    "late begin": ({"a": GOOD["a"] | {"data_offsets": [8, 72]}}, 72, "8 bytes before and between"),
+    "more at the end": (GOOD, 65, "1 bytes follow its last tensor"),
+    "number in the metadata": (GOOD | {"__metadata__": {"epoch": 3}}, 64, "its metadata are not all texts"),
+    "list as metadata": (GOOD | {"__metadata__": []}, 64, "its metadata are not all texts"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_that_what_the_library_refuses_is_a_remark(tmp_path: Path, case: str) -> None:
+    entries, held, words = ODD[case]
+    (tmp_path / "m.safetensors").write_bytes(header(entries, data=bytes(held)))
+    (note,) = open_checkpoint(tmp_path / "m.safetensors").notes
+    assert note.startswith("The safetensors library refuses m.safetensors: ") and words in note
+
+
+def test_that_a_sound_file_has_no_remarks(tmp_path: Path) -> None:
+    entries = {"__metadata__": {"format": "pt"}, "b": GOOD["a"] | {"data_offsets": [64, 128]}} | GOOD
+    entries["empty"] = {"dtype": "F32", "shape": [0], "data_offsets": [64, 64]}
+    (tmp_path / "m.safetensors").write_bytes(header(entries, data=bytes(128)))
+    assert open_checkpoint(tmp_path / "m.safetensors").notes == ()
 
 
 def test_that_an_empty_tensor_of_great_shape_is_no_harm(tmp_path: Path) -> None:
@@ -143,18 +195,18 @@ def gguf_tensor(shape: tuple[int, ...], kind: int = 0, offset: int = 0, axes: in
 GGUFS = {
     "other magic": (b"GGML" + bytes(40), "does not begin with GGUF"),
     "version": (gguf_head(version=1, rest=bytes(64)), "of version 1"),
-    "big-endian": (gguf_head(version=3 << 24, rest=bytes(64)), "big-endian"),
+    "big-endian": (gguf_head(version=3 << 24, rest=bytes(64)), "its numbers are big-endian"),
     "tensors": (gguf_head(tensors=1 << 60), "says 1152921504606846976 tensors"),
     "entries": (gguf_head(entries=1 << 60), "entries"),
-    "axes": (gguf_head(rest=gguf_tensor((1,), axes=1 << 31)), "axes"),
+    "axes": (gguf_head(rest=gguf_tensor((1,), axes=1 << 31)), "dimensions; the most of GGUF is 4"),
     "long text": (gguf_head(entries=1, rest=text("a", 1 << 50)), "characters of a text"),
     "long array": (gguf_head(entries=1, rest=text("a") + struct.pack("<IIQ", 9, 0, 1 << 50)), "elements of an array"),
     "array of arrays": (gguf_head(entries=1, rest=text("a") + struct.pack("<IIQ", 9, 9, 1)), "array of kind 9"),
     "kind of value": (gguf_head(entries=1, rest=text("a") + struct.pack("<I", 77)), "value of kind 77"),
     "alignment": (gguf_head(0, 1, rest=text("general.alignment") + struct.pack("<II", 4, 3)), "no power of two"),
-    "wrapping product": (gguf_head(rest=gguf_tensor((1 << 32, 1 << 32))), "has the shape"),
+    "wrapping product": (gguf_head(rest=gguf_tensor((1 << 32, 1 << 32))), "more numbers than any file holds"),
     "beyond the end": (gguf_head(rest=gguf_tensor((1 << 20,))), "does not fit into the file"),
-    "offset": (gguf_head(rest=gguf_tensor((1,), offset=7)), "at byte 7"),
+    "offset": (gguf_head(rest=gguf_tensor((1,), offset=7)), "begins at byte 7, which is no multiple of"),
     "type": (gguf_head(rest=gguf_tensor((32,), kind=4)), "of type 4"),
     "half a block": (gguf_head(rest=gguf_tensor((33,), kind=2)), "no multiple of 32"),
     "cut": (gguf_head()[:20], "ends inside its header"),

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
+from precgui.errors import read_fault
 from precgui.formats.checkpoints.gguf import gguf_contents
 from precgui.formats.checkpoints.packed import Parts, StoredPart, joined
 from precgui.formats.checkpoints.tensor import (
+    COMPLEX,
     WHOLE,
     CheckpointError,
     CheckpointTensor,
@@ -29,13 +31,14 @@ from precgui.formats.tensorfile import (
     TORCH_SUFFIXES,
     TensorFileError,
     read_words,
-    safetensors_entries,
+    refuse_stand_in,
+    safetensors_contents,
     tensor_names,
-    torch_entries,
+    torch_contents,
 )
-from precgui.formats.torchfile import Place, StoredTensor, StreamError, load_stored, place_of
-from precgui.safe_open import read_text
-from precgui.sanitize import one_line
+from precgui.formats.torchfile import FP8, Place, StoredTensor, StreamError, item_bytes, load_stored, place_of
+from precgui.safe_open import open_regular, read_text
+from precgui.sanitize import one_line, visible_name
 
 MOST_INDEX_BYTES = 64 << 20
 MOST_CONFIG_BYTES = 4 << 20
@@ -48,9 +51,16 @@ _TORCH = {
     "Double": ("F64", "fp64", 8), "Float": ("F32", "fp32", 4), "Half": ("F16", "fp16", 2),
     "BFloat16": ("BF16", "bf16", 2),
     "Long": ("I64", "i64", 8), "Int": ("I32", "i32", 4), "Short": ("I16", "i16", 2), "Char": ("I8", "i8", 1),
+    "uint64": ("U64", "u64", 8), "uint32": ("U32", "u32", 4), "uint16": ("U16", "u16", 2), "Byte": ("U8", "u8", 1),
+    "Bool": ("BOOL", "bool", 1),
+    "ComplexDouble": ("C128", "complex128", 16), "ComplexFloat": ("C64", "complex64", 8),
+    "complex32": ("C32", "complex32", 4), "ComplexHalf": ("C32", "complex32", 4),
+    **{dtype: (dtype.upper().replace("FLOAT", "F").removesuffix("FN").replace("E8M0FNU", "E8M0"), name, 1)
+       for dtype, name in FP8.items()},
 }  # fmt: skip
 
 
+_TORCH_FAULTS = (StreamError, OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
 Listed = tuple[list[CheckpointTensor], str, list[str]]
 
 
@@ -154,9 +164,13 @@ def _files(path: Path) -> tuple[list[Path], Mapping[str, str] | None]:
 
 def _indexed(index: Path) -> tuple[list[Path], Mapping[str, str]]:
     try:
+        with open_regular(index) as file:
+            refuse_stand_in(index, file)
         document = json.loads(read_text(index, MOST_INDEX_BYTES))
+    except TensorFileError:
+        raise
     except ValueError as error:
-        raise CheckpointError(f"{index.name} is no readable index: {error}") from None
+        raise CheckpointError(f"{index.name} is no readable index: {read_fault(error)}") from None
     placed = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(placed, dict) or not all(isinstance(name, str) for name in placed.values()):
         raise CheckpointError(f"{index.name} has no usable weight_map")
@@ -225,9 +239,8 @@ def _tensors(files: list[Path], wanted: Mapping[str, str] | None) -> Listed:
     notes: list[str] = []
     parts: Parts = {}
     for file in files:
-        held = _stored_parts(file)
-        if file.suffix != ".safetensors":
-            notes += _tied(torch_entries(file))
+        held, remarks = _stored_parts(file)
+        notes += remarks
         names = held if wanted is None else [name for name, where in wanted.items() if where == file.name]
         for name in names:
             if name not in held:
@@ -254,32 +267,51 @@ def _of_gguf(files: list[Path]) -> tuple[list[CheckpointTensor], str]:
     return list(tensors.values()), told
 
 
-def _stored_parts(file: Path) -> Parts:
+def _stored_parts(file: Path) -> tuple[Parts, list[str]]:
+    """The tensors of one file, and remarks on it."""
     if file.suffix != ".safetensors":
-        return {name: _of_torch(file, name, stored) for name, stored in torch_entries(file).items()}
+        entries, remarks = torch_contents(file)
+        found = {name: _of_torch(file, name, stored) for name, stored in entries.items()}
+        return found, [*remarks, *_tied(entries)]
     parts: Parts = {}
-    for name, entry in safetensors_entries(file).items():
+    stored, remarks = safetensors_contents(file)
+    for name, entry in stored.items():
         place = entry.place or Place(entry.offset, "u1")
         parts[name] = StoredPart(of_entry(file, name, entry), partial(read_words, file, place))
-    return parts
+    return parts, remarks
 
 
 def _of_torch(file: Path, name: str, stored: StoredTensor) -> StoredPart:
     """A tensor of a torch.save file; its place is looked for when its first number is asked for."""
     kind = stored.storage.kind.removesuffix("Storage")
-    stored_as, dtype, nbytes = _TORCH.get(kind, (kind, kind.lower(), 1))
+    stored_as, dtype, nbytes = _TORCH.get(kind) or (kind, kind.lower(), _item_bytes(file, name, stored))
     read_codes = partial(_torch_words, file, name, stored)
-    code = "bf16" if dtype == "bf16" else None
+    code = dtype if dtype == "bf16" or kind in FP8 else None
 
     def read(start: int, stop: int) -> Singles:
         return singles(read_codes(start, stop), code)
 
-    facts = name, stored.shape, dtype, stored_as, math.prod(stored.shape) * nbytes, (file.name,)
-    if kind not in _TORCH or dtype.startswith("i"):
-        return StoredPart(CheckpointTensor(*facts, why_not=WHOLE), read_codes)
+    facts = name, stored.shape, dtype, stored_as, math.ceil(math.prod(stored.shape) * nbytes), (file.name,)
+    if why_not := _why_not(kind, dtype):
+        return StoredPart(CheckpointTensor(*facts, why_not=why_not), read_codes)
     return StoredPart(
         CheckpointTensor(*facts, read=read, words=as_codes(read_codes) if nbytes == 2 else None), read_codes
     )
+
+
+def _why_not(kind: str, dtype: str) -> str:
+    if kind not in _TORCH:
+        return f"the type {one_line(kind, 60)}"
+    if dtype.startswith("complex"):
+        return COMPLEX
+    return WHOLE if dtype.startswith(("i", "u", "bool")) else ""
+
+
+def _item_bytes(file: Path, name: str, stored: StoredTensor) -> float:
+    try:
+        return item_bytes(file, stored)
+    except _TORCH_FAULTS as error:
+        raise CheckpointError(f"{name!r} in {file.name} cannot be read: {read_fault(error)}") from None
 
 
 def _torch_words(file: Path, name: str, stored: StoredTensor, start: int, stop: int) -> Words:
@@ -289,8 +321,8 @@ def _torch_words(file: Path, name: str, stored: StoredTensor, start: int, stop: 
         return _unpacked(file, stored)[start:stop]
     except TensorFileError:
         raise
-    except (StreamError, OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise CheckpointError(f"{name!r} in {file.name} cannot be read: {error}") from None
+    except _TORCH_FAULTS as error:
+        raise CheckpointError(f"{name!r} in {file.name} cannot be read: {read_fault(error)}") from None
 
 
 @lru_cache(maxsize=1 << 12)
@@ -309,4 +341,4 @@ def _tied(parts: Mapping[str, StoredTensor]) -> list[str]:
     names: dict[StoredTensor, list[str]] = {}
     for name, stored in parts.items():
         names.setdefault(stored, []).append(name)
-    return [f"{', '.join(same)} are one tensor." for same in names.values() if len(same) > 1]
+    return [f"{', '.join(map(visible_name, same))} are one tensor." for same in names.values() if len(same) > 1]

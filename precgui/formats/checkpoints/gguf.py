@@ -13,7 +13,7 @@ import numpy as np
 
 from precgui.formats.checkpoints.gguf_blocks import BLOCK_TYPES, BlockType
 from precgui.formats.checkpoints.tensor import WHOLE, CheckpointError, CheckpointTensor, Singles, plain
-from precgui.formats.tensorfile import read_words
+from precgui.formats.tensorfile import read_words, refuse_stand_in
 from precgui.formats.torchfile import Place
 from precgui.safe_open import open_regular
 
@@ -93,6 +93,7 @@ def gguf_contents(path: Path) -> tuple[list[CheckpointTensor], dict[str, Any]]:
     """The tensors of a file and the single values of its header. Raises CheckpointError."""
     try:
         with open_regular(path) as file:
+            refuse_stand_in(path, file)
             header = _Header(path, file)
             tensors, values = _header(header)
             size = path.stat().st_size
@@ -109,8 +110,10 @@ def _header(header: _Header) -> tuple[list[tuple[str, tuple[int, ...], int, int]
     if header.take(4) != b"GGUF":
         raise header.fail("it does not begin with GGUF")
     version = header.number("<I")
+    if version % (1 << 16) == 0 < version:
+        raise header.fail("its numbers are big-endian; convert it to little-endian with gguf-convert-endian of gguf-py")
     if version not in (2, 3):
-        raise header.fail(f"it is of version {version if version < 1 << 16 else 'big-endian'}; 2 and 3 are read")
+        raise header.fail(f"it is of version {version}; 2 and 3 are read")
     count, entries = header.count(MOST_TENSORS, "tensors"), header.count(MOST_ENTRIES, "entries")
     values = {}
     for _ in range(entries):
@@ -120,7 +123,7 @@ def _header(header: _Header) -> tuple[list[tuple[str, tuple[int, ...], int, int]
     for _ in range(count):
         name, axes = header.text(MOST_NAME), header.number("<I")
         if axes > MOST_AXES:
-            raise header.fail(f"a tensor has {axes} axes; the most is {MOST_AXES}")
+            raise header.fail(f"{name!r} has {axes} dimensions; the most of GGUF is {MOST_AXES}")
         shape = tuple(header.number("<Q") for _ in range(axes))[::-1]
         tensors.append((name, shape, header.number("<I"), header.number("<Q")))
     return tensors, values
@@ -135,8 +138,10 @@ def _placed(
         if name in names:
             raise header.fail(f"it has two tensors {name!r}")
         names.add(name)
-        if math.prod(shape) > MOST_SIZE or offset % alignment:
-            raise header.fail(f"{name!r} has the shape {list(shape)} at byte {offset}")
+        if math.prod(shape) > MOST_SIZE:
+            raise header.fail(f"{name!r} has the shape {list(shape)}, more numbers than any file holds")
+        if offset % alignment:
+            raise header.fail(f"{name!r} begins at byte {offset}, which is no multiple of the alignment of {alignment}")
         tensor = _tensor(path, header, name, shape, kind, start + offset)
         if start + offset + tensor.nbytes > size:
             raise header.fail(f"{name!r} does not fit into the file; the download is perhaps not complete")

@@ -14,6 +14,7 @@ from precgui.gui.kit.table import LEFT, RIGHT
 from precgui.gui.theme import themes
 from precgui.planner.ledger import mib
 from precgui.runs.models.model_file import ModelScan
+from precgui.sanitize import visible_name
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
 NAME, NUMBERS, OUTLIERS, FIRST_FORMAT = range(4)
@@ -109,16 +110,18 @@ class FormatGridModel(QAbstractTableModel):
         assert self.scan is not None
         fmt = self.scan.formats[place]
         if math.isnan(each.figures[place, 0]):
-            return plain_tip(f"{each.name} has no form in {fmt.name}: its rows are no multiple of {fmt.group}.")
+            return plain_tip(
+                f"{visible_name(each.name)} has no form in {fmt.name}: its rows are no multiple of {fmt.group}."
+            )
         parts = (
             f"{VIEWS[name].lower()} {figure_text(name, 1 - value if name == 'cosine' else value)}"
             for name, value in zip(FIGURES, each.figures[place].tolist(), strict=True)
         )
-        return plain_tip(f"{each.name} in {fmt.name}: {', '.join(parts)}")
+        return plain_tip(f"{visible_name(each.name)} in {fmt.name}: {', '.join(parts)}")
 
 
 def _fact(each: TensorSurvey, column: int, role: int) -> Any:
-    facts = each.name, f"{each.size:,}".replace(",", "\u202f"), outlier_text(each)
+    facts = visible_name(each.name), f"{each.size:,}".replace(",", "\u202f"), outlier_text(each)
     if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
         return plain_tip(facts[column]) if role == Qt.ItemDataRole.ToolTipRole else facts[column]
     if role == SORT_ROLE:

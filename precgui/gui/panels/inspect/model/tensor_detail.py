@@ -17,6 +17,7 @@ from precgui.formats.weight_formats import WeightFormat, weight_format
 from precgui.gui.kit.parts import column, label, named, row
 from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.theme import themes
+from precgui.sanitize import visible_name
 
 STEPS_AN_OCTAVE = 16
 OCTAVES = 6  # below the scale of the rule; one above it
@@ -82,7 +83,7 @@ class TensorDetail(QWidget):
     def show_survey(self, survey: TensorSurvey | None) -> None:
         """Show a tensor; the format and the scale stay."""
         self.survey = survey
-        self.heading.setText(survey.name if survey is not None else "")
+        self.heading.setText(visible_name(survey.name) if survey is not None else "")
         self.facts.setText(facts_text(survey) if survey is not None else "")
         self.refresh()
 
