@@ -21,7 +21,7 @@ from precgui.formats.weight_formats import round_weights, weight_format
 from precgui.runs.file.reader import open_run
 from precgui.runs.models.model_file import read_model_file
 from precgui.runs.tensors.what_if import WhatIf
-from tests.formats.checkpoint_files import sharded
+from tests.formats.checkpoint_files import safetensors, sharded
 
 RNG = np.random.default_rng(3)
 
@@ -147,3 +147,14 @@ def test_that_a_damaged_scan_is_told(folder: Path, capsys: pytest.CaptureFixture
         opened["survey/starts"][0, 1] = 5000
     assert main(words) == 2
     assert "scan the model again" in capsys.readouterr().err
+
+
+def test_that_odd_names_are_kept_in_a_scan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["a\ud800", "a\nb", "a\x1b[31m", "a\0b"]
+    safetensors(tmp_path / "m.safetensors", {name: ("F32", np.ones(64, np.float32)) for name in names})
+    words = [str(tmp_path / "m.safetensors"), "--formats", "fp16", "-o", str(tmp_path / "m.h5")]
+    assert [row["name"] for row in document(capsys, *words)["tensors"]] == names
+    kept = read_model_file(tmp_path / "m.h5")
+    assert kept is not None and sorted(each.name for each in kept.surveys) == sorted(names)
+    with open_run(tmp_path / "m.h5") as run:
+        assert run.tensors() is not None

@@ -80,9 +80,9 @@ def _checked(value: Any, depth: int) -> Any:
 
 
 def cut(text: str, size: int) -> str:
-    """The text shortened to at most `size` bytes of UTF-8, never inside a character."""
-    encoded = text.encode(errors="replace")
-    return text if len(encoded) <= size else encoded[: max(size - 3, 0)].decode(errors="ignore") + "…"
+    """The text shortened to at most `size` bytes of UTF-8, never inside a character; lone surrogates as their codes."""
+    encoded = text.encode(errors="backslashreplace")
+    return encoded.decode() if len(encoded) <= size else encoded[: max(size - 3, 0)].decode(errors="ignore") + "…"
 
 
 def cut_middle(text: str, size: int) -> str:
