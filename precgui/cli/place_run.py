@@ -23,6 +23,7 @@ from precgui.runs.library import new_run_path
 from precgui.sanitize import one_line
 
 _DETACHED = 3
+_INTERRUPTED = 130
 
 
 def run_there(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
@@ -65,16 +66,35 @@ def _follow(place: NamedPlace, training: PlacedTraining, view: RunDisplay | None
         if detach:
             training.detach()
 
-    with stop_on_signals(training.stop, interrupt), view or nullcontext():
-        training.run(take, lambda: words.show(training.link_state))
+    try:
+        with stop_on_signals(training.stop, interrupt, may_wait_at_term=False), view or nullcontext():
+            training.run(take, lambda: words.show(training.link_state))
+    except KeyboardInterrupt:
+        say(f"precgui: {_let_go(place, training)}", file=sys.stderr)
+        return _DETACHED if training.has_begun else _INTERRUPTED
     if (ended := training.ended) is None:
-        cure = f"`precgui places attach {place.name} {training.run_id} -o {training.path}` brings it home"
         is_wanted = detach and training.is_detached
-        why = f"the run goes on at {place.name}" if is_wanted else training.why
-        say(f"precgui: {why}; {cure}", file=sys.stderr)
+        if not training.has_begun:
+            say(f"precgui: {training.why}", file=sys.stderr)
+            return 1
+        why = _let_go(place, training) if is_wanted else f"{training.why}; {_attach_words(place, training)}"
+        say(f"precgui: {why}", file=sys.stderr)
         return 0 if is_wanted else _DETACHED
     fault = "" if training.path.exists() or ended.status == "failed" else ended.message
     return tell(ended, fault, report(training.path, _precision(training.path)), view)
+
+
+def _let_go(place: NamedPlace, training: PlacedTraining) -> str:
+    """The sentence about a run that this end does not follow any more."""
+    if not training.has_begun:
+        return (
+            f"interrupted before {place.name} said that the run had begun; `precgui places jobs {place.name}` lists it"
+        )
+    return f"the run goes on at {place.name}; {_attach_words(place, training)}"
+
+
+def _attach_words(place: NamedPlace, training: PlacedTraining) -> str:
+    return f"`precgui places attach {place.name} {training.run_id} -o {training.path}` brings it home"
 
 
 def _precision(path: Path) -> str:

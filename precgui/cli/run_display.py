@@ -174,12 +174,19 @@ def _unit(value: float | None, size: float, unit: str) -> str:
 
 
 @contextmanager
-def stop_on_signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and a polite kill end the run after the present step; a second Ctrl-C ends it at once."""
+def stop_on_signals(
+    stop: Callable[[], None], interrupt: Callable[[], None], *, may_wait_at_term: bool = True
+) -> Iterator[None]:
+    """Ctrl-C and a polite kill end the run after the present step; a second Ctrl-C ends it at once.
+
+    Without `may_wait_at_term` a polite kill interrupts at once, too.
+    """
 
     def on_signal(number: int, _: FrameType | None) -> None:
+        signal.signal(number, lambda *_: interrupt())  # also where `stop` does not return
+        if number == signal.SIGTERM and not may_wait_at_term:
+            interrupt()
         stop()
-        signal.signal(number, lambda *_: interrupt())
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -77,7 +77,7 @@ class PlaceChannel:
 
     def kill(self) -> None:
         """End the process of the run; without a run or without a link, let go of it."""
-        if self._home is not None and self.job.is_linked:
+        if self._home is not None and self.job.is_linked and self.job.has_begun:
             self.job.stop(kill=True)
         else:
             self.job.detach()

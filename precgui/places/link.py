@@ -20,7 +20,8 @@ from precgui.process.frames import FrameError, FrameReader, ProtocolError
 HELLO_S = 30.0
 PING_S = 5.0
 SILENT_S = 15.0  # after which a link that answers no Ping is lost
-_END_S = 1.0
+_END_S = 0.7  # in which a command may end by itself
+_JOIN_S = 0.3
 
 
 class PlaceLink:
@@ -34,9 +35,13 @@ class PlaceLink:
         self._heard_s = self._pinged_s = time.monotonic()
         self._reader = FrameReader(REPLIES, noise=True)
         self._process = start_command(place)
+        self._orders: queue.Queue[bytes | None] = queue.Queue()
+        self._writing_since_s = 0.0  # 0 while no write waits for the agent
+        self._cannot_write = False
         self._threads = [
             threading.Thread(target=self._read, name=f"read {place.name}", daemon=True),
             threading.Thread(target=self._listen, name=f"words {place.name}", daemon=True),
+            threading.Thread(target=self._write, name=f"write {place.name}", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -63,16 +68,21 @@ class PlaceLink:
         return time.monotonic() - self._heard_s
 
     def send(self, order: object) -> None:
-        """Raises ContactError where the link is gone."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(ORDERS.encode(order))
-            self._process.stdin.flush()
-        except (OSError, ValueError):
-            raise self._gone() from None
+        """Never waits for the agent. Raises ContactError where the link is gone, or takes no orders."""
+        self._check_writes()
+        self._orders.put(ORDERS.encode(order))
+
+    def _check_writes(self) -> None:
+        since_s = self._writing_since_s
+        if self._cannot_write:
+            raise self._gone()
+        if since_s and time.monotonic() - since_s > SILENT_S:
+            raise ContactError(f"{self.place.name} has read no order for {SILENT_S:.0f} s", is_final=False)
 
     def receive(self, timeout_s: float) -> object | None:
         """The next message, None where none comes in that time. Raises ContactError when the link is gone."""
+        if self._messages.empty():
+            self._check_writes()
         try:
             message = self._messages.get(timeout=timeout_s)
         except queue.Empty:
@@ -94,18 +104,17 @@ class PlaceLink:
             self.send(Ping())
 
     def close(self) -> None:
-        """End the command; jobs go on."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+        """End the command, within some `_END_S`; jobs go on."""
+        self._orders.put(None)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
         if self._process.poll() is None:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_JOIN_S)
         for thread in self._threads:
-            thread.join(_END_S)
-        for stream, thread in zip((self._process.stdout, self._process.stderr), self._threads, strict=True):
+            thread.join(_JOIN_S)
+        for stream, thread in zip((self._process.stdout, self._process.stderr), self._threads, strict=False):
             if stream is not None and not thread.is_alive():
                 stream.close()
 
@@ -125,6 +134,22 @@ class PlaceLink:
         except FrameError as error:
             self._messages.put(error)
         self._messages.put(None)
+
+    def _write(self) -> None:
+        """Write orders until None comes, then close the input of the command."""
+        stream = self._process.stdin
+        assert stream is not None
+        while (frame := self._orders.get()) is not None:
+            self._writing_since_s = time.monotonic()
+            try:
+                stream.write(frame)
+                stream.flush()
+            except (OSError, ValueError):
+                self._cannot_write = True
+                break
+            self._writing_since_s = 0.0
+        with contextlib.suppress(OSError, ValueError):
+            stream.close()
 
     def _listen(self) -> None:
         assert self._process.stderr is not None

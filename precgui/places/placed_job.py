@@ -22,6 +22,7 @@ from precgui.places.messages import (
     JobLine,
     JobList,
     JobOutput,
+    JobStarted,
     ListJobs,
     PlaceReady,
     Prepare,
@@ -33,6 +34,7 @@ from precgui.places.messages import (
 from precgui.places.settings import NamedPlace
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 60.0  # between two tries to connect
+MOST_LOST = 3  # links that are lost before the job has begun
 _TRIES = 2  # of a file whose SHA-256 does not match
 
 JobMessage = JobEvents | JobOutput | CommandEnded
@@ -74,6 +76,8 @@ class PlacedJob:
         self._wait_s, self._next_try_s, self._why = FIRST_WAIT_S, 0.0, ""
         self._lost_at_s = 0.0
         self.is_ready = False
+        self.has_begun = False  # the place has said that the job is there
+        self._lost_before = 0  # links, before the job began
 
     def open(self) -> None:
         """Connect for the first time. Raises ContactError."""
@@ -123,7 +127,7 @@ class PlacedJob:
         if not self._lost_at_s:
             return ""
         now = time.monotonic()
-        goes_on = ", the run goes on there" if self.job else ""
+        goes_on = ", the run goes on there" if self.has_begun else ""
         return (
             f"no answer from {self.place.name} for {now - self._lost_at_s:.0f} s{goes_on}; next try in "
             f"{max(self._next_try_s - now, 0):.0f} s ({self._why})"
@@ -214,7 +218,8 @@ class PlacedJob:
 
     def _next(self, timeout_s: float) -> object | None:
         if self._let_go.is_set():
-            raise Detached(f"the run goes on at {self.place.name}")
+            goes_on = "the run goes on at" if self.has_begun else "let go before the run had begun at"
+            raise Detached(f"{goes_on} {self.place.name}")
         if self._link is None and not self._connected():
             self._let_go.wait(min(timeout_s, max(self._next_try_s - time.monotonic(), 0.0)))
             return None
@@ -222,7 +227,10 @@ class PlacedJob:
             self._try(lambda link: link.send(self._wanted[0]))
             if self._link is not None:
                 self._wanted.popleft()
-        return self._try(lambda link: link.receive(timeout_s))
+        message = self._try(lambda link: link.receive(timeout_s))
+        if isinstance(message, JobStarted) and message.job == self.job:
+            self.has_begun = True
+        return message
 
     def _try(self, use: Callable[[PlaceLink], object | None]) -> object | None:
         if self._link is None:
@@ -238,6 +246,14 @@ class PlacedJob:
         self.close()
         if error.is_final:
             raise error
+        self._lost_before += not self.has_begun
+        if not self.has_begun and self._lost_before >= MOST_LOST:
+            what = "the run began" if self.job else "it answered"
+            name = self.place.name
+            raise ContactError(
+                f"the link to {name} was lost {MOST_LOST} times before {what} ({error}); `precgui places test {name}` "
+                f"asks whether it works"
+            )
         self._lost_at_s = self._lost_at_s or time.monotonic()
         self._why, self._next_try_s = str(error), time.monotonic() + self._wait_s
         self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)

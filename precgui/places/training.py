@@ -57,6 +57,11 @@ class PlacedTraining:
         return self._channel.job.is_detached
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the place has said that the run is there."""
+        return self._channel.job.has_begun
+
+    @property
     def link_state(self) -> str:
         """The link in one sentence; empty while it is well."""
         return self._channel.job.state

@@ -77,8 +77,8 @@ class Supervised:
         self._channel, self._grace_s = channel, grace_s
         self.ready = False
         self.stopping = False
-        self._send_lock = threading.Lock()
-        self._stop_lock = threading.Lock()  # held while `stopping` and the timer change together
+        self._send_lock = threading.RLock()  # a signal handler may stop while its thread sends
+        self._stop_lock = threading.RLock()  # held while `stopping` and the timer change together
         self._killer: threading.Timer | None = None
         self._is_over = False
 
@@ -105,6 +105,7 @@ class Supervised:
             return self._ended(stopped)
         finally:
             self._channel.close()
+            self._let_killer_go()
 
     def start(self) -> None:
         """Start the process. Raises OSError."""
@@ -159,12 +160,15 @@ class Supervised:
 
     def _ended(self, stopped: Callable[[], bool]) -> ProcessEnd:
         exit_code = self._channel.wait()
+        self._let_killer_go()
+        return ProcessEnd(exit_code, self.stopping or stopped(), last_words=self._channel.last_words())
+
+    def _let_killer_go(self) -> None:
         with self._stop_lock:
             self._is_over, killer = True, self._killer
         if killer is not None:
             killer.cancel()
             killer.join()
-        return ProcessEnd(exit_code, self.stopping or stopped(), last_words=self._channel.last_words())
 
 
 def task_process(grace_s: float) -> Supervised:

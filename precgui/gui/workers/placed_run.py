@@ -50,7 +50,7 @@ class PlacedRunThread(RunThread):
         if self._training.ended is not None:
             return
         why = end.not_started or self._channel.why
-        if self._channel.job.number or not why:
+        if self._channel.job.has_begun or not why:
             self.let_go = why or f"the run goes on at {self.place.name}"
         else:  # it never began
             self.inbox.append([RunEnded(0.0, "failed", why)])
