@@ -155,17 +155,24 @@ def _signed_scale(x: Any, first: Any, blocks: Any, divisor: Any) -> Any:
 _signed_scale_of = compiled(_signed_scale)
 
 
-def _fill(x: Any, peaks: Any, row: Any, amax: Any, wholes: Any, reals: Any, f: Any, by: Any, back: Any) -> None:
-    """Per number, (BLOCKS, BLOCK): by what it is divided (multiplied for scales in FP16), and its code multiplied."""
+def _fill_one(by: Any, back: Any, scale: Any) -> None:
+    """`_fill` for one scale of all numbers; apart, since within `_fill` it takes far longer."""
+    divided = scale if scale > 0 else F(1)
+    for i in range(TILE):
+        by[i] = divided
+    for i in range(TILE):
+        back[i] = scale
+
+
+_fill_one_scale = compiled(_fill_one)
+
+
+def _fill(x: Any, peaks: Any, amax: Any, wholes: Any, reals: Any, f: Any, by: Any, back: Any) -> None:
+    """With scales of blocks, per number, (BLOCKS, BLOCK): its divisor, and the factor of its code.
+
+    The divisor is a factor for scales in FP16.
+    """
     rule, blocks, divisor = wholes[f, RULE], wholes[f, GROUP] // BLOCK, reals[f, DIVISOR]
-    if rule <= ROW:
-        scale = F(1) if rule == NONE else F((amax if rule == TENSOR else row) / divisor)
-        divided = scale if scale > 0 else F(1)
-        for g in range(BLOCKS):
-            for i in range(BLOCK):
-                by[g, i] = divided
-                back[g, i] = scale
-        return
     tensor = F(amax / F(448 * 6))
     for first in range(0, BLOCKS, blocks):
         peak = F(0)
@@ -289,7 +296,12 @@ def _tile_errors(
     x, e, by, back, peaks, x2, by2, back2, bits2, bits = tile
     _peaks_of(bits2, peaks)
     for f in range(len(wholes)):
-        _fill_scales(x2, peaks, row, amax, wholes, reals, f, by2, back2)
+        rule = wholes[f, RULE]
+        if rule <= ROW:
+            scale = F(1) if rule == NONE else F((amax if rule == TENSOR else row) / reals[f, DIVISOR])
+            _fill_one_scale(by, back, scale)
+        else:
+            _fill_scales(x2, peaks, amax, wholes, reals, f, by2, back2)
         kind, most = wholes[f, KIND], W(0)
         if kind == ADDING:
             most = _adding(x, e, by, back, wholes, reals, f)
