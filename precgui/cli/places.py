@@ -14,6 +14,7 @@ from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 from precgui.hardware.readings import gibibytes
+from precgui.places.contact import no_torch
 from precgui.places.settings import (
     add_place,
     command_place,
@@ -26,6 +27,7 @@ from precgui.places.settings import (
 from precgui.places.trial import PlaceAnswer, answer_of, answers_of, jobs_of
 
 _SSH = "ssh:"
+_SHOWN_DIGITS = 12  # of the 32 of a job; `attach` takes the beginning of a name
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -80,10 +82,13 @@ def _add(args: argparse.Namespace) -> int:
         place = command_place(args.name, words)
     if args.name in places():
         raise UserError(f"there is a place {args.name} already; remove it first with `precgui places remove`")
-    if not args.untested and (answer := answer_of(place)).hello is None:
-        raise UserError(f"{answer.why}; then add it again, or add it with --untested")
+    answer = None if args.untested else answer_of(place)
+    if answer is not None and answer.hello is None:
+        raise UserError(f"{answer.why}; {place.name} was not added (--untested adds a place without asking it)")
     add_place(place)
-    say(f"{place.name} is in {places_file()}; precgui run --place {place.name} trains there")
+    can_train = answer is None or answer.hello is None or answer.hello.torch
+    then = f"precgui run --place {place.name} trains there" if can_train else no_torch(place)
+    say(f"{place.name} is in {places_file()}; {then}")
     return 0
 
 
@@ -139,10 +144,13 @@ def _jobs(args: argparse.Namespace) -> int:
         rows = [sanitize_tree({**asdict(line), "files": list(line.files)}) for line in lines]
         print(json.dumps({"jobs": rows}, indent=1))
         return 0
-    table = Table("Job", "Title", "Started", "", "Files", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for title, fold in (("Job", False), ("Title", True), ("Started", False), ("", False), ("Files", True)):
+        table.add_column(title, no_wrap=not fold, overflow="fold")
     for line in lines:
         state = "[green]running" if line.is_running else "ended"
-        table.add_row(line.job, escape(line.title), line.started, state, escape(", ".join(line.files[:3])))
+        started = line.started[:16].replace("T", " ")
+        table.add_row(line.job[:_SHOWN_DIGITS], escape(line.title), started, state, escape(", ".join(line.files[:3])))
     HarmlessConsole().print(table if lines else f"No jobs at {args.name}.")
     return 0
 
@@ -151,6 +159,8 @@ def _attach(args: argparse.Namespace) -> int:
     from precgui.cli.place_run import attach
 
     place = place_called(args.name)
+    if not args.job:
+        raise UserError(f"the name of a job is empty; `precgui places jobs {args.name}` shows the names")
     found = [line for line in jobs_of(place) if line.job.startswith(args.job)]
     if len(found) != 1:
         raise UserError(f"{len(found)} jobs at {args.name} begin with {args.job}; `precgui places jobs {args.name}`")

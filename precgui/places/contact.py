@@ -47,6 +47,18 @@ def _not_installed(place: NamedPlace) -> str:
     return f"precgui is not installed at {place.name}; {where} installs it, or name its path with --precgui"
 
 
+def _not_whole(place: NamedPlace) -> str:
+    where = f"`ssh {place.host} {_INSTALL}`" if place.host else f"`{_INSTALL}` there"
+    return f"libraries that precgui needs are not installed at {place.name}; {where} installs them"
+
+
+def no_torch(place: NamedPlace) -> str:
+    """The sentence about a place that can train nothing."""
+    install = "python3 -m pip install torch"
+    where = f"`ssh {place.host} {install}`" if place.host else f"`{install}` there"
+    return f"torch is not installed at {place.name}, which trains nothing without it; {where} installs it"
+
+
 def _too_old(place: NamedPlace) -> str:
     upgrade = f"{_INSTALL} --upgrade"
     where = f"`ssh {place.host} {upgrade}`" if place.host else f"`{upgrade}` there"
@@ -70,6 +82,7 @@ _CAUSES: tuple[tuple[str, Callable[[NamedPlace], str], bool], ...] = (
     (r"Connection refused", _refused, False),
     (r"timed out|No route to host|Network is unreachable|closed by remote host|reset by peer", _no_answer, False),
     (r"serve is neither a file nor a command|invalid choice: '?serve", _too_old, True),
+    (r"No module named '?(pydantic|h5py|numpy|tomli_w|psutil|rich)\b", _not_whole, True),
     (r"command not found|precgui: not found|No module named '?precgui|precgui: No such file|can't open file",
      _not_installed, True),
 )  # fmt: skip

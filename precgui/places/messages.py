@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from precgui.errors import SentenceError
 from precgui.events import Event
-from precgui.process.frames import Codec
+from precgui.process.frames import Codec, FrameError
+from precgui.sanitize import one_line
 
 JOB_NAME = re.compile(r"[0-9a-f]{32}")
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -36,6 +37,14 @@ class PlaceDevice:
     name: str
     memory_bytes: int
     free_bytes: int
+
+    def __post_init__(self) -> None:
+        """Raises FrameError."""
+        if not 0 <= self.free_bytes <= self.memory_bytes:
+            raise FrameError(
+                f"the place says that {one_line(self.id, 40)} has {self.free_bytes} of {self.memory_bytes} bytes free, "
+                "which cannot be; upgrade precgui there"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,8 @@ def places() -> dict[str, NamedPlace]:
 def place_called(name: str) -> NamedPlace:
     """Raises PlaceError."""
     known = places()
+    if not name:
+        raise PlaceError("the name of a place is empty; `precgui places` shows the names")
     if name not in known:
         names = ", ".join(known) or "there is none yet"
         raise PlaceError(f"there is no place {name}; known: {names}; `precgui places add NAME ssh:HOST` adds one")

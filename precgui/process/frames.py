@@ -230,6 +230,8 @@ def _decoder_of_classes(classes: Sequence[type]) -> _Decoder:
     def decode(value: Any, where: str, blobs: _Blobs) -> Any:
         kind = value.get("class") if isinstance(value, dict) else None
         if not isinstance(kind, str) or kind not in known:
+            if kind is None and isinstance(value, dict):
+                raise FrameError(f"{where} has no `class`, which is one of {', '.join(known)}")
             raise _fault(where, kind if isinstance(value, dict) else value, f"one of {', '.join(known)}")
         if kind not in readers:
             readers[kind] = _decoder_of_class(known[kind])

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from precgui.cli.main import main
 from precgui.places.contact import ContactError, explained, no_program
+from precgui.places.messages import JobLine
 from precgui.places.settings import (
+    NamedPlace,
     PlaceError,
     add_place,
     command_place,
@@ -44,6 +47,11 @@ SERVE = f"{sys.executable} -m precgui"
         ("ssh: connect to host gpu1 port 22: Connection timed out", "gpu1 does not answer", False),
         ("bash: line 1: precgui: command not found", "`ssh gpu1 python3 -m pip install precgui` installs it", True),
         ("/usr/bin/python3: No module named precgui", "precgui is not installed at gpu1", True),
+        (
+            "ModuleNotFoundError: No module named 'pydantic'",
+            "`ssh gpu1 python3 -m pip install precgui` installs them",
+            True,
+        ),
         ("precgui: serve is neither a file nor a command", "`ssh gpu1 python3 -m pip install precgui --upgrade`", True),
         ("first\nSegmentation fault", "the agent at gpu1 ended with exit code 9: Segmentation fault", False),
     ],
@@ -65,6 +73,56 @@ def test_that_a_missing_program_is_named() -> None:
 def test_that_a_command_that_is_no_agent_is_found_out() -> None:
     answer = answer_of(command_place("box", [sys.executable, "-c", "print('hello')"]))
     assert answer.why == "the agent at box ended with exit code 0: hello"
+
+
+def hello_place(**changes: object) -> NamedPlace:
+    """A place whose agent says only this hello."""
+    values = {"torch": "", "memory": 8 << 30, "free": 1 << 30} | changes
+    program = (
+        "import os; from precgui.places.messages import *; D = PlaceDevice; D.__post_init__ = lambda self: None; "
+        "hello = PlaceHello('1', '3', {torch!r}, 'h', 's', (D('cpu', 'CPU', {memory}, {free}),)); "
+        "os.write(1, REPLIES.encode(hello)); os.read(0, 1)"
+    )
+    return command_place("box", [sys.executable, "-c", program.format(**values)])
+
+
+def test_that_a_place_without_torch_is_added_with_the_command_that_installs_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["places", "add", "box", *hello_place().command]) == 0
+    said = "".join(capsys.readouterr())
+    assert "torch is not installed at box, which trains nothing without it; `python3 -m pip install torch`" in said
+    assert "trains there" not in said
+
+
+@pytest.mark.parametrize(("memory", "free"), [(8, -5), (8, 9), (-1, -1)])
+def test_that_memory_that_cannot_be_is_refused(memory: int, free: int) -> None:
+    answer = answer_of(hello_place(memory=memory, free=free))
+    assert answer.hello is None
+    assert f"cpu has {free} of {memory} bytes free, which cannot be" in answer.why
+
+
+def test_that_empty_names_are_said_to_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    add_place(hello_place())
+    for words, sentence in (
+        (["run", "digits-quick", "--place", ""], "the name of a place is empty"),
+        (["places", "attach", "box", ""], "the name of a job is empty"),
+    ):
+        assert main(words) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_that_jobs_are_whole_in_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    add_place(hello_place())
+    line = JobLine(
+        "0123456789abcdef" * 2, "run", "a title of some words " * 3, "2026-03-01T12:00:00+00:00", False, ("run.h5",)
+    )
+    monkeypatch.setattr("precgui.cli.places.jobs_of", lambda place: (line,))
+    assert main(["places", "jobs", "box"]) == 0
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("0123456789ab ", "2026-03-01 12:00", "run.h5"))
+    assert "\u2026" not in printed
 
 
 def test_that_places_are_kept_in_a_file_that_a_person_can_read() -> None:

@@ -185,3 +185,13 @@ def test_that_mutated_frames_are_read_or_refused_and_import_nothing(codec: Codec
 def test_that_no_message_goes_both_ways() -> None:
     with pytest.raises(FrameError, match="is not one of"):
         ORDERS.decode(REPLIES.encode(messages.Pong()))
+
+
+def test_that_a_message_without_a_class_is_said_to_have_none() -> None:
+    device = {"id": "cpu", "name": "CPU", "memory_bytes": 8, "free_bytes": 4}
+    text = dict.fromkeys(("precgui", "python", "torch", "host", "system"), "1")
+    message = {"class": "PlaceHello", **text, "devices": [device]}
+    header = json.dumps({"message": message, "blobs": []}).encode()
+    frame = HEAD.pack(MAGIC, PROTOCOL, 0, len(header), len(header), 0, 0) + header
+    with pytest.raises(FrameError, match=r"PlaceHello\.devices has no `class`, which is one of PlaceDevice"):
+        REPLIES.decode(frame)
