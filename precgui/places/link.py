@@ -20,7 +20,8 @@ from precgui.process.frames import FrameError, FrameReader, ProtocolError
 HELLO_S = 30.0
 PING_S = 5.0
 SILENT_S = 15.0  # after which a link that answers no Ping is lost
-_END_S = 0.7  # in which a command may end by itself
+_END_S = 0.4  # in which a command may end by itself
+_WORDS_S = 1.0  # in which a command that has closed its output may say why
 _JOIN_S = 0.3
 
 
@@ -120,8 +121,8 @@ class PlaceLink:
 
     def _gone(self) -> ContactError:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S)
-        self._threads[1].join(_END_S)
+            self._process.wait(_WORDS_S)
+        self._threads[1].join(_WORDS_S)
         printed = self._words.decode("utf-8", "replace") + self._reader.skipped
         return explained(self.place, printed, self._process.poll())
 
