@@ -94,7 +94,7 @@ def test_that_a_first_run_goes_to_the_folder_of_runs(tmp_path: Path) -> None:
 
 OTHERS = [
     line for line in command_lines("precgui")
-    if len(line) > 1 and line[1] != "compare" and not {"-o", "--script"} & {*line}
+    if len(line) > 1 and line[1] != "compare" and not {"-o", "--script", "--place"} & {*line}
 ]  # fmt: skip
 
 

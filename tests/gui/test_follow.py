@@ -10,7 +10,7 @@ from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from precgui.events import RunEnded, StepDone
-from precgui.gui import session as states
+from precgui.gui import open_runs
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.run_list import DETAIL, RunList
 from precgui.gui.session import Session
@@ -19,7 +19,7 @@ from tests.runs.synthetic import open_writer, synthetic_events
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(states, "FOLLOW_MS", 20)
+    monkeypatch.setattr(open_runs, "FOLLOW_MS", 20)
 
 
 def test_that_a_run_of_another_process_is_followed_to_its_end(qtbot: QtBot, tmp_path: Path) -> None:

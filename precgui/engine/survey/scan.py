@@ -27,7 +27,7 @@ WIDEST = 8
 _CODES = 1 << 16
 
 
-class ScanStoppedError(Exception):
+class _ScanStopped(Exception):
     """Somebody has asked the scan to stop."""
 
 
@@ -53,7 +53,7 @@ def scan(
                 finished, running = wait(running, return_when=FIRST_COMPLETED)
                 for each in sorted(finished, key=lambda future: future.exception() is not None):  # nothing is lost
                     emit(each.result())
-        except ScanStoppedError:
+        except _ScanStopped:
             return False
         finally:
             end.set()
@@ -63,7 +63,7 @@ def scan(
 def survey(
     tensor: CheckpointTensor, formats: Sequence[WeightFormat], tables: FormatTables, stopped: Callable[[], bool]
 ) -> TensorSurvey:
-    """Survey one tensor. Raises ScanStoppedError."""
+    """Survey one tensor."""
     line = line_length(tensor.shape)
     stretches = list(_stretches(tensor, line))
     count = _count(tensor, line, stretches, stopped)
@@ -73,7 +73,7 @@ def survey(
     out = np.zeros((len(formats) + 1, k.SUMS))
     for start, stop in stretches:
         if stopped():
-            raise ScanStoppedError
+            raise _ScanStopped
         values = tensor.read(start, stop)
         rows = (values if count.is_finite else _finite(values)).reshape(-1, min(line, stop - start))
         peaks = np.zeros(len(rows), np.float32)
@@ -146,7 +146,7 @@ def _count(
     )  # fmt: skip
     for place, (start, stop) in enumerate(stretches):
         if stopped():
-            raise ScanStoppedError
+            raise _ScanStopped
         if tensor.words is not None:
             words = tensor.words(start, stop)
             k.count_codes(words, counts)

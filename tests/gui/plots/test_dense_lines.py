@@ -82,7 +82,7 @@ def test_that_many_runs_are_one_picture_and_the_cursor_still_names_each(qtbot: Q
     chart = plots.frames[0].chart
     assert isinstance(chart, CurveChart)
     assert not items(chart, "line loss", "run3")
-    assert "min and max of each pixel" in chart.note
+    assert "least and largest of each pixel drawn" in chart.note
     readings = chart.readings(100.0)
     assert [line.name for line in readings] == [each.name for each in runs]
     plots.set_runs(runs[:3])

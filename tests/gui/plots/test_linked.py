@@ -56,7 +56,7 @@ def test_that_a_million_points_are_decimated_and_keep_every_extreme(show: Show) 
     assert len(x) < 5 * plots.frames[LOSS].chart.width_px()
     assert np.nanmax(y) == 7.5
     assert np.nanmin(y) == run.values["loss"].min()
-    assert plots.frames[LOSS].note.text().startswith("min and max of each pixel")
+    assert plots.frames[LOSS].note.text().startswith("least and largest of each pixel drawn")
     plots.show_range(654_000, 654_700)
     plots.draw_pending()
     x, y = drawn(plots, LOSS)

@@ -48,9 +48,9 @@ class RunsView(QTableView):
         header.setMinimumSectionSize(64)
         header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         header.setMaximumSectionSize(WIDEST_PX)
-        header.moveSection(DIAGNOSIS, STATUS + 1)
+        header.moveSection(PLACE, STATUS + 1)  # hidden until a run has come from elsewhere
+        header.moveSection(header.visualIndex(DIAGNOSIS), STATUS + 1)
         header.setResizeContentsPrecision(MEASURED_ROWS)
-        header.moveSection(header.visualIndex(PLACE), STATUS)
         header.setSectionResizeMode(NOTE, QHeaderView.ResizeMode.Stretch)
         self.show_places(False)
 

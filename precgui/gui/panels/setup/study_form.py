@@ -111,8 +111,10 @@ class StudySettings(QWidget):
             "Choose fp32, fp16-amp and bf16-amp: Compare > Groups > FP16 or BF16 then says which of the two to use here"
         )
         self.energy_button.setToolTip(
-            f"Choose fp32, fp16-amp and bf16-amp and read the idle power for {IDLE_S:g} s before each run; Compare > "
-            "Groups > Energy then shows joules, expected savings and costs. Vary power.limit_w for power limits"
+            plain_tip(
+                f"Choose fp32, fp16-amp and bf16-amp and read the idle power for {IDLE_S:g} s before each run; Compare "
+                "> Groups > Energy then shows joules, expected savings and costs. Vary power.limit_w for power limits"
+            )
         )
         self.more.setPlaceholderText("more, such as emulated:e5m2, emulated:e3m4")
         self.more.setAccessibleName("More precisions, separated by commas")

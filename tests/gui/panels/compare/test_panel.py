@@ -227,7 +227,7 @@ def test_that_the_table_fits_without_scrolling_and_shows_the_rest_on_request(qtb
         panel.refresh()
         shown = [column for column in range(len(COLUMNS)) if not table.isColumnHidden(column)]
         assert len(shown) >= least and first in shown
-        assert table.horizontalScrollBar().maximum() == 0
+        qtbot.waitUntil(lambda: table.horizontalScrollBar().maximum() == 0)
         assert table.all_columns.text() == f"{len(COLUMNS) - len(shown)} more columns"
     table.all_columns.click()
     assert not any(table.isColumnHidden(column) for column in range(len(COLUMNS)))
