@@ -18,6 +18,7 @@ from precgui.engine.torch_private import graph_task, operation_name
 from precgui.engine.write_times import WriteTimes
 
 _KEEPING = ("add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "_to_copy", "clone")
+_COPYING = {"clone", "_to_copy"}
 _KEEPS_SIZE = (0.5, 1.0)  # factors of an average or of a weight decay; another one makes a new quantity
 _SAMPLE = 1024  # elements of a tensor that are compared
 _MOST_TENSORS, _MOST_GROUPS, _MOST_OPERATIONS = 32, 16, 6
@@ -305,6 +306,7 @@ class StoredUpdates:
     def _note_remainders(self, calls: Sequence[tuple[Any, Any]]) -> None:
         """A difference with a value that was just rounded, or with what it was stored as, is the remainder."""
         for own, more in calls:
+            self._note_widened_remainder(own, more)
             chain = self._known(own) if isinstance(own, Tensor) and own.dtype in SHORT_DTYPES else None
             if chain is not None and any(self._is_origin(each, chain) for each in more if each is not own):
                 chain.is_compensated = True
@@ -316,6 +318,16 @@ class StoredUpdates:
                     rounded.is_compensated = True
                 if key in self._written and (chain := self._known(each)) is not None:
                     chain.is_compensated = True
+
+    def _note_widened_remainder(self, own: Any, more: Sequence[Any]) -> None:
+        """The difference of a stored tensor after it was written and a copy of it from before, both widened."""
+        after = self._known(own)
+        if after is None or "copy" not in after.operations:
+            return
+        key = self._key(after.stored)
+        before = [chain for each in more if (chain := self._known(each)) is not None]
+        if key in self._chains and any(set(c.operations) <= _COPYING and self._key(c.stored) == key for c in before):
+            self._chains[key][1].is_compensated = True
 
     def end(self) -> None:
         """The step is over: compare the stored tensors with what they should have become."""

@@ -292,6 +292,11 @@ class LowAdam(Optimizer):
             before = weight.clone()
             weight.add_(kept)
             kept.add_(before - weight)
+        elif self.way == "widened remainder":
+            kept, before = state.setdefault("lost", torch.zeros_like(weight)), weight.clone()
+            wanted = kept.float() + update
+            weight.copy_((before.float() + wanted).to(weight.dtype))
+            kept.copy_((wanted - (weight.float() - before.float())).to(weight.dtype))
         elif self.way == "stochastic":
             bits = (weight.float() + update).view(torch.int32) + torch.randint(65536, weight.shape, dtype=torch.int32)
             weight.copy_((bits & -65536).view(torch.float32).to(weight.dtype))
@@ -310,6 +315,7 @@ def _low_weights(opened: Open, way: str, lr: float) -> None:
 
 HEALTHY |= {
     "bf16_weights_with_a_remainder": lambda o: _low_weights(o, "remainder", 1e-4),
+    "bf16_weights_with_a_widened_remainder": lambda o: _low_weights(o, "widened remainder", 2e-5),
     "bf16_weights_rounded_stochastically": lambda o: _low_weights(o, "stochastic", 2e-5),
 }
 FAULTY["BF16 weights rounded to nearest"] = ("stagnation", lambda o: _low_weights(o, "nearest", 2e-5))

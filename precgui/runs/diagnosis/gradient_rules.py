@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import median, narrow_range, percent
-from precgui.runs.diagnosis.blame import low_operations
+from precgui.runs.diagnosis.blame import computes_in_16_bits, low_operations
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
 from precgui.runs.diagnosis.nan_aware import largest
@@ -25,6 +25,8 @@ def zero_gradients(m: Measurements) -> Answer:
     if share < 0.9:
         return RuledOut("zero-gradients", f"because the gradient norm is zero in {percent(share)} of the steps only")
     flushed = _flushed(m)
+    if flushed is False and _reach_modules(m) and not _zero_factors(m):
+        return [_made_zero(m, share, int(known.sum()))]
     proof = Evidence(
         "|g| = 0 in > 90 % of the steps", {"share": share, "steps": int(known.sum())},
         f"The gradient norm is exactly zero in {percent(share)} of {int(known.sum())} steps.", "grad_norm",
@@ -40,6 +42,45 @@ def zero_gradients(m: Measurements) -> Answer:
             certainty="exact" if flushed is not None else "estimate",
         )
     ]  # fmt: skip
+
+
+def _reach_modules(m: Measurements) -> bool:
+    """Whether gradients that are not zero arrive at outputs of modules that hold parameters."""
+    table = m.table("activation_gradient")
+    if table is None:
+        return False
+    holding = {module_of(each.name, "gradient") for each in m.model.parameters}
+    return any(
+        name in holding and bool((table.stat("amax")[:, place] > 0).any()) for place, name in enumerate(table.names)
+    )
+
+
+def _made_zero(m: Measurements, share: float, steps: int) -> Finding:
+    """Gradients that arrive, and are zero when the optimizer gets them."""
+    proof = Evidence(
+        "|g| = 0 in > 90 % of the steps, and gradients of outputs > 0", {"share": share, "steps": steps},
+        f"The gradient norm is exactly zero in {percent(share)} of {steps} steps, while gradients of outputs that are "
+        "not zero reach the modules.", "grad_norm", m.series_of(m.grad_norm),
+    )  # fmt: skip
+    overflow = next((row for row in m.fact_rows("finite_in_fp32") if row.get("kind") == "overflow"), None)
+    evidence = [proof]
+    if overflow is not None:
+        value, name, fmt = (overflow.get(key) for key in ("value", "operation", "format"))
+        evidence.append(
+            Evidence(
+                "Inf in 16 bits, finite in FP32", {"value": value if isinstance(value, int | float) else 0.0},
+                f"{name} gives Inf in {str(fmt).upper()} in step {overflow.get('step')}; in FP32 it is {value}.",
+            )
+        )  # fmt: skip
+    blame = True if overflow is not None else None if computes_in_16_bits(m) else False
+    return Finding(
+        "zero-gradients", "error", "All gradients are zero at the step, although gradients reach the modules",
+        int(m.steps[0]), int(m.steps[-1]), tuple(evidence),
+        "Look at the lines between the backward pass and the step: a norm that is Inf makes the factor of clipping 0. "
+        "Compute norms and sums in FP32 (torch.nn.utils.clip_grad_norm_ does).",
+        blame, 0.8, "docs/diagnosis.md", certainty="estimate",
+        needs="the same run in FP32" if blame is None else "",
+    )  # fmt: skip
 
 
 def _reason(m: Measurements, flushed: bool | None) -> tuple[str, str]:
@@ -168,14 +209,25 @@ def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str])
     rounded = {row.get("tensor") for row in m.fact_rows("rounded_weights")}
     if len(rounded & set(names)) > len(names) / 2:
         return _rounded_away(m, proof, names)
+    lost = _reached_by_others(gradients, names)
     return Finding(
         "no-gradients", "warning",
         f"The gradients of {len(names)} of {len(gradients.names)} parameters are zero in all steps: they do not learn",
         int(m.steps[0]), int(m.steps[-1]), (proof,),
-        "Look for dead units (a bias far below zero before a ReLU), for experts that are never chosen (balance the "
-        "router), and for factors of zero; initialise these parts anew.",
-        False, 0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), tuple(names[:20]),
+        f"{lost} is zero although other parameters of its module have gradients: look at the backward pass for a "
+        "rounding without a scale (below the range of its format all becomes zero), and for factors of zero."
+        if lost
+        else "Look for dead units (a bias far below zero before a ReLU), for experts that are never chosen (balance "
+        "the router), and for factors of zero; initialise these parts anew.",
+        None if lost else False, 0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), tuple(names[:20]),
+        certainty="estimate" if lost else "exact", needs="the same run without roundings of its own" if lost else "",
     )  # fmt: skip
+
+
+def _reached_by_others(gradients: RecordedRows, zero: list[str]) -> str:
+    """A parameter without a gradient in a module of which another parameter has one, as a weight beside its bias."""
+    alive = {module_of(name, "gradient") for name in gradients.names if name not in set(zero)}
+    return next((name for name in zero if module_of(name, "gradient") in alive), "")
 
 
 def _rounded_away(m: Measurements, proof: Evidence, names: list[str]) -> Finding:

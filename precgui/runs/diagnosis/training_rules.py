@@ -363,7 +363,8 @@ def dead_units(m: Measurements) -> Answer:
             "dead-units", "info" if learns else "warning", _zeros_only(names),
             int(table.steps[second]), int(table.steps[-1]), (proof, *chance),
             "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before.",
-            False, 0.8, "docs/diagnosis.md", names[0], names,
+            None if narrow_range(m) else False, 0.8, "docs/diagnosis.md", names[0], names,
+            needs="the same run in FP32" if narrow_range(m) else "",
         )
     ]  # fmt: skip
 
