@@ -349,7 +349,7 @@ def dead_units(m: Measurements) -> Answer:
         )
     if (~m.finite_loss).any() or (narrow_range(m) and _hidden(m)):
         return None
-    names, chance = tuple(table.names[place] for place in dead), chance_proof(m)
+    names, chance, is_narrow = tuple(table.names[place] for place in dead), chance_proof(m), narrow_range(m)
     learns = _has_fallen(m) and not chance  # from 2600 to the entropy of the classes it falls without anything learnt
     proof = Evidence(
         "zeros / n > 0.999 in every recorded step of the second half",
@@ -362,8 +362,8 @@ def dead_units(m: Measurements) -> Answer:
             "dead-units", "info" if learns else "warning", _zeros_only(names),
             int(table.steps[second]), int(table.steps[-1]), (proof, *chance),
             "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before.",
-            None if narrow_range(m) else False, 0.8, "docs/diagnosis.md", names[0], names,
-            needs="the same run in FP32" if narrow_range(m) else "",
+            None if is_narrow else False, 0.8, "docs/diagnosis.md", names[0], names,
+            needs="the same run in FP32" if is_narrow else "", certainty="estimate" if is_narrow else "exact",
         )
     ]  # fmt: skip
 
