@@ -35,7 +35,7 @@ def test_that_the_script_runs_tries_the_link_resumes_and_queues_again(tmp_path: 
     folder, tools, said = tmp_path / "it's a job", tmp_path / "tools", tmp_path / "said"
     main(["cluster", *CONFIG, "-o", str(folder)])
     tools.mkdir()
-    for name, text in (("srun", f'echo "$@" >> {said}'), ("scontrol", f'echo host1; echo host2; echo "$@" >> {said}')):
+    for name, text in (("srun", f'echo "$@" >> {said}'), ("scontrol", f'echo "$@" >> {said}; echo host1; echo host2')):
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
     if resumes:
