@@ -8,6 +8,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +20,7 @@ EXAMPLE_STAYS = "it belongs to an example of precgui, which stays as it is"
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """The file, open for reading. Raises OSError; also for a pipe, a device or a folder, for which it never waits."""
     return os.fdopen(_checked(os.open(path, os.O_RDONLY | _PLAIN), path), "rb")
 

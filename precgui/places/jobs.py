@@ -210,11 +210,9 @@ def digest(path: Path) -> str:
     state = path.stat()
     known = _digests.get(path)
     if known is None or known[:2] != (state.st_size, state.st_mtime_ns):
-        found = hashlib.sha256()
         with open_regular(path) as file:
-            while data := file.read(PART_BYTES):
-                found.update(data)
-        known = (state.st_size, state.st_mtime_ns, found.hexdigest())
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        known = (state.st_size, state.st_mtime_ns, found)
         _digests[path] = known
     return known[2]
 

@@ -278,8 +278,5 @@ class PlacedJob:
 
 
 def _sha256(path: Path) -> str:
-    found = hashlib.sha256()
     with path.open("rb") as file:
-        while data := file.read(1 << 20):
-            found.update(data)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

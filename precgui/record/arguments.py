@@ -36,9 +36,9 @@ def checked(model: object, optimizers: object, scaler: object) -> list[Optimizer
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {_kind(model)}")
-    given = [optimizers] if isinstance(optimizers, Optimizer) else [] if optimizers is None else optimizers
-    is_list = isinstance(given, Sequence) and all(isinstance(each, Optimizer) for each in given)
-    if not isinstance(given, Sequence) or not is_list or not (given or optimizers is None):
+    given: Any = [optimizers] if isinstance(optimizers, Optimizer) else optimizers
+    is_list = isinstance(given, Sequence) and len(given) > 0 and all(isinstance(each, Optimizer) for each in given)
+    if given is not None and not is_list:
         displayed = " ".join(repr(given).split())
         raise TypeError(
             "optimizer must be a torch.optim.Optimizer, a list of them, or None where the loop updates its weights by "
@@ -48,7 +48,7 @@ def checked(model: object, optimizers: object, scaler: object) -> list[Optimizer
         raise TypeError(f"scaler must be a torch.amp.GradScaler or None, not {_kind(scaler)}")
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise ValueError("the model has lazy modules whose weights have no shape yet; call it once before recording")
-    return [unwrapped(each) for each in given]
+    return [unwrapped(each) for each in given or ()]
 
 
 def checked_path(path: object) -> Path:
