@@ -22,7 +22,7 @@ NUMERIC := tests/formats $(addprefix tests/engine/,emulation precisions qat quan
 # What trains, waits for processes or judges many imagined studies is left out.
 QUICK := tests/config tests/test_layers.py tests/formats tests/hardware tests/lint tests/planner \
 	$(filter-out %/test_damage.py %/test_writer.py %/test_bombs.py %/test_what_if_of_a_run.py, \
-	$(wildcard $(addprefix tests/runs/,test_*.py file/test_*.py payoff/test_*.py tensorboard/test_*.py tensors/test_*.py)))
+	$(wildcard $(addprefix tests/runs/,test_*.py file/test_*.py speedup/test_*.py tensorboard/test_*.py tensors/test_*.py)))
 
 # The rooms that these tests are about, and the share of their lines that may not fall.
 COVERED := $(addprefix --cov=precgui.,config formats hardware lint planner runs) --cov-report= --cov-fail-under=80

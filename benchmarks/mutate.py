@@ -51,8 +51,6 @@ from precgui.runs.file.writer import RunWriter
 from precgui.runs.library import read_entry
 from precgui.runs.open import open_run_or_events
 from precgui.runs.page import page
-from precgui.runs.payoff.profile_file import check, read_profile
-from precgui.runs.payoff.waterfall import rows, verdict
 from precgui.runs.recorded_gradients import recorded_gradients
 from precgui.runs.replays import REPLAYS
 from precgui.runs.report.html import html_report
@@ -60,6 +58,8 @@ from precgui.runs.report.loose import loose_report
 from precgui.runs.report.writing import markdown_report
 from precgui.runs.scaler_simulation import policy_of, simulate
 from precgui.runs.signals import SIGNALS
+from precgui.runs.speedup.profile_file import check, read_profile
+from precgui.runs.speedup.waterfall import rows, verdict
 from precgui.runs.summary import summarise
 from precgui.runs.tensorboard.export import export_events
 from precgui.runs.tensors.what_if_table import what_if_table

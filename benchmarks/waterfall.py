@@ -16,8 +16,8 @@ from pathlib import Path
 from precgui.config import RunConfig, load
 from precgui.engine.profile.document import profile_config
 from precgui.engine.profile.paired import LEAST_ROUNDS
-from precgui.runs.payoff.profile_file import PAIRS_S, write_profile
-from precgui.runs.payoff.waterfall import verdict, waterfall
+from precgui.runs.speedup.profile_file import PAIRS_S, write_profile
+from precgui.runs.speedup.waterfall import verdict, waterfall
 
 HERE = Path(__file__).parent
 PLANTED = {"tiny_batch": "gaps", "vocabulary": "alignment", "slow_loader": "data", "casts_in_a_loop": "casts"}

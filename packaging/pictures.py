@@ -57,8 +57,8 @@ _TABS_OF_INSPECT = {
     "scaler": ("panels/inspect/scaler",),
     "step": ("panels/inspect/step",),
     "error": ("panels/inspect/shadow",),
-    "time": ("panels/inspect/payoff",),
-    "memory": ("panels/inspect/payoff",),
+    "time": ("panels/inspect/speedup",),
+    "memory": ("panels/inspect/speedup",),
 }
 _GPT, _SMALL_NET = "--set task=text --set model.name=gpt", "digits-quick"
 

@@ -34,8 +34,8 @@ from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.held_power_limit import PowerLimitError, held_power_limit, restore_left_limits
 from precgui.runs.layer_errors import LAYERS, LayersReplay
-from precgui.runs.payoff.profile_file import profile_path, write_profile
 from precgui.runs.replays import REPLAYS, StepReplay, snapshot_path
+from precgui.runs.speedup.profile_file import profile_path, write_profile
 from precgui.runs.twins import TWINS, TwinResult, distance_band, twin_result
 
 _AS_RECORDED = (

@@ -17,11 +17,11 @@ from precgui.cli.parser import UserError
 from precgui.cli.place_option import add_place_option, run_config_there
 from precgui.cli.profile_ranks import show_ranks
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, mib
-from precgui.runs.payoff.profile_file import MOST_PAIRS_S, PAIRS_S
+from precgui.runs.speedup.profile_file import MOST_PAIRS_S, PAIRS_S
 
 if TYPE_CHECKING:
-    from precgui.runs.payoff.products import ProductRate
-    from precgui.runs.payoff.waterfall import Waterfall
+    from precgui.runs.speedup.products import ProductRate
+    from precgui.runs.speedup.waterfall import Waterfall
 
 _MAX_ROWS = 12
 _WIDEST = 34  # characters of a name
@@ -54,8 +54,8 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Profile and print, or print what is kept. Returns 0."""
-    from precgui.runs.payoff.profile_file import profile_path, read_profile, write_profile
-    from precgui.runs.payoff.waterfall import rows, verdict, waterfall
+    from precgui.runs.speedup.profile_file import profile_path, read_profile, write_profile
+    from precgui.runs.speedup.waterfall import rows, verdict, waterfall
 
     of_run = Path(args.config) if args.config.endswith(".h5") else None
     if args.ranks:
@@ -108,7 +108,7 @@ def _measure(config: configs.RunConfig, seconds: float, *, quiet: bool) -> dict[
 
 def _print(console: Console, document: dict[str, Any], account: Waterfall, sentence: str) -> None:
     console.print(f"[bold]{escape(document['title'])}[/] on {escape(document['device']['name'])}", highlight=False)
-    from precgui.runs.payoff.waterfall import repeated_sentence
+    from precgui.runs.speedup.waterfall import repeated_sentence
 
     console.print(escape(sentence), highlight=False)
     table = Table("", "Factor", "Speed-up", "Cost", box=None, header_style="bold")
@@ -131,7 +131,7 @@ def _print(console: Console, document: dict[str, Any], account: Waterfall, sente
 
 
 def _operations(document: dict[str, Any]) -> Table:
-    from precgui.runs.payoff.profile_file import operation_text
+    from precgui.runs.speedup.profile_file import operation_text
 
     table = Table("Operation", "Module", "Kind", "Format", "ms", "GFLOP/s", box=None, header_style="bold")
     for row in document["operations"][:_MAX_ROWS]:
@@ -145,7 +145,7 @@ def _operations(document: dict[str, Any]) -> Table:
 
 
 def _print_products(console: Console, document: dict[str, Any]) -> None:
-    from precgui.runs.payoff.products import products_of
+    from precgui.runs.speedup.products import products_of
 
     measured = products_of(document)
     if measured is None:
@@ -171,7 +171,7 @@ def _rate(rate: ProductRate) -> str:
 
 
 def _print_memory(console: Console, document: dict[str, Any]) -> None:
-    from precgui.runs.payoff.profile_file import LEDGERS, ledgers_of
+    from precgui.runs.speedup.profile_file import LEDGERS, ledgers_of
 
     ledgers, memory = ledgers_of(document), document["memory"]
     if ledgers:

@@ -10,7 +10,7 @@ import pytest
 
 from precgui.cli import profile as command
 from precgui.cli.main import main
-from precgui.runs.payoff.profile_file import write_profile
+from precgui.runs.speedup.profile_file import write_profile
 
 
 def _side(products: float, data: float = 0.0) -> dict[str, Any]:

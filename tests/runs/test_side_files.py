@@ -10,9 +10,9 @@ import pytest
 from precgui.runs.anatomy import ANATOMIES
 from precgui.runs.errors import RunFileError
 from precgui.runs.layer_errors import LAYERS, LayersReplay
-from precgui.runs.payoff.profile_file import profile_path, write_profile
 from precgui.runs.replays import REPLAYS
 from precgui.runs.side_files import SideFilePart, SideFiles
+from precgui.runs.speedup.profile_file import profile_path, write_profile
 from precgui.runs.twins import TWINS
 
 KINDS = [REPLAYS, ANATOMIES, LAYERS, TWINS]

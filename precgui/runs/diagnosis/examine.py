@@ -21,10 +21,10 @@ from precgui.runs.diagnosis import (
     model_rules,
     moment_rules,
     order_rules,
-    payoff,
     quantised_rules,
     range_rules,
     scale_rules,
+    speedup_rules,
     training_rules,
     trend_rules,
     watched_rules,
@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
     *model_rules.RULES,
     *quantised_rules.RULES,
     *trend_rules.RULES,
-    *payoff.RULES,
+    *speedup_rules.RULES,
     *bookkeeping_rules.RULES,
 )
 # A finding on the left says the cause of those on the right, which are then left out.

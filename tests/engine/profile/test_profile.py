@@ -26,7 +26,7 @@ from precgui.engine.profile.paired import (
     typical,
 )
 from precgui.engine.torch_private import named_fused_kernels
-from precgui.runs.payoff.waterfall import waterfall
+from precgui.runs.speedup.waterfall import waterfall
 from tests.compiled_code import needs_compiler
 
 QUICK = ("record.tensors=false", "data.batch_size=16", "threads=1", "device=cpu")

@@ -73,10 +73,10 @@ TABS: tuple[TabSpec, ...] = (
     TabSpec(
         "time",
         "Time",
-        "payoff.time_views:TimeViews",
+        "speedup.time_views:TimeViews",
         "where the time of a step goes, what BF16 or FP16 gained, and ranks",
     ),
-    TabSpec("memory", "Memory", "payoff.memory_tab:MemoryTab", "the peak of a step by part, module and moment"),
+    TabSpec("memory", "Memory", "speedup.memory_tab:MemoryTab", "the peak of a step by part, module and moment"),
     TabSpec(
         "checklist",
         "Check list",

@@ -9,7 +9,7 @@ from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.panels.inspect.payoff.time_views import TimeViews
+from precgui.gui.panels.inspect.speedup.time_views import TimeViews
 from precgui.gui.session import Session
 from tests.fakes import FakeChild
 from tests.gui.conftest import write_run

@@ -13,8 +13,8 @@ from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
 from precgui.runs.facts import seconds_text
-from precgui.runs.payoff.profile_file import MOST_PAIRS_S, PAIRS_S, profile_of
 from precgui.runs.run import Run
+from precgui.runs.speedup.profile_file import MOST_PAIRS_S, PAIRS_S, profile_of
 
 NONE_YET = "No profile of this run is kept. Profiling takes up to about {duration} on the processor or GPU of the run."
 _FIXED_S, _STEPS = 5.0, 70  # of a profile: seconds for the device's own rates, steps of the run

@@ -9,10 +9,10 @@ from typing import Any
 from precgui.planner.ledger import Ledger
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
-from precgui.runs.payoff.products import products_of
-from precgui.runs.payoff.profile_schema import check_types
-from precgui.runs.payoff.waterfall import Waterfall, waterfall
 from precgui.runs.side_files import write_side_file
+from precgui.runs.speedup.products import products_of
+from precgui.runs.speedup.profile_schema import check_types
+from precgui.runs.speedup.waterfall import Waterfall, waterfall
 from precgui.safe_open import read_text
 
 SCHEMA = 1

@@ -9,10 +9,10 @@ import pytest
 
 from precgui.runs.diagnosis import examine
 from precgui.runs.file.reader import open_run
-from precgui.runs.payoff.profile_file import profile_path, write_profile
+from precgui.runs.speedup.profile_file import profile_path, write_profile
 from tests.cli.test_profile_cli import document
 from tests.gui.conftest import write_run
-from tests.runs.payoff.test_waterfall import CASES
+from tests.runs.speedup.test_waterfall import CASES
 
 NAMES = {
     "small products": "products-below-peak", "odd sizes": "odd-sizes", "casts": "cast-tax", "launches": "launch-bound",

@@ -15,8 +15,8 @@ from precgui.planner.ledger import RESIDUAL_LIMIT, Ledger, mib
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-from precgui.runs.payoff.profile_file import ledgers_of, profile_of
-from precgui.runs.payoff.waterfall import Factor, Waterfall, waterfall
+from precgui.runs.speedup.profile_file import ledgers_of, profile_of
+from precgui.runs.speedup.waterfall import Factor, Waterfall, waterfall
 
 _COSTLY = 0.10  # of the step: less is not worth a finding
 _SAVED = 0.95  # times the memory of FP32: above this next to nothing is saved

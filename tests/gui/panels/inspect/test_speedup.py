@@ -12,12 +12,12 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.gui.panels.inspect.panel import InspectPanel
-from precgui.gui.panels.inspect.payoff.memory_tab import MemoryTab
-from precgui.gui.panels.inspect.payoff.time_tab import TimeTab
-from precgui.gui.panels.inspect.payoff.time_views import TimeViews
+from precgui.gui.panels.inspect.speedup.memory_tab import MemoryTab
+from precgui.gui.panels.inspect.speedup.time_tab import TimeTab
+from precgui.gui.panels.inspect.speedup.time_views import TimeViews
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.runs.payoff.profile_file import profile_path, write_profile
+from precgui.runs.speedup.profile_file import profile_path, write_profile
 from tests.cli.test_profile_cli import document
 from tests.fakes import FakeChild
 from tests.gui.conftest import write_run

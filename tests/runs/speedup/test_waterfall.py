@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from precgui.runs.errors import RunFileError
-from precgui.runs.payoff.profile_file import profile_of, profile_path, read_profile, write_profile
-from precgui.runs.payoff.waterfall import repeated_sentence, rows, verdict, waterfall
+from precgui.runs.speedup.profile_file import profile_of, profile_path, read_profile, write_profile
+from precgui.runs.speedup.waterfall import repeated_sentence, rows, verdict, waterfall
 
 
 def side(products: float, others: float, casts: float = 0.0, gaps: float = 0.0, data: float = 0.0) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from precgui.gui.kit.pages import PageStack
 from precgui.gui.kit.segmented import SegmentedChoice
-from precgui.gui.panels.inspect.payoff.ranks_view import RanksView
-from precgui.gui.panels.inspect.payoff.time_tab import TimeTab
+from precgui.gui.panels.inspect.speedup.ranks_view import RanksView
+from precgui.gui.panels.inspect.speedup.time_tab import TimeTab
 from precgui.gui.session import Session
 
 _STEP, _RANKS = "One step", "Several ranks"

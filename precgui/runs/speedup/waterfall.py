@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from precgui.runs.payoff.slower_modules import slower_modules
+from precgui.runs.speedup.slower_modules import slower_modules
 from precgui.runs.verdict.paired import paired_difference
 
 _BUSY = "Other programs were busy: this one had the CPU for {share:.0%} of its steps, so times are {clock}"

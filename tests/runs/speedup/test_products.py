@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from precgui.runs.payoff.products import products_of, sizes_text
+from precgui.runs.speedup.products import products_of, sizes_text
 from tests.cli.test_profile_cli import document
 
 

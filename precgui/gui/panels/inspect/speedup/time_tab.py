@@ -20,12 +20,12 @@ from PySide6.QtWidgets import (
 from precgui.gui.kit.bars import BarChart, BarRow, Segment
 from precgui.gui.kit.pages import PageTabs
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
-from precgui.gui.panels.inspect.payoff.layers_view import LayersView
-from precgui.gui.panels.inspect.payoff.profile_bar import ProfileBar
+from precgui.gui.panels.inspect.speedup.layers_view import LayersView
+from precgui.gui.panels.inspect.speedup.profile_bar import ProfileBar
 from precgui.gui.session import Session
 from precgui.gui.trial import trial_button
-from precgui.runs.payoff.profile_file import operation_text
-from precgui.runs.payoff.waterfall import Factor, Waterfall, repeated_sentence, verdict, waterfall
+from precgui.runs.speedup.profile_file import operation_text
+from precgui.runs.speedup.waterfall import Factor, Waterfall, repeated_sentence, verdict, waterfall
 
 _UPPER, _LOWER = 400, 320  # pixels at the start
 _FIRST_NUMBER = 5  # the columns before it hold words

@@ -12,12 +12,12 @@ from PySide6.QtWidgets import QHeaderView, QSplitter, QTreeWidget, QTreeWidgetIt
 
 from precgui.gui.kit.bars import BarChart, BarRow, Segment, part_colour
 from precgui.gui.kit.plain_text import PlainLabel
-from precgui.gui.panels.inspect.payoff.profile_bar import ProfileBar
+from precgui.gui.panels.inspect.speedup.profile_bar import ProfileBar
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, Ledger, mib
-from precgui.runs.payoff.profile_file import LEDGERS, ledgers_of
+from precgui.runs.speedup.profile_file import LEDGERS, ledgers_of
 
 _NEAR_THE_END = 0.85  # of the axis
 _COLUMNS = ("Part", "Module", "Memory", "Share", "Blocks", "Largest", "Made by")

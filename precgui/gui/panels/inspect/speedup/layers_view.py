@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHeaderView, QSplitter, QTreeWidget, QTreeWidgetIt
 
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.plots.roofline import Roofline, RooflineData
-from precgui.runs.payoff.products import Product, ProductRate, Products, products_of
+from precgui.runs.speedup.products import Product, ProductRate, Products, products_of
 
 _FIRST, _LAST = ("Modules", "Phase"), ("Calls", "Sizes", "Operation")
 _NONE_YET = "This profile was made before products were measured one by one. Profile again to see them."
