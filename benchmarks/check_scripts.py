@@ -20,8 +20,8 @@ _MENTIONED = (b"torch", b"backward(", b".step(")
 
 
 def scripts_in(folder: Path) -> list[Path]:
-    """The Python files below a folder that train something with torch."""
-    paths = sorted(path for path in folder.rglob("*.py") if path.is_file())
+    """The Python files and notebooks below a folder that train something with torch."""
+    paths = sorted(path for kind in ("*.py", "*.ipynb") for path in folder.rglob(kind) if path.is_file())
     return [path for path in paths if all(word in path.read_bytes() for word in _MENTIONED)]
 
 
@@ -54,7 +54,8 @@ def main() -> None:
         for each in group:
             counts[each.severity, each.rule] += 1
             if args.infos or (each.severity != "info" and each.rule != "deprecated-amp"):
-                print(f"{path.relative_to(args.folder)}:{each.line}: {each.severity} {each.title} ({each.rule})")
+                place = f"{each.line}" if each.cell is None else f"{each.cell}:{each.line}"
+                print(f"{path.relative_to(args.folder)}:{place}: {each.severity} {each.title} ({each.rule})")
     print(f"\n{'severity':9} {'rule':28} findings")
     for (severity, rule), count in sorted(counts.items()):
         print(f"{severity:9} {rule:28} {count}")

@@ -7,11 +7,14 @@ import json
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from precgui.cli.console import HarmlessConsole
+
+if TYPE_CHECKING:
+    from precgui.lint.check import ScriptFinding
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
@@ -24,7 +27,7 @@ def add_parsers(subparsers: Any) -> None:
         epilog="Exit code: 0 nothing found (infos do not count), 1 errors or warnings, 2 the command is not "
         "understood.",
     )
-    parser.add_argument("scripts", nargs="+", type=Path, metavar="SCRIPT.py", help="Python files")
+    parser.add_argument("scripts", nargs="+", type=Path, metavar="SCRIPT.py", help="Python files or notebooks")
     parser.add_argument("--diff", action="store_true", help="print the change of each finding that has one, too")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
@@ -32,37 +35,63 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check each script and report. Returns 1 for errors and warnings. Raises SentenceError for what cannot be read."""
-    from precgui.formats.claims import claims_about
-    from precgui.lint.check import check_file, read_script
-    from precgui.lint.rewrites import difference
+    from precgui.lint.check import check_file
 
-    reported = [(path, check_file(path)) for path in args.scripts]
-    texts = {path: read_script(path) for path in args.scripts} if args.diff else {}
+    reported = {path: check_file(path) for path in args.scripts}
     if args.json:
-        documents = [
-            {
-                "script": str(path),
-                "findings": [
-                    asdict(each) | ({"diff": difference(texts[path], each, path.name)} if args.diff else {})
-                    for each in outcome
-                ],
-            }
-            for path, outcome in reported
-        ]
+        documents = [_document(path, findings, diff=args.diff) for path, findings in reported.items()]
         print(json.dumps(documents[0] if len(documents) == 1 else {"scripts": documents}, ensure_ascii=False))
     else:
         console = HarmlessConsole(highlight=False, soft_wrap=True)
-        for path, result in reported:
-            if not result:
-                console.print(f"{escape(str(path))}: nothing found")
-            for each in result:
-                colour = _COLOURS[each.severity]
-                console.print(
-                    f"{escape(str(path))}:{each.line}: [{colour}]{each.severity}[/] {escape(each.title)} ({each.rule})"
-                )
-                console.print(f"    Fix: {escape(each.fix)}")
-                for claim in claims_about(each.rule):
-                    console.print(f"    [dim]{escape(claim.sentence)}[/]")
-                if args.diff and (change := difference(texts[path], each, path.name)):
-                    console.print(escape(textwrap.indent(change, "    ")), end="")
-    return 1 if any(each.severity != "info" for _, answer in reported for each in answer) else 0
+        for path, findings in reported.items():
+            _print(console, path, findings, diff=args.diff)
+    return 1 if any(each.severity != "info" for findings in reported.values() for each in findings) else 0
+
+
+def _document(path: Path, findings: list[ScriptFinding], *, diff: bool) -> dict[str, Any]:
+    """The findings of one script for JSON; those of a notebook have a cell, and no change that could be applied."""
+    changes = _changes(path, findings) if diff else [None] * len(findings)
+    rows = [asdict(each) | {"diff": change} for each, change in zip(findings, changes, strict=True)]
+    left_out = _left_out(path)
+    return {
+        "script": str(path),
+        "findings": [{key: value for key, value in row.items() if value is not None} for row in rows],
+        **({"cells_left_out": left_out} if left_out else {}),
+    }
+
+
+def _print(console: HarmlessConsole, path: Path, findings: list[ScriptFinding], *, diff: bool) -> None:
+    from precgui.formats.claims import claims_about
+
+    if left_out := _left_out(path):
+        cells = ", ".join(map(str, left_out))
+        console.print(f"{escape(str(path))}: no Python that can be parsed in cell {cells}: left out")
+    if not findings:
+        console.print(f"{escape(str(path))}: nothing found")
+    changes = _changes(path, findings) if diff else [""] * len(findings)
+    for each, change in zip(findings, changes, strict=True):
+        colour = _COLOURS[each.severity]
+        place = f"{each.line}" if each.cell is None else f"{each.cell}:{each.line}"
+        console.print(f"{escape(str(path))}:{place}: [{colour}]{each.severity}[/] {escape(each.title)} ({each.rule})")
+        console.print(f"    Fix: {escape(each.fix)}")
+        for claim in claims_about(each.rule):
+            console.print(f"    [dim]{escape(claim.sentence)}[/]")
+        if change:
+            console.print(escape(textwrap.indent(change, "    ")), end="")
+
+
+def _changes(path: Path, findings: list[ScriptFinding]) -> list[str]:
+    """The change of each finding as a unified diff, empty where there is none and for notebooks."""
+    from precgui.lint.check import read_script
+    from precgui.lint.rewrites import difference
+
+    text = read_script(path)
+    return ["" if each.cell is not None else difference(text, each, path.name) for each in findings]
+
+
+def _left_out(path: Path) -> list[int]:
+    """The cells of a notebook that hold no Python."""
+    from precgui.lint.check import notebook_at
+
+    notebook = notebook_at(path)
+    return list(notebook.left_out) if notebook is not None else []

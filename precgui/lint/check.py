@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from precgui.errors import SentenceError
 from precgui.events import Severity
-from precgui.lint import dtype_rules, loop_rules, loss_rules, measure_rules, scaler_rules, weight_rules
+from precgui.lint import (
+    dtype_rules,
+    library_rules,
+    loop_rules,
+    loss_rules,
+    measure_rules,
+    order_rules,
+    scaler_rules,
+    weight_rules,
+)
 from precgui.lint.fragment import Fragment
+from precgui.lint.notebook import SUFFIX, Notebook, NotebookError, read_notebook
 from precgui.lint.source import Source
 from precgui.safe_open import read_text
 
 _MOST_BYTES = 512 << 10  # a script of this length takes about 300 MB while it is checked
+_MOST_NOTEBOOK_BYTES = 64 << 20  # with the pictures of its outputs, which are left out
 _TOO_LARGE = f"is too large to check (more than {_MOST_BYTES >> 10} KiB)"
 _NO_PYTHON = "is no Python that can be parsed"
 
@@ -25,22 +36,25 @@ class ScriptError(SentenceError, ValueError):
 
 @dataclass(frozen=True)
 class ScriptFinding:
-    """One mistake. `line` counts from 1."""
+    """One mistake. `line` counts from 1, in a notebook within its `cell`, the n-th one of code."""
 
     rule: str
     line: int
     severity: Severity
     title: str
     fix: str
+    cell: int | None = None
 
 
 LINT_RULES: dict[str, Callable[[Source], Iterator[tuple[int, Severity, str, str]]]] = {
     **scaler_rules.RULES,
+    **order_rules.RULES,
     **loop_rules.RULES,
     **weight_rules.RULES,
     **loss_rules.RULES,
     **dtype_rules.RULES,
     **measure_rules.RULES,
+    **library_rules.RULES,
 }
 
 
@@ -71,20 +85,44 @@ def check(text: str) -> list[ScriptFinding]:
 
 
 def check_file(path: Path) -> list[ScriptFinding]:
-    """As `check`, of a file. Raises ScriptError, a sentence that names the file."""
-    text = read_script(path)
+    """As `check`, of a file, also of a notebook, whose findings have a cell. Raises ScriptError, a sentence that names
+    the file."""
+    notebook = notebook_at(path)
     try:
-        return check(text)
+        findings = check(read_script(path) if notebook is None else notebook.text)
     except ScriptError as error:
+        raise ScriptError(f"{path} {error}; choose a training script.") from None
+    return findings if notebook is None else [_in_cell(notebook, each) for each in findings]
+
+
+def _in_cell(notebook: Notebook, finding: ScriptFinding) -> ScriptFinding:
+    cell, line = notebook.place(finding.line)
+    title, fix = notebook.placed(finding.title), notebook.placed(finding.fix)
+    return replace(finding, cell=cell, line=line, title=title, fix=fix)
+
+
+def notebook_at(path: Path) -> Notebook | None:
+    """The notebook of a file that ends in .ipynb, None for others. Raises ScriptError, which names the file."""
+    if path.suffix.lower() != SUFFIX:
+        return None
+    try:
+        return read_notebook(_text(path, _MOST_NOTEBOOK_BYTES))
+    except NotebookError as error:
         raise ScriptError(f"{path} {error}; choose a training script.") from None
 
 
 def read_script(path: Path) -> str:
-    """The text of a script. Raises ScriptError, a sentence that names the file."""
+    """The text of a script, of a notebook that of its code cells. Raises ScriptError, which names the file."""
+    notebook = notebook_at(path)
+    return _text(path, _MOST_BYTES) if notebook is None else notebook.text
+
+
+def _text(path: Path, most_bytes: int) -> str:
     try:
-        return read_text(path, _MOST_BYTES).removeprefix("\ufeff")
+        return read_text(path, most_bytes).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
-            raise ScriptError(f"{path} {_TOO_LARGE}; choose a training script.") from None
+            too_large = f"is too large to check (more than {most_bytes >> 10} KiB)"
+            raise ScriptError(f"{path} {too_large}; choose a training script.") from None
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise ScriptError(f"{path} cannot be read: {reason}; choose a training script.") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from precgui.lint.arguments import keyword
+from precgui.lint.arguments import keyword, number
 from precgui.lint.source import CallSite, Source, is_disabled
 from precgui.lint.variables import Variable
 
@@ -21,6 +21,9 @@ SAME_MODEL = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "deep
 SAME_VALUES = _SAME_OBJECT | {
     "float", "half", "bfloat16", "double", "squeeze", "unsqueeze", "view", "reshape", "gather", "flatten", "transpose",
     "permute", "t",
+}  # fmt: skip
+_SAME_FORMAT = (SAME_VALUES - {"to", "type", "float", "half", "bfloat16", "double"}) | {
+    "abs", "sum", "mean", "var", "std", "pow", "square", "sqrt", "exp", "clamp", "norm", "amax", "amin", "relu",
 }  # fmt: skip
 OPERATIONS = {"softmax", "log_softmax", "sigmoid", "tanh", "std", "var", "mean"}
 _PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum", "linear"}
@@ -71,6 +74,29 @@ def cast_of(source: Source, node: ast.AST) -> tuple[str, ast.expr] | None:
         return known, operand
     is_dtype = named is not None or any("type" in source.name_of(each) for each in given)
     return (UNKNOWN, operand) if is_dtype else None
+
+
+def is_half(source: Source, node: ast.AST | None, depth: int = 0) -> bool:
+    """Whether a tensor is certainly FP16: cast to it, or computed from such tensors and numbers by operations that keep
+    the format, outside of autocast."""
+    for _ in range(2 * _MOST_STEPS if depth < _MOST_STEPS else 0):
+        if node is None or (cast := cast_of(source, node)) is not None:
+            return node is not None and cast is not None and cast[0] == "fp16"
+        if isinstance(node, ast.Name):
+            node = definition(source, node)
+        elif isinstance(node, ast.BinOp):
+            sides = [each for each in (node.left, node.right) if number(each) is None]
+            return bool(sides) and all(is_half(source, each, depth + 2) for each in sides)
+        elif isinstance(node, ast.UnaryOp):
+            node = node.operand
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SAME_FORMAT:
+            own = source.name_of(node.func).startswith("torch.")
+            if keyword(node, "dtype") is not None or (own and not node.args):
+                return False
+            node = node.args[0] if own else node.func.value
+        else:
+            return False
+    return False
 
 
 def model_format(source: Source, node: ast.AST) -> str:

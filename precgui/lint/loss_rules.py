@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from precgui.lint.arguments import keyword, number
-from precgui.lint.flow import cast_of, definition, dtype_of, operation, region_is_fp16
+from precgui.lint.flow import cast_of, definition, dtype_of, is_half, operation, region_is_fp16
 from precgui.lint.shapes import trailing_shape
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
 from precgui.lint.variables import Variable, path_text
@@ -137,7 +137,8 @@ def applied_twice(source: Source) -> Mistakes:
 
 def broadcast_loss(source: Source) -> Mistakes:
     """A mean squared error of [B] against [B, 1], which broadcasts to [B, B]."""
-    for function, module in (("mse_loss", "MSELoss"), ("l1_loss", "L1Loss"), ("smooth_l1_loss", "SmoothL1Loss")):
+    for function, module in (("mse_loss", "MSELoss"), ("l1_loss", "L1Loss"), ("smooth_l1_loss", "SmoothL1Loss"),
+                             ("huber_loss", "HuberLoss")):  # fmt: skip
         for site in _loss_calls(source, function, module):
             given = [keyword(site.node, "input", 0), keyword(site.node, "target", 1)]
             shapes = {trailing_shape(source, each) for each in given if each is not None}
@@ -176,7 +177,7 @@ def vanishing_epsilon(source: Source) -> Mistakes:
         if operand is None or eps is None or not 0 < eps <= _HALF_SMALLEST:
             continue
         cast = cast_of(source, operand)
-        low = cast is not None and cast[0] == "fp16"
+        low = cast is not None and cast[0] == "fp16" if source.autocasts else is_half(source, operand)
         if not low and low_regions and any(each in low_regions for each in source.above(node)):
             low = operation(source, operand) in _LOW_RESULTS
         if low:

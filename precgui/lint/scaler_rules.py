@@ -124,7 +124,7 @@ def step_past_the_scaler(source: Source) -> Mistakes:
                         site.line, "error", f"{site.owner}.step() steps a second time, also where the scaler skips",
                         f"remove it: {scaler}.step({site.owner}) calls it",
                     )  # fmt: skip
-                elif not through and is_optimizer(source, site) and not source.calls_of(scaler, "get_scale"):
+                elif is_optimizer(source, site) and _gets_scaled(source, scaler, site, bool(through)):
                     state = (
                         "may be NaN or Inf" if source.calls_of(scaler, "unscale_") else "are multiplied by the scale"
                     )
@@ -132,6 +132,22 @@ def step_past_the_scaler(source: Source) -> Mistakes:
                         site.line, "error", f"{site.owner}.step() goes past {scaler}: it uses gradients that {state}",
                         f"{scaler}.step({site.owner}) and {scaler}.update() in its place",
                     )  # fmt: skip
+
+
+def _gets_scaled(source: Source, scaler: Variable, site: CallSite, others_step: bool) -> bool:
+    """Whether a plain step uses gradients of a scaled loss: the scaler steps nothing here, or it steps others, never
+    this optimizer, and the last backward pass before the step was scaled by it."""
+    if source.calls_of(scaler, "get_scale"):
+        return False
+    if not others_step:
+        return True
+    last = source.previous_in_scope(site.node, "backward")
+    scaled = scaled_loss(last) if last is not None else None
+    if last is None or scaled is None or source.excludes(site.node, last.node):
+        return False
+    given = [path_text(each.node.args[0]) for each in source.of("step", "unscale_") if each.node.args]
+    own = isinstance(scaled.func, ast.Attribute) and source.variable(scaled.func.value) == scaler
+    return own and site.owner not in given
 
 
 def no_update(source: Source) -> Mistakes:
@@ -204,7 +220,7 @@ def loss_not_scaled(source: Source) -> Mistakes:
         scaled = {source.scope(site.node): site for site in source.calls_of(scaler, "scale")}
         for site in source.of("backward"):
             first = scaled.get(source.scope(site.node))
-            plain = site.owner and scaled_loss(site) is None and first is not None
+            plain = site.owner and scaled_loss(site) is None and first is not None and not is_unused(source, first)
             if not plain or first is None or source.loop(site.node) is not source.loop(first.node):
                 continue
             following = source.next_in_scope(site.node, "step")
@@ -216,6 +232,11 @@ def loss_not_scaled(source: Source) -> Mistakes:
                     f"gradients by the scale",
                     f"{scaler}.scale({site.owner}).backward()",
                 )  # fmt: skip
+
+
+def is_unused(source: Source, scale: CallSite) -> bool:
+    """Whether scaler.scale(loss) is a statement."""
+    return isinstance(source.parent(scale.node), ast.Expr)
 
 
 def _comes_from_scale(source: Source, site: CallSite) -> bool:

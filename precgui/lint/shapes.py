@@ -10,6 +10,7 @@ from precgui.lint.flow import SAME_VALUES, definition, last_module, returned
 from precgui.lint.source import Source
 
 _CREATORS = ("randn", "rand", "zeros", "ones", "empty", "full")
+_REDUCTIONS = ("sum", "mean", "prod", "std", "var", "norm", "amax", "amin", "logsumexp")
 _MOST_STEPS = 12
 _KEEP_SHAPE = {"relu", "sigmoid", "tanh", "softplus", "exp", "abs", "clamp", "float", "to", "cuda", "cpu", "detach",
                "half", "bfloat16", "double", "clone", "contiguous", "requires_grad_", "sqrt", "sin", "cos", "square",
@@ -82,6 +83,8 @@ def _of_call(source: Source, call: ast.Call, depth: int) -> tuple[str, ast.AST |
     if name in ("view", "reshape"):
         sizes = _numbers(call, is_method)
         return ("[B]" if sizes == [-1.0] else "[B, 1]" if sizes == [-1.0, 1.0] else ""), None
+    if name in _REDUCTIONS and is_method and isinstance(call.func, ast.Attribute):
+        return _of_reduction(source, call, trailing_shape(source, call.func.value, depth + 1)), None
     if name == "flatten" and is_method and not call.args and not call.keywords:
         return "[B]", None
     if name in _KEEP_SHAPE:
@@ -91,6 +94,15 @@ def _of_call(source: Source, call: ast.Call, depth: int) -> tuple[str, ast.AST |
     if name in SAME_VALUES:
         return "", None
     return _of_module(source, call)
+
+
+def _of_reduction(source: Source, call: ast.Call, before: str) -> str:
+    """Of a sum, mean or the like over the last of two dimensions."""
+    kept = keyword(call, "keepdim", 1)
+    keeps = isinstance(kept, ast.Constant) and kept.value is True
+    if before not in ("[B, N]", "[B, 1]") or number(keyword(call, "dim", 0)) not in (1.0, -1.0):
+        return ""
+    return "[B, 1]" if keeps else "[B]" if kept is None or isinstance(kept, ast.Constant) else ""
 
 
 def _of_sizes(size: list[ast.expr]) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from precgui.cli.main import main
-from precgui.lint import LINT_RULES, ScriptError, check
+from precgui.lint import LINT_RULES, ScriptError, check, library_rules, order_rules
 from precgui.lint.check import check_file
 from precgui.lint.source import Source
+from tests.lint.loops import FAULTS
 
 RIGHT = """
 import torch
@@ -79,7 +80,7 @@ MISTAKES = {
     "time-of-launches": "import time, torch\nmodel.cuda()\nstart = time.time()\nfor x in range(10):\n    model(x)\n"
     "print(time.time() - start)\n",
     "tf32-in-fp32": "import torch\nnet = torch.nn.Conv2d(3, 8, 3)\ntorch.backends.cuda.matmul.allow_tf32 = False\n",
-}  # fmt: skip
+} | {rule: texts[0] for rule, texts in FAULTS.items() if rule in order_rules.RULES | library_rules.RULES}  # fmt: skip
 SPEED = MISTAKES["time-of-launches"]
 HEALTHY_TWINS = {
     "scaler-not-used": [RIGHT],

@@ -58,7 +58,7 @@ class Files(QObject):
         for folder in [path for path in paths if path.is_dir() and (path / "sweep.toml").is_file()]:
             session.open_study(folder)
             paths = [path for path in paths if path != folder]
-        for script in [path for path in paths if path.suffix == ".py"]:
+        for script in [path for path in paths if path.suffix.lower() in (".py", ".ipynb")]:
             session.requests.go(f"diagnose/script:{script}")
             paths = [path for path in paths if path != script]
         for model in [path for path in paths if is_checkpoint(path) and not holds_events(path)]:

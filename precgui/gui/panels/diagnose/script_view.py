@@ -17,13 +17,14 @@ from precgui.gui.kit.parts import button, column, label, row
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import severity_colour, themes
 from precgui.lint.check import ScriptError, ScriptFinding, check, read_script
+from precgui.lint.notebook import SUFFIX
 from precgui.lint.rewrites import difference
 
 DEBOUNCE_MS = 300
 _SEVERITIES = ("info", "warning", "error")
 _EMPTY = (
-    "Drop a Python file here, paste a script or a part of one, or type. It is read, never run: mistakes in mixed "
-    "precision are named beside their lines."
+    "Drop a Python file or a notebook here, paste a script or a part of one, or type. It is read, never run: "
+    "mistakes in mixed precision are named beside their lines."
 )
 _NOTHING = "Nothing was found. The text of a script shows only some mistakes; a recorded run shows the others."
 
@@ -113,7 +114,7 @@ class ScriptView(QWidget):
         self.editor.setPlaceholderText(_EMPTY)
         self.summary = label(_EMPTY)
         self.name = label("", "muted")
-        self.open_button = button("Open a script...", self._ask, "Choose a Python file")
+        self.open_button = button("Open a script...", self._ask, "Choose a Python file or a notebook")
         self.clear_button = button("Clear", lambda: self.show_text("", ""), "Empty the field")
         self._column = QVBoxLayout()
         self._checking = Answer(self, answered=self._show)
@@ -159,7 +160,7 @@ class ScriptView(QWidget):
         self.editor.setPlainText(text)
 
     def _ask(self) -> None:
-        dialog = QFileDialog(self, "Open a script", "", "Python (*.py);;All files (*)")
+        dialog = QFileDialog(self, "Open a script", "", "Python (*.py *.ipynb);;All files (*)")
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         themes().dress(dialog)
@@ -169,7 +170,7 @@ class ScriptView(QWidget):
     def _check(self) -> None:
         text = self.editor.toPlainText()
         if text.strip():
-            self._checking.ask(thread(checked, text, self._name or "script.py"), latest_only=True)
+            self._checking.ask(thread(checked, text, _script_name(self._name)), latest_only=True)
         else:
             self._checking.cancel()
             self._show(None)
@@ -189,6 +190,11 @@ class ScriptView(QWidget):
             marks[finding.line] = finding.severity
         self.editor.mark(marks)
         self.summary.setText(_summary(result))
+
+
+def _script_name(name: str) -> str:
+    """The name of a text in its changes: those of a notebook are changes of the script that its cells make."""
+    return f"{Path(name).stem}.py" if name.endswith(SUFFIX) else name or "script.py"
 
 
 def _summary(result: CheckedScript | None) -> str:

@@ -16,6 +16,7 @@ from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.file_menu import Files
 from tests.lint.test_check import MISTAKES, RIGHT
+from tests.lint.test_notebook import notebook
 
 
 @pytest.fixture
@@ -49,8 +50,21 @@ def test_that_a_right_script_and_one_that_is_no_python_say_so(view: ScriptView, 
     view.editor.setPlainText("for x in (:\n")
     qtbot.waitUntil(lambda: "no Python" in view.summary.text())
     view.clear_button.click()
-    qtbot.waitUntil(lambda: view.summary.text().startswith("Drop a Python file here"))
+    qtbot.waitUntil(lambda: view.summary.text().startswith("Drop a Python file or a notebook here"))
     assert view.cards == [] and view.editor.extraSelections() == []
+
+
+def test_that_a_notebook_is_shown_as_one_script(view: ScriptView, qtbot: QtBot, tmp_path: Path) -> None:
+    path = tmp_path / "train.ipynb"
+    path.write_text(notebook("!ls", MISTAKES["clip-before-unscale"]), encoding="utf-8")
+    view.open(path)
+    qtbot.waitUntil(lambda: len(view.cards) == 1)
+    assert "# %% cell 2" in view.editor.toPlainText() and view.cards[0].finding.line == 13
+    view.cards[0].copy_button.click()
+    assert QGuiApplication.clipboard().text().startswith("--- a/train.py\n+++ b/train.py\n")
+    path.write_text("{}", encoding="utf-8")
+    view.open(path)
+    assert "is no notebook" in view.summary.text()
 
 
 def test_that_a_fragment_is_checked(view: ScriptView, qtbot: QtBot) -> None:

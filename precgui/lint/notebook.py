@@ -1,0 +1,106 @@
+"""The code cells of a Jupyter notebook as one script, and the cell and line of each of its lines. Nothing is run."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+from precgui.lint.fragment import Fragment
+
+SUFFIX = ".ipynb"
+_MAGIC = re.compile(r"^(\s*)(?:[\w, ]+=\s*)?[%!?].*")
+_PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit")  # whose cells are Python all the same
+_LINE = re.compile(r"\bline (\d+)")
+_HEAD = "# %% cell {cell}"
+_LEFT_OUT = _HEAD + ", left out: no Python that can be parsed"
+
+
+class NotebookError(ValueError):
+    """Why a file is no notebook of Python: the end of a sentence that names the file."""
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook as a script in the percent format: a comment before each code cell, then its lines.
+
+    Code cells are counted from 1, Markdown and raw cells are not. `left_out` are those that hold no Python.
+    """
+
+    text: str
+    starts: tuple[int, ...]  # the line of the comment before each cell, from 1
+    left_out: tuple[int, ...]
+
+    def place(self, line: int) -> tuple[int, int]:
+        """The cell and the line in it, both from 1, of a line of `text`."""
+        cell = max(bisect_right(self.starts, line), 1)
+        return cell, max(line - self.starts[cell - 1], 1)
+
+    def placed(self, sentence: str) -> str:
+        """A sentence about `text` with the lines that it names as `cell:line`."""
+        return _LINE.sub(lambda match: "line {}:{}".format(*self.place(int(match[1]))), sentence)
+
+
+def read_notebook(content: str) -> Notebook:
+    """The notebook in the text of an .ipynb file, format 3 or 4. Raises NotebookError."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        raise NotebookError("is no notebook: it is not JSON") from None
+    language = _language(document)
+    if language and not language.lower().startswith(("python", "ipython")):
+        raise NotebookError(f"is a notebook of {language[:40]}, not of Python")
+    lines: list[str] = []
+    starts, left_out = [], []
+    for number, source in enumerate(_code_cells(document), start=1):
+        code = _python(source)
+        starts.append(len(lines) + 1)
+        lines.append((_LEFT_OUT if code is None else _HEAD).format(cell=number))
+        lines += [] if code is None else code.split("\n")
+        left_out += [number] if code is None else []
+    if not starts:
+        raise NotebookError("is no notebook with cells of code")
+    return Notebook("\n".join(lines) + "\n", tuple(starts), tuple(left_out))
+
+
+def _language(document: Any) -> str:
+    """The language that the metadata name, '' for none."""
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    for part, key in (("language_info", "name"), ("kernelspec", "language")):
+        named = metadata.get(part) if isinstance(metadata, dict) else None
+        if isinstance(named, dict) and isinstance(named.get(key), str):
+            return str(named[key])
+    return ""
+
+
+def _code_cells(document: Any) -> list[str]:
+    """The texts of the code cells, also of each worksheet of format 3."""
+    if not isinstance(document, dict):
+        raise NotebookError("is no notebook: it has no cells")
+    sheets = document.get("worksheets")
+    parts = [document, *(sheets if isinstance(sheets, list) else [])]
+    groups = [part["cells"] for part in parts if isinstance(part, dict) and isinstance(part.get("cells"), list)]
+    if not groups:
+        raise NotebookError("is no notebook: it has no cells")
+    cells = [cell for group in groups for cell in group if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+    return [_joined(cell.get("source", cell.get("input", ""))) for cell in cells]
+
+
+def _joined(source: Any) -> str:
+    parts = source if isinstance(source, list) else [source]
+    return "".join(part for part in parts if isinstance(part, str)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _python(source: str) -> str | None:
+    """The Python of a cell with as many lines, commands of IPython as `pass`; None where it is another language."""
+    first = source.lstrip().partition("\n")[0].strip()
+    if first.startswith("%%") and not first.startswith(_PYTHON_MAGICS):
+        return None if source.strip() else ""
+    for text in (source, "\n".join(_MAGIC.sub(r"\1pass", line) for line in source.split("\n"))):
+        try:
+            return Fragment.of(text).code if text.strip() else text
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    return None

@@ -1,0 +1,240 @@
+"""Loops with one mistake in the order of their calls or in the use of a library, and loops without it."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+LOOP = """
+import torch
+from torch.amp import GradScaler, autocast
+scaler = GradScaler("cuda")
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    with autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+ACCUMULATED = """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for i, (x, y) in enumerate(loader):
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = criterion(model(x), y) / accumulate
+    scaler.scale(loss).backward()
+    if (i + 1) % accumulate == 0:
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+"""
+TWO = """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    opt_g.zero_grad()
+    opt_d.zero_grad()
+    scaler.scale(g(x)).backward()
+    scaler.scale(d(x)).backward()
+    scaler.step(opt_g)
+    scaler.step(opt_d)
+    scaler.update()
+"""
+GAN = """
+import torch
+opt_g, opt_d = torch.optim.Adam(g.parameters()), torch.optim.Adam(d.parameters())
+optimizer_d = torch.optim.Adam(d.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    optimizer_d.zero_grad()
+    scaler.scale(d(x).mean()).backward()
+    scaler.step(optimizer_d)
+    optimizer_g.zero_grad()
+    scaler.scale(d(g(x)).mean()).backward()
+    optimizer_g.step()
+    scaler.update()
+"""
+ACCELERATED = """
+import torch
+from accelerate import Accelerator
+accelerator = Accelerator(mixed_precision="fp16")
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    accelerator.backward(loss)
+    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+"""
+MANUAL = """
+import lightning as L
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+    def training_step(self, batch, index):
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        loss = self.loss(batch)
+        self.manual_backward(loss)
+        optimizer.step()
+L.Trainer(precision="16-mixed").fit(Net())
+"""
+FUNCTION = """
+import torch
+class Product(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cuda")
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cuda")
+    def backward(ctx, gradient):
+        x, w = ctx.saved_tensors
+        return gradient @ w.t(), x.t() @ gradient
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = Product.apply(model(x), w).sum()
+loss.backward()
+"""
+UNMARKED = FUNCTION.replace('    @torch.amp.custom_fwd(device_type="cuda")\n', "").replace(
+    '    @torch.amp.custom_bwd(device_type="cuda")\n', "")  # fmt: skip
+ON_THE_CPU = """
+import torch
+model = Net().cuda()
+for x, y in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+"""
+BY_DEFAULT = """
+import torch
+torch.set_default_dtype(torch.bfloat16)
+model = Net()
+for x, y in loader:
+    optimizer.zero_grad()
+    criterion(model(x), y).backward()
+    optimizer.step()
+"""
+CLIPPED = "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+FAULTS = {
+    "scaler-out-of-order": [
+        LOOP.replace("scaler.step(optimizer)", "scaler.step(optimizer)\n    scaler.unscale_(optimizer)"),
+        LOOP.replace("scaler.step(optimizer)", "scaler.step(optimizer)\n    scaler.step(optimizer)"),
+        LOOP.replace("scaler.step(", "scaler.unscale_(optimizer)\n    log(model)\n    scaler.unscale_(optimizer)\n    "
+                     "scaler.step("),
+        TWO.replace("scaler.step(opt_g)\n", "scaler.step(opt_g)\n    scaler.update()\n"),
+    ],
+    "scaler-in-each-micro-step": [
+        ACCUMULATED.replace("        scaler.update()\n", "") + "    scaler.update()\n",
+        ACCUMULATED.replace("        scaler.unscale_(optimizer)\n", "").replace(
+            "    if (i", "    scaler.unscale_(optimizer)\n    if (i"),
+        "def train(model, loader, scaler):\n  if fast:\n" + "".join(f"    {line}\n" for line in (
+            ACCUMULATED.replace("        scaler.update()\n", "") + "    scaler.update()\n").splitlines()[3:]),
+    ],
+    "cleared-before-step": [
+        LOOP.replace("    optimizer.zero_grad()\n", "").replace("    scaler.step(", "    optimizer.zero_grad()\n    "
+                     "scaler.step("),
+        "import torch\nfor x in loader:\n    loss = model(x)\n    loss.backward()\n    optimizer.zero_grad()\n    "
+        "optimizer.step()\n",
+    ],
+    "scaled-loss-unused": [LOOP.replace("scaler.scale(loss).backward()", "scaler.scale(loss)\n    loss.backward()")],
+    "accumulation-not-averaged": [ACCUMULATED.replace(" / accumulate", ""),
+                                  ACCUMULATED.replace(" / accumulate", "").replace(CLIPPED, "")],
+    "step-past-the-scaler": [GAN],
+    "past-accelerate": [
+        ACCELERATED.replace("accelerator.backward(loss)", "loss.backward()"),
+        ACCELERATED.replace("accelerator.clip_grad_norm_", "torch.nn.utils.clip_grad_norm_"),
+    ],
+    "past-lightning": [MANUAL.replace("self.manual_backward(loss)", "loss.backward()")],
+    "function-without-custom-fwd": [UNMARKED],
+    "autocast-on-another-device": [
+        ON_THE_CPU, LOOP.replace('GradScaler("cuda")', 'GradScaler("cpu")'),
+        ON_THE_CPU.replace(".cuda()", ".to('cuda')", 1),
+    ],
+    "16-bits-by-default": [BY_DEFAULT, BY_DEFAULT.replace("bfloat16", "half")],
+    "epsilon-below-fp16": [
+        "import torch\ndef norm(x):\n    x = x.half()\n    c = x - x.mean(-1, keepdim=True)\n    size = c.abs().mean(-1)\n"
+        "    return c / (size + 1e-8)\n",
+        "import torch\ndef rms(x):\n    low = x.to(torch.float16)\n    return low / torch.sqrt(low.pow(2).mean(-1) + 1e-12)\n",
+    ],
+    "broadcast-loss": [
+        "import torch\nrows = torch.randn(512, 10)\nprice = rows.sum(1)\nclass Net(torch.nn.Module):\n  def __init__(self):\n"
+        "    self.out = torch.nn.Linear(64, 1)\n  def forward(self, x):\n    return self.out(torch.relu(self.hidden(x)))\n"
+        "net = Net()\nloss = torch.nn.functional.mse_loss(net(rows), price)\n",
+        "import torch\nx = torch.randn(9, 4)\nhead = torch.nn.Linear(4, 1)\nloss = torch.nn.HuberLoss()(head(x), x.mean(dim=-1))\n",
+    ],
+}  # fmt: skip
+SOUND = {
+    "scaler-out-of-order": [
+        LOOP, TWO, LOOP.replace("scaler.step(", "scaler.unscale_(optimizer)\n    scaler.step("),
+        GAN.replace("optimizer_g.step()", "scaler.step(optimizer_g)"),
+        # A scale that is updated between two whole passes, as each divides by the scale that it multiplied by.
+        GAN.replace("optimizer_g.step()", "scaler.step(optimizer_g)").replace(
+            "scaler.step(optimizer_d)", "scaler.step(optimizer_d)\n    scaler.update()"),
+        LOOP.replace("    scaler.step(optimizer)\n", "    for optimizer in optimizers:\n        scaler.unscale_(optimizer)\n"
+                     "    for optimizer in optimizers:\n        scaler.step(optimizer)\n"),
+        LOOP.replace("    scaler.step(optimizer)\n", "    if small:\n        scaler.step(optimizer)\n    else:\n        "
+                     "scaler.step(optimizer)\n"),
+        TWO.replace("    scaler.scale(d(x)).backward()\n", "").replace(
+            "scaler.step(opt_g)\n", "scaler.step(opt_g)\n    scaler.update()\n    trainer.backward_d(x)\n"),
+    ],
+    "scaler-in-each-micro-step": [
+        ACCUMULATED,
+        # Each micro-step may end in a skipped one, of which update() has to hear.
+        LOOP.replace("    scaler.step(optimizer)", "    scaler.unscale_(optimizer)\n    if norm(model) < 10:\n        "
+                     "scaler.step(optimizer)"),
+        ACCUMULATED + "    if (i + 1) % accumulate == 0:\n        log(scaler)\n",
+        GAN.replace("optimizer_g.step()", "if i % 2 == 0:\n        scaler.step(optimizer_g)"),
+    ],
+    "cleared-before-step": [
+        LOOP, ACCUMULATED,
+        "import torch\nfor x in loader:\n    g_loss.backward()\n    optimizer_d.zero_grad()\n    d(x).backward()\n    "
+        "optimizer_d.step()\n",
+        "import torch\nfor x in loader:\n    loss.backward()\n    optimizer.zero_grad()\n    optimizer.step(closure)\n",
+        "def pass_back(x):\n    model(x).backward()\nfor x in loader:\n    loss.backward()\n    optimizer.zero_grad()\n    "
+        "pass_back(x)\n    optimizer.step()\n",
+    ],
+    "scaled-loss-unused": [LOOP],
+    "accumulation-not-averaged": [
+        ACCUMULATED, ACCUMULATED.replace(" / accumulate", "").replace("backward()\n", "backward()\n    log(x / accumulate)\n"),
+        ACCUMULATED.replace(" / accumulate", "").replace("accumulate", "n_critic"),
+        ACCUMULATED.replace(" / accumulate", "").replace("model(x), y)", "model(x), y, reduction='sum')"),
+    ],
+    "step-past-the-scaler": [
+        GAN.replace("optimizer_g.step()", "scaler.step(optimizer_g)"),
+        GAN.replace("scaler.scale(d(g(x)).mean()).backward()", "d(g(x)).mean().backward()"),
+        GAN.replace("optimizer_g.step()", "scaler.unscale_(optimizer_g)\n    optimizer_g.step()"),
+    ],
+    "past-accelerate": [
+        ACCELERATED, ACCELERATED.replace("fp16", "bf16").replace("accelerator.backward(loss)", "loss.backward()"),
+        ACCELERATED.replace('"fp16"', "args.precision").replace("accelerator.clip_grad", "torch.nn.utils.clip_grad"),
+        ACCELERATED.replace("accelerator.clip_grad", "accelerator.unscale_gradients()\n    torch.nn.utils.clip_grad"),
+    ],
+    "past-lightning": [MANUAL, MANUAL.replace("self.manual_backward(loss)", "loss.backward()").replace("16-mixed", "bf16-mixed")],
+    "function-without-custom-fwd": [
+        FUNCTION, UNMARKED.replace("gradient):", "gradient):\n        gradient = gradient.float()"),
+        UNMARKED.replace('"cuda", dtype', '"cuda", enabled=False, dtype'), UNMARKED.replace("return x @ w", "return x * w"),
+    ],
+    "autocast-on-another-device": [
+        LOOP, ON_THE_CPU.replace('"cpu"', '"cuda"'), ON_THE_CPU.replace('"cpu"', "device.type"),
+        ON_THE_CPU.replace("Net().cuda()", "Net()").replace(".cuda()", ""),
+    ],
+    "16-bits-by-default": [
+        BY_DEFAULT.replace("bfloat16", "float32"), BY_DEFAULT.replace("Net()", "Net().float()"),
+        BY_DEFAULT.replace("model = Net()\n", "model = Net()\ntorch.set_default_dtype(torch.float32)\n"),
+    ],
+    "epsilon-below-fp16": [
+        "import torch\ndef norm(x):\n    x = x.half()\n    size = x.float().abs().mean(-1)\n    return x / (size + 1e-8)\n",
+        "import torch\ndef norm(x, scale):\n    size = x.half().abs() * scale\n    return x / (size + 1e-8)\n",
+        "import torch\ndef norm(x):\n    size = x.half().sum(-1, dtype=torch.float32)\n    return x / (size + 1e-8)\n",
+    ],
+    "broadcast-loss": [
+        "import torch\nx = torch.randn(9, 4)\nhead = torch.nn.Linear(4, 1)\nloss = torch.nn.MSELoss()(head(x), x.mean(1, keepdim=True))\n",
+        "import torch\nx = torch.randn(9, 4)\nhead = torch.nn.Linear(4, 1)\nloss = torch.nn.MSELoss()(head(x), x.mean(1, keepdim=kept))\n",
+    ],
+}  # fmt: skip
