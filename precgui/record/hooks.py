@@ -86,22 +86,12 @@ class LoopWatch:
         if not active:
             config = config.model_copy(update=_NOTHING)
         compiled = _is_compiled(model)
-        self._telemetry = None
-        if config.tensors:
-            self._telemetry = Telemetry(
-                config, model, self._weights, emit,
-                modules=not compiled, copies=self._copies, total_steps=total_steps, guard=guard,
-            )  # fmt: skip
+        self._telemetry = self._telemetry_of(config, compiled, total_steps) if config.tensors else None
         self._later = LaterNumbers()
         self._scaler = scaler
         self._order_of_loop = LoopOrder(scaler, _device(model), guard, self._later, active=active and not compiled)
         self._later_steps = LaterSteps(model, guard, active=active and not compiled)
-        self._first_step = None
-        if active:
-            cancellations = self._later_steps.cancellations
-            observers = [*self._order_of_loop.observers, self._later_steps.watchers.first_step]
-            self._first_step = FirstStep(model, _device(model), guard, compiled=compiled, observers=observers)
-            cancellations.where = self._first_step.module
+        self._first_step = self._watch_of_first_step(compiled) if active else None
         self._passes, self._manual = BackwardCount(guard), ManualUpdates()
         self._order: dict[str, int] = {}  # of the parameters in the backward pass of the first step
         if not isinstance(model, torch.jit.ScriptModule):  # takes no hooks
@@ -112,6 +102,18 @@ class LoopWatch:
         self._passes.watch(self._optimizers)
         self._order_of_loop.watch(self._optimizers)
         self._clear()
+
+    def _telemetry_of(self, config: RecordConfig, compiled: bool, total_steps: int) -> Telemetry:
+        return Telemetry(
+            config, self._model, self._weights, self._emit,
+            modules=not compiled, copies=self._copies, total_steps=total_steps, guard=self.guard,
+        )  # fmt: skip
+
+    def _watch_of_first_step(self, compiled: bool) -> FirstStep:
+        observers = [*self._order_of_loop.observers, self._later_steps.watchers.first_step]
+        watch = FirstStep(self._model, _device(self._model), self.guard, compiled=compiled, observers=observers)
+        self._later_steps.cancellations.where = watch.module
+        return watch
 
     def _copies(self) -> list[tuple[str, Tensor]]:
         outside = self._outside() if self._outside is not None else []
