@@ -18,6 +18,7 @@ from precgui.places.messages import JobLine
 from precgui.places.settings import NamedPlace, place_called
 from precgui.places.training import PlacedTraining
 from precgui.runs.errors import RunFileError
+from precgui.runs.file.event_tables import EventRows
 from precgui.runs.file.reader import open_run
 from precgui.runs.library import new_run_path
 from precgui.sanitize import one_line
@@ -59,10 +60,10 @@ def _follow(place: NamedPlace, training: PlacedTraining, view: RunDisplay | None
     """Relay a run until its end, or with `detach` until it has begun. Returns the exit code."""
     words = LinkWords()
 
-    def take(batch: list[Event]) -> None:
+    def take(batch: list[Event | EventRows]) -> None:
         if view is not None:
             for event in batch:
-                view.show(event)
+                view.show(event.last() if isinstance(event, EventRows) else event)
         if detach:
             training.detach()
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import precgui
@@ -19,6 +20,7 @@ from precgui.config import ConfigError, build, is_own_task
 from precgui.errors import SentenceError
 from precgui.events import RunEnded
 from precgui.places.hello import hello
+from precgui.places.history import JobRecord
 from precgui.places.jobs import RUN_FILE, JobFolder, SpooledFrames, all_jobs, is_end, task_file
 from precgui.places.messages import (
     COMMANDS,
@@ -49,6 +51,7 @@ from precgui.runs.file.repair import complete
 
 FOLLOW_S = 0.02
 LOOK_S = 0.5  # between looks whether the process of a job is there
+ROWS_AT_ONCE_BYTES = 256 << 10  # of rows of tensors between two looks for messages
 START_S = 60.0  # in which a process takes its job
 _LOST = "the process of the run ended without a last word; somebody ended it, or the system was out of memory"
 _KILLED = "stopped; the process of the run did not answer and was ended"
@@ -127,8 +130,8 @@ class Agent:
         match order:
             case StartRun() | StartCommand():
                 self._start(order)
-            case AttachJob(job=job, after=after):
-                self._follow(_known(job), after)
+            case AttachJob(job=job):
+                self._follow(_known(job), order)
             case StopJob(job=job, kill=kill):
                 _known(job).stop(kill=kill)
             case FetchPart(job=job, name=name, offset=offset):
@@ -149,15 +152,15 @@ class Agent:
         if not folder.exists:
             _check(order)
             folder.make(order)
-        self._follow(folder, 0)
+        self._follow(folder, AttachJob(folder.job))
 
-    def _follow(self, folder: JobFolder, after: int) -> None:
+    def _follow(self, folder: JobFolder, read: AttachJob) -> None:
         """Also starts a job whose process never took it."""
         self.send(JobStarted(folder.job))
         process = None if folder.is_claimed else self._process_for(folder.job)
         if folder.job not in self._followed:
             self._followed.add(folder.job)
-            threading.Thread(target=self._relay, args=(folder, after, process), daemon=True).start()
+            threading.Thread(target=self._relay, args=(folder, read, process), daemon=True).start()
 
     def _prepare(self) -> None:
         if self._warm is None:
@@ -179,20 +182,26 @@ class Agent:
                 return warm
         return _runner(job)
 
-    def _relay(self, folder: JobFolder, after: int, process: subprocess.Popen[str] | None) -> None:
+    def _relay(self, folder: JobFolder, read: AttachJob, process: subprocess.Popen[str] | None) -> None:
         with contextlib.suppress(_AskerGone):
             try:
-                self._relay_frames(folder, after, process)
+                self._relay_frames(folder, read, process)
             except (SentenceError, OSError) as error:
                 self.send(Refused(folder.job, f"the record of the job cannot be read: {error}"))
             finally:
                 self._followed.discard(folder.job)
 
-    def _relay_frames(self, folder: JobFolder, after: int, process: subprocess.Popen[str] | None) -> None:
-        spool, until_s, looked_s = SpooledFrames(folder.frames, after), time.monotonic() + START_S, 0.0
+    def _relay_frames(self, folder: JobFolder, read: AttachJob, process: subprocess.Popen[str] | None) -> None:
+        record, rows = JobRecord(folder, read.after), SpooledFrames(folder.rows, read.after_row)
+        until_s, looked_s = time.monotonic() + START_S, 0.0
+        for frame in record.new():  # all that has been said comes before any row
+            self.send_frame(frame)
         is_over = False
         while not self._closing.is_set():
-            for frame in spool.new():
+            messages = list(record.new())
+            for frame in _some(rows.new()):  # also those that came before these messages
+                self.send_frame(frame)
+            for frame in messages:
                 self.send_frame(frame)
             if is_over:
                 break
@@ -205,8 +214,16 @@ class Agent:
             self._closing.wait(0 if is_over else FOLLOW_S)
         if self._closing.is_set():
             return
-        if not spool.last or not is_end(REPLIES.decode(spool.last)):
-            self.send(_end_of(folder, spool.number + 1))
+        if not record.last or not is_end(REPLIES.decode(record.last)):
+            self.send(_end_of(folder, record.number + 1))
+
+
+def _some(frames: Iterator[bytes]) -> Iterator[bytes]:
+    """The first of them, until they have more than `ROWS_AT_ONCE_BYTES`."""
+    size = 0
+    while size < ROWS_AT_ONCE_BYTES and (frame := next(frames, b"")):
+        size += len(frame)
+        yield frame
 
 
 def _known(job: str) -> JobFolder:

@@ -11,12 +11,14 @@ from precgui.config import build
 from precgui.errors import SentenceError
 from precgui.events import RunEnded
 from precgui.places.contact import ContactError
+from precgui.places.history import events_of
 from precgui.places.jobs import RUN_FILE
-from precgui.places.messages import JobEvents
+from precgui.places.messages import JobEvents, JobHistory, JobRow
 from precgui.places.orders import run_order
-from precgui.places.placed_job import JobError, PlacedJob
+from precgui.places.placed_job import JobError, JobMessage, PlacedJob, PlacedRun
 from precgui.places.settings import NamedPlace
 from precgui.process.child import ChildTask, Ready, Stop
+from precgui.process.frames import FrameError
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 
@@ -27,20 +29,20 @@ class PlaceChannel:
     """Takes one `ChildTask` that trains; its file is brought to the path of the task before `RunEnded` is given.
 
     `job` follows the run, and may be asked to detach. A link that is lost is no end. `why` says why it has ended
-    without the end of the run, empty otherwise. `attached`: a run that is there
-    already, the path for its file, and how many of its messages have been read.
+    without the end of the run, empty otherwise. `attached`: a run that is there already.
     """
 
     pid = None
 
-    def __init__(
-        self, place: NamedPlace, *, may_send_code: bool = False, attached: tuple[str, Path, int] | None = None
-    ) -> None:
-        self.job = PlacedJob(place, attached[0] if attached else "", after=attached[2] if attached else 0)
+    def __init__(self, place: NamedPlace, *, may_send_code: bool = False, attached: PlacedRun | None = None) -> None:
+        if attached is not None:
+            self.job = PlacedJob(place, attached.run_id, after=attached.after, after_row=attached.after_row)
+        else:
+            self.job = PlacedJob(place)
         self.why = ""
         self._may_send_code = may_send_code
         self._tasks: deque[ChildTask] = deque()
-        self._home = attached[1] if attached else None
+        self._home = attached.path if attached else None
         self._is_over = self._was_ready = False
 
     def start(self) -> None:
@@ -70,7 +72,11 @@ class PlaceChannel:
         if self.job.is_ready and not self._was_ready:
             self._was_ready = True
             return Ready()
-        return self._events(message) if isinstance(message, JobEvents) else None
+        try:
+            return self._events(message)
+        except FrameError as error:  # a history that is none
+            self._is_over, self.why = True, str(error)
+            raise EOFError(str(error)) from None
 
     def is_alive(self) -> bool:
         return not self._is_over
@@ -101,7 +107,13 @@ class PlaceChannel:
             run_order(build(arguments["config"]), arguments["run_id"], name, may_send_code=self._may_send_code)
         )
 
-    def _events(self, message: JobEvents) -> list[Any]:
+    def _events(self, message: JobMessage | None) -> list[Any] | None:
+        if isinstance(message, JobHistory):
+            return events_of(message)
+        if isinstance(message, JobRow):
+            return [message.row]
+        if not isinstance(message, JobEvents):
+            return None
         events: list[Any] = list(message.events)
         if events and isinstance(ended := events[-1], RunEnded):
             try:

@@ -1,8 +1,9 @@
 """The jobs of a place, each a folder that its process fills and any agent may follow.
 
 `order` is the frame that asked for it, `process` names the process that has taken it, `frames` are the messages so far,
-`stop` asks it to end, `ended` says that its files are whole, `output` takes stray prints, and `out` its files. A folder
-gets its name when it is whole, and `process` can be made once: a job never runs twice.
+`rows` are its rows of tensors, `history` and `blocks` its messages as columns (places/history.py), `stop` asks it to
+end, `ended` says that its files are whole, `output` takes stray prints, and `out` its files. A folder gets its name
+when it is whole, and `process` can be made once: a job never runs twice.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class JobFolder:
             raise OrderError("the name of a job is 32 hexadecimal digits")
         self.job, self.path = job, jobs_dir() / job
         self.frames, self.output, self.out = self.path / "frames", self.path / "output", self.path / "out"
+        self.rows, self.history, self.blocks = self.path / "rows", self.path / "history", self.path / "blocks"
         self._process, self._ended = self.path / "process", self.path / "ended"
         self._stop, self._kill = self.path / "stop", self.path / "kill"
 
@@ -101,11 +103,16 @@ class JobFolder:
     @property
     def is_running(self) -> bool:
         """Whether more messages may come, and its files may change."""
-        return self.is_claimed and not self._ended.is_file() and not self.is_process_gone
+        return self.is_claimed and not self.has_ended and not self.is_process_gone
 
     @property
     def is_process_gone(self) -> bool:
         return bool(is_gone(self._identity()))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its last message has come or is about to come."""
+        return self._ended.is_file()
 
     def mark_ended(self) -> None:
         """Its files are whole, and the last message is about to come. Raises OSError."""
@@ -218,26 +225,32 @@ def digest(path: Path) -> str:
 
 
 class SpooledFrames:
-    """The whole frames of a job, as they are appended. The n-th frame holds message n."""
+    """The whole frames of a job, as they are appended. The n-th frame holds message n.
 
-    def __init__(self, path: Path, after: int) -> None:
+    `start`: the byte at which the frame of the message after `number` begins.
+    """
+
+    def __init__(self, path: Path, after: int, start: int = 0, number: int = 0) -> None:
         self._path, self._skip = path, after
-        self._place, self._buffer = 0, bytearray()
-        self.number, self.last = 0, b""
+        self._place, self._buffer = start, bytearray()
+        self.number, self.last = number, b""
 
     def new(self) -> Iterator[bytes]:
-        """Those that came since the last call, but for the first `after`. Raises FrameError, OSError."""
+        """Those that came since the last call, but for the first `after`; who takes only some gets the others by
+        another call. Raises FrameError, OSError."""
         if not self._path.is_file():
             return
         with open_regular(self._path) as file:
             file.seek(self._place)
-            while data := file.read(PART_BYTES):
-                self._place += len(data)
-                self._buffer += data
+            while True:
                 for frame in self._cut():
                     self.number, self.last = self.number + 1, frame
                     if self.number > self._skip:
                         yield frame
+                if not (data := file.read(PART_BYTES)):
+                    return
+                self._place += len(data)
+                self._buffer += data
 
     def _cut(self) -> Iterator[bytes]:
         while len(self._buffer) >= HEAD.size:

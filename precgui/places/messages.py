@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from precgui.errors import SentenceError
-from precgui.events import Event
+from precgui.events import Event, TensorStats
 from precgui.process.frames import Codec, FrameError
 from precgui.sanitize import one_line
 
 JOB_NAME = re.compile(r"[0-9a-f]{32}")
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 JobKind = Literal["run", "command"]
+Unit = Literal["whole", "ns", "single", "bits"]
 COMMANDS = ("detect", "bench", "profile", "sweep")  # of precgui, that a place runs
 
 
@@ -73,10 +74,42 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobEvents:
-    """Events of a run, in their order; the last event of the last such message is `RunEnded`."""
+    """Events of a run but rows of tensors, in their order; the last event of the last such message is `RunEnded`."""
 
     job: str
     number: int
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A row of tensors of a run. Rows have numbers of their own, and come when nothing else is to be sent."""
+
+    job: str
+    number: int
+    row: TensorStats
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTable:
+    """`count` events of one table as columns; see docs/frames.md for `units`, `orders` and `planes`."""
+
+    table: str
+    device: str
+    count: int
+    units: tuple[Unit, ...]
+    orders: tuple[int, ...]
+    planes: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """All that the messages `first` to `number` of a run hold, at once; `events` are those that no table takes."""
+
+    job: str
+    first: int
+    number: int
+    tables: tuple[HistoryTable, ...]
     events: tuple[Event, ...]
 
 
@@ -186,10 +219,11 @@ class StartCommand:
 
 @dataclass(frozen=True, slots=True)
 class AttachJob:
-    """Send what a job has said after message `after`, then what it goes on to say."""
+    """Send what a job has said after message `after` and row `after_row`, then what it goes on to say."""
 
     job: str
     after: int = 0
+    after_row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +261,7 @@ class Ping:
 
 
 REPLIES = Codec((
-    PlaceHello, PlaceReady, JobStarted, JobEvents, JobOutput, CommandEnded, JobList, FilePart, Refused, Pong
+    PlaceHello, PlaceReady, JobStarted, JobEvents, JobRow, JobHistory, JobOutput, CommandEnded, JobList, FilePart,
+    Refused, Pong,
 ))  # fmt: skip
 ORDERS = Codec((Prepare, StartRun, StartCommand, AttachJob, StopJob, ListJobs, FetchPart, RemoveJob, Ping))

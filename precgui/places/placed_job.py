@@ -19,9 +19,11 @@ from precgui.places.messages import (
     FetchPart,
     FilePart,
     JobEvents,
+    JobHistory,
     JobLine,
     JobList,
     JobOutput,
+    JobRow,
     JobStarted,
     ListJobs,
     PlaceReady,
@@ -37,7 +39,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 60.0  # between two tries to connect
 MOST_LOST = 3  # links that are lost before the job has begun
 _TRIES = 2  # of a file whose SHA-256 does not match
 
-JobMessage = JobEvents | JobOutput | CommandEnded
+JobMessage = JobEvents | JobHistory | JobRow | JobOutput | CommandEnded
 
 
 class JobError(SentenceError):
@@ -50,12 +52,13 @@ class Detached(SentenceError):
 
 @dataclass(frozen=True, slots=True)
 class PlacedRun:
-    """A run that goes on at a place: its name there, the path for its file, and how many messages of it were read."""
+    """A run that goes on at a place: its name there, the path for its file, how many messages and rows were read."""
 
     place: NamedPlace
     run_id: str
     path: Path
     after: int = 0
+    after_row: int = 0
 
 
 class PlacedJob:
@@ -65,12 +68,18 @@ class PlacedJob:
     """
 
     def __init__(
-        self, place: NamedPlace, job: str = "", order: StartRun | StartCommand | None = None, *, after: int = 0
+        self,
+        place: NamedPlace,
+        job: str = "",
+        order: StartRun | StartCommand | None = None,
+        *,
+        after: int = 0,
+        after_row: int = 0,
     ) -> None:
-        """`after`: how many messages of the job have been read."""
+        """`after`, `after_row`: how many messages and rows of the job have been read."""
         self.place, self.job, self._order = place, order.job if order is not None else job, order
         self._link: PlaceLink | None = None
-        self.number = after
+        self.number, self.row_number = after, after_row
         self._wanted: deque[StopJob] = deque()
         self._let_go = threading.Event()
         self._wait_s, self._next_try_s, self._why = FIRST_WAIT_S, 0.0, ""
@@ -143,14 +152,20 @@ class PlacedJob:
             raise JobError(f"{self.place.name}: {message.message}")
         if isinstance(message, PlaceReady):
             self.is_ready = True
-        if not isinstance(message, (JobEvents, JobOutput, CommandEnded)) or message.job != self.job:
+        if not isinstance(message, JobMessage) or message.job != self.job:
             return None
-        if message.number <= self.number:
+        read = self.row_number if isinstance(message, JobRow) else self.number
+        first = message.first if isinstance(message, JobHistory) else message.number
+        if message.number <= read:
             return None
-        if message.number > self.number + 1:
-            self._lost(ContactError(f"message {self.number + 1} is missing", is_final=False))
+        if first != read + 1:
+            what = "row" if isinstance(message, JobRow) else "message"
+            self._lost(ContactError(f"{what} {read + 1} is missing", is_final=False))
             return None
-        self.number = message.number
+        if isinstance(message, JobRow):
+            self.row_number = message.number
+        else:
+            self.number = message.number
         return message
 
     def jobs(self) -> tuple[JobLine, ...]:
@@ -273,7 +288,9 @@ class PlacedJob:
         """Start the job, or go on after the last message that has come."""
         if not self.job:
             return
-        order = AttachJob(self.job, self.number) if self.number or self._order is None else self._order
+        was_read = bool(self.number or self.row_number)
+        attach = AttachJob(self.job, self.number, self.row_number)
+        order = attach if was_read or self._order is None else self._order
         self._try(lambda link: link.send(order))
 
 

@@ -6,7 +6,6 @@ With `--wait` it imports torch, prints `ready` and reads the folder from its inp
 from __future__ import annotations
 
 import _thread
-import contextlib
 import importlib
 import io
 import os
@@ -15,13 +14,19 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
-from precgui.events import Incident, TensorStats
+from precgui.events import Event, Incident, TensorStats
 from precgui.hardware.environment import PLACE_VARIABLE, SENT_CODE_VARIABLE
+from precgui.places.history import HistoryWriter
 from precgui.places.jobs import RUN_FILE, JobFolder, is_end
-from precgui.places.messages import REPLIES, CommandEnded, JobEvents, JobOutput, StartCommand, StartRun
+from precgui.places.messages import REPLIES, CommandEnded, JobEvents, JobOutput, JobRow, StartCommand, StartRun
 from precgui.process.child import ChildTask, import_torch, redirect_output, work
+from precgui.process.frames import FrameError
 
 POLL_S = 0.1
 MOST_TENSOR_BYTES = 64 << 20  # of rows of tensors among the messages; the run file has all of them
@@ -35,23 +40,34 @@ class JobConnection:
     """Appends what a job says to its folder, and reads there whether it should stop."""
 
     def __init__(self, folder: JobFolder, after: int = 0) -> None:
-        self._folder, self._number, self._tensor_bytes = folder, after, 0
-        self._file = os.open(folder.frames, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o600)
+        self._folder, self._number, self._row_number, self._row_bytes = folder, after, 0, 0
+        self._file, self._rows = _appended(folder.frames), _appended(folder.rows)
+        self._history = HistoryWriter(folder, after)
+        self._takes_rows = True
         self._lock = threading.Lock()
 
     def send(self, batch: Any, /) -> None:
         """A batch of events. Raises OSError where the disk does not take it: nothing of it is kept then."""
-        events = tuple(self._without_rows(batch) if self._tensor_bytes > MOST_TENSOR_BYTES else batch)
-        if not events:
-            return
-        size = self._append(lambda number: JobEvents(self._folder.job, number, events))
-        was = self._tensor_bytes
-        self._tensor_bytes += size if any(isinstance(event, TensorStats) for event in events) else 0
-        if was <= MOST_TENSOR_BYTES < self._tensor_bytes:
-            last = events[-1]
-            step = getattr(last, "step", 0)
-            note = Incident(last.time_s, step, "note", "info", _ROWS_LEFT_OUT)
-            self._append(lambda number: JobEvents(self._folder.job, number, (note,)))
+        for event in batch:
+            if isinstance(event, TensorStats) and self._takes_rows:
+                self._send_row(event)
+        self._send_events(event for event in batch if not isinstance(event, TensorStats))
+
+    def _send_events(self, events: Iterable[Event]) -> None:
+        if kept := tuple(events):
+            self._append(partial(JobEvents, self._folder.job, events=kept))
+
+    def _send_row(self, row: TensorStats) -> None:
+        """A row, as long as rows take few bytes."""
+        with suppress(FrameError):  # of more tensors than a frame holds
+            with self._lock:
+                size = _append(self._rows, REPLIES.encode(JobRow(self._folder.job, self._row_number + 1, row)))
+                self._row_number += 1
+                self._row_bytes += size
+            if self._row_bytes <= MOST_TENSOR_BYTES:
+                return
+        self._takes_rows = False
+        self._send_events([Incident(row.time_s, row.step, "note", "info", _ROWS_LEFT_OUT)])
 
     def recv(self) -> Any:
         """Returns when the job should stop."""
@@ -68,26 +84,32 @@ class JobConnection:
         """Raises OSError."""
         self._append(lambda number: CommandEnded(self._folder.job, number, exit_code))
 
-    def _append(self, message: Any) -> int:
+    def _append(self, message: Callable[..., JobEvents | JobOutput | CommandEnded]) -> None:
         with self._lock:
-            said = message(self._number + 1)
+            said = message(number=self._number + 1)
             if is_end(said):
                 self._folder.mark_ended()
-            frame = REPLIES.encode(said)
-            before = os.fstat(self._file).st_size
-            written = 0
-            try:
-                while written < len(frame):
-                    written += os.write(self._file, frame[written:])
-            except OSError:
-                os.ftruncate(self._file, before)
-                raise
+            _append(self._file, REPLIES.encode(said))
             self._number += 1
-            return len(frame)
+            if isinstance(said, JobEvents):
+                self._history.add(self._number, said.events, os.fstat(self._file).st_size)
 
-    @staticmethod
-    def _without_rows(batch: list[Any]) -> list[Any]:
-        return [event for event in batch if not isinstance(event, TensorStats)]
+
+def _appended(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o600)
+
+
+def _append(file: int, frame: bytes) -> int:
+    """Append a frame, or nothing where the disk does not take all of it; returns its size. Raises OSError."""
+    before = os.fstat(file).st_size
+    written = 0
+    try:
+        while written < len(frame):
+            written += os.write(file, frame[written:])
+    except OSError:
+        os.ftruncate(file, before)
+        raise
+    return len(frame)
 
 
 class _OutputStream(io.TextIOBase):
@@ -109,7 +131,7 @@ class _OutputStream(io.TextIOBase):
 
     def flush(self) -> None:
         text, self._text = self._text, ""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._connection.text(self._stream, text)
 
 
@@ -133,7 +155,7 @@ def main() -> int:
 
 
 def _waited_for() -> str:
-    with contextlib.suppress(ImportError):  # a command may need no torch
+    with suppress(ImportError):  # a command may need no torch
         import_torch()
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from precgui.config import RunConfig
-from precgui.events import Event, RunEnded
+from precgui.events import RunEnded
 from precgui.places.channel import PlaceChannel
 from precgui.places.contact import ContactError
 from precgui.places.orders import run_order
+from precgui.places.placed_job import PlacedRun
 from precgui.places.settings import NamedPlace
 from precgui.process.supervised import DeathWords, Supervised
 from precgui.runs.training_process import TrainingProcess
@@ -42,7 +44,7 @@ class PlacedTraining:
     @classmethod
     def attached(cls, place: NamedPlace, run_id: str, path: Path) -> PlacedTraining:
         """A run that is at the place already, from its beginning."""
-        return cls(PlaceChannel(place, attached=(run_id, path, 0)), path, run_id)
+        return cls(PlaceChannel(place, attached=PlacedRun(place, run_id, path)), path, run_id)
 
     @property
     def ended(self) -> RunEnded | None:
@@ -74,13 +76,13 @@ class PlacedTraining:
         """Let go of the run, which goes on."""
         self._channel.job.detach()
 
-    def run(self, take: Callable[[list[Event]], object], look: Callable[[], object]) -> None:
+    def run(self, take: Callable[[list[Any]], object], look: Callable[[], object]) -> None:
         """Hand each batch of events to `take` until the run has ended and its file is here, and call `look` often.
 
         Raises ContactError where the place cannot be reached at the beginning.
         """
 
-        def relay(batch: list[Event]) -> None:
+        def relay(batch: list[Any]) -> None:
             self._training.watch(batch)
             take(batch)
 

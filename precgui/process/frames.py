@@ -18,7 +18,7 @@ from typing import Any, Literal, Union
 from precgui.errors import SentenceError
 from precgui.sanitize import one_line
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAGIC = b"pcgf"
 HEAD = struct.Struct("<4sBB2xIIII")  # magic, protocol, flags, then stored and inflated bytes of header and of blobs
 MOST_HEADER_BYTES = 16 << 20

@@ -29,7 +29,7 @@ from precgui.events import (
     TensorStats,
 )
 from precgui.runs import signals
-from precgui.runs.file.event_tables import EVENT_TABLES, EventTable, by_type
+from precgui.runs.file.event_tables import EVENT_TABLES, EventRows, EventTable, by_type
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.growable import GrowableArray, Values
 from precgui.runs.recorded_model import NOT_YET, RecordedModel
@@ -233,10 +233,10 @@ class LiveRun:
         """The traceback of a failure, or the last words of a process."""
         return self.ended.details if self.ended else ""
 
-    def extend(self, events: Sequence[Event]) -> None:
+    def extend(self, events: Sequence[Event | EventRows]) -> None:
         """Take in a batch of events, oldest first."""
         of = by_type(events)
-        if of[StepDone] or of[Evaluated]:
+        if of[StepDone] or of[Evaluated] or of[EventRows]:
             self._came_at_s = time.monotonic()
         for started in of[RunStarted]:
             self._start(started)
@@ -248,6 +248,10 @@ class LiveRun:
         for table in EVENT_TABLES:
             if own := of[table.event]:
                 self._add_rows(table, own)
+        for rows in of[EventRows]:
+            columns = self._columns_of(rows.table, rows.device)
+            for name, row in zip(rows.table.columns, rows.rows, strict=True):
+                columns[name].append(row)
         self._incidents += of[Incident]
         self._weight_norms.extend(event for event in of[TensorStats] if event.kind == "weight")
         for kind, history in self._tensors.items():
@@ -265,7 +269,12 @@ class LiveRun:
         for event in events:
             of[event.device].append(event)
         for device, own in of.items():
-            _append(self._devices[table.path].setdefault(device, _empty(table)), table, own)
+            _append(self._columns_of(table, device), table, own)
+
+    def _columns_of(self, table: EventTable, device: str) -> _GrowingTable:
+        if not table.names:
+            return self._tables[table.path]
+        return self._devices[table.path].setdefault(device, _empty(table))
 
     def series(self, name: str, over: Axis = "step") -> Series:
         if self._saved:

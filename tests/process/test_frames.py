@@ -19,7 +19,8 @@ import pytest
 from precgui import events
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, ModuleInfo, RunStarted, StepDone, TensorStats
 from precgui.places import messages
-from precgui.places.messages import ORDERS, REPLIES, FilePart, JobEvents, Ping, SentFile, StartRun
+from precgui.places.history import events_of, history_of
+from precgui.places.messages import ORDERS, REPLIES, FilePart, JobEvents, JobHistory, Ping, SentFile, StartRun
 from precgui.process.frames import (
     HEAD,
     MAGIC,
@@ -51,6 +52,10 @@ def batch() -> JobEvents:
     )
     started = RunStarted(0.0, 10, 5, "cpu", {"torch": {"threads": 1, "tf32": None}}, 1)
     return JobEvents(JOB, 1, (started, described, step(1, math.nan), step(2), row()))
+
+
+def history() -> JobHistory:
+    return history_of(JOB, 1, 9, [step(1, math.nan), step(2), events.PowerRead("cuda:0", 0.5, 300.0, 1.0)])
 
 
 def order() -> StartRun:
@@ -156,7 +161,7 @@ def test_that_sizes_are_capped_before_anything_is_read() -> None:
         REPLIES.decode(HEAD.pack(MAGIC, PROTOCOL, 0, len(deep), len(deep), 0, 0) + deep)
 
 
-@pytest.mark.parametrize(("codec", "message"), [(REPLIES, batch()), (ORDERS, order())])
+@pytest.mark.parametrize(("codec", "message"), [(REPLIES, batch()), (REPLIES, history()), (ORDERS, order())])
 def test_that_mutated_frames_are_read_or_refused_and_import_nothing(codec: Codec, message: object) -> None:
     random_source = random.Random(7)
     sound, before = codec.encode(message), set(sys.modules)
@@ -176,7 +181,9 @@ def test_that_mutated_frames_are_read_or_refused_and_import_nothing(codec: Codec
                     frame[place : place + 1] = random_source.choice([b'"', b"{", b"]", b"-1e999", b"null", b"NaN"])
             frame = frame or bytearray(b"x")
         try:
-            FrameReader(codec).feed(bytes(frame))
+            for read in FrameReader(codec).feed(bytes(frame)):
+                if isinstance(read, JobHistory):
+                    events_of(read)
         except FrameError as error:
             assert "\n" not in str(error)
     assert set(sys.modules) == before

@@ -23,8 +23,7 @@ class PlacedRunThread(RunThread):
     """
 
     def __init__(self, place: NamedPlace, attached: PlacedRun | None, parent: QObject | None = None) -> None:
-        known = (attached.run_id, attached.path, attached.after) if attached else None
-        self._channel = PlaceChannel(place, may_send_code=True, attached=known)  # the user was asked before
+        self._channel = PlaceChannel(place, may_send_code=True, attached=attached)  # the user was asked before
         super().__init__(parent, Supervised(self._channel, KILL_AFTER_S))
         self.place: NamedPlace = place
 
@@ -44,7 +43,8 @@ class PlacedRunThread(RunThread):
     def goes_on(self, path: Path) -> PlacedRun | None:
         if not self.let_go:
             return None
-        return PlacedRun(self.place, self._channel.job.job, path, self._channel.job.number)
+        job = self._channel.job
+        return PlacedRun(self.place, job.job, path, job.number, job.row_number)
 
     def process_ended(self, end: ProcessEnd) -> None:
         if self._training.ended is not None:

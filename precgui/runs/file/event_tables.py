@@ -65,6 +65,23 @@ class EventTable:
         return {name: row.astype(types[name].dtype) for name, row in rows}
 
 
+@dataclass(frozen=True, slots=True)
+class EventRows:
+    """Many events of one table, of one device where it has any: `rows` as its `matrix` has them, (columns, events).
+
+    Stands for these events in the batches of a run at a place.
+    """
+
+    table: EventTable
+    rows: NDArray[np.float64]
+    device: str = ""
+
+    def last(self) -> Any:
+        """The last of the events."""
+        row = dict(zip(self.table.columns, self.rows[:, -1].tolist(), strict=True))
+        return self.table.event_of({"device": self.device, **row} if self.table.names else row)
+
+
 EVENT_TABLES = (
     EventTable(StepDone, "steps"),
     EventTable(Evaluated, "evaluation"),
@@ -76,7 +93,7 @@ EVENT_TABLES = (
 )
 
 
-def by_type(events: Iterable[Event]) -> defaultdict[type, list[Any]]:
+def by_type(events: Iterable[Event | EventRows]) -> defaultdict[type, list[Any]]:
     """The events of a batch by their class, each list in order."""
     of: defaultdict[type, list[Any]] = defaultdict(list)
     for event in events:
