@@ -143,7 +143,7 @@ def _values(unit: Unit, order: int, words: _Words) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class HistoryBlock:
     """Holds the messages up to `number`; ends at these bytes of `frames` and `history`."""
 
     number: int = 0
@@ -151,14 +151,14 @@ class Block:
     history_end: int = 0
 
 
-def blocks_of(folder: JobFolder) -> list[Block]:
+def blocks_of(folder: JobFolder) -> list[HistoryBlock]:
     """The blocks that are whole, in their order."""
     try:
         with open_regular(folder.blocks) as file:
             data = file.read()
     except OSError:
         return []
-    return [Block(*numbers) for numbers in _BLOCK.iter_unpack(data[: len(data) // _BLOCK.size * _BLOCK.size])]
+    return [HistoryBlock(*numbers) for numbers in _BLOCK.iter_unpack(data[: len(data) // _BLOCK.size * _BLOCK.size])]
 
 
 class HistoryWriter:
@@ -166,7 +166,7 @@ class HistoryWriter:
 
     def __init__(self, folder: JobFolder, number: int) -> None:
         """`number` is that of the last message of the job; the blocks of an earlier process are not gone on with."""
-        self._folder, self._last = folder, Block(number)
+        self._folder, self._last = folder, HistoryBlock(number)
         self._waiting: list[Event] = []
         self._is_open = not number and not folder.blocks.exists()
 
@@ -184,7 +184,7 @@ class HistoryWriter:
 
     def _write(self, number: int, frames_end: int) -> None:
         frame = REPLIES.encode(history_of(self._folder.job, self._last.number + 1, number, self._waiting))
-        block = Block(number, frames_end, self._last.history_end + len(frame))
+        block = HistoryBlock(number, frames_end, self._last.history_end + len(frame))
         for path, data in (
             (self._folder.history, frame),
             (self._folder.blocks, _BLOCK.pack(block.number, block.frames_end, block.history_end)),
@@ -198,7 +198,7 @@ class JobRecord:
     """All messages of a job as frames: blocks of its history first, then each as it is appended."""
 
     def __init__(self, folder: JobFolder, after: int) -> None:
-        blocks = [Block(), *blocks_of(folder)]
+        blocks = [HistoryBlock(), *blocks_of(folder)]
         place = bisect_right([block.number for block in blocks], after) - 1  # the last block that was read as a whole
         frames, end = folder.frames, blocks[-1]
         self._parts: list[Iterator[bytes]] = []
