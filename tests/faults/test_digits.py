@@ -1,4 +1,4 @@
-"""Digits that operations lose in 16 bits are named with two seeds; corrections and odd loops are left alone."""
+"""Digits that operations lose in 16 bits are named, the seeds in turns; corrections and odd loops are left alone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from precgui.runs.diagnosis import lost_digit_rules, moment_rules
 from tests.faults.digit_faults import DIGITS, ENOUGH
 from tests.faults.odd_loops import judged
 from tests.faults.published_faults import Open
+from tests.faults.turns import in_turns
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("name", DIGITS)
+@pytest.mark.parametrize(("name", "seed"), in_turns(DIGITS, [0, 1]))
 def test_that_lost_digits_are_named_and_the_correction_is_not(name: str, seed: int, tmp_path: Path) -> None:
     fault = DIGITS[name]
     for broken in (True, False):

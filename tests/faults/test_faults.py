@@ -1,16 +1,22 @@
-"""A representative part of `benchmarks/diagnosis.py`: planted faults are found, healthy trainings are left alone."""
+"""A representative part of `benchmarks/diagnosis.py`: planted faults are found, the fixes of their findings mend them,
+healthy trainings are left alone. A plant that several tests are about is trained once."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.faults.catalogue import plants
+from tests.faults.fixes import REMEDIES
 from tests.faults.healthy import healthy
-from tests.faults.matrix import judge_healthy, judge_plant
+from tests.faults.matrix import Case, harm, judge_healthy, judge_plant
+from tests.faults.plants import Plant
 from tests.faults.printed_formulas import false_formulas, formulas
+from tests.faults.training import progress
 
 QUICK_PLANTS = (
     "overflow in the forward pass x300000 mlp",
@@ -44,14 +50,35 @@ QUICK_HEALTHY = (
 )
 
 
+Judged = Callable[[str], tuple[Case, Plant]]
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """The case of a plant by its name."""
+    folder, known = tmp_path_factory.mktemp("plants"), {plant.name: plant for plant in plants()}
+    return functools.cache(lambda name: (judge_plant(folder, known[name]), known[name]))
+
+
 @pytest.mark.parametrize("name", QUICK_PLANTS)
-def test_that_a_planted_fault_is_named_and_blamed_rightly(name: str, tmp_path: Path) -> None:
-    plant = next(each for each in plants() if each.name == name)
-    case = judge_plant(tmp_path, plant)
+def test_that_a_planted_fault_is_named_and_blamed_rightly(name: str, judged: Judged) -> None:
+    case, plant = judged(name)
     assert case.harmful is not plant.weak, case.harm
     assert case.right, [(found.rule, found.module, found.title) for found in case.diagnosis.findings]
     assert not case.wrong_blame
     assert not false_formulas(case.diagnosis.findings)
+
+
+@pytest.mark.parametrize("rule", sorted(REMEDIES))
+def test_that_the_fix_of_a_finding_mends_the_training(rule: str, judged: Judged) -> None:
+    remedy = REMEDIES[rule]
+    case, plant = judged(remedy.plant)
+    findings = [each for each in case.diagnosis.findings if each.rule == rule]
+    assert findings, [(each.rule, each.title) for each in case.diagnosis.findings]
+    mended = remedy.apply(plant.setting, findings[0])
+    assert mended != plant.setting
+    left = harm(progress(mended), progress(plant.twin))
+    assert left < min(remedy.left, case.harm), (left, case.harm, findings[0].fix, findings[0].config_change)
 
 
 @pytest.mark.parametrize("name", QUICK_HEALTHY)
@@ -70,9 +97,9 @@ def test_that_the_catalogue_is_as_large_as_it_says() -> None:
     assert len(healthy()) >= 60
 
 
-def test_that_a_formula_of_a_finding_is_worked_out_from_its_printed_digits(tmp_path: Path) -> None:
-    plant = next(each for each in plants() if each.name == "clipped before unscaled mlp")
-    (found,) = [each for each in judge_plant(tmp_path, plant).diagnosis.findings if each.rule == "clip-before-unscale"]
+def test_that_a_formula_of_a_finding_is_worked_out_from_its_printed_digits(judged: Judged) -> None:
+    case, _ = judged("clipped before unscaled mlp")
+    (found,) = [each for each in case.diagnosis.findings if each.rule == "clip-before-unscale"]
     ((norm, scale, product),) = formulas(found.evidence[0].text)
     assert found.evidence[0].values["norm"] == pytest.approx(float(norm), rel=1e-3)
     assert not false_formulas([found])

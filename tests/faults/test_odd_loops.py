@@ -8,12 +8,12 @@ import pytest
 
 from precgui.config import RecordConfig
 from tests.faults.odd_loops import ALL, FAULTY, HEALTHY, judged
+from tests.faults.turns import in_turns
 
 RECORDS = {"every step": ALL, "default": RecordConfig()}
 
 
-@pytest.mark.parametrize("record", RECORDS)
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize(("name", "record"), in_turns(HEALTHY, list(RECORDS)))
 def test_that_an_odd_but_healthy_loop_is_left_alone(name: str, record: str, tmp_path: Path) -> None:
     found = judged(HEALTHY[name], tmp_path / "run.h5", RECORDS[record])
     assert [(each.rule, each.title, each.evidence[0].text) for each in found.problems] == []

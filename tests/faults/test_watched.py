@@ -1,4 +1,4 @@
-"""Mistakes that single operations betray are named with two seeds; their corrections are left alone."""
+"""Mistakes that single operations betray are named, the seeds in turns; their corrections are left alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from tests.faults.odd_loops import judged
 from tests.faults.published_faults import Open
+from tests.faults.turns import in_turns
 from tests.faults.watched_faults import WATCHED
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("name", WATCHED)
+@pytest.mark.parametrize(("name", "seed"), in_turns(WATCHED, [0, 1]))
 def test_that_a_mistake_of_a_single_operation_is_named_and_its_correction_is_not(
     name: str, seed: int, tmp_path: Path
 ) -> None:
