@@ -46,6 +46,7 @@ COMMANDS = {
     "twin": "precgui.cli.twin",
     "assign": "precgui.cli.assign",
     "model": "precgui.cli.model",
+    "quantize": "precgui.cli.quantize",
     "places": "precgui.cli.places",
     "serve": "precgui.cli.serve",
 }

@@ -13,7 +13,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.snapshot.file import write_tensors
 from precgui.formats.checkpoints.contents import safetensors_places
 from precgui.formats.checkpoints.tensor import CheckpointError
-from precgui.formats.tensorfile import TensorFileError, open_tensor
+from precgui.formats.tensorfile import TORCH_SUFFIXES, TensorFileError, open_tensor, tensor_names
 
 _PIECE = 1 << 22  # elements that are read at once
 
@@ -35,17 +35,24 @@ def write_weights(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[s
     write_tensors(path, tensors, "weights", {"format": "pt", **(metadata or {})})  # transformers asks for `format`
 
 
-def load_weights(model: nn.Module, path: str, key: str = "base.weights") -> None:
+def load_weights(model: nn.Module, path: str, key: str = "base.weights", *, also_torch: bool = False) -> None:
     """Fill the parameters and persistent buffers of a model, of any size, from a file or a folder of several.
 
-    One of the names of a shared tensor is enough. Raises EngineError, which names what is missing or does not fit.
+    One of the names of a shared tensor is enough. also_torch: a file of torch.save is read, too, as data. Raises
+    EngineError, which names what is missing or does not fit.
     """
     place = Path(path).expanduser()
-    if not place.is_dir() and place.suffix != TENSOR_FILE and not place.name.endswith(f"{TENSOR_FILE}.index.json"):
+    is_torch = also_torch and place.suffix in TORCH_SUFFIXES
+    if (
+        not is_torch
+        and not place.is_dir()
+        and place.suffix != TENSOR_FILE
+        and not place.name.endswith(f"{TENSOR_FILE}.index.json")
+    ):
         raise EngineError(f"{key}: {place.name} does not end in {TENSOR_FILE}; such a file is what is read here")
     parameters = {id(parameter) for parameter in model.parameters()}
     try:
-        held = safetensors_places(place)
+        held = dict.fromkeys(tensor_names(place), place) if is_torch else safetensors_places(place)
         for tensor, names in _by_identity(tensors_of(model).items()):
             source = next((name for name in names if name in held), None)
             if source is None:

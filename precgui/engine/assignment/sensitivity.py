@@ -26,11 +26,12 @@ class Sensitivity:
     """Half of the sum of squared gradient times squared error, of the weights and of the outputs of each layer.
 
     Both estimate the second-order rise of the loss (empirical Fisher information for the Hessian). They order layers;
-    they do not say how much the loss rises.
+    they do not say how much the loss rises. `first_order` is gradient times error of the outputs, with its sign.
     """
 
     weights: Table = field(default_factory=_table)
     outputs: Table = field(default_factory=_table)
+    first_order: Table = field(default_factory=_table)
 
     def total(self) -> Table:
         """The sum of both."""
@@ -77,6 +78,7 @@ def _add(
         if output.grad is not None:
             change = (output.grad * (low(inputs) - output)).flatten(1).sum(1) * samples
             result.outputs[name][label] += float(change.square().mean()) / 2
+            result.first_order[name][label] += float(change.mean())
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ class FunctionalRoundingMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is functional.multi_head_attention_forward:
             with self:
-                return _heads(*args, **kwargs)
+                return attention_heads(*args, **kwargs)
         rounded = _ROUNDED.get(func)
         floats = args and all(not isinstance(a, Tensor) or a.is_floating_point() for a in args[:3])
         return self._call(rounded, self._products, args, kwargs) if rounded and floats else func(*args, **kwargs)
@@ -177,7 +177,7 @@ _ROUNDED: dict[Callable[..., Any], _Rounded] = {
 }  # fmt: skip
 
 # torch dispatches this function as a whole; with function modes disabled its parts are dispatched one by one.
-_heads: Any = FunctionType(
+attention_heads: Any = FunctionType(
     functional.multi_head_attention_forward.__code__,
     {**functional.multi_head_attention_forward.__globals__, "has_torch_function": lambda _: False},
     argdefs=functional.multi_head_attention_forward.__defaults__,

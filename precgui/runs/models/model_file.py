@@ -1,7 +1,8 @@
 """A scan of a checkpoint as a run file: one step with the statistics of its weights, and the group `/survey` beside.
 
 `/survey` holds `about` (JSON text: source, files, formats, rows of tensors), `figures` [tensors, formats x FIGURES],
-`columns` [tensors, 16], and `starts`, `codes`, `counts` in rows of 4096, padded. No weights are kept.
+`columns` [tensors, 16], and `starts`, `codes`, `counts` in rows of 4096, padded. No weights are kept. `/effects` holds
+what was measured on data, as JSON text in `about`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import math
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,9 +32,11 @@ from precgui.formats.weight_formats import WeightFormat, weight_format
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import safe_hdf5
 from precgui.runs.file.writer import RunWriter
+from precgui.runs.models.effects import ModelEffects, effects_of
 from precgui.runs.run import Run
 
 GROUP = "survey"
+EFFECTS = "effects"
 KIND = "model"
 _CHUNK = 8192  # numbers
 _ROW = 4096  # numbers of a row of what has one axis
@@ -83,9 +86,16 @@ def tensor_row(tensor: CheckpointTensor) -> dict[str, Any]:
 
 
 def write_model_file(
-    path: Path, checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]
-) -> None:
-    """Write a scan, as far as it has come, in the place of an earlier one. Raises RunFileError and OSError."""
+    path: Path, checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey],
+    effects: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Write a scan, as far as it has come, in the place of an earlier one. Raises RunFileError and OSError.
+
+    effects: the document of what was measured; None: that of the earlier file stays.
+    """
+    if effects is None and path.exists():
+        earlier = read_effects(path)
+        effects = earlier.document if earlier is not None else None
     rows = [tensor_row(each) for each in checkpoint.tensors]
     order = {row["name"]: place for place, row in enumerate(rows)}
     ordered = sorted(surveys, key=lambda each: order[each.name])
@@ -99,6 +109,8 @@ def write_model_file(
         _write_run(draft, checkpoint, rows, ordered)
         with h5py.File(draft, "r+") as file:
             _write_survey(file.create_group(GROUP), about, ordered)
+            if effects is not None:
+                _write_text(file.create_group(EFFECTS), effects)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -159,15 +171,43 @@ def _write_survey(group: h5py.Group, about: dict[str, Any], surveys: list[Tensor
     starts = np.concatenate([[0], np.cumsum([each.codes.size for each in surveys])]).astype("<i8")
     codes = np.concatenate([each.codes for each in surveys]) if surveys else np.zeros(0, "<u2")
     counts = np.concatenate([each.counts for each in surveys]) if surveys else np.zeros(0, "<u4")
-    text = np.frombuffer(json.dumps(about, allow_nan=False).encode(), "u1")
-    text = np.pad(text, (0, -len(text) % _ROW), constant_values=ord(" "))
-    for name, values in (("about", text), ("figures", figures), ("columns", columns), ("starts", starts),
-                         ("codes", codes), ("counts", counts)):  # fmt: skip
+    _write_text(group, about)
+    for name, values in (("figures", figures), ("columns", columns), ("starts", starts), ("codes", codes),
+                         ("counts", counts)):  # fmt: skip
         if values.ndim == 1:  # long rows, since each row is looked at before it is read
             values = np.pad(values, (0, -len(values) % _ROW)).reshape(-1, _ROW)
         rows = max(_CHUNK // max(math.prod(values.shape[1:]), 1), 1)
         chunk = (min(rows, max(len(values), 1)), *values.shape[1:])
         group.create_dataset(name, data=values, chunks=chunk, compression="gzip", shuffle=True)
+
+
+def _write_text(group: h5py.Group, document: Mapping[str, Any]) -> None:
+    """A document as JSON text in long rows, since each row is looked at before it is read."""
+    text = np.frombuffer(json.dumps(document, allow_nan=False).encode(), "u1")
+    text = np.pad(text, (0, -len(text) % _ROW), constant_values=ord(" ")).reshape(-1, _ROW)
+    group.create_dataset("about", data=text, chunks=(min(2, len(text)), _ROW), compression="gzip", shuffle=True)
+
+
+def keep_effects(path: Path, checkpoint: StoredModel, effects: Mapping[str, Any]) -> None:
+    """Keep what was measured beside the scan of the same model. Raises RunFileError for a file of another one."""
+    scan = read_model_file(path)
+    if scan is None or list(scan.files) != file_rows(checkpoint):
+        raise RunFileError(f"{path} holds something else than a scan of this model; choose another name.")
+    write_model_file(path, checkpoint, scan.formats, scan.surveys, effects)
+
+
+def read_effects(path: Path) -> ModelEffects | None:
+    """The measurements that a model's file holds; None where it holds none. Raises RunFileError for damaged ones."""
+    file, snapshot = safe_hdf5.open_snapshot(path)
+    try:
+        if not safe_hdf5.has(file, f"{EFFECTS}/about"):
+            return None
+        return effects_of(json.loads(_column(file, "about", EFFECTS).astype(np.uint8).tobytes()))
+    except (*safe_hdf5.FAULTS, safe_hdf5.Unusable, RecursionError, AttributeError) as error:
+        raise RunFileError(f"{path} holds measurements that cannot be read ({error}); measure them again.") from None
+    finally:
+        file.close()
+        snapshot.close()
 
 
 def read_model_file(path: Path) -> ModelScan | None:
@@ -182,8 +222,8 @@ def read_model_file(path: Path) -> ModelScan | None:
         snapshot.close()
 
 
-def _column(file: h5py.File, name: str) -> NDArray[Any]:
-    item = safe_hdf5.dataset(file, f"{GROUP}/{name}", packed=True)
+def _column(file: h5py.File, name: str, group: str = GROUP) -> NDArray[Any]:
+    item = safe_hdf5.dataset(file, f"{group}/{name}", packed=True)
     values = safe_hdf5.rows(item, 0, safe_hdf5.length(item))
     return values if name in ("figures", "columns") else values.reshape(-1)
 

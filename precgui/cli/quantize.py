@@ -1,0 +1,202 @@
+"""`precgui quantize`: what formats cost a trained model, measured on held-out data."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from precgui.cli.format_tables import console, print_json, table
+from precgui.cli.parser import UserError
+from precgui.cli.terminal import say
+from precgui.planner.ledger import mib
+from precgui.quantize_job import (
+    DEFAULT_FORMATS,
+    METHODS,
+    ROUNDED,
+    QuantizeOrder,
+    check_order,
+    check_output,
+    keep,
+    measure_model,
+    opened,
+)
+from precgui.runs.models.effects import ROUNDED as ROUNDED_WORDS
+from precgui.runs.models.effects import SCORES, TRUTHS, ModelEffects, WholeRow, effects_of
+from precgui.sanitize import visible_name
+
+_EPILOG = (
+    "A single tensor or typed numbers: precgui quantise. Formats of weights without data: precgui model. "
+    "Exit code: 0 measured, 2 bad input, 130 broken off."
+)
+
+
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the sub-command and set its `run`."""
+    parser = subparsers.add_parser(
+        "quantize", help="what formats cost a trained model: the rise of its loss on held-out data, with its noise",
+        description="Rounds the linear and convolutional layers of a trained model to each format and measures the "
+        "rise of its held-out loss: the whole model, then single layers, and how well cheap scores order them.",
+        epilog=_EPILOG,
+    )  # fmt: skip
+    parser.add_argument("source", metavar="FILE|DIR|RUN.h5|hf:DIR", help="weights, a run, or a folder of transformers")
+    parser.add_argument(
+        "--task", default="", metavar="RECIPE|CONFIG.toml|FILE.py:F",
+        help="model and data for the weights; needless where the file names them, as those of train.save_to do",
+    )  # fmt: skip
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+                        help="change one value of the task's config")  # fmt: skip
+    parser.add_argument("--own-code", action="store_true", help="run the code of a task of your own that a file names")
+    parser.add_argument("--formats", default=",".join(DEFAULT_FORMATS), metavar="F,F",
+                        help="as those of precgui model; default: %(default)s")  # fmt: skip
+    parser.add_argument("--methods", default="rtn", metavar="M,M", help=f"{', '.join(METHODS)}; default: rtn, nearest")
+    parser.add_argument("--round", default=",".join(ROUNDED), metavar="R,R", dest="rounded",
+                        help="weights; inputs (and weights); k, v: keys, values of attention; default all")  # fmt: skip
+    parser.add_argument("--singles", type=int, default=-1, metavar="N",
+                        help="layers measured alone; default: all up to 64 layers, else 12; 0: none")  # fmt: skip
+    parser.add_argument("--samples", type=int, default=1024, metavar="N", help="most held-out samples; default: 1024")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
+    parser.add_argument(
+        "--text", default="", metavar="FILE|DIR", help="with hf:DIR: the text; default: Python's manual"
+    )
+    parser.add_argument("--length", type=int, default=512, metavar="N", help="with hf:DIR: tokens of a sample")
+    parser.add_argument("--batch", type=int, default=8, metavar="N", help="with hf:DIR: samples at once")
+    parser.add_argument("-o", "--output", type=Path, metavar="MODEL.h5", help="keep it; Inspect > Formats shows it")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run_quantize)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def order_of(args: argparse.Namespace) -> QuantizeOrder:
+    """The request in the words of the command. Raises SentenceError for those that are not known."""
+    for name in ("samples", "length", "batch"):
+        if getattr(args, name) < 1:
+            raise UserError(f"--{name} {getattr(args, name)}: a number from 1 on is needed")
+    order = QuantizeOrder(
+        args.source, args.task, tuple(args.settings), args.own_code, _names(args.formats), _names(args.methods),
+        _names(args.rounded), args.singles, args.samples, args.text, args.length, args.batch, args.device,
+    )  # fmt: skip
+    check_order(order)
+    return order
+
+
+def run_quantize(args: argparse.Namespace) -> int:
+    """Measure, print and keep. Raises SentenceError for what the user can correct."""
+    from precgui.engine.errors import Stopped
+
+    order = order_of(args)
+    if args.output is not None:
+        check_output(args.output)
+    shows = not args.json and sys.stderr.isatty()
+
+    def tell(text: str) -> None:
+        if shows:
+            say(text, file=sys.stderr)
+
+    def row(part: str, values: dict[str, Any]) -> None:
+        name = f"{values.get('name', '')} {values['format']}".strip()
+        tell(f"{name}: {_rise(values['rise'], values['error'])}")
+
+    try:
+        with _interrupts() as stopped, opened(order, tell) as ready:
+            document, _ = measure_model(order, ready, row, stopped)
+            if args.output is not None:
+                keep(args.output, order, ready, document, stopped)
+                document["written"].append(str(args.output))
+    except Stopped:
+        say("precgui: the measurement was broken off; nothing is kept.", file=sys.stderr)
+        return 130
+    if args.json:
+        print_json(document)
+    else:
+        print_effects(effects_of(document))
+        for path in document["written"]:
+            say(path)
+    return 0
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """Ctrl+C ends the measurement between two batches."""
+    broken = threading.Event()
+    earlier = signal.signal(signal.SIGINT, lambda *_: broken.set())
+    try:
+        yield broken.is_set
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+
+
+def print_effects(effects: ModelEffects) -> None:
+    """Tables of the whole model, of single layers, and of the agreement of scores."""
+    say(
+        f"held-out loss {effects.loss:.5g} on {effects.samples} samples; +- is the standard error of paired differences"
+    )
+    right = ("Bytes", "Rise of the loss", TRUTHS[effects.truth])
+    whole = table("All layers in one format", ("Format", "Method", "Rounded", *right, "Remark"), right=right)
+    for row in effects.whole:
+        rise = _rise(row.rise, row.error) if not row.why_not else ""
+        distance = "" if row.distance is None else f"{row.distance:.3g}"
+        cells = (row.format, row.method, ROUNDED_WORDS[row.rounded], mib(row.nbytes), rise, distance, _remark(row))
+        whole.add_row(*map(Text, cells))
+    console().print(whole)
+    if effects.layers:
+        _print_layers(effects)
+
+
+def _remark(row: WholeRow) -> str:
+    if row.why_not:
+        return f"not measured: {row.why_not}"
+    parts = ["equal within noise"] if row.within_noise else []
+    if row.left_out:
+        parts.append(f"{row.left_out} layers left as they are: rows of other lengths")
+    return "; ".join(parts)
+
+
+def _rise(rise: float | None, error: float | None) -> str:
+    if rise is None:
+        return "not measured"
+    return f"{rise:+.5f}" if error is None else f"{rise:+.5f} +- {error:.5f}"
+
+
+def _print_layers(effects: ModelEffects) -> None:
+    document = effects.document
+    formats = list(dict.fromkeys(row.format for row in effects.layers))
+    names = list(dict.fromkeys(row.layer for row in effects.layers))
+    is_loss = effects.truth == "loss"
+    found = {(row.layer, row.format): row.rise if is_loss else row.distance for row in effects.layers}
+    say(f"One layer alone, {ROUNDED_WORDS[document['singles_round']]} rounded to nearest: {TRUTHS[effects.truth]}")
+    listed = table("One layer alone", ("Layer", *formats), right=formats)
+    for name in names:
+        cells = (found.get((name, fmt)) for fmt in formats)
+        listed.add_row(*map(Text, (visible_name(name), *("" if cell is None else f"{cell:.3g}" for cell in cells))))
+    console().print(listed)
+    agreement = table("Agreement of scores", ("Score", *formats, "all"), right=(*formats, "all"))
+    columns: list[Mapping[str, Any]] = [*(document["by_format"][fmt] for fmt in formats)]
+    whole = {"scores": document["rank_agreement"], "ceiling": effects.ceiling,
+             "ceiling_of_loss": document["ceiling_of_loss"]}  # fmt: skip
+    for name, words in SCORES.items():
+        if any(name in column["scores"] for column in (*columns, whole)):
+            agreement.add_row(words, *(_rho(column["scores"].get(name)) for column in (*columns, whole)))
+    agreement.add_row("half of the data against half", *(_rho(column["ceiling"]) for column in (*columns, whole)))
+    agreement.add_row("the same of the loss", *(_rho(column["ceiling_of_loss"]) for column in (*columns, whole)))
+    console().print(agreement)
+    say(
+        "Agreement of two orders of the layers: 1 the same, 0 none. A score says nothing of the size of a loss; more "
+        "than half of the data reach against the other half, no score is known to reach."
+    )
+    for note in document["notes"]:
+        say(f"{note}.")
+
+
+def _rho(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

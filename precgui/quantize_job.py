@@ -1,0 +1,278 @@
+"""The effect of formats on a trained model, from its files to a document, for the command line and a child process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from precgui import config as configs
+from precgui.config import ConfigError, RunConfig, is_own_task
+from precgui.errors import SentenceError
+from precgui.formats.checkpoints.contents import StoredModel, open_checkpoint
+from precgui.formats.tensorfile import TensorFileError, metadata_of
+from precgui.formats.weight_formats import weight_format
+from precgui.model_job import scan_model
+from precgui.runs.models.effects import rise_row
+from precgui.runs.models.model_file import keep_effects, read_model_file
+
+if TYPE_CHECKING:
+    from precgui.engine.ptq.effects import EffectMeter, LayerEffect, WholeEffect
+    from precgui.engine.ptq.held_out import LossChange
+    from precgui.engine.ptq.subject import Subject
+    from precgui.process.child import StopToken
+
+HUGGING_FACE = "hf:"
+RUN_SUFFIX = ".h5"
+DEFAULT_FORMATS = ("int8/row", "e4m3fn/row", "int4/128", "mxfp4", "nvfp4")
+ROUNDED = ("weights", "inputs", "k", "v")
+METHODS = ("rtn", "gptq", "awq", "smooth")
+ALL_SINGLES = 64  # layers; of a model with more, `SOME_SINGLES` are measured alone
+SOME_SINGLES = 12
+
+
+class QuantizeError(SentenceError):
+    """The request cannot be measured; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class QuantizeOrder:
+    """A request for a measurement. `source`: a file or folder of weights, a run file, or hf:DIR.
+
+    task: a recipe, a config, or FILE.py:FUNCTION; empty: the one that the source names. singles: how many layers are
+    measured alone, -1 for a number that suits the model. samples: the most that are held out.
+    """
+
+    source: str
+    task: str = ""
+    settings: tuple[str, ...] = ()
+    own_code: bool = False
+    formats: tuple[str, ...] = DEFAULT_FORMATS
+    methods: tuple[str, ...] = ("rtn",)
+    rounded: tuple[str, ...] = ROUNDED
+    singles: int = -1
+    samples: int = 1024
+    text: str = ""
+    length: int = 512
+    batch_size: int = 8
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model that is ready to be measured, and its files as they are stored."""
+
+    subject: Subject
+    checkpoint: StoredModel
+    title: str
+    task: str
+
+
+def check_order(order: QuantizeOrder) -> None:
+    """Raises SentenceError for words that are not known, before anything is loaded."""
+    for name in order.formats:
+        weight_format(name)
+    for name, known, option in (
+        *((each, METHODS, "--methods") for each in order.methods),
+        *((each, ROUNDED, "--round") for each in order.rounded),
+    ):
+        if name not in known:
+            raise QuantizeError(f"{option}: {name!r} is not known; there are {', '.join(known)}")
+
+
+@contextlib.contextmanager
+def opened(order: QuantizeOrder, tell: Callable[[str], None]) -> Iterator[Opened]:
+    """The model and its task. Weights of a run live in a folder that is gone afterwards. Raises SentenceError."""
+    from precgui.engine.ptq.subject import from_config, from_folder
+
+    if order.source.startswith(HUGGING_FACE):
+        folder = Path(order.source.removeprefix(HUGGING_FACE)).expanduser()
+        subject = from_folder(folder, order.text, order.length, order.batch_size, order.device)
+        yield Opened(subject, open_checkpoint(folder), str(folder), "next token of a text")
+        return
+    path = Path(order.source).expanduser()
+    with tempfile.TemporaryDirectory() as scratch:
+        weights, config = path, None
+        if path.suffix == RUN_SUFFIX:
+            weights, config = _of_run(path, Path(scratch) / "weights.safetensors")
+        config = _config(order, path, weights, config)
+        checkpoint = replace(open_checkpoint(weights), source=path)
+        yield Opened(from_config(config, weights, tell), checkpoint, str(path), config.task)
+
+
+def _of_run(path: Path, scratch: Path) -> tuple[Path, RunConfig]:
+    """Weights and config of a run file."""
+    from precgui.engine.export.weights import write_run_weights
+    from precgui.runs.file.reader import open_run
+    from precgui.runs.recorded_facts import weights_sources
+
+    with open_run(path) as run:
+        places = {name: Path(where) if where else None for name, where in weights_sources(run).items()}
+        written = write_run_weights(places["checkpoint"], places["saved"], run.run_id, scratch, "last")
+        if written[0] != scratch:
+            raise QuantizeError(f"{path} kept adapters, no whole model; merge them and give the file of the weights")
+        return scratch, run.config
+
+
+def _config(order: QuantizeOrder, path: Path, weights: Path, config: RunConfig | None) -> RunConfig:
+    """The config of the task: as the caller names it, or as the files do, which may name code only with consent."""
+    if order.task:
+        is_function = ":" in order.task and is_own_task(order.task) and not Path(order.task).exists()
+        source, settings = (configs.DEFAULT_RECIPE, [f"task={order.task}"]) if is_function else (order.task, [])
+        chosen = configs.load(source, [*settings, *order.settings])
+    else:
+        chosen = configs.change(config or _told_config(path, weights), order.settings)
+        if is_own_task(chosen.task) and not order.own_code:
+            raise QuantizeError(f"{path} was trained on a task of your own; --own-code runs the code that it names")
+    return configs.change(chosen, [f"device={order.device}"]) if order.device != "auto" else chosen
+
+
+def _told_config(path: Path, weights: Path) -> RunConfig:
+    """The config that `train.save_to` wrote into the header of a file of weights."""
+    try:
+        text = metadata_of(weights).get("config", "") if weights.suffix == ".safetensors" else ""
+        if text:
+            return configs.build(json.loads(text))
+    except (TensorFileError, ValueError, RecursionError, ConfigError) as error:
+        raise QuantizeError(f"{path} names a task that cannot be read ({error}); name one with --task") from None
+    raise QuantizeError(f"{path} does not say which data it belongs to; name a recipe, a config or FILE.py:F as --task")
+
+
+def measure_model(
+    order: QuantizeOrder, ready: Opened, on_row: Callable[[str, dict[str, Any]], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> tuple[dict[str, Any], EffectMeter]:  # fmt: skip
+    """Measure what the order asks for; `on_row` gets the part ("whole", "layers") and each row of the document.
+
+    Raises EngineError, and Stopped when `stopped()` became true.
+    """
+    from precgui.engine.ptq.effects import SCORES
+
+    formats = [weight_format(name) for name in dict.fromkeys(order.formats)]
+    meter = ready.subject.meter(formats, order.samples, stopped)
+    held = meter.held_out
+    document: dict[str, Any] = {
+        "model": ready.title, "task": ready.task, "samples": held.samples, "units": held.units, "truth": held.truth,
+        "baseline": {"loss": held.loss, "bytes": meter.plain_bytes}, "formats": [fmt.name for fmt in formats],
+        "whole": [], "layers": [], "rank_agreement": {}, "ceiling": None, "by_format": {}, "plan": None,
+        "plan_measured": None, "written": [], "read_back": None, "notes": [],
+    }  # fmt: skip
+    for whole in meter.whole(order.methods, order.rounded):  # type: ignore[arg-type]
+        document["whole"].append(_whole_row(whole, held.units))
+        on_row("whole", document["whole"][-1])
+    most = order.singles if order.singles >= 0 else ALL_SINGLES if len(meter.layers) <= ALL_SINGLES else SOME_SINGLES
+    names = meter.chosen_layers(most) if most else []
+    if names:
+        inputs = "inputs" in order.rounded
+        effects = []
+        for each in meter.singles(names, inputs=inputs):
+            effects.append(each)
+            document["layers"].append(_layer_row(each, held.units))
+            on_row("layers", document["layers"][-1])
+        document |= agreement_of(effects, held.truth, SCORES) | {"singles_round": "inputs" if inputs else "weights"}
+        if len(names) < len(meter.layers):
+            document["notes"].append(f"{len(names)} of {len(meter.layers)} layers were measured alone")
+    return document, meter
+
+
+def _whole_row(effect: WholeEffect, units: int) -> dict[str, Any]:
+    row = {"format": effect.format, "method": effect.method, "round": effect.rounded, "bytes": effect.nbytes,
+           "left_out": list(effect.left_out), "why_not": effect.why_not}  # fmt: skip
+    return row | _change_row(effect.change, units)
+
+
+def _layer_row(effect: LayerEffect, units: int) -> dict[str, Any]:
+    scores = {name: value if math.isfinite(value) else None for name, value in effect.scores.items()}
+    row = {"name": effect.layer, "format": effect.format, "bytes": effect.nbytes, "scores": scores}
+    return row | _change_row(effect.change, units)
+
+
+def _change_row(change: LossChange | None, units: int) -> dict[str, Any]:
+    if change is None:
+        return {"rise": None, "error": None, "interval": None, "within_noise": None, "distance": None}
+    distance = change.mean_distance
+    return rise_row(change.rise, change.error, units) | {"distance": distance if math.isfinite(distance) else None}
+
+
+def agreement_of(effects: Sequence[LayerEffect], truth: str, scores: Sequence[str]) -> dict[str, Any]:
+    """How well each score orders the layers as their measured distance does, beside half of the data against half.
+
+    Where outputs cannot be compared, the rise of the loss is the truth.
+    """
+    formats = list(dict.fromkeys(each.format for each in effects))
+    by_format = {name: _agreement([each for each in effects if each.format == name], truth, scores) for name in formats}
+    whole = _agreement(effects, truth, scores)
+    return {"rank_agreement": whole["scores"], "ceiling": whole["ceiling"], "ceiling_of_loss": whole["ceiling_of_loss"],
+            "by_format": by_format}  # fmt: skip
+
+
+def _agreement(effects: Sequence[LayerEffect], truth: str, names: Sequence[str]) -> dict[str, Any]:
+    from precgui.engine.ptq.ranks import rank_agreement
+
+    def true(change: LossChange) -> float:
+        return change.rise if truth == "loss" else change.mean_distance
+
+    def known(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    def halves(of: Callable[[LossChange], float]) -> float | None:
+        first, second = ([of(each.change.half(n)) for each in effects] for n in (0, 1))
+        return known(rank_agreement(first, second))
+
+    measured = [true(each.change) for each in effects]
+    found = {
+        name: known(rank_agreement([each.scores.get(name, math.nan) for each in effects], measured)) for name in names
+    }
+    return {"scores": {name: value for name, value in found.items() if value is not None}, "ceiling": halves(true),
+            "ceiling_of_loss": halves(lambda change: change.rise)}  # fmt: skip
+
+
+def keep(
+    path: Path, order: QuantizeOrder, ready: Opened, document: Mapping[str, Any], stopped: Callable[[], bool]
+) -> None:
+    """Keep a document in the file of a model; a new file gets the scan of the same formats, too.
+
+    Raises RunFileError for a file that holds something else, and OSError.
+    """
+    if not path.exists():
+        formats = [weight_format(name) for name in dict.fromkeys(order.formats)]
+        scan_model(ready.checkpoint, formats, path, lambda _: None, stopped=stopped)
+    keep_effects(path, ready.checkpoint, document)
+
+
+def check_output(path: Path) -> None:
+    """Raises QuantizeError at once for a file that is no scan of a model, not after the measurement."""
+    if path.exists() and read_model_file(path) is None:
+        raise QuantizeError(f"{path} holds something else than a model; choose another name")
+
+
+def serve(emit: Callable[[Any], None], control: StopToken, *, order: Mapping[str, Any], output: str) -> None:
+    """Task of a child process: measures what a QuantizeOrder says and keeps it.
+
+    Emits `{"kind": "told", "message"}`, `{"kind": "row", "part", "row"}` on the way, then `{"kind": "kept"}` or
+    `{"kind": "fault", "message"}`.
+    """
+    from precgui.engine.errors import Stopped
+
+    def row(part: str, values: dict[str, Any]) -> None:
+        emit({"kind": "row", "part": part, "row": values})
+
+    values: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in order.items()}
+    asked = QuantizeOrder(**values)
+    try:
+        check_order(asked)
+        check_output(Path(output))
+        with opened(asked, lambda text: emit({"kind": "told", "message": text})) as ready:
+            document, _ = measure_model(asked, ready, row, control.stopped)
+            keep(Path(output), asked, ready, document, control.stopped)
+    except Stopped:
+        emit({"kind": "fault", "message": "The measurement was stopped."})
+    except (SentenceError, OSError, MemoryError) as error:
+        emit({"kind": "fault", "message": str(error) or "The memory is full."})
+    else:
+        emit({"kind": "kept", "document": document})

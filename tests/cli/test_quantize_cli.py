@@ -1,0 +1,162 @@
+"""`precgui quantize`: a trained model measured, kept beside its scan, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from precgui import config
+from precgui.cli.main import main
+from precgui.engine.adapters.weights_file import tensors_of, write_weights
+from precgui.engine.tasks import make
+from precgui.runs.errors import RunFileError
+from precgui.runs.models.model_file import read_effects, read_model_file
+
+OWN = """
+import torch
+from torch import nn
+
+class Task:
+    steps_per_epoch = 2
+    def model(self):
+        return nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 3))
+    def _batches(self):
+        g = torch.Generator().manual_seed(0)
+        for _ in range(2):
+            yield torch.randn(8, 32, generator=g), torch.randint(0, 3, (8,), generator=g)
+    train_batches = validation_batches = _batches
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets)
+
+def make_task(config):
+    return Task()
+"""
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Digits as they begin, saved as train.save_to does: the config stands in the header."""
+    chosen = config.load("digits-quick", ["data.batch_size=32"])
+    torch.manual_seed(0)
+    file = tmp_path_factory.mktemp("model") / "digits.safetensors"
+    write_weights(tensors_of(make(chosen).model()), file, {"config": chosen.model_dump_json()})
+    return file
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> tuple[Path, str]:
+    (tmp_path / "mine.py").write_text(OWN)
+    model = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    torch.save(model.state_dict(), tmp_path / "mine.pt")
+    return tmp_path / "mine.pt", f"{tmp_path / 'mine.py'}:make_task"
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["quantize", *words, "--json"]) == 0
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return printed
+
+
+def fault(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["quantize", *words]) == 2
+    return capsys.readouterr().err
+
+
+def test_that_a_model_is_measured_kept_and_printed(
+    weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "m.h5"
+    words = (str(weights), "--samples", "64", "--formats", "int8/row,int2/row", "-o", str(kept))
+    printed = document(capsys, *words, "--methods", "rtn,gptq", "--round", "weights,k")
+    rows = {(row["format"], row["method"], row["round"]): row for row in printed["whole"]}
+    assert printed["task"] == "digits" and printed["samples"] == printed["units"] == 64 and printed["truth"] == "kl"
+    assert rows["int2/row", "rtn", "weights"]["distance"] > 10 * rows["int8/row", "rtn", "weights"]["distance"]
+    assert rows["int8/row", "rtn", "k"]["why_not"] == "no attention was found"
+    low, high = rows["int2/row", "rtn", "weights"]["interval"]
+    assert low < rows["int2/row", "rtn", "weights"]["rise"] < high
+    assert 2 * len({row["name"] for row in printed["layers"]}) == len(printed["layers"]) >= 4
+    assert printed["rank_agreement"].keys() >= {"output_fisher", "weight_fisher", "sqnr"} and printed["ceiling"] <= 1
+    effects, scan = read_effects(kept), read_model_file(kept)
+    assert effects is not None and scan is not None and scan.is_complete
+    assert effects.document["whole"] == printed["whole"] and [fmt.name for fmt in scan.formats] == printed["formats"]
+    assert len(effects.of_layer(printed["layers"][0]["name"] + ".weight")) == 2
+    assert main(["quantize", str(weights), "--samples", "32", "--formats", "int8/row", "--singles", "0",
+                 "--round", "weights", "-o", str(kept)]) == 0  # fmt: skip
+    text = capsys.readouterr().out
+    assert "equal within noise" in text and "held-out loss" in text
+    again, scan = read_effects(kept), read_model_file(kept)
+    assert again is not None and len(again.whole) == 1 and not again.layers
+    assert scan is not None and len(scan.formats) == 2  # the scan stays
+    assert main(["model", str(weights), "--formats", "int8/row,int2/row", "-o", str(kept)]) == 0
+    assert read_effects(kept) is not None  # and what was measured, when a scan is made again
+
+
+def test_that_layers_alone_are_printed_with_the_agreement(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quantize", str(weights), "--samples", "64", "--formats", "int4/row", "--round", "inputs"]) == 0
+    text = capsys.readouterr().out
+    assert "One layer alone, weights and inputs rounded to nearest" in text and "half of the data against half" in text
+    assert "Fisher information of outputs" in text and "Fisher information of weights" not in text
+
+
+def test_that_code_of_a_file_runs_only_where_it_was_named_or_allowed(
+    own: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, task = own
+    options = ("--formats", "int4/16", "--round", "weights", "--singles", "0")
+    assert document(capsys, str(file), "--task", task, *options)["whole"][0]["rise"] is not None
+    named = tmp_path / "named.safetensors"
+    chosen = config.load("digits-quick", [f"task={task}"])
+    write_weights(torch.load(file, weights_only=True), named, {"config": chosen.model_dump_json()})
+    assert "--own-code runs the code that it names" in fault(capsys, str(named), *options)
+    assert document(capsys, str(named), "--own-code", *options)["units"] == 16
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["W", "--formats", "int9"], "'int9' is no format of weights"),
+        (["W", "--methods", "rtn,magic"], "--methods: 'magic' is not known; there are rtn, gptq, awq, smooth"),
+        (["W", "--round", "q"], "--round: 'q' is not known"),
+        (["W", "--samples", "0"], "--samples 0: a number from 1 on is needed"),
+        (["W", "--task", "gpt-quick"], "digits.safetensors has no token.weight; it is of another model"),
+        (["/nowhere.safetensors", "--task", "digits-quick"], "there is no /nowhere.safetensors"),
+        (["hf:/nowhere"], "transformers"),
+        (["RUN.h5"], "RUN.h5"),
+    ],
+)
+def test_that_what_cannot_be_measured_is_one_sentence(
+    words: list[str], sentence: str, weights: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = fault(capsys, *(str(weights) if word == "W" else word for word in words))
+    assert sentence in text and len(text.splitlines()) == 1
+
+
+def test_that_weights_that_name_no_task_and_files_of_something_else_are_told(
+    own: tuple[Path, str], tmp_path: Path, weights: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "does not say which data it belongs to" in fault(capsys, str(own[0]))
+    other = tmp_path / "other.h5"
+    assert main(["model", str(own[0]), "--formats", "int8", "-o", str(other)]) == 0
+    words = ("--samples", "32", "--formats", "int8", "--round", "weights", "--singles", "0", "-o", str(other))
+    assert "holds something else than a scan of this model" in fault(capsys, str(weights), *words)
+
+
+def test_that_damaged_measurements_are_a_sentence(tmp_path: Path, own: tuple[Path, str]) -> None:
+    import h5py
+
+    file = tmp_path / "m.h5"
+    assert main(["model", str(own[0]), "--formats", "int8", "-o", str(file)]) == 0
+    assert read_effects(file) is None
+    for text in (b"{}", b"[1, 2]", b'{"whole": 3}', b"\xff\xff", b"[" * 4000):
+        with h5py.File(file, "r+") as opened:
+            opened.pop("effects", None)
+            group = opened.create_group("effects")
+            row = torch.zeros(1, 4096, dtype=torch.uint8).fill_(32).numpy()
+            row[0, : min(len(text), 4096)] = list(text[:4096])
+            group.create_dataset("about", data=row, chunks=(1, 4096), compression="gzip")
+        with pytest.raises(RunFileError, match="measurements that cannot be read"):
+            read_effects(file)
