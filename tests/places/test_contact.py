@@ -1,20 +1,13 @@
-"""The first contact with a place: each failure is one sentence with its cure; one real sshd on the loopback."""
+"""The first contact with a place: each failure is one sentence with its cure."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from precgui.cli.main import main
-from precgui.places.contact import ContactError, explained, no_program
+from precgui.places.contact import explained, no_program
 from precgui.places.messages import JobLine
 from precgui.places.settings import (
     NamedPlace,
@@ -160,99 +153,3 @@ def test_that_a_damaged_file_of_places_is_one_sentence(text: str, sentence: str)
 def test_that_a_host_is_no_option_of_ssh(host: str) -> None:
     with pytest.raises(PlaceError, match="is no host"):
         ssh_place("gpu1", host)
-
-
-# A real server
-
-
-class Server:
-    """An sshd on the loopback that knows one key."""
-
-    def __init__(self, folder: Path, sshd: str) -> None:
-        self.folder = folder
-        for name in ("host", "user", "stranger"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
-        (folder / "keys").write_text((folder / "user.pub").read_text())
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        (folder / "sshd_config").write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/keys\n"
-            f"PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-            f"PermitRootLogin yes\nAcceptEnv PRECGUI_*\n"
-        )
-        self.process = subprocess.Popen(
-            [sshd, "-D", "-e", "-f", str(folder / "sshd_config")], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        self._wait()
-
-    def _wait(self) -> None:
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            if self.process.poll() is not None:
-                pytest.skip("sshd does not start here")
-            time.sleep(0.05)
-
-    def options(self, key: str = "user", *, known: bool = True) -> tuple[str, ...]:
-        """The options of ssh for this server alone."""
-        host_key = " ".join((self.folder / "host.pub").read_text().split()[:2])
-        hosts = self.folder / f"known-{known}"
-        hosts.write_text(f"[127.0.0.1]:{self.port} {host_key}\n" if known else "")
-        return (
-            "-F", "none", "-p", str(self.port), "-i", str(self.folder / key), "-o", "IdentitiesOnly=yes",
-            "-o", f"UserKnownHostsFile={hosts}", "-o", "GlobalKnownHostsFile=none", "-o", "IdentityAgent=none",
-            "-o", "SendEnv=PRECGUI_*",
-        )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    sshd = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
-    if sshd is None or shutil.which("ssh") is None:
-        pytest.skip("sshd is not installed; Debian has it in openssh-server")
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)
-    started = Server(tmp_path_factory.mktemp("sshd"), sshd)
-    yield started
-    started.process.terminate()
-    started.process.wait()
-
-
-def test_that_a_place_behind_a_real_sshd_says_hello(server: Server) -> None:
-    answer = answer_of(ssh_place("gpu1", "127.0.0.1", SERVE, server.options()))
-    assert answer.why == ""
-    document = answer.document()
-    assert (document["answered"], document["devices"][0]["id"]) == (True, "cpu")
-
-
-@pytest.mark.parametrize(
-    ("key", "known", "precgui", "sentence"),
-    [
-        ("user", False, SERVE, "ssh does not know the host key of 127.0.0.1 yet"),
-        ("stranger", True, SERVE, "`ssh-copy-id 127.0.0.1` puts yours there"),
-        ("user", True, "no-such-precgui", "precgui is not installed at gpu1"),
-    ],
-)
-def test_that_a_real_ssh_that_fails_is_one_sentence(
-    server: Server, key: str, known: bool, precgui: str, sentence: str
-) -> None:
-    answer = answer_of(ssh_place("gpu1", "127.0.0.1", precgui, server.options(key, known=known)))
-    assert answer.hello is None
-    assert sentence in answer.why
-
-
-def test_that_nobody_listening_is_one_sentence() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        options = ("-F", "none", "-p", str(free.getsockname()[1]))
-    if shutil.which("ssh") is None:
-        pytest.skip("ssh is not installed")
-    answer = answer_of(ssh_place("gpu1", "127.0.0.1", "precgui", options))
-    assert "127.0.0.1 refuses connections" in answer.why
-
-
-def test_that_a_contact_error_is_an_error_of_the_system_too() -> None:
-    assert isinstance(ContactError("x"), OSError)
-    assert str(ContactError("x")) == "x"
