@@ -17,6 +17,7 @@ from rich.text import Text
 from precgui import config, paths
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("--sweep", type=Path, metavar="DIR", help="the folder of the runs that verify; must not exist")
     parser.add_argument("-o", "--output", type=Path, metavar="CONFIG.toml", help="write the config of the plan here")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    add_place_option(parser, run_source_there)
     parser.set_defaults(run=run)
 
 

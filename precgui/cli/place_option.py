@@ -15,7 +15,7 @@ from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 
 _CONFIG_FILE = "config.toml"
-_STOPPED = 130
+_CODES_WITH_FILES = (0, 1)  # 1: there are problems, or a plan could not be shown to keep the metric
 
 
 def add_place_option(
@@ -42,25 +42,46 @@ def run_words_there(args: argparse.Namespace, words: Sequence[str]) -> int:
     return follow_command(args.place, without_place(words))
 
 
-def run_config_there(args: argparse.Namespace, words: Sequence[str]) -> int:
-    """Run the words with the config or recipe that they name, which is sent as a file; what `-o` names comes home."""
-    name = "source" if hasattr(args, "source") else "config"
-    source: str = getattr(args, name)
-    if Path(source).is_dir() or source.endswith(".h5"):
+def run_source_there(args: argparse.Namespace, words: Sequence[str]) -> int:
+    """Run the words with the config, recipe or run file that they name. Returns their exit code.
+
+    A config or recipe is sent as a file. A run file must be of a run that was trained at the place: its file there is
+    taken. What `-o` and `--sweep` name comes home.
+    """
+    name = next(name for name in ("source", "config", "file") if hasattr(args, name))
+    source = str(getattr(args, name))
+    homes = [path for path in (getattr(args, "output", None), getattr(args, "sweep", None)) if path is not None]
+    for home in homes:
+        if home.exists():
+            raise UserError(f"{home} is there already; choose another name")
+    rest = without_place(words)
+    for home in homes:
+        rest = _with_output(rest, str(home), home.name)
+    if source.endswith(".h5"):
+        return _run_file_there(args.place, Path(source), rest, homes)
+    if Path(source).is_dir():
         raise UserError(f"{source} is on this machine, which {args.place} does not read; name a config or a recipe")
     requested = config.load(source)
     tasks = _tasks(source, args)
     if own := next(filter(config.is_own_task, tasks), ""):
         raise UserError(f"{own} is a task of your own, which only `precgui run --place {args.place} --own-code` sends")
-    output = getattr(args, "output", None)
-    if output is not None and output.exists():
-        raise UserError(f"{output} is there already; choose another name")
-    rest = without_place(words)
     rest[rest.index(source) if source in rest else 1 : rest.index(source) + 1 if source in rest else 1] = [_CONFIG_FILE]
-    if output is not None:
-        rest = _with_output(rest, str(output), output.name)
     text = config.to_toml(requested).encode()
-    return follow_command(args.place, rest, {_CONFIG_FILE: text}, output)
+    return follow_command(args.place, rest, {_CONFIG_FILE: text}, homes)
+
+
+def _run_file_there(place: str, path: Path, words: list[str], homes: Sequence[Path]) -> int:
+    """Run words on the file that a run has at its place; what they keep beside it comes home, beside the file here."""
+    from precgui.places.jobs import RUN_FILE
+    from precgui.places.settings import place_called
+    from precgui.places.trial import job_of_run
+    from precgui.runs.file.reader import open_run
+
+    with open_run(path) as saved:
+        run_id, where = saved.run_id, str(saved.environment.get("place") or "")
+    job_of_run(place_called(place), run_id, path, where)
+    there = [RUN_FILE if word == str(path) else word for word in words]
+    return follow_command(place, there, homes=homes, of=run_id, beside=path)
 
 
 def _tasks(source: str, args: argparse.Namespace) -> list[str]:
@@ -76,9 +97,18 @@ def _with_output(words: list[str], given: str, name: str) -> list[str]:
 
 
 def follow_command(
-    place: str, words: Sequence[str], files: dict[str, bytes] | None = None, home: Path | None = None
+    place: str,
+    words: Sequence[str],
+    files: dict[str, bytes] | None = None,
+    homes: Sequence[Path] = (),
+    *,
+    of: str = "",
+    beside: Path | None = None,
 ) -> int:
-    """Run the words at a place and print what they print; `home` takes the files that they make. Returns their code."""
+    """Run the words at a place and print what they print; `homes` take the files that they make. Returns their code.
+
+    `of` is a run there in whose folder they run; results that they keep beside its file come beside the file `beside`.
+    """
     import hashlib
 
     from precgui.places.messages import SentFile, StartCommand
@@ -87,12 +117,13 @@ def follow_command(
 
     sent = tuple(SentFile(name, hashlib.sha256(data).hexdigest(), data) for name, data in (files or {}).items())
     columns = shutil.get_terminal_size().columns
-    job = PlacedJob(place_called(place), order=StartCommand(uuid.uuid4().hex, tuple(words), columns, sent))
+    job = PlacedJob(place_called(place), order=StartCommand(uuid.uuid4().hex, tuple(words), columns, sent, of))
     try:
         job.open()
         code = _relay(job)
-        if home is not None and code == 0:
-            _bring_files(job, home)
+        if code in _CODES_WITH_FILES:
+            job.job = of or job.job
+            _bring_files(job, homes, beside)
     finally:
         job.close()
     return code
@@ -132,12 +163,18 @@ class LinkWords:
             say(f"precgui: {state or 'the link is there again'}", file=sys.stderr)
 
 
-def _bring_files(job: Any, home: Path) -> None:
-    """The file `home.name` of the job to `home`, or each file in the folder of this name into it."""
-    from precgui.places.jobs import is_file_name
+def _bring_files(job: Any, homes: Sequence[Path], beside: Path | None) -> None:
+    """The files of the job: one with the name of a home to it, those in a folder of this name into it.
 
-    for name in filter(is_file_name, job.files()):
-        if name == home.name:
-            job.fetch(name, home)
-        elif name.startswith(f"{home.name}/"):
-            job.fetch(name, home / name.partition("/")[2])
+    Of a run, also the results beside its file.
+    """
+    from precgui.places.jobs import RUN_FILE, is_file_name
+
+    for name in filter(is_file_name, job.files() if homes or beside else ()):
+        for home in homes:
+            if name == home.name:
+                job.fetch(name, home)
+            elif name.startswith(f"{home.name}/"):
+                job.fetch(name, home / name.partition("/")[2])
+        if beside is not None and name.startswith(f"{RUN_FILE}.") and name.endswith(".json"):
+            job.fetch(name, beside.with_name(beside.name + name.removeprefix(RUN_FILE)), may_replace=lambda path: True)

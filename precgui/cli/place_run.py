@@ -15,8 +15,10 @@ from precgui.cli.run_display import RunDisplay, interrupt, report, stop_on_signa
 from precgui.cli.terminal import say
 from precgui.events import Event
 from precgui.places.messages import JobLine
+from precgui.places.placed_job import PlacedRun
 from precgui.places.settings import NamedPlace, place_called
 from precgui.places.training import PlacedTraining
+from precgui.places.trial import job_of_run
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.event_tables import EventRows
 from precgui.runs.file.reader import open_run
@@ -30,8 +32,10 @@ _INTERRUPTED = 130
 def run_there(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     """Train and report. Returns as `precgui run`, 3 where the run goes on without this end."""
     place = place_called(args.place)
-    if args.keys or args.resume:
-        raise UserError(f"--{'keys' if args.keys else 'resume'} is for this machine; leave --place out")
+    if args.keys:
+        raise UserError("--keys is for this machine; leave --place out")
+    if args.resume:
+        return _resume(place, args)
     if config.is_precision_auto(args.config, args.settings):
         raise UserError("precision=auto searches on this machine; choose a precision for a run at a place")
     requested = config.load(args.config, args.settings)
@@ -43,10 +47,24 @@ def run_there(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
 def attach(place: NamedPlace, line: JobLine, args: argparse.Namespace) -> int:
     """Follow a run that is at a place already, bring its file home and report. Returns as `run_there`."""
     path = _new_path(args.output, config.RunConfig(title=one_line(line.title)))
-    training = PlacedTraining.attached(place, line.job, path)
+    training = PlacedTraining.attached(PlacedRun(place, line.job, path, part=line.part))
     if args.stop:
         training.stop()
     return _follow(place, training, None if args.json else RunDisplay())
+
+
+def _resume(place: NamedPlace, args: argparse.Namespace) -> int:
+    """Let a run go on that broke off at the place; its file at home is replaced by the whole one."""
+    if args.output or args.settings:
+        raise UserError("--resume goes on with the settings and the file of the run; leave out -o and --set")
+    path = Path(args.config)
+    with open_run(path) as saved:
+        run_id, requested, where = saved.run_id, saved.config, str(saved.environment.get("place") or "")
+    if config.is_own_task(requested.task) and not args.own_code:
+        raise UserError(f"{path} was trained on a task of your own; --own-code runs the code that it names")
+    line = job_of_run(place, run_id, path, where)
+    training = PlacedTraining.attached(PlacedRun(place, run_id, path, part=line.part + (not line.is_running)))
+    return _follow(place, training, None if args.json else RunDisplay(), detach=args.detach)
 
 
 def _new_path(output: Path | None, requested: config.RunConfig) -> Path:

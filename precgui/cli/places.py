@@ -15,7 +15,9 @@ from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 from precgui.hardware.readings import gibibytes
 from precgui.places.contact import no_torch
+from precgui.places.messages import JobLine
 from precgui.places.settings import (
+    NamedPlace,
     add_place,
     command_place,
     place_called,
@@ -60,6 +62,12 @@ def add_parsers(subparsers: Any) -> None:
     listing.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     listing.set_defaults(run=lambda args: _list(as_json=args.json))
     _add_attach(actions)
+    fetch = actions.add_parser("fetch", help="list the files of a job, such as checkpoints, or bring some of them home")
+    fetch.add_argument("name")
+    fetch.add_argument("job", metavar="JOB", help="its name, or the beginning of it")
+    fetch.add_argument("files", nargs="*", metavar="FILE", help="as the list names it; without one they are listed")
+    fetch.add_argument("-o", "--output", type=Path, default=Path(), metavar="DIR", help="default: the present folder")
+    fetch.set_defaults(run=_fetch)
 
 
 def _add_attach(actions: Any) -> None:
@@ -159,11 +167,42 @@ def _attach(args: argparse.Namespace) -> int:
     from precgui.cli.place_run import attach
 
     place = place_called(args.name)
-    if not args.job:
-        raise UserError(f"the name of a job is empty; `precgui places jobs {args.name}` shows the names")
-    found = [line for line in jobs_of(place) if line.job.startswith(args.job)]
+    line = _job_called(place, args.job)
+    if line.kind != "run":
+        raise UserError(f"{line.job} is a command, and only a run can be followed again")
+    return attach(place, line, args)
+
+
+def _job_called(place: NamedPlace, beginning: str) -> JobLine:
+    """The job of a place whose name begins like this. Raises UserError."""
+    if not beginning:
+        raise UserError(f"the name of a job is empty; `precgui places jobs {place.name}` shows the names")
+    found = [line for line in jobs_of(place) if line.job.startswith(beginning)]
     if len(found) != 1:
-        raise UserError(f"{len(found)} jobs at {args.name} begin with {args.job}; `precgui places jobs {args.name}`")
-    if found[0].kind != "run":
-        raise UserError(f"{found[0].job} is a command, and only a run can be followed again")
-    return attach(place, found[0], args)
+        raise UserError(
+            f"{len(found)} jobs at {place.name} begin with {beginning}; `precgui places jobs {place.name}` shows all"
+        )
+    return found[0]
+
+
+def _fetch(args: argparse.Namespace) -> int:
+    from precgui.places.jobs import is_file_name
+    from precgui.places.placed_job import PlacedJob
+
+    place = place_called(args.name)
+    line = _job_called(place, args.job)
+    if not args.files:
+        for name in line.files:
+            say(name)
+        return 0
+    if unknown := [name for name in args.files if name not in line.files or not is_file_name(name)]:
+        raise UserError(f"the job {line.job[:_SHOWN_DIGITS]} has no file {unknown[0]}; without a FILE they are listed")
+    job = PlacedJob(place, line.job)
+    try:
+        job.open()
+        for name in args.files:
+            job.fetch(name, args.output / name)
+            say(f"{args.output / name}")
+    finally:
+        job.close()
+    return 0

@@ -16,6 +16,7 @@ from precgui import config as configs
 from precgui.cli import plan_ranks
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.planner.communication import Link, Traffic
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.network import NETWORKS, Transformer
@@ -67,6 +68,7 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     plan_ranks.add_arguments(parser.add_argument_group("several ranks, on paper"))
     _add_network(parser.add_argument_group("a transformer by formula, without building it"))
+    add_place_option(parser, run_source_there)
     parser.set_defaults(run=run)
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from precgui import config as configs
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
-from precgui.cli.place_option import add_place_option, run_config_there
+from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.profile_ranks import show_ranks
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, mib
 from precgui.runs.speedup.profile_file import MOST_PAIRS_S, PAIRS_S
@@ -48,7 +48,7 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("--ranks", action="store_true",
                         help="show what each process of RUN.h5 recorded instead of measuring")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    add_place_option(parser, run_config_there)
+    add_place_option(parser, run_source_there)
     parser.set_defaults(run=run)
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("--anatomy", action="store_true", help="print the moments and the casts of the step, too")
     parser.add_argument("--own-code", action="store_true", help="run the code of a task of your own that the run names")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    add_place_option(parser, run_source_there)
     parser.set_defaults(run=run)
 
 

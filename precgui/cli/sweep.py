@@ -16,7 +16,7 @@ from rich.table import Table
 from precgui import config, paths
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
-from precgui.cli.place_option import add_place_option, run_config_there
+from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def add_parsers(subparsers: Any) -> None:
     _add_cluster(parser.add_argument_group("a cluster"))
     parser.add_argument("--plan", action="store_true", help="show the plan and the time it takes, run nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    add_place_option(parser, run_config_there)
+    add_place_option(parser, run_source_there)
     parser.set_defaults(run=run)
 
 

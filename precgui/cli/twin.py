@@ -15,6 +15,7 @@ from rich.text import Text
 from precgui import config
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
 from precgui.sanitize import some_names
 
@@ -56,6 +57,7 @@ def add_parsers(subparsers: Any) -> None:
         help="where the result is kept; default: beside RUN.h5, where Inspect > Error reads it; else nowhere",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    add_place_option(parser, run_source_there)
     parser.set_defaults(run=run)
 
 

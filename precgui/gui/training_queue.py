@@ -163,7 +163,7 @@ class TrainingQueue(QObject):
                 return
             path = new_run_path(self._folder(), config)
             run = LiveRun(config, run_id=line.job, created=line.started, machine={}, environment={}, path=path)
-            placed = PlacedRun(place, line.job, path)
+            placed = PlacedRun(place, line.job, path, part=line.part)
             self._follow(self._runs.add(run), self._thread_at(place, placed), is_shown=True, by_hand=True)
 
     def _is_free(self) -> bool:

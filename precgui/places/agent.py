@@ -40,11 +40,13 @@ from precgui.places.messages import (
     Prepare,
     Refused,
     RemoveJob,
+    ResumeRun,
     StartCommand,
     StartRun,
     StopJob,
 )
 from precgui.process.frames import FrameError, FrameReader
+from precgui.runs.broken_off import broken_off
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.repair import complete
@@ -130,6 +132,8 @@ class Agent:
         match order:
             case StartRun() | StartCommand():
                 self._start(order)
+            case ResumeRun(job=job, part=part):
+                self._resume(_known(job), part)
             case AttachJob(job=job):
                 self._follow(_known(job), order)
             case StopJob(job=job, kill=kill):
@@ -154,9 +158,19 @@ class Agent:
             folder.make(order)
         self._follow(folder, AttachJob(folder.job))
 
+    def _resume(self, folder: JobFolder, part: int) -> None:
+        if part > folder.part_number:
+            if not isinstance(folder.order(), StartRun):
+                raise OrderError("only a run can go on after it had ended")
+            if folder.is_claimed and folder.is_process_gone:
+                _end_of(folder, 1)  # completes the file of a run whose process was killed
+            broken_off(folder.out / RUN_FILE)
+        folder = folder.begin_part(part)
+        self._follow(folder, AttachJob(folder.job))
+
     def _follow(self, folder: JobFolder, read: AttachJob) -> None:
         """Also starts a job whose process never took it."""
-        self.send(JobStarted(folder.job))
+        self.send(JobStarted(folder.job, folder.part_number))
         process = None if folder.is_claimed else self._process_for(folder.job)
         if folder.job not in self._followed:
             self._followed.add(folder.job)
@@ -238,6 +252,8 @@ def _check(order: StartRun | StartCommand) -> None:
     if isinstance(order, StartCommand):
         if not order.words or order.words[0] not in COMMANDS:
             raise OrderError(f"a place runs the commands {', '.join(COMMANDS)}")
+        if order.of:
+            _check_run(order.of)
         return
     if not hello().torch:
         raise OrderError(_NO_TORCH)
@@ -247,6 +263,13 @@ def _check(order: StartRun | StartCommand) -> None:
         raise ConfigError(
             {"task": f"the code {code} was not sent; it runs here only when its file is sent with the run"}
         )
+
+
+def _check_run(job: str) -> None:
+    """Raises OrderError where no command can be run in the folder of a run."""
+    folder = _known(job)
+    if folder.is_running or not (folder.out / RUN_FILE).is_file():
+        raise OrderError(f"the run {job} has not ended, or has left no file")
 
 
 def _end_of(folder: JobFolder, number: int) -> JobEvents | CommandEnded:

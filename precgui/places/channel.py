@@ -15,7 +15,7 @@ from precgui.places.history import events_of
 from precgui.places.jobs import RUN_FILE
 from precgui.places.messages import JobEvents, JobHistory, JobRow
 from precgui.places.orders import run_order
-from precgui.places.placed_job import JobError, JobMessage, PlacedJob, PlacedRun
+from precgui.places.placed_job import JobError, JobMessage, PlacedJob, PlacedRun, followed_run
 from precgui.places.settings import NamedPlace
 from precgui.process.child import ChildTask, Ready, Stop
 from precgui.process.frames import FrameError
@@ -35,10 +35,7 @@ class PlaceChannel:
     pid = None
 
     def __init__(self, place: NamedPlace, *, may_send_code: bool = False, attached: PlacedRun | None = None) -> None:
-        if attached is not None:
-            self.job = PlacedJob(place, attached.run_id, after=attached.after, after_row=attached.after_row)
-        else:
-            self.job = PlacedJob(place)
+        self.job = followed_run(attached) if attached is not None else PlacedJob(place)
         self.why = ""
         self._may_send_code = may_send_code
         self._tasks: deque[ChildTask] = deque()
@@ -100,7 +97,9 @@ class PlaceChannel:
     def _begin(self, task: ChildTask) -> None:
         arguments = task.arguments
         if task.task != RUN_TASK or arguments.get("goes_on"):
-            raise JobError(f"a broken run cannot go on at {self.job.place.name}; start a new one there")
+            raise JobError(
+                f"a run of this machine cannot go on at {self.job.place.name}, only one that was trained there"
+            )
         self._home = Path(arguments["path"])
         name = self.job.place.name
         self.job.begin(
@@ -127,16 +126,29 @@ class PlaceChannel:
 
 
 def bring_home(job: PlacedJob, path: Path | None) -> None:
-    """Fetch the run file of a job that has ended, and see that it is the one. Raises SentenceError, OSError."""
+    """Fetch the run file of a job that has ended, and see that it is the one. Raises SentenceError, OSError.
+
+    It replaces an earlier file of the same run.
+    """
     assert path is not None
 
     def check(draft: Path) -> None:
         try:
-            with open_run(draft) as saved:
-                run_id = saved.run_id
+            run_id = _run_id(draft)
         except RunFileError as error:
             raise JobError(f"the file from {job.place.name} is no run: {error}") from None
         if run_id != job.job:
             raise JobError(f"the file from {job.place.name} is of another run, {run_id[:40]}")
 
-    job.fetch(RUN_FILE, path, check)
+    def is_same(path: Path) -> bool:
+        try:
+            return _run_id(path) == job.job
+        except RunFileError:
+            return False
+
+    job.fetch(RUN_FILE, path, check, is_same)
+
+
+def _run_id(path: Path) -> str:
+    with open_run(path) as saved:
+        return saved.run_id

@@ -3,7 +3,8 @@
 `order` is the frame that asked for it, `process` names the process that has taken it, `frames` are the messages so far,
 `rows` are its rows of tensors, `history` and `blocks` its messages as columns (places/history.py), `stop` asks it to
 end, `ended` says that its files are whole, `output` takes stray prints, and `out` its files. A folder gets its name
-when it is whole, and `process` can be made once: a job never runs twice.
+when it is whole, and `process` can be made once: a job never runs twice. A run that goes on after it had ended has all
+of these anew, but for `order` and `out`, in a folder `part-N`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from precgui.safe_open import open_regular
 PART_BYTES = 1 << 20
 RUN_FILE = "run.h5"
 _MOST_FILES = 10_000
+_PART = "part-"
 
 
 class JobFolder:
@@ -51,10 +53,29 @@ class JobFolder:
         if not JOB_NAME.fullmatch(job):
             raise OrderError("the name of a job is 32 hexadecimal digits")
         self.job, self.path = job, jobs_dir() / job
-        self.frames, self.output, self.out = self.path / "frames", self.path / "output", self.path / "out"
-        self.rows, self.history, self.blocks = self.path / "rows", self.path / "history", self.path / "blocks"
-        self._process, self._ended = self.path / "process", self.path / "ended"
-        self._stop, self._kill = self.path / "stop", self.path / "kill"
+        self.out = self.path / "out"
+        self.part_number = self._last_part()
+        part = self._part_folder(self.part_number)
+        self.frames, self.output = part / "frames", part / "output"
+        self.rows, self.history, self.blocks = part / "rows", part / "history", part / "blocks"
+        self._process, self._ended, self._stop, self._kill = (
+            part / name for name in ("process", "ended", "stop", "kill")
+        )
+
+    def _last_part(self) -> int:
+        numbers = (path.name.removeprefix(_PART) for path in self.path.glob(f"{_PART}*"))
+        return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+    def _part_folder(self, part: int) -> Path:
+        return self.path / f"{_PART}{part}" if part else self.path
+
+    def begin_part(self, part: int) -> JobFolder:
+        """The folder of the job in this part, begun unless it has been. Raises OrderError."""
+        if part > self.part_number:
+            if not self.is_claimed or self.is_running or part != self.part_number + 1:
+                raise OrderError("the run has not ended, so it cannot go on from a checkpoint; attach to it")
+            self._part_folder(part).mkdir(exist_ok=True)
+        return JobFolder(self.job)
 
     @property
     def exists(self) -> bool:
@@ -86,7 +107,7 @@ class JobFolder:
 
     def claim(self) -> bool:
         """Let this process be that of the job; False where another one is."""
-        draft = self.path / f"process.{os.getpid()}"
+        draft = self._process.with_name(f"process.{os.getpid()}")
         draft.write_text(json.dumps(this_process()), encoding="utf-8")
         try:
             os.link(draft, self._process)
@@ -173,7 +194,9 @@ class JobFolder:
         started = datetime.fromtimestamp((self.path / "order").stat().st_mtime, UTC).isoformat(timespec="seconds")
         if isinstance(order, StartRun):
             title = str(order.config.get("title") or f"{order.config.get('task')}, {order.config.get('precision')}")
-            return JobLine(self.job, "run", title, started, self.is_running, self.files(), order.config)
+            return JobLine(
+                self.job, "run", title, started, self.is_running, self.files(), order.config, self.part_number
+            )
         return JobLine(self.job, "command", " ".join(order.words), started, self.is_running, self.files())
 
     def remove(self) -> None:

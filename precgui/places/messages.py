@@ -20,7 +20,7 @@ JOB_NAME = re.compile(r"[0-9a-f]{32}")
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 JobKind = Literal["run", "command"]
 Unit = Literal["whole", "ns", "single", "bits"]
-COMMANDS = ("detect", "bench", "profile", "sweep")  # of precgui, that a place runs
+COMMANDS = ("detect", "bench", "profile", "sweep", "replay", "plan", "twin", "assign")  # of precgui, that a place runs
 
 
 class OrderError(SentenceError):
@@ -67,9 +67,10 @@ class PlaceReady:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """The job is there, started now or before."""
+    """The job is there, started now or before; `part` as in `JobLine`."""
 
     job: str
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,10 @@ class CommandEnded:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A job of a place, for a list. `files` are those that it has made, `config` is that of a run."""
+    """A job of a place, for a list. `files` are those that it has made, `config` is that of a run.
+
+    `part` counts how often a run has gone on after it had ended.
+    """
 
     job: str
     kind: JobKind
@@ -143,6 +147,7 @@ class JobLine:
     is_running: bool
     files: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +214,27 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class StartCommand:
-    """Run `precgui WORDS` in the folder of the job, where `files` lie, and follow it."""
+    """Run `precgui WORDS` in the folder of the job, where `files` lie, and follow it.
+
+    With `of`, the name of a run that has ended, it runs in the folder of that run instead.
+    """
 
     job: str
     words: tuple[str, ...]
     columns: int = 80
     files: tuple[SentFile, ...] = ()
+    of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRun:
+    """Let a run go on that broke off, from its last checkpoint, as its part number `part`; then as `AttachJob`.
+
+    Its messages are numbered from 1 again. A part that has begun already is not begun again but followed.
+    """
+
+    job: str
+    part: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,4 +284,4 @@ REPLIES = Codec((
     PlaceHello, PlaceReady, JobStarted, JobEvents, JobRow, JobHistory, JobOutput, CommandEnded, JobList, FilePart,
     Refused, Pong,
 ))  # fmt: skip
-ORDERS = Codec((Prepare, StartRun, StartCommand, AttachJob, StopJob, ListJobs, FetchPart, RemoveJob, Ping))
+ORDERS = Codec((Prepare, StartRun, StartCommand, ResumeRun, AttachJob, StopJob, ListJobs, FetchPart, RemoveJob, Ping))

@@ -29,6 +29,7 @@ from precgui.places.messages import (
     PlaceReady,
     Prepare,
     Refused,
+    ResumeRun,
     StartCommand,
     StartRun,
     StopJob,
@@ -52,13 +53,17 @@ class Detached(SentenceError):
 
 @dataclass(frozen=True, slots=True)
 class PlacedRun:
-    """A run that goes on at a place: its name there, the path for its file, how many messages and rows were read."""
+    """A run that goes on at a place: its name there, the path for its file, how many messages and rows were read.
+
+    `part` is the part that is followed; one that has not begun lets a run go on that broke off.
+    """
 
     place: NamedPlace
     run_id: str
     path: Path
     after: int = 0
     after_row: int = 0
+    part: int = 0
 
 
 class PlacedJob:
@@ -71,14 +76,16 @@ class PlacedJob:
         self,
         place: NamedPlace,
         job: str = "",
-        order: StartRun | StartCommand | None = None,
+        order: StartRun | StartCommand | ResumeRun | None = None,
         *,
         after: int = 0,
         after_row: int = 0,
+        part: int | None = None,
     ) -> None:
-        """`after`, `after_row`: how many messages and rows of the job have been read."""
+        """`after`, `after_row`: how many messages and rows of the job have been read, of its part `part`."""
         self.place, self.job, self._order = place, order.job if order is not None else job, order
         self._link: PlaceLink | None = None
+        self.part = part  # None until the place has said which one it is
         self.number, self.row_number = after, after_row
         self._wanted: deque[StopJob] = deque()
         self._let_go = threading.Event()
@@ -178,8 +185,15 @@ class PlacedJob:
         """The files that the job has made, once it has ended. Raises as `receive`."""
         return next((line.files for line in self.jobs() if line.job == self.job), ())
 
-    def fetch(self, name: str, path: Path, check: Callable[[Path], None] = lambda draft: None) -> None:
-        """Bring a file of the job to `path`, which must not exist; goes on where an earlier try was cut off.
+    def fetch(
+        self,
+        name: str,
+        path: Path,
+        check: Callable[[Path], None] = lambda draft: None,
+        may_replace: Callable[[Path], bool] = lambda path: False,
+    ) -> None:
+        """Bring a file of the job to `path`, which exists only where `may_replace` says so of it; goes on where an
+        earlier try was cut off.
 
         Its SHA-256 is compared, then `check` may refuse it. Raises SentenceError, OSError; `path` is then not made.
         """
@@ -193,9 +207,9 @@ class PlacedJob:
             if not left:
                 raise JobError(f"{name} arrived from {self.place.name} other than it is there; fetch it again")
         check(draft)
-        if path.exists():
+        if path.exists() and not may_replace(path):
             raise JobError(f"{path} is there already; the file from {self.place.name} stays at {draft}")
-        draft.rename(path)
+        draft.replace(path)
 
     def _fetch_parts(self, name: str, draft: Path) -> str:
         """Append to `draft` until it has the whole size; returns the SHA-256 that the place gives."""
@@ -245,6 +259,9 @@ class PlacedJob:
         message = self._try(lambda link: link.receive(timeout_s))
         if isinstance(message, JobStarted) and message.job == self.job:
             self.has_begun = True
+            if self.part not in (None, message.part) and self.number:
+                raise JobError(f"the run at {self.place.name} was let go on by somebody else; attach to it once more")
+            self.part = message.part
         return message
 
     def _try(self, use: Callable[[PlaceLink], object | None]) -> object | None:
@@ -297,3 +314,10 @@ class PlacedJob:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def followed_run(run: PlacedRun) -> PlacedJob:
+    """Follows a run that is at its place already."""
+    order = ResumeRun(run.run_id, run.part) if run.part else None
+    read = run.part if run.after else None
+    return PlacedJob(run.place, run.run_id, order, after=run.after, after_row=run.after_row, part=read)

@@ -24,7 +24,16 @@ from precgui.events import Event, Incident, TensorStats
 from precgui.hardware.environment import PLACE_VARIABLE, SENT_CODE_VARIABLE
 from precgui.places.history import HistoryWriter
 from precgui.places.jobs import RUN_FILE, JobFolder, is_end
-from precgui.places.messages import REPLIES, CommandEnded, JobEvents, JobOutput, JobRow, StartCommand, StartRun
+from precgui.places.messages import (
+    REPLIES,
+    CommandEnded,
+    JobEvents,
+    JobOutput,
+    JobRow,
+    SentFile,
+    StartCommand,
+    StartRun,
+)
 from precgui.process.child import ChildTask, import_torch, redirect_output, work
 from precgui.process.frames import FrameError
 
@@ -145,13 +154,25 @@ def main() -> int:
     if not folder.claim():
         return 0
     order, connection = folder.order(), JobConnection(folder)
-    os.chdir(folder.out)
+    run = JobFolder(order.of) if isinstance(order, StartCommand) and order.of else folder
+    os.chdir(run.out)
     redirect_output(folder.output)
+    os.environ[SENT_CODE_VARIABLE] = ",".join(
+        file.name for file in _code_of(run, order)
+    )  # for processes of a sweep, too
     if isinstance(order, StartRun):
         _train(folder, order, connection)
     else:
         _command(order, connection)
     return 0
+
+
+def _code_of(run: JobFolder, order: StartRun | StartCommand) -> tuple[SentFile, ...]:
+    """The files of code that were sent for this job, or for the run in whose folder it runs."""
+    if isinstance(order, StartRun):
+        return order.files
+    of = run.order() if order.of else None
+    return of.files if isinstance(of, StartRun) else ()
 
 
 def _waited_for() -> str:
@@ -168,17 +189,16 @@ def _waited_for() -> str:
 
 
 def _train(folder: JobFolder, order: StartRun, connection: JobConnection) -> None:
-    os.environ[SENT_CODE_VARIABLE] = ",".join(file.name for file in order.files)
     if order.place:
         os.environ[PLACE_VARIABLE] = order.place
-    arguments = {"config": dict(order.config), "path": str(folder.out / RUN_FILE), "run_id": folder.job}
+    path, goes_on = str(folder.out / RUN_FILE), folder.part_number > 0
+    arguments = {"config": dict(order.config), "path": path, "run_id": folder.job, "goes_on": goes_on}
     work(connection, ChildTask(_RUN, arguments))
 
 
 def _command(order: StartCommand, connection: JobConnection) -> None:
     out, err = _OutputStream(connection, "stdout"), _OutputStream(connection, "stderr")
     sys.stdout, sys.stderr = out, err
-    os.environ[SENT_CODE_VARIABLE] = ""  # for the processes of a sweep, too
     os.environ["COLUMNS"] = str(max(20, min(order.columns, 400)))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_interrupt_on_stop, args=(connection,), daemon=True).start()

@@ -42,9 +42,9 @@ class PlacedTraining:
         return result
 
     @classmethod
-    def attached(cls, place: NamedPlace, run_id: str, path: Path) -> PlacedTraining:
-        """A run that is at the place already, from its beginning."""
-        return cls(PlaceChannel(place, attached=PlacedRun(place, run_id, path)), path, run_id)
+    def attached(cls, placed: PlacedRun) -> PlacedTraining:
+        """A run that is at its place already."""
+        return cls(PlaceChannel(placed.place, attached=placed), placed.path, placed.run_id)
 
     @property
     def ended(self) -> RunEnded | None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from precgui.errors import SentenceError
 from precgui.places.contact import ContactError
 from precgui.places.link import PlaceLink
 from precgui.places.messages import JobLine, PlaceHello
-from precgui.places.placed_job import PlacedJob
+from precgui.places.placed_job import JobError, PlacedJob
 from precgui.places.settings import NamedPlace
 from precgui.process.frames import PROTOCOL
-from precgui.sanitize import sanitize_tree
+from precgui.sanitize import one_line, sanitize_tree
 
 _MOST_AT_ONCE = 8
 
@@ -63,6 +64,15 @@ def jobs_of(place: NamedPlace) -> tuple[JobLine, ...]:
         return job.jobs()
     finally:
         job.close()
+
+
+def job_of_run(place: NamedPlace, run_id: str, path: Path, where: str) -> JobLine:
+    """The job at a place of the run in a file of this machine. Raises SentenceError."""
+    line = next((line for line in jobs_of(place) if line.job == run_id), None)
+    if line is None:
+        trained = f"at {one_line(where, 40)}" if where else "on this machine"
+        raise JobError(f"{path} was trained {trained}, and {place.name} has no run of this name")
+    return line
 
 
 def visit(place: NamedPlace) -> tuple[PlaceAnswer, tuple[JobLine, ...]]:

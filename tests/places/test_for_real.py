@@ -13,6 +13,7 @@ import pytest
 
 from precgui.places.settings import add_place, command_place
 from precgui.runs.file.reader import open_run
+from precgui.runs.replays import REPLAYS
 
 _WITHOUT = "import sys; sys.modules[{library!r}] = None; from precgui.cli.main import main; sys.exit(main())"
 TIMEOUT_S = 400
@@ -49,8 +50,18 @@ def test_that_a_run_goes_on_without_its_agent_and_comes_home_whole(place: str, t
     with open_run(home) as saved:
         assert (saved.run_id, saved.steps, saved.environment["place"]) == (job, 40, "box")
         assert report["run"] == str(home)
+    replayed = here("replay", home, "--step", "2", "--place", place, "--json")
+    assert json.loads(replayed.stdout)["step"] == 2, replayed.stderr
+    assert [replay.step for replay in REPLAYS.all(home)] == [2]
     listed = json.loads(here("places", "jobs", place, "--json").stdout)["jobs"]
-    assert [(line["job"], line["is_running"], line["files"]) for line in listed] == [(job, False, ["run.h5"])]
+    runs = [line for line in listed if line["kind"] == "run"]
+    assert [(line["job"], line["is_running"]) for line in runs] == [(job, False)]
+    (kept,) = [name for name in runs[0]["files"] if "replay" in name]
+    fetched = here("places", "fetch", place, job[:8], kept, "-o", tmp_path / "fetched")
+    assert fetched.returncode == 0, fetched.stderr
+    assert (tmp_path / "fetched" / kept).read_text() == REPLAYS.path(home, 2).read_text()
+    elsewhere = here("run", "--resume", home, "--place", place)
+    assert "has completed its 40 steps" in elsewhere.stderr
 
 
 def test_that_code_of_ones_own_travels_only_with_consent(place: str, tmp_path: Path) -> None:
@@ -101,6 +112,8 @@ def test_that_a_module_beside_a_sent_task_is_named_with_its_cure(place: str, tmp
 def test_that_a_command_prints_here_what_it_prints_there(place: str) -> None:
     result = here("bench", "--list", "--json", "--place", place)
     assert (result.returncode, json.loads(result.stdout)) == (0, [])
+    planned = here("plan", "digits-quick", "--place", place, "--json")
+    assert json.loads(planned.stdout)["total_bytes"] > 0
     wrong = here("bench", "--sizes", "3", "--place", place)
     assert wrong.returncode == 2
     assert "--sizes 3: a size is a whole number" in wrong.stderr

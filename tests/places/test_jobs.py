@@ -21,6 +21,7 @@ from precgui.places.messages import (
     JobEvents,
     OrderError,
     Refused,
+    ResumeRun,
     SentFile,
     StartCommand,
     StartRun,
@@ -29,7 +30,7 @@ from precgui.places.messages import (
 from precgui.places.runner import JobConnection
 from precgui.process.frames import FrameReader
 from precgui.runs.file.reader import open_run
-from tests.places.played_agent import JOB, ended_job, make_job, step
+from tests.places.played_agent import JOB, ended_job, make_job, real_job, step
 
 _TRAINS = """
 import time
@@ -94,6 +95,30 @@ def test_that_a_job_is_made_and_taken_once() -> None:
     assert folder.order() == order
     assert [folder.claim(), folder.claim(), JobFolder(JOB).claim()] == [True, False, False]
     assert [path.name for path in folder.path.parent.iterdir()] == [JOB]
+
+
+def test_that_a_part_of_a_run_begins_once_and_only_after_the_end_of_the_one_before() -> None:
+    running = make_job([[step(1)]])
+    with pytest.raises(OrderError, match="the run has not ended"):
+        running.begin_part(1)
+    JobConnection(running, after=1).send([RunEnded(1.0, "stopped")])
+    first, second = JobFolder(JOB), JobFolder(JOB)
+    parts = [first.begin_part(1), second.begin_part(1)]
+    assert [part.part_number for part in parts] == [1, 1]
+    with pytest.raises(OrderError, match="the run has not ended"):  # nor has its part 1 begun
+        JobFolder(JOB).begin_part(2)
+    assert [part.claim() for part in parts] == [True, False]
+    JobConnection(parts[0]).send([step(1)])
+    assert [message.number for message in messages_of(JobFolder(JOB))] == [1]
+    assert all_jobs()[0].part == 1
+    assert JobFolder(JOB).is_running
+
+
+def test_that_a_run_without_a_checkpoint_is_not_let_go_on(answers: Answers) -> None:
+    real_job(3)
+    answers.agent.obey(ResumeRun(JOB, 1))
+    assert "has completed its 3 steps" in answers.until(Refused).message
+    assert JobFolder(JOB).part_number == 0
 
 
 @pytest.mark.parametrize("job", ["", "../../etc", "0" * 31, "G" * 32, "0" * 33, "0" * 31 + "/"])

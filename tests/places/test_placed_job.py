@@ -12,9 +12,10 @@ import pytest
 from precgui.events import RunEnded, StepDone
 from precgui.places import link
 from precgui.places.contact import ContactError
-from precgui.places.jobs import RUN_FILE
+from precgui.places.jobs import RUN_FILE, JobFolder
 from precgui.places.messages import JobEvents
 from precgui.places.placed_job import Detached, JobError, PlacedJob
+from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace
 from tests.places.played_agent import JOB, PLACE, PlayedAgents, ended_job, make_job, step
 
@@ -138,4 +139,20 @@ def test_that_no_file_outside_the_folder_of_a_job_is_fetched(
     job.open()
     with pytest.raises(JobError, match="the job has no file"):
         job.fetch(name, tmp_path / "home.h5")
+    job.close()
+
+
+def test_that_messages_of_another_part_are_not_taken_for_those_of_the_one_that_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended_job()
+    part = JobFolder(JOB).begin_part(1)
+    assert part.claim()
+    JobConnection(part).send([step(1)])
+    PlayedAgents(monkeypatch, [])
+    job = PlacedJob(PLACE, JOB, after=7, part=0)
+    job.open()
+    with pytest.raises(JobError, match="let go on by somebody else"):
+        while job.receive(0.2) is None:
+            pass
     job.close()

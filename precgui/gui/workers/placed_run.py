@@ -44,7 +44,7 @@ class PlacedRunThread(RunThread):
         if not self.let_go:
             return None
         job = self._channel.job
-        return PlacedRun(self.place, job.job, path, job.number, job.row_number)
+        return PlacedRun(self.place, job.job, path, job.number, job.row_number, job.part or 0)
 
     def process_ended(self, end: ProcessEnd) -> None:
         if self._training.ended is not None:
