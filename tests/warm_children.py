@@ -77,7 +77,7 @@ class Python:
         self._folder = tempfile.TemporaryDirectory()
         self._printed = [Path(self._folder.name) / name for name in ("out", "err")]
         inherited = (dict(os.environ), cwd or Path.cwd(), self._printed, own_group)
-        self.process: BaseProcess = context.Process(
+        self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
             target=_interpret, args=([str(each) for each in arguments], *inherited)
         )
         self.process.start()
@@ -127,7 +127,7 @@ def _interpret(
         sys.excepthook(sys.last_type, sys.last_value, sys.last_traceback)
         sys.exit(1)
     finally:  # the end of an interpreter, which multiprocessing cuts short
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
 
 

@@ -167,7 +167,7 @@ def test_that_the_attention_kernel_can_be_chosen(backend: str, monkeypatch: pyte
             self, func: Callable[..., object], types: object, args: object = (), kwargs: object = None
         ) -> object:
             names.append(str(func))
-            return func(*args, **(kwargs or {}))  # type: ignore[misc,dict-item]
+            return func(*args, **(kwargs or {}))  # type: ignore[arg-type, misc,dict-item]
 
     q = torch.randn(1, 2, 8, 16)
     with execution.attention(backend), Names():  # type: ignore[no-untyped-call]

@@ -24,7 +24,7 @@ def _healthy(loop: Loop) -> Loop:
 def sines_of_small_angles_in_bf16(opened: Open) -> None:
     """Positions up to 24 in BF16, which are exact, with angles up to a few radians."""
     model = Positions(torch.bfloat16)
-    model.rates /= 8  # type: ignore[operator]
+    model.rates /= 8  # type: ignore[assignment, operator]
     optimizer = torch.optim.AdamW(model.parameters(), 5e-3)
     recorder = opened(model, optimizer)
     for _ in range(100):

@@ -122,7 +122,7 @@ def tanh_saturated_init(opened: Open, broken: bool) -> float:
     )
     if broken:
         for layer in (model[0], model[2], model[4]):
-            nn.init.normal_(layer.weight, std=40.0)
+            nn.init.normal_(layer.weight, std=40.0)  # type: ignore[arg-type]
     wanted = torch.randn(WIDTH, 4)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     fit(opened, model, lambda x, y: F.mse_loss(model(x), x @ wanted / 5), 200, scale=None, optimizer=optimizer)

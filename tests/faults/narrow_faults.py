@@ -270,7 +270,7 @@ class _Rounded(nn.Linear):
 def _rounding(quantiser: Callable[[Tensor], Tensor], outliers: float = 1.0) -> nn.Sequential:
     model = nn.Sequential(_Rounded(24, 48), nn.GELU(), _Rounded(48, 48), nn.GELU(), _Rounded(48, 6))
     for layer in model[::2]:
-        layer.quantiser = quantiser
+        layer.quantiser = quantiser  # type: ignore[assignment]
         with torch.no_grad():
             layer.weight[:1] *= outliers
     return model

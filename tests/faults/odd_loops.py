@@ -66,7 +66,7 @@ def _descend(model: nn.Module, optimizer: Optimizer, loss: Tensor) -> Tensor:
 def values_of_a_sparse_reward(opened: Open) -> None:
     """Q-learning: the loss begins at zero and rises with what is known of the reward."""
     values = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
-    nn.init.zeros_(values[2].weight)
+    nn.init.zeros_(values[2].weight)  # type: ignore[arg-type]
     nn.init.zeros_(values[2].bias)  # type: ignore[arg-type]
     target, optimizer = copy.deepcopy(values), torch.optim.Adam(values.parameters(), 1e-3)
     recorder = opened(values, optimizer)

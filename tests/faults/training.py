@@ -279,7 +279,7 @@ class _Loop:
     def _half_step(self) -> None:
         """torch's scaler refuses FP16 gradients; so did everybody who trained like this by hand."""
         original = self.scaler._unscale_grads_
-        self.scaler._unscale_grads_ = lambda o, inv, inf, _allow: original(o, inv, inf, True)  # type: ignore[method-assign]
+        self.scaler._unscale_grads_ = lambda o, inv, inf, _allow: original(o, inv, inf, True)  # type: ignore[assignment, method-assign]
         try:
             self.scaler.step(self.optimizer)
             self.scaler.update()

@@ -375,7 +375,7 @@ def learning_to_learn(opened: Open) -> None:
         phase, x = 6.28 * torch.rand(()), 6 * torch.rand(20, 1) - 3
         y = torch.sin(x + phase)
         own = dict(model.named_parameters())
-        inner = F.mse_loss(torch.func.functional_call(model, own, (x[:10],)), y[:10])
+        inner = F.mse_loss(torch.func.functional_call(model, own, (x[:10],)), y[:10])  # type: ignore[arg-type]
         slopes = torch.autograd.grad(inner, list(own.values()), create_graph=True)
         fast = {name: p - 0.05 * g for (name, p), g in zip(own.items(), slopes, strict=True)}
         loss = F.mse_loss(torch.func.functional_call(model, fast, (x[10:],)), y[10:])

@@ -39,14 +39,14 @@ def main(generator: str) -> None:
     draw = random.Random(754)
     arrays = {}
     for kind, (word, count) in CASES.items():
-        magnitude = np.iinfo(word).max >> 1
+        magnitude = np.iinfo(word).max >> 1  # type: ignore[type-var]
         for operation in OPERATIONS:
             for rounding in ROUNDINGS:
                 every = cases(generator, f"{kind}_{operation}", rounding)
                 zeros = [case for case in every if case[-1] & magnitude == 0]
                 chosen = draw.sample(every, count) + draw.sample(zeros, min(ZEROS, len(zeros)))
                 arrays[f"{kind}_{operation}_r{rounding}"] = np.array(sorted(chosen), word)
-    np.savez_compressed(DATA, **arrays)
+    np.savez_compressed(DATA, **arrays)  # type: ignore[arg-type]
     print(f"{DATA}: {sum(map(len, arrays.values()))} cases, {DATA.stat().st_size} bytes")  # noqa: T201
 
 

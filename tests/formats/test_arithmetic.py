@@ -111,7 +111,7 @@ def test_that_roots_are_exact_or_held_to_many_bits() -> None:
      ("add", [[finite(1)] * 2, [finite(1)]], "single numbers"), ("power", [[finite(1)]], "no operation"),
      ("sum", [[finite(Fraction(1, 3**n)) for n in range(0, 200_000, 9_000)]], "too many digits")],
 )  # fmt: skip
-def test_that_operands_that_do_not_fit_are_refused(name: str, operands: list, words: str) -> None:
+def test_that_operands_that_do_not_fit_are_refused(name: str, operands: list, words: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(ArithmeticFault, match=words):
         operate(name, operands, get("fp16"))
 

@@ -13,11 +13,14 @@ import numpy as np
 
 from precgui.config import RunConfig
 from precgui.events import Incident, Status
+from precgui.gui.open_run import DrawnRun
+from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.signals import EVALUATION_SIGNALS, SIGNALS, STATE_SIGNALS, STEP_SIGNALS, Axis, Series
 
 if TYPE_CHECKING:
     from precgui.gui.plots.linked import LinkedPlots
     from precgui.gui.plots.marks import MarkGroup
+    from precgui.runs.tensors.record import TensorHistory
 
 
 @dataclass
@@ -38,6 +41,7 @@ class ArrayRun:
     path: Path | None = None
     created: str = "2026-01-01T00:00:00+00:00"
     epoch_steps: int = 50
+    device: str = "cpu"
 
     @property
     def steps_per_epoch(self) -> int:
@@ -73,21 +77,21 @@ class ArrayRun:
     def events(self, kind: str | None = None) -> list[Incident]:
         return [incident for incident in self.incidents if kind in (None, incident.kind)]
 
+    def model(self) -> RecordedModel:
+        return RecordedModel(unavailable="a run made of arrays has no model")
+
+    def tensors(self) -> Mapping[str, TensorHistory]:
+        return {}
+
 
 Show = Callable[..., "LinkedPlots"]  # the fixture `show`: runs in linked plots, all drawn
 
 
 @dataclass
-class Opened:
-    """What the state of the window knows about a run."""
+class Opened(DrawnRun):
+    """A run of arrays in a plot."""
 
-    key: str
     run: ArrayRun
-    name: str
-    colour_index: int = 0
-    dash_index: int = 0
-    visible: bool = True
-    line_px: float = 1.0
 
 
 def items(chart: Any, kind: str, run: str = "run") -> list[Any]:

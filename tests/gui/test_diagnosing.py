@@ -65,8 +65,8 @@ def test_that_the_copy_of_a_live_run_does_not_grow_and_says_the_same() -> None:
     events = [event for event in synthetic_events() if not isinstance(event, RunEnded)]
     run = live_run(events, RunConfig())
     with reader_of(run)() as copied:
-        before = copied.series("loss")[1].tolist(), len(copied.events()), copied.steps
+        before = copied.series("loss")[1].tolist(), len(copied.events()), copied.steps  # type: ignore[attr-defined]
         run.extend([StepDone(301, 9.0, 1.0, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan)] * 500)
-        after = copied.series("loss")[1].tolist(), len(copied.events()), copied.steps
+        after = copied.series("loss")[1].tolist(), len(copied.events()), copied.steps  # type: ignore[attr-defined]
     assert str(before) == str(after)
     assert run.steps == before[2] + 500

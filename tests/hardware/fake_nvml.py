@@ -93,9 +93,9 @@ class NVMLError(Exception):
 
 def module(
     *cards: Card, driver: str = "580.95.05", cuda: int = 13000, init: int = 0, system: Mapping[str, Any] | None = None
-) -> ModuleType:
+) -> Any:
     """A module that answers like pynvml on a machine with these cards; `init` is the error code of nvmlInit."""
-    fake = ModuleType("pynvml")
+    fake: Any = ModuleType("pynvml")
     given: dict[str, Any] = {
         "nvmlSystemGetDriverVersion": driver,
         "nvmlSystemGetCudaDriverVersion": cuda,
@@ -125,7 +125,7 @@ def module(
     return fake
 
 
-def install(monkeypatch: pytest.MonkeyPatch, *cards: Card, **options: Any) -> ModuleType:
+def install(monkeypatch: pytest.MonkeyPatch, *cards: Card, **options: Any) -> Any:
     """Put the fake in the place of pynvml for one test."""
     fake = module(*cards, **options)
     monkeypatch.setitem(sys.modules, "pynvml", fake)
@@ -169,7 +169,7 @@ class _GpmMetric(ctypes.Structure):
     _fields_ = (("metricId", ctypes.c_uint), ("nvmlReturn", ctypes.c_uint), ("value", ctypes.c_double))
 
 
-def _add_gpm(fake: ModuleType) -> None:
+def _add_gpm(fake: Any) -> None:
     class MetricsGet(SimpleNamespace):
         def __init__(self) -> None:
             super().__init__(version=0, numMetrics=0, sample1=None, sample2=None)

@@ -105,7 +105,7 @@ def test_that_every_format_has_an_answer_with_a_reason():
 
 
 def test_that_an_unknown_system_has_unknown_formats(monkeypatch):
-    monkeypatch.setattr(cpu.platform, "system", lambda: "Windows")
+    monkeypatch.setattr(cpu.platform, "system", lambda: "Windows")  # type: ignore[attr-defined]
     found = cpu.read_cpu()
     assert isinstance(found.features, Absent)
     assert {cell.support for cell in cpu_row(found).values()} == {"unknown"}
@@ -114,7 +114,7 @@ def test_that_an_unknown_system_has_unknown_formats(monkeypatch):
 
 
 def test_that_torch_is_not_believed_where_the_kernel_tells(monkeypatch):
-    monkeypatch.setattr(cpu.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(cpu.platform, "system", lambda: "Linux")  # type: ignore[attr-defined]
     monkeypatch.setattr(cpu, "CPUINFO", TEXTS / "sapphire_rapids.txt")
     monkeypatch.setattr(cpu, "amx_permission", lambda features: True)
     assert not cpu.read_cpu({"amx_fp16": True}).has("amx_fp16")

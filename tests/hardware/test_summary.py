@@ -48,8 +48,8 @@ def test_that_a_cpu_is_named_as_it_says_or_by_its_generation_or_architecture(mon
     file = tmp_path / "cpuinfo"
     file.write_text(text)
     monkeypatch.setattr(cpu, "CPUINFO", file)
-    monkeypatch.setattr(cpu.platform, "machine", lambda: "aarch64")
-    monkeypatch.setattr(cpu.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(cpu.platform, "machine", lambda: "aarch64")  # type: ignore[attr-defined]
+    monkeypatch.setattr(cpu.platform, "system", lambda: "Linux")  # type: ignore[attr-defined]
     assert cpu.read_cpu().name == name
 
 

@@ -146,7 +146,7 @@ def test_that_a_message_that_the_disk_does_not_take_leaves_whole_frames(monkeypa
     def full() -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(runner.os, "write", lambda file, data: write(file, data[:20]) if len(data) > 60 else full())
+    monkeypatch.setattr(runner.os, "write", lambda file, data: write(file, data[:20]) if len(data) > 60 else full())  # type: ignore[attr-defined]
     with pytest.raises(OSError, match="No space"):
         connection.send([step(2)])
     monkeypatch.undo()

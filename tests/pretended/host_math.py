@@ -241,7 +241,7 @@ class _Piece:
         record.operations["telemetry kernel"] += 1
         tables = [memory_of(each) for each in (whole, sums, counts)]
         for row in memory_of(pieces)[:, 0].unique().tolist():
-            _measure_row(
+            _measure_row(  # type: ignore[call-arg]
                 *memory_of(places)[row].tolist(), factor, kind, block, *(table[row].numpy() for table in tables)
             )
 
@@ -255,8 +255,8 @@ def _measure_row(
     values = torch.frombuffer(room, dtype=dtype).float()
     lane = torch.arange(-(-size // (stride * block)) * block)
     offset = ((lane // block) * stride + first) * block + lane % block
-    values = (values[offset[offset < size]] * factor).numpy()
-    magnitude = values.view(np.int32) & 0x7FFFFFFF
+    values = (values[offset[offset < size]] * factor).numpy()  # type: ignore[assignment]
+    magnitude = values.view(np.int32) & 0x7FFFFFFF  # type: ignore[call-overload]
     finite, bad, infinite = magnitude < 0x7F800000, magnitude > 0x7F800000, magnitude == 0x7F800000
     kept = np.where(finite, values, 0).astype(np.float64)
     whole[0] = max(whole[0], np.where(finite, magnitude, 0).max(initial=0))

@@ -35,7 +35,7 @@ DIVERGING = {
     "diverging": ("precision=fp16-amp", "scaling.mode=none", "optimizer.lr=10"),
 }
 if os.environ.get("PRETENDED_LONG"):
-    DIVERGING["stopping"] = (*DIVERGING["diverging"], "train.stop_at_nonfinite=true")
+    DIVERGING["stopping"] = (*DIVERGING["diverging"], "train.stop_at_nonfinite=true")  # type: ignore[assignment]
 LONG_RECIPES = {
     "digits-adamw": (), "digits-long": (), "digits-int8": (), "gan-quick": (),
     "gpt-quick": ("model.size=small",), "lstm-quick": (), "segmentation-quick": (), "detection-quick": (),

@@ -85,7 +85,7 @@ def events(field: str, number: float) -> list[Event]:
         done = StepDone(step, 0.1 * step, 1 / step, 2.0**16, False, 0.1, 1.0, 0.1, 0.01, 8, 1e6, 1.0, 1.0, 0.1)
         numbers = {name: at(step, name, getattr(done, name)) for name in StepDone.__dataclass_fields__}
         result.append(
-            replace(done, **{name: numbers[name] for name in numbers if name not in ("step", "skipped", "samples")})
+            replace(done, **{name: numbers[name] for name in numbers if name not in ("step", "skipped", "samples")})  # type: ignore[arg-type]
         )
         stats = np.array([[at(step, name, 0.5) for name in TENSOR_STATS]] * 2)
         bins = np.full((2, EXPONENT_BINS), 3, np.uint32)

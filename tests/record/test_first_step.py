@@ -208,7 +208,7 @@ def test_that_a_compiled_model_says_why_nothing_was_counted(tmp_path: Path) -> N
     model = network()
     recorder_of = torch.compile(model, backend="eager")
     try:
-        train(tmp_path / "run.h5", recorder_of, autocast=BF16)
+        train(tmp_path / "run.h5", recorder_of, autocast=BF16)  # type: ignore[arg-type]
     finally:
         torch._dynamo.reset()
     with precgui.open_run(tmp_path / "run.h5") as run:

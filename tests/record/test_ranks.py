@@ -33,7 +33,7 @@ def free_port() -> Callable[[], int]:
 def train_in_two_processes(path: Path, port: int, *, alone: bool) -> None:
     """Forks of a process that has imported torch, where there are such (`tests.warm_children`)."""
     method = "forkserver" if sys.platform == "linux" else "spawn"
-    torch.multiprocessing.start_processes(process, (str(path), port, alone), nprocs=2, start_method=method)
+    torch.multiprocessing.start_processes(process, (str(path), port, alone), nprocs=2, start_method=method)  # type: ignore[attr-defined]
 
 
 def process(rank: int, path: str, port: int, alone: bool) -> None:

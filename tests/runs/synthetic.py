@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def open_writer(path: Path, config: RunConfig | None = None, **options: Any) -> 
     )
 
 
-def live_run(events: list[Event], config: RunConfig | None = None) -> LiveRun:
+def live_run(events: Sequence[Event], config: RunConfig | None = None) -> LiveRun:
     run = LiveRun(
         config or RunConfig(precision="fp16-amp"), run_id="7f", created="", machine={}, environment={"python": "3.11"}
     )

@@ -28,7 +28,7 @@ def quick(monkeypatch):
     """Short samples, and no accelerator that the test's machine may have."""
     monkeypatch.setattr(timing, "BUDGET_S", 0.002)
     monkeypatch.setattr(timing, "SAMPLE_S", 0.0)
-    monkeypatch.setattr(bench, "detect", lambda facts, detect=bench.detect: detect({**facts, "devices": []}))
+    monkeypatch.setattr(bench, "detect", lambda facts, detect=bench.detect: detect({**facts, "devices": []}))  # type: ignore[attr-defined]
 
 
 def run(events=None, *, stopped=lambda: False, **plan):
@@ -131,7 +131,7 @@ def test_that_what_torch_refuses_is_a_note_and_not_the_end(monkeypatch):
 
 
 def test_that_a_rate_above_the_peak_is_flagged_as_a_wrong_peak(monkeypatch):
-    def with_peak(facts, detect=bench.detect):
+    def with_peak(facts, detect=bench.detect):  # type: ignore[attr-defined]
         machine = detect(facts)
         for device in machine.devices:
             device.formats["fp32"] = Support("native", "", peak=Peak(1e-9, "far too low"))
@@ -164,7 +164,7 @@ def test_that_the_clock_of_an_accelerator_is_read_while_it_works(monkeypatch):
     told = []
     monkeypatch.setattr(timing, "synchronize", lambda device: told.append("wait"))
     gpu = SimpleNamespace(type="cuda")
-    read = timing.while_busy(lambda: told.append("work"), gpu, 0.01, lambda: told.append("read") or 1980)
+    read = timing.while_busy(lambda: told.append("work"), gpu, 0.01, lambda: told.append("read") or 1980)  # type: ignore[arg-type]
     assert read == 1980
     assert told == ["work"] * 3 + ["read", "wait"]
     timing.while_busy(lambda: told.append("work"), CPU, 0.01, lambda: None)

@@ -123,7 +123,7 @@ def test_that_emulated_fp16_agrees_with_torchs_own_fp16() -> None:
 
 def test_that_emulated_fp16_overflows_like_fp16() -> None:
     layer = nn.Sequential(nn.Linear(1, 1, bias=False))
-    nn.init.constant_(layer[0].weight, 300.0)
+    nn.init.constant_(layer[0].weight, 300.0)  # type: ignore[arg-type]
     emulate(layer, operand=FP16, result=FP16)
     out = layer(torch.tensor([[300.0]]))
     assert out.item() == float("inf")
@@ -136,7 +136,7 @@ def test_that_the_switches_are_set_both_ways() -> None:
     with restored():
         for tf32, word in ((True, "tf32"), (False, "ieee")):
             set_fp32_arithmetic(tf32=tf32)
-            assert torch.backends.mkldnn.matmul.fp32_precision == word
+            assert torch.backends.mkldnn.matmul.fp32_precision == word  # type: ignore[attr-defined]
             assert torch.backends.cudnn.allow_tf32 is tf32
             assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
 
@@ -159,7 +159,7 @@ def test_that_attention_in_fp16_agrees_with_torchs_own(under_autocast: bool) -> 
         operands = [(v if under_autocast else v.half()).clone().requires_grad_() for v in values]
         cast = torch.autocast("cpu", dtype=torch.float16, enabled=under_autocast)
         with cast, Fp16ProductMode() if emulated else contextlib.nullcontext():
-            out = torch.nn.functional.scaled_dot_product_attention(*operands)
+            out = torch.nn.functional.scaled_dot_product_attention(*operands)  # type: ignore[arg-type]
         assert out.dtype is torch.float16
         out.backward(grad.half())
         return [out, *(o.grad for o in operands if o.grad is not None)]

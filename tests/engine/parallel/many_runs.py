@@ -68,7 +68,7 @@ def run_all(runs: Sequence[Mapping[str, Any]], ranks: int, folder: Path, port: i
     }  # fmt: skip
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     started = [
-        context.Process(
+        context.Process(  # type: ignore[attr-defined]
             target=main,
             args=(folder / "runs.json", results, {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}),
         )

@@ -26,7 +26,7 @@ def updated(precision: Precision, steps: int, lr: float, size: int = 1) -> torch
     """A weight of 1.0 after so many steps of plain descent along a gradient of -1."""
     model = nn.Linear(size, 1, bias=False)
     nn.init.constant_(model.weight, 1.0)
-    model = precision.convert(model)
+    model = precision.convert(model)  # type: ignore[assignment]
     optimizer = torch.optim.SGD(precision.weights(model), lr=lr)
     for _ in range(steps):
         optimizer.zero_grad()

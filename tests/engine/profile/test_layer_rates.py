@@ -22,7 +22,7 @@ def counted() -> OperationCounts:
     parts = build_step(load("digits-quick", list(settings)))
     with OperationCounts(parts.model, parts.precision.labels) as counts:
         step(parts)
-    return counts
+    return counts  # type: ignore[return-value]
 
 
 def test_that_calls_know_their_modules_and_phase(counted: OperationCounts) -> None:
@@ -50,7 +50,7 @@ def test_that_the_largest_calls_make_most_of_the_work(counted: OperationCounts) 
 def test_that_a_call_is_made_again_in_the_format_with_the_same_geometry(counted: OperationCounts, fmt: str) -> None:
     for call, _ in layer_rates.largest(counted.recorded)[0]:
         out = [t for t in tree_leaves(layer_rates.synthetic_call(call, fmt, CPU)()) if isinstance(t, torch.Tensor)]
-        assert {t.dtype for t in out} == {layer_rates.FLOATS[fmt]}
+        assert {t.dtype for t in out} == {layer_rates.FLOATS[fmt]}  # type: ignore[attr-defined]
         assert all(t.isfinite().all() for t in out)
 
 
@@ -88,7 +88,7 @@ def test_that_fp8_and_int8_are_for_products_of_two_matrices_only() -> None:
     assert narrow_products.matrix_sizes("mm", [(2, 8), (8, 3)]) == (2, 8, 3)
     for operation, shapes in (("convolution", [(4, 3, 8, 8), (16, 3, 3, 3)]), ("bmm", [(5, 2, 8), (5, 8, 3)])):
         with pytest.raises(narrow_products.NotMeasuredError, match="products of two matrices only"):
-            narrow_products.matrix_sizes(operation, shapes)
+            narrow_products.matrix_sizes(operation, shapes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("fmt", narrow_products.NARROW)
@@ -107,7 +107,7 @@ def test_that_a_narrow_product_is_that_of_the_normal_numbers_or_says_why_not(fmt
 
 
 def test_that_wrong_sums_of_integers_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = narrow_products.int_mm
+    right = narrow_products.int_mm  # type: ignore[attr-defined]
     monkeypatch.setattr(narrow_products, "int_mm", lambda x, y: right(x, y).clamp(-32768, 32767))
     with pytest.raises(narrow_products.NotMeasuredError, match="wrong on this processor"):
         narrow_products.narrow_product((32, 256, 48), "int8", CPU)

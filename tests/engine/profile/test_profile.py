@@ -72,7 +72,7 @@ def test_that_profile_and_census_name_the_same_products() -> None:
     with OperationCounts(parts.model, parts.precision.labels) as counts:
         step(parts)
     profiled_names = {(row.operation, row.module) for row in profiled.rows if row.kind in kinds.MULTIPLIED}
-    counted = {key: count for key, count in counts.counts.items() if count.flops}
+    counted = {key: count for key, count in counts.counts.items() if count.flops}  # type: ignore[attr-defined]
     assert profiled_names == set(counted)
     mm = counted["mm", "head"]
     rows, width, classes = 16, parts.model.head.in_features, parts.model.head.out_features

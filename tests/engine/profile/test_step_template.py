@@ -96,7 +96,7 @@ def test_that_a_step_that_never_repeats_is_recorded_in_detail(monkeypatch: pytes
 def test_that_each_side_is_recorded_with_its_own_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared: list[Precision] = []
     recorded: list[tuple[nn.Module, Precision]] = []
-    own_prepare, own_record = Precision.prepare, paired.record_steps
+    own_prepare, own_record = Precision.prepare, paired.record_steps  # type: ignore[attr-defined]
 
     def prepare(self: Precision) -> None:
         prepared.append(self)

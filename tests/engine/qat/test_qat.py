@@ -59,7 +59,7 @@ def _layers() -> nn.Sequential:
 def test_that_the_integer_model_computes_what_training_saw(
     bits: int, native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if native and integer_layers.integer_kernels(bits) != "exact":
+    if native and integer_layers.integer_kernels(bits) != "exact":  # type: ignore[attr-defined]
         pytest.skip("torch has no integer kernels for this processor, or their sums are not exact")
     monkeypatch.setattr(integer_layers, "integer_kernels", lambda _bits: "exact" if native else "missing")
     fake, plain = _layers(), _layers()

@@ -254,7 +254,7 @@ def test_that_the_short_end_of_a_loop_does_what_the_long_one_does(name: str, ove
     for plain in (False, True):
         results.append(np.empty_like(bits))
         loop(SINGLE, "nearest", plan.method, plain)(bits, results[-1], constants(plan), ())
-    assert np.array_equal(*results)
+    assert np.array_equal(*results)  # type: ignore[arg-type]
 
 
 def test_that_loops_take_the_long_end_where_signs_or_kinds_of_overflow_differ() -> None:

@@ -114,7 +114,7 @@ def test_that_the_shares_add_up_where_a_layer_stands_directly_on_the_input(
 
 
 def test_that_an_argument_without_a_derivative_leaves_the_shares_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(semantics.DIFFERENTIABLE, aten.native_layer_norm_backward.default)
+    monkeypatch.delitem(semantics.DIFFERENTIABLE, aten.native_layer_norm_backward.default)  # type: ignore[attr-defined]
     sample = torch.randn(4, 4, 4, 4, generator=torch.Generator().manual_seed(0))
     shadow = _first(nn.LayerNorm(4), torch.bfloat16, sample)
     assert shadow.explained == pytest.approx(1, abs=0.05)

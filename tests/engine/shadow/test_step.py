@@ -142,7 +142,7 @@ def test_that_kinks_are_told_apart_from_rounding() -> None:
 
 @pytest.mark.parametrize("recurrent", [nn.LSTM, nn.GRU])
 def test_that_a_recurrent_layer_is_followed_step_by_step_and_said_to_be(recurrent: type[nn.RNNBase]) -> None:
-    layer, head = recurrent(6, 8, batch_first=True), nn.Linear(8, 3)
+    layer, head = recurrent(6, 8, batch_first=True), nn.Linear(8, 3)  # type: ignore[arg-type, call-arg]
     inputs = torch.randn(4, 5, 6)
 
     def step() -> Tensor:

@@ -122,7 +122,7 @@ def test_that_boxes_are_tight_around_digits_that_do_not_overlap() -> None:
 
 
 def test_that_the_same_seed_gives_the_same_scenes_and_another_one_does_not() -> None:
-    images, labels = detection.digits()
+    images, labels = detection.digits()  # type: ignore[attr-defined]
     first, again, other = (detection.scenes(images, labels, 3, 64, 4, seed) for seed in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not torch.equal(first[0], other[0])

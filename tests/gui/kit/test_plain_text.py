@@ -107,8 +107,8 @@ def _guessed(label: QLabel) -> bool:
 
 def suspicious_tips(parent: QWidget) -> Iterator[str]:
     for child in (parent, *parent.findChildren(QWidget), *parent.findChildren(QAction)):
-        if "<img" in child.toolTip():
-            yield child.toolTip()
+        if "<img" in child.toolTip():  # type: ignore[attr-defined]
+            yield child.toolTip()  # type: ignore[attr-defined]
     for model in parent.findChildren(QAbstractItemModel):
         columns = 1 if isinstance(model, QAbstractListModel) else model.columnCount()
         for row in range(min(model.rowCount(), 50)):

@@ -82,7 +82,7 @@ def test_that_events_are_exported_with_kind_and_message(plots: LinkedPlots, tmp_
 def test_that_an_abandoned_export_leaves_no_file(plots: LinkedPlots, tmp_path: Path) -> None:
     chunks = write_csv(plots.frames[0].chart, tmp_path / "loss.csv")
     next(chunks)
-    chunks.close()
+    chunks.close()  # type: ignore[attr-defined]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -68,7 +68,7 @@ def test_that_a_million_points_are_decimated_and_keep_every_extreme(show: Show) 
 def test_that_loss_scale_ticks_are_powers_of_two(show: Show) -> None:
     plots = show(opened(training_run("run", 900)))
     axis = plots.frames[SCALE].chart.value_axis
-    (spacing, values), *_ = axis.tickValues(*axis.range, 200)
+    (spacing, values), *_ = axis.tickValues(*axis.range, 200)  # type: ignore[call-arg]
     assert set(axis.tickStrings(values, 1.0, spacing)) >= {"2¹⁶", "2¹⁷", "2¹⁸"}
 
 
@@ -130,7 +130,7 @@ def test_that_a_jump_shows_no_empty_room_before_the_first_step_or_behind_the_las
 def test_that_a_long_message_of_an_event_is_cut_at_its_end_and_stays_in_the_plot(show: Show) -> None:
     run = training_run("run", 400)
     run.incidents = [
-        Incident(0.5, 50, "snapshot", "info", "batch, weights and random state are kept in " + 40 * "name ")
+        Incident(0.5, 50, "snapshot", "info", "batch, weights and random state are kept in " + 40 * "name ")  # type: ignore[arg-type]
     ]
     plots = show(opened(run))
     plots.jump_to(50.0)

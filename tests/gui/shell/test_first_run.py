@@ -275,10 +275,10 @@ def test_the_path_to_formats_for_deployment(
     assert working.guide.call_out is not None and working.guide.call_out.go.isVisible()
     hand.click(working.guide.call_out.go)
     assert working.host.current == "setup"
-    hand.is_told(3, "Choose digits-int8", setup.recipes)  # type: ignore[union-attr]
-    qtbot.keyClicks(setup.recipes, "digits-int8")  # type: ignore[union-attr]
-    hand.is_told(3, "Start it", setup.start_button)  # type: ignore[union-attr]
-    hand.click(setup.start_button)  # type: ignore[union-attr]
+    hand.is_told(3, "Choose digits-int8", setup.recipes)  # type: ignore[attr-defined, union-attr]
+    qtbot.keyClicks(setup.recipes, "digits-int8")  # type: ignore[attr-defined, union-attr]
+    hand.is_told(3, "Start it", setup.start_button)  # type: ignore[attr-defined, union-attr]
+    hand.click(setup.start_button)  # type: ignore[attr-defined, union-attr]
     assert trainer.asked[0].precision == "int8-qat" and trainer.asked[0].qat.save_to == "auto"
     hand.is_told(4, "It trains")
     settings = ["device=cpu", "threads=1", "precision=int4-qat", "model.name=mlp", "train.max_steps=4",

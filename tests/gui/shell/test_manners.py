@@ -127,7 +127,7 @@ def test_that_runs_says_that_it_reads_before_it_says_that_there_is_none(qtbot: Q
 def test_that_a_drawing_is_rendered_once_for_each_colour(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     QPixmapCache.clear()
     drawn: list[object] = []
-    real = icons.QSvgRenderer
+    real = icons.QSvgRenderer  # type: ignore[attr-defined]
     monkeypatch.setattr(icons, "QSvgRenderer", lambda data: drawn.append(data) or real(data))
     for _ in range(3):
         icons.pixmap("bell", "#123456")
@@ -142,7 +142,7 @@ def test_that_missing_system_libraries_are_named_with_their_packages(
 ) -> None:
     monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
     monkeypatch.setattr(system_libraries, "_loads", lambda library: "icccm" not in library)
-    monkeypatch.setattr(system_libraries.shutil, "which", lambda program: program == "apt-get" or None)
+    monkeypatch.setattr(system_libraries.shutil, "which", lambda program: program == "apt-get" or None)  # type: ignore[attr-defined]
     assert app.run_app([]) == 2
     assert capsys.readouterr().err == (
         "precgui: Qt cannot open a window without system libraries; install them: apt install libxcb-icccm4\n"

@@ -160,7 +160,7 @@ def test_that_back_and_forward_show_places_with_their_run_tab_and_zoom(
     live.plots.show_range(3.0, 4.0)  # another zoom, made while the place was left
     assert not working.actions_.by_id["view.forward"].isEnabled()
     qtbot.keyClick(working, Qt.Key.Key_Left, Qt.KeyboardModifier.AltModifier)
-    assert working.host.current == "inspect" and panel(working, "inspect").place()[0] == "tensors"
+    assert working.host.current == "inspect" and panel(working, "inspect").place()[0] == "tensors"  # type: ignore[attr-defined]
     qtbot.keyClick(working, Qt.Key.Key_Left, Qt.KeyboardModifier.AltModifier)
     assert working.host.current == "live" and session_of(working).runs.current == three[0]
     assert live.plots.x_range == (1.0, 2.0)
@@ -253,7 +253,7 @@ def test_that_the_current_run_and_the_tab_come_back_after_a_restart(
     try:
         assert again.host.current == "inspect"
         qtbot.waitUntil(lambda: again.run_bar.run.text() == "two")
-        assert len(session_of(again).runs) == 3 and panel(again, "inspect").place()[0] == "tensors"
+        assert len(session_of(again).runs) == 3 and panel(again, "inspect").place()[0] == "tensors"  # type: ignore[attr-defined]
     finally:
         close_window(qtbot, again)
         start.deleteLater()

@@ -17,7 +17,7 @@ import pytest
 import precgui
 from precgui.config import RunConfig
 from precgui.events import Incident, RunEnded, StepDone
-from precgui.runs.file.schema import (
+from precgui.runs.file.schema import (  # type: ignore[attr-defined]
     EVENT_ROW,
     FIXED_TEXTS,
     RESERVED_TEXTS,

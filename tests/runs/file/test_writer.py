@@ -329,7 +329,7 @@ def test_that_nobody_sees_half_a_file(tmp_path: Path) -> None:
 
 
 def test_that_a_name_that_is_taken_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, publish = tmp_path / "run.h5", table_file.publish
+    path, publish = tmp_path / "run.h5", table_file.publish  # type: ignore[attr-defined]
     monkeypatch.setattr(table_file, "publish", lambda draft, path: (path.write_text("mine"), publish(draft, path)))
     with pytest.raises(RunFileError, match="already exists; choose another name"):
         open_writer(path)

@@ -20,7 +20,7 @@ SEEDS = [0.90, 0.91, 0.89, 0.92, 0.90]
 BASE = arm("fp32", SEEDS)
 
 
-def _study(*runs: list, **options: object) -> Study:
+def _study(*runs: list, **options: object) -> Study:  # type: ignore[type-arg]
     return make_study([run for group in runs for run in group], **options)  # type: ignore[arg-type]
 
 

@@ -291,13 +291,13 @@ def test_that_every_experiment_says_what_is_seen_in_any_format(panel: FormatsPan
         tab.list.setCurrentRow(row)
         experiment = tab.experiment(row)
         for name in ("e5m7", "int8", "nf4", "e8m0", "e15m60", "fp16"):
-            experiment.format.setCurrentText(name)
+            experiment.format.setCurrentText(name)  # type: ignore[attr-defined]
             experiment.refresh()
             qtbot.waitUntil(lambda experiment=experiment: not experiment.computing.busy)
             assert len(experiment.result.text()) > 30
             assert experiment.result.property("kind") != "error"
         assert experiment.plot.getPlotItem().listDataItems() or experiment.plot.getPlotItem().items
-        experiment.format.setCurrentText("fp17")
+        experiment.format.setCurrentText("fp17")  # type: ignore[attr-defined]
         assert "no number format" in experiment.result.text()
 
 

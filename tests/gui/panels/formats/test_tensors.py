@@ -59,7 +59,7 @@ class _Rows:
 
 @pytest.fixture
 def panel(qtbot: QtBot) -> Iterator[FormatsPanel]:
-    record = TensorHistory("gradient", _Rows(), 3)
+    record = TensorHistory("gradient", _Rows(), 3)  # type: ignore[arg-type]
     run = SimpleNamespace(name="mine", run=SimpleNamespace(tensors=lambda: {"gradient": record}))
     made = FormatsPanel(SimpleNamespace(runs={"k": run}))
     qtbot.addWidget(made)
@@ -108,8 +108,8 @@ def _bars(line: LineTab) -> tuple[np.ndarray, np.ndarray]:
 def _choose_run(source: RunSource) -> None:
     source.fill()
     of_run = source.button.menu().actions()[0].menu()
-    of_run.aboutToShow.emit()
-    gradient = of_run.actions()[0].menu()
+    of_run.aboutToShow.emit()  # type: ignore[attr-defined]
+    gradient = of_run.actions()[0].menu()  # type: ignore[attr-defined]
     gradient.aboutToShow.emit()
     assert [action.text() for action in gradient.actions()] == ["all", "w", "other"]
     gradient.actions()[1].trigger()
@@ -119,7 +119,7 @@ def test_that_the_menu_of_runs_lets_its_old_submenus_go(line: LineTab, qtbot: Qt
     menu = line.findChild(RunSource).button.menu()
     for _ in range(3):
         menu.aboutToShow.emit()
-        menu.actions()[0].menu().aboutToShow.emit()
+        menu.actions()[0].menu().aboutToShow.emit()  # type: ignore[attr-defined]
     qtbot.waitUntil(lambda: len(menu.findChildren(QMenu)) == 2)  # of the run, and of its gradients
 
 

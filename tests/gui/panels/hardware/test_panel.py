@@ -180,11 +180,11 @@ def test_that_a_bench_is_shown_while_it_grows_and_kept_at_its_end(panel, qtbot):
     assert not bench.measure.isEnabled()
     task.said.emit({"kind": "progress", "done": 3, "total": 10, "text": "bf16: 512 x 512 matrix product"})
     assert (bench.progress.value(), bench.progress.maximum()) == (3, 10)
-    for row in RESULT["gemm"]:
+    for row in RESULT["gemm"]:  # type: ignore[attr-defined]
         task.said.emit({"kind": "row", "part": "gemm", "row": row})
     qtbot.waitUntil(lambda: bench.view.size_box.currentData() == 512)
     assert "2.00 x FP32" in bench.view.bars.accessibleDescription()
-    qtbot.waitUntil(lambda: bench.view.rows.rowCount() == len(RESULT["gemm"]))
+    qtbot.waitUntil(lambda: bench.view.rows.rowCount() == len(RESULT["gemm"]))  # type: ignore[arg-type]
     task.said.emit({"kind": "row", "part": "copy", "row": RESULT["copy"]})
     task.said.emit({"kind": "progress", "done": 9, "total": 10, "text": "last"})
     task.said.emit({"kind": "done", "result": RESULT})

@@ -66,7 +66,7 @@ def test_that_a_snapshot_needs_no_training(views: ErrorViews, tmp_path: Path) ->
 def test_that_the_first_bad_step_is_found_in_losses_and_norms() -> None:
     def first_bad(loss: float, grad_norm: float) -> int | None:
         rest, costs = (1.0, False, 0.1), (0.01, 0.001, 64, math.nan)
-        fine, bad = StepDone(1, 0.1, 1.0, *rest, 1.0, *costs), StepDone(2, 0.2, loss, *rest, grad_norm, *costs)
+        fine, bad = StepDone(1, 0.1, 1.0, *rest, 1.0, *costs), StepDone(2, 0.2, loss, *rest, grad_norm, *costs)  # type: ignore[arg-type]
         return first_bad_step(live_run([RunStarted(0.05, 2, 2, "cpu", {}), fine, bad]))
 
     assert first_bad(1.0, 1.0) is None
@@ -99,11 +99,11 @@ def test_that_layers_are_asked_for_in_the_precisions_of_the_field(
 ) -> None:
     views.choice.choose("By layer")
     bar = views.layers.bar
-    bar.precisions.setText("fp64")
+    bar.precisions.setText("fp64")  # type: ignore[attr-defined]
     assert "leave it out" in bar.text.text() and not bar.button.isEnabled()
-    bar.precisions.setText("fp17")
+    bar.precisions.setText("fp17")  # type: ignore[attr-defined]
     assert "fp17" in bar.text.text() and not bar.button.isEnabled()
-    bar.precisions.setText("bf16-amp, fp16-amp")
+    bar.precisions.setText("bf16-amp, fp16-amp")  # type: ignore[attr-defined]
     bar.step.setValue(2)
     assert bar.button.text() == COMPARE
     bar.button.click()

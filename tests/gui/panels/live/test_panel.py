@@ -240,7 +240,7 @@ def test_that_every_control_can_be_reached_by_tab_and_has_a_name(panel: LivePane
     controls += [part for frame in panel.plots.frames for part in (frame.chooser, frame.log_button, frame.save_button)]
     for control in controls:
         assert control.focusPolicy() & Qt.FocusPolicy.TabFocus
-        assert control.accessibleName() or control.text()
+        assert control.accessibleName() or control.text()  # type: ignore[attr-defined]
 
 
 def test_that_a_click_into_a_plot_gives_it_the_keys(panel: LivePanel, add: Add, qtbot: QtBot) -> None:

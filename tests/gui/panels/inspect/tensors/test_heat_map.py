@@ -47,7 +47,7 @@ def test_that_updates_show_what_weights_of_the_format_would_not_take(opened: Ten
     wait(opened)
     shares = opened.heat_map.shares
     assert shares is not None
-    assert shares.meaning == "half ulp"
+    assert shares.meaning == "half ulp"  # type: ignore[attr-defined]
     np.testing.assert_allclose(shares.share[:, 0], [0.3, 0.9, 0.1], rtol=1e-6)
     assert "below half an ulp of their weight in bf16" in opened.caption.text()
 
