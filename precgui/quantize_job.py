@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 from precgui import config as configs
 from precgui.config import ConfigError, RunConfig, is_own_task
 from precgui.errors import SentenceError
-from precgui.formats.checkpoints.contents import StoredModel, open_checkpoint
+from precgui.formats.checkpoints.contents import MOST_CONFIG_BYTES, StoredModel, open_checkpoint
 from precgui.formats.tensorfile import TensorFileError, metadata_of
 from precgui.formats.weight_formats import weight_format
 from precgui.model_job import scan_model
 from precgui.runs.models.effects import rise_row
 from precgui.runs.models.model_file import keep_effects, read_model_file
+from precgui.safe_open import read_text
 
 if TYPE_CHECKING:
     from precgui.engine.ptq.effects import EffectMeter, LayerEffect, WholeEffect
     from precgui.engine.ptq.held_out import LossChange
+    from precgui.engine.ptq.plan import VerifiedPlan
     from precgui.engine.ptq.subject import Subject
     from precgui.process.child import StopToken
 
@@ -32,6 +34,8 @@ RUN_SUFFIX = ".h5"
 DEFAULT_FORMATS = ("int8/row", "e4m3fn/row", "int4/128", "mxfp4", "nvfp4")
 ROUNDED = ("weights", "inputs", "k", "v")
 METHODS = ("rtn", "gptq", "awq", "smooth")
+BUDGETS = ("bytes", "bits", "loss")
+TARGETS = ("vllm", "transformers", "torchao")
 ALL_SINGLES = 64  # layers; of a model with more, `SOME_SINGLES` are measured alone
 SOME_SINGLES = 12
 
@@ -45,7 +49,8 @@ class QuantizeOrder:
     """A request for a measurement. `source`: a file or folder of weights, a run file, or hf:DIR.
 
     task: a recipe, a config, or FILE.py:FUNCTION; empty: the one that the source names. singles: how many layers are
-    measured alone, -1 for a number that suits the model. samples: the most that are held out.
+    measured alone, -1 for a number that suits the model. samples: the most that are held out. budget: bytes=N, bits=B
+    or loss=X, empty for no plan. target: who reads the `folder` or `recipe` that is written.
     """
 
     source: str
@@ -61,6 +66,15 @@ class QuantizeOrder:
     length: int = 512
     batch_size: int = 8
     device: str = "auto"
+    budget: str = ""
+    target: str = ""
+    folder: str = ""
+    recipe: str = ""
+
+    @property
+    def rounds_inputs(self) -> bool:
+        """Whether single layers and plans take rounded inputs; what a file holds are weights."""
+        return "inputs" in self.rounded and not self.folder and not self.recipe
 
 
 @dataclass(frozen=True)
@@ -83,6 +97,26 @@ def check_order(order: QuantizeOrder) -> None:
     ):
         if name not in known:
             raise QuantizeError(f"{option}: {name!r} is not known; there are {', '.join(known)}")
+    _check_plan(order)
+
+
+def _check_plan(order: QuantizeOrder) -> None:
+    if order.budget:
+        budget_of(order.budget)
+    if order.target and order.target not in TARGETS:
+        raise QuantizeError(f"--as: {order.target!r} is not known; there are {', '.join(TARGETS)}")
+    if not order.folder and not order.recipe:
+        return
+    if not order.target:
+        raise QuantizeError(f"--as says who reads what is written: {', '.join(TARGETS)}")
+    if order.folder and order.target == "torchao":
+        raise QuantizeError("torchao keeps no files that are only data; write a --recipe, and run that")
+    if not order.budget and len(order.formats) != 1:
+        raise QuantizeError("several formats need a --budget: bytes=N, bits=B or loss=X; or name one format")
+    if others := [name for name in order.methods if name not in ("rtn", "gptq")]:
+        raise QuantizeError(f"{others[0]} scales inputs, for which files and recipes have no place; use rtn or gptq")
+    if order.folder and Path(order.folder).exists():
+        raise QuantizeError(f"{order.folder} already exists; choose another name or delete it first")
 
 
 @contextlib.contextmanager
@@ -146,8 +180,10 @@ def _told_config(path: Path, weights: Path) -> RunConfig:
 def measure_model(
     order: QuantizeOrder, ready: Opened, on_row: Callable[[str, dict[str, Any]], None],
     stopped: Callable[[], bool] = lambda: False,
-) -> tuple[dict[str, Any], EffectMeter]:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Measure what the order asks for; `on_row` gets the part ("whole", "layers") and each row of the document.
+
+    A plan that is asked for is made and written, too.
 
     Raises EngineError, and Stopped when `stopped()` became true.
     """
@@ -167,9 +203,9 @@ def measure_model(
         on_row("whole", document["whole"][-1])
     most = order.singles if order.singles >= 0 else ALL_SINGLES if len(meter.layers) <= ALL_SINGLES else SOME_SINGLES
     names = meter.chosen_layers(most) if most else []
+    effects: list[LayerEffect] = []
+    inputs = order.rounds_inputs
     if names:
-        inputs = "inputs" in order.rounded
-        effects = []
         for each in meter.singles(names, inputs=inputs):
             effects.append(each)
             document["layers"].append(_layer_row(each, held.units))
@@ -177,7 +213,9 @@ def measure_model(
         document |= agreement_of(effects, held.truth, SCORES) | {"singles_round": "inputs" if inputs else "weights"}
         if len(names) < len(meter.layers):
             document["notes"].append(f"{len(names)} of {len(meter.layers)} layers were measured alone")
-    return document, meter
+    if order.budget or order.folder or order.recipe:
+        document |= planned(order, ready, meter, effects)
+    return document
 
 
 def _whole_row(effect: WholeEffect, units: int) -> dict[str, Any]:
@@ -232,6 +270,75 @@ def _agreement(effects: Sequence[LayerEffect], truth: str, names: Sequence[str])
             "ceiling_of_loss": halves(lambda change: change.rise)}  # fmt: skip
 
 
+def budget_of(text: str) -> tuple[str, float]:
+    """The kind and the number of a budget. Raises QuantizeError."""
+    kind, _, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if kind not in BUDGETS or not 0 <= number < math.inf:
+        raise QuantizeError(f"--budget {text} is no budget; write bytes=1000000, bits=4.5 or loss=0.01")
+    return kind, number
+
+
+def planned(
+    order: QuantizeOrder, ready: Opened, meter: EffectMeter, effects: Sequence[LayerEffect]
+) -> dict[str, Any]:  # fmt: skip
+    """Make a plan, verify it, and write it as the order says. Raises EngineError and OSError."""
+    from precgui.engine.ptq.plan import Planner
+
+    fuses = order.target in ("vllm", "transformers")
+    planner = Planner(meter, effects, order.methods, inputs=order.rounds_inputs, fuses=fuses)  # type: ignore[arg-type]
+    if order.budget:
+        kind, value = budget_of(order.budget)
+        plan = planner.plan(kind, value)  # type: ignore[arg-type]
+    else:
+        plan = planner.verify({name: order.formats[0] for name in meter.layers if name not in meter.unfit()})
+    half = plan.verified
+    distance = half.mean_distance if math.isfinite(half.mean_distance) else None
+    measured = rise_row(half.rise, half.error, len(half.rises)) | {
+        "distance": distance, "bytes": plan.nbytes, "bits": plan.bits, "method": plan.method, "chosen_by": plan.score,
+        "units": len(half.rises), "loss": float(meter.held_out.losses[1::2].mean()),
+    }  # fmt: skip
+    return {"plan": dict(plan.formats), "plan_measured": measured} | _written(order, ready, meter, plan)
+
+
+def _written(order: QuantizeOrder, ready: Opened, meter: EffectMeter, plan: VerifiedPlan) -> dict[str, Any]:
+    """Write the folder and the recipe that are asked for, and read the folder back."""
+    from precgui.engine.ptq import compressed_tensors, recipes
+
+    formats = {name: meter.formats[label] for name, label in plan.formats.items()}
+    written, back, reader = [], None, ""
+    if order.recipe:
+        ignored = [name for name in meter.layers if name not in formats]
+        is_torchao = order.target == "torchao"
+        text = (
+            recipes.torchao_recipe(formats)
+            if is_torchao
+            else recipes.llm_compressor_recipe(formats, ignored, plan.method)
+        )
+        Path(order.recipe).write_text(text, encoding="utf-8")
+        written.append(order.recipe)
+    if order.folder:
+        base = _own_config(ready.checkpoint.source)
+        folder, model = Path(order.folder), meter.held_out.model
+        paths = compressed_tensors.write_compressed(folder, model, meter.layers, plan.layers, formats, base)
+        reader = compressed_tensors.comes_back(folder, plan.layers, formats)
+        written, back = [*written, *map(str, paths)], "equal" if reader else "different"
+    return {"written": written, "read_back": back, "read_back_by": reader or None}
+
+
+def _own_config(source: Path) -> dict[str, Any]:
+    """The config.json of a folder, which the written one keeps; empty where there is none."""
+    file = (source if source.is_dir() else source.parent) / "config.json"
+    try:
+        found = json.loads(read_text(file, MOST_CONFIG_BYTES)) if file.is_file() else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def keep(
     path: Path, order: QuantizeOrder, ready: Opened, document: Mapping[str, Any], stopped: Callable[[], bool]
 ) -> None:
@@ -268,7 +375,7 @@ def serve(emit: Callable[[Any], None], control: StopToken, *, order: Mapping[str
         check_order(asked)
         check_output(Path(output))
         with opened(asked, lambda text: emit({"kind": "told", "message": text})) as ready:
-            document, _ = measure_model(asked, ready, row, control.stopped)
+            document = measure_model(asked, ready, row, control.stopped)
             keep(Path(output), asked, ready, document, control.stopped)
     except Stopped:
         emit({"kind": "fault", "message": "The measurement was stopped."})

@@ -21,6 +21,7 @@ from precgui.quantize_job import (
     DEFAULT_FORMATS,
     METHODS,
     ROUNDED,
+    TARGETS,
     QuantizeOrder,
     check_order,
     check_output,
@@ -68,6 +69,11 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     parser.add_argument("--length", type=int, default=512, metavar="N", help="with hf:DIR: tokens of a sample")
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="with hf:DIR: samples at once")
+    plan = parser.add_argument_group("a plan, verified on the half of the held-out samples that did not choose it")
+    plan.add_argument("--budget", default="", metavar="bytes=N|bits=B|loss=X", help="a format for each layer within it")
+    plan.add_argument("--as", default="", metavar="TARGET", dest="target", help=f"who reads it: {', '.join(TARGETS)}")
+    plan.add_argument("--write", default="", metavar="DIR", help="write the quantised model, and read it back")
+    plan.add_argument("--recipe", default="", metavar="FILE", help="write the plan for the library of the target")
     parser.add_argument("-o", "--output", type=Path, metavar="MODEL.h5", help="keep it; Inspect > Formats shows it")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run_quantize)
@@ -85,6 +91,7 @@ def order_of(args: argparse.Namespace) -> QuantizeOrder:
     order = QuantizeOrder(
         args.source, args.task, tuple(args.settings), args.own_code, _names(args.formats), _names(args.methods),
         _names(args.rounded), args.singles, args.samples, args.text, args.length, args.batch, args.device,
+        args.budget, args.target, args.write, args.recipe,
     )  # fmt: skip
     check_order(order)
     return order
@@ -109,7 +116,7 @@ def run_quantize(args: argparse.Namespace) -> int:
 
     try:
         with _interrupts() as stopped, opened(order, tell) as ready:
-            document, _ = measure_model(order, ready, row, stopped)
+            document = measure_model(order, ready, row, stopped)
             if args.output is not None:
                 keep(args.output, order, ready, document, stopped)
                 document["written"].append(str(args.output))
@@ -120,6 +127,8 @@ def run_quantize(args: argparse.Namespace) -> int:
         print_json(document)
     else:
         print_effects(effects_of(document))
+        if document["plan"] is not None:
+            print_plan(document)
         for path in document["written"]:
             say(path)
     return 0
@@ -196,6 +205,27 @@ def _print_layers(effects: ModelEffects) -> None:
     )
     for note in document["notes"]:
         say(f"{note}.")
+
+
+def print_plan(document: Mapping[str, Any]) -> None:
+    """The format of each layer, what was measured of the plan, and whether its file is what was measured."""
+    measured = document["plan_measured"]
+    listed = table("Plan", ("Layer", "Format"), right=())
+    for name, fmt in document["plan"].items():
+        listed.add_row(Text(visible_name(name)), Text(fmt))
+    console().print(listed)
+    noise = ", equal within noise" if measured["within_noise"] else ""
+    say(
+        f"{mib(measured['bytes'])}, {measured['bits']:.3g} bits a weight, by {measured['method']}: the loss rises by "
+        f"{_rise(measured['rise'], measured['error'])} from {measured['loss']:.5g}{noise}, on the {measured['units']} "
+        "held-out units that did not choose the plan"
+    )
+    if measured["chosen_by"] != "measured":
+        say(f"not all layers were measured alone, so the plan was chosen by a score: {SCORES[measured['chosen_by']]}")
+    if document["read_back"] == "equal":
+        say(f"read back by {document['read_back_by']}: every number of the layers is the one that was measured")
+    elif document["read_back"] == "different":
+        say("read back, some numbers differ from those that were measured")
 
 
 def _rho(value: float | None) -> str:

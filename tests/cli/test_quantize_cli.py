@@ -122,6 +122,13 @@ def test_that_code_of_a_file_runs_only_where_it_was_named_or_allowed(
         (["W", "--methods", "rtn,magic"], "--methods: 'magic' is not known; there are rtn, gptq, awq, smooth"),
         (["W", "--round", "q"], "--round: 'q' is not known"),
         (["W", "--samples", "0"], "--samples 0: a number from 1 on is needed"),
+        (["W", "--budget", "cheap"], "--budget cheap is no budget"),
+        (["W", "--write", "new"], "--as says who reads what is written"),
+        (["W", "--write", "new", "--as", "vllm"], "several formats need a --budget"),
+        (["W", "--write", "new", "--as", "torchao"], "torchao keeps no files that are only data"),
+        (["W", "--write", "/", "--as", "vllm", "--formats", "int8/row"], "/ already exists"),
+        (["W", "--recipe", "r", "--as", "vllm", "--formats", "int8/row", "--methods", "awq"], "use rtn or gptq"),
+        (["W", "--as", "onnx"], "--as: 'onnx' is not known"),
         (["W", "--task", "gpt-quick"], "digits.safetensors has no token.weight; it is of another model"),
         (["/nowhere.safetensors", "--task", "digits-quick"], "there is no /nowhere.safetensors"),
         (["hf:/nowhere"], "transformers"),
@@ -160,3 +167,18 @@ def test_that_damaged_measurements_are_a_sentence(tmp_path: Path, own: tuple[Pat
             group.create_dataset("about", data=row, chunks=(1, 4096), compression="gzip")
         with pytest.raises(RunFileError, match="measurements that cannot be read"):
             read_effects(file)
+
+
+def test_that_a_plan_is_written_and_comes_back_as_it_was_measured(
+    own: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, recipe = tmp_path / "out", tmp_path / "recipe.yaml"
+    words = (str(own[0]), "--task", own[1], "--formats", "int4/16,int8/row", "--budget", "bits=7")
+    printed = document(capsys, *words, "--as", "vllm", "--write", str(folder), "--recipe", str(recipe))
+    assert printed["plan"].keys() == {"0", "2"} and printed["plan_measured"]["bits"] <= 7
+    assert printed["plan_measured"]["units"] == 8 and printed["read_back"] == "equal"
+    assert printed["written"] == [str(recipe), str(folder / "model.safetensors"), str(folder / "config.json")]
+    assert main(["model", str(folder)]) == 0
+    assert "compressed-tensors" in capsys.readouterr().out
+    assert main(["quantize", *words]) == 0
+    assert "did not choose the plan" in capsys.readouterr().out

@@ -19,26 +19,38 @@ def best_plan(scores: Scores, weights: Mapping[str, int], bits: Mapping[str, flo
     partial sums that no other one beats; with more, of those that are alike the cheapest is kept, so the budget always
     holds. Raises ValueError where no plan fits.
     """
-    layers, formats = list(scores), list(bits)
-    capacity = budget * sum(weights[layer] for layer in layers) * _SLACK
-    least = min(bits.values())
-    left = sum(weights[layer] for layer in layers) * least
+    sizes = {layer: {name: weights[layer] * bits[name] for name in bits} for layer in scores}
+    try:
+        return best_choice(scores, sizes, budget * sum(weights[layer] for layer in scores))
+    except ValueError:
+        least = min(bits.values())
+        raise ValueError(f"{budget:g} bits a weight are too few; the narrowest format has {least:g}") from None
+
+
+def best_choice(scores: Scores, sizes: Scores, most: float) -> dict[str, str]:
+    """As `best_plan`, for sizes by item and choice, which may have choices of its own; `most` is for all together.
+
+    Raises ValueError where no plan fits.
+    """
+    capacity = most * _SLACK
+    least = {item: min(sizes[item][name] for name in row) for item, row in scores.items()}
+    left = sum(least.values())
     if left > capacity:
-        raise ValueError(f"{budget:g} bits a weight are too few; the narrowest format has {least:g}")
+        raise ValueError(f"{most:g} is too little; the least is {left:g}")
     used, cost = np.zeros(1), np.zeros(1)
     parents: list[NDArray[np.int64]] = []
-    for layer in layers:
-        left -= weights[layer] * least
-        all_used = (used[:, None] + weights[layer] * np.array([bits[name] for name in formats])).ravel()
-        all_cost = (cost[:, None] + np.array([scores[layer][name] for name in formats])).ravel()
+    for item, row in scores.items():
+        left -= least[item]
+        all_used = (used[:, None] + np.array([sizes[item][name] for name in row])).ravel()
+        all_cost = (cost[:, None] + np.array(list(row.values()))).ravel()
         kept = _unbeaten(all_used, all_cost, capacity - left)
         used, cost = all_used[kept], all_cost[kept]
         parents.append(kept)
     place, plan = int(cost.argmin()), {}
-    for layer, kept in zip(reversed(layers), reversed(parents), strict=True):
-        place, choice = divmod(int(kept[place]), len(formats))
-        plan[layer] = formats[choice]
-    return {layer: plan[layer] for layer in layers}
+    for (item, row), kept in zip(reversed(list(scores.items())), reversed(parents), strict=True):
+        place, choice = divmod(int(kept[place]), len(row))
+        plan[item] = list(row)[choice]
+    return {item: plan[item] for item in scores}
 
 
 def fits(plan: Mapping[str, str], weights: Mapping[str, int], bits: Mapping[str, float], budget: float) -> bool:

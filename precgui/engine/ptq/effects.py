@@ -166,6 +166,10 @@ class EffectMeter:
             for name, layer in fitting.items()
         }
 
+    def unfit(self) -> set[str]:
+        """Layers whose rows have none of the formats."""
+        return {name for name, layer in self.layers.items() if not self._forms(layer)}
+
     def _forms(self, layer: nn.Module) -> list[WeightFormat]:
         line = rows_of(layer).shape[1]
         return [fmt for fmt in self.formats.values() if not fmt.misfit(line)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from precgui.engine.ptq.rounding import GroupScales, codes_of, scales_of, width_of_group
+from precgui.engine.ptq.rounding import CodedRows, codes_of, scales_of, width_of_group
 from precgui.formats.weight_formats import WeightFormat
 
 DAMPING = 0.01  # of the mean of the diagonal
@@ -13,7 +13,7 @@ _BLOCK = 128  # columns; groups never cross a block
 
 
 @torch.no_grad()
-def gptq(rows: Tensor, hessian: Tensor, fmt: WeightFormat) -> Tensor:
+def gptq(rows: Tensor, hessian: Tensor, fmt: WeightFormat) -> CodedRows:
     """Rows [outputs, line] rounded one column after the other; the error of each is made good by the columns after it.
 
     hessian: the mean of x xT over inputs, [line, line]. The scale of a group is found when its first column comes.
@@ -22,7 +22,8 @@ def gptq(rows: Tensor, hessian: Tensor, fmt: WeightFormat) -> Tensor:
     peak = weights.abs().amax()
     inverse, dead = _inverse_factor(hessian, line)
     weights[:, dead] = 0
-    result, group = torch.zeros_like(weights), width_of_group(fmt, line)
+    result, codes, group = torch.zeros_like(weights), torch.zeros_like(weights), width_of_group(fmt, line)
+    found: list[Tensor] = []
     scales = scales_of(weights[:, :group], fmt, peak)
     for begin in range(0, line, _BLOCK):
         end = min(begin + _BLOCK, line)
@@ -30,17 +31,15 @@ def gptq(rows: Tensor, hessian: Tensor, fmt: WeightFormat) -> Tensor:
         for column in range(begin, end):
             if column % group == 0 and column:
                 scales = scales_of(weights[:, column : column + group], fmt, peak)
-            rounded = _rounded(weights[:, column : column + 1], scales, fmt)
-            result[:, column] = rounded[:, 0]
-            error = (weights[:, column] - rounded[:, 0]) / inverse[column, column]
+            if column % group == 0:
+                found.append(scales.back)
+            codes[:, column] = codes_of(scales.scaled(weights[:, column : column + 1]), fmt)[:, 0]
+            result[:, column] = codes[:, column] * scales.back[:, 0]
+            error = (weights[:, column] - result[:, column]) / inverse[column, column]
             weights[:, column:end] -= error[:, None] * inverse[column, column:end]
             errors[:, column - begin] = error
         weights[:, end:] -= errors @ inverse[begin:end, end:]
-    return result
-
-
-def _rounded(column: Tensor, scales: GroupScales, fmt: WeightFormat) -> Tensor:
-    return codes_of(scales.scaled(column), fmt) * scales.back
+    return CodedRows(result, codes, torch.cat(found, 1))
 
 
 def _inverse_factor(hessian: Tensor, line: int) -> tuple[Tensor, Tensor]:

@@ -73,7 +73,7 @@ def hugging_face_task(folder: Path, text: str, length: int, batch_size: int) -> 
         import transformers
     except ImportError:
         raise EngineError(
-            "hf:DIR needs the package transformers, which is not installed; install it, or give a task file"
+            "hf:DIR needs the package transformers, which is not installed: pip install precgui[huggingface]"
         ) from None
     if not (folder / "config.json").is_file():
         raise EngineError(f"{folder} is no folder of transformers: there is no config.json in it")

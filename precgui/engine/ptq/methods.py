@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -13,7 +13,7 @@ from precgui.engine.ptq.channel_scales import awq_scale, smooth_scale
 from precgui.engine.ptq.gptq import gptq
 from precgui.engine.ptq.layer_matrix import channel_peaks, numbers_a_channel, rows_of
 from precgui.engine.ptq.quantised_layers import QuantisedLayer
-from precgui.engine.ptq.rounding import RowRounding, round_rows
+from precgui.engine.ptq.rounding import RowRounding, coded_rows, round_rows
 from precgui.formats.weight_formats import WeightFormat
 
 Method = Literal["rtn", "gptq", "awq", "smooth"]
@@ -36,7 +36,7 @@ def quantise_layers(
             found[name] = _by_method(fitting[name], formats[name], method, statistics, inputs=inputs)
     for name, layer in fitting.items():
         rounding = RowRounding(formats[name]) if inputs else None
-        found.setdefault(name, QuantisedLayer(round_rows(rows_of(layer), formats[name]), inputs=rounding))
+        found.setdefault(name, QuantisedLayer(coded_rows(rows_of(layer), formats[name]), inputs=rounding))
     return {name: found[name] for name in fitting}
 
 
@@ -58,7 +58,7 @@ def _by_method(
             rows, statistics.mean_magnitude, statistics.sample, widen, lambda weights: round_rows(weights, fmt),
             (lambda values: _rounded_sample(values, fmt)) if inputs else None,
         )  # fmt: skip
-    return QuantisedLayer(round_rows(rows * widen(scale), fmt), scale, rounding)
+    return QuantisedLayer(coded_rows(rows * widen(scale), fmt), scale, rounding)
 
 
 def _rounded_sample(values: Tensor, fmt: WeightFormat) -> Tensor:
@@ -77,11 +77,3 @@ def passes_of(run: Callable[[object], object], batches: Sequence[object]) -> lis
         return call
 
     return [one(batch) for batch in batches]
-
-
-def iterate_methods(names: Sequence[str]) -> Iterator[Method]:
-    """The methods of these names. Raises ValueError for another."""
-    for name in names:
-        if name not in METHODS:
-            raise ValueError(f"{name!r} is no method; there are {', '.join(METHODS)}")
-        yield name

@@ -14,15 +14,15 @@ from torch.overrides import TorchFunctionMode
 
 from precgui.engine.emulation.functional import attention_heads
 from precgui.engine.ptq.layer_matrix import along_channels, channel_axis, set_rows, weight_of
-from precgui.engine.ptq.rounding import RowRounding, round_rows
+from precgui.engine.ptq.rounding import CodedRows, RowRounding, round_rows
 from precgui.formats.weight_formats import WeightFormat
 
 
 @dataclass(frozen=True)
 class QuantisedLayer:
-    """`rows` are the weights as stored, [outputs, line] FP32; inputs are divided by `channel_scale`, then rounded."""
+    """`rows` are the weights as stored; inputs are divided by `channel_scale`, then rounded."""
 
-    rows: Tensor
+    coded: CodedRows
     channel_scale: Tensor | None = None
     inputs: RowRounding | None = None
 
@@ -34,7 +34,7 @@ def applied(chosen: Mapping[str, nn.Module], quantised: Mapping[str, QuantisedLa
         for name, low in quantised.items():
             layer = chosen[name]
             stack.callback(_restore, layer, weight_of(layer).detach().clone())
-            set_rows(layer, low.rows)
+            set_rows(layer, low.coded.values)
             if low.inputs is not None or low.channel_scale is not None:
                 stack.callback(layer.register_forward_pre_hook(_of_inputs(layer, low)).remove)
         yield

@@ -75,18 +75,26 @@ def in_groups(rows: Tensor, fmt: WeightFormat) -> Tensor:
     return torch.nn.functional.pad(rows, (0, -rows.shape[1] % group)).reshape(-1, group)
 
 
+@dataclass(frozen=True)
+class CodedRows:
+    """Rounded rows [outputs, line], the values of their codes [outputs, line], and what each group's are times."""
+
+    values: Tensor
+    codes: Tensor
+    scales: Tensor
+
+
 @torch.no_grad()
 def round_rows(rows: Tensor, fmt: WeightFormat) -> Tensor:
     """FP32 rows [n, line] rounded to a format, scales running along the rows. Raises ValueError for a misfit."""
     if why := fmt.misfit(rows.shape[1]):
         raise ValueError(why)
-    values, _, _ = coded_rows(rows, fmt)
-    return values
+    return coded_rows(rows, fmt).values
 
 
 @torch.no_grad()
-def coded_rows(rows: Tensor, fmt: WeightFormat) -> tuple[Tensor, Tensor, GroupScales]:
-    """The rounded rows, the values of their codes [n, line], and the scales, a row for each group."""
+def coded_rows(rows: Tensor, fmt: WeightFormat) -> CodedRows:
+    """FP32 rows rounded to a format, with codes and scales [outputs, groups]."""
     source = rows.detach().float()
     groups = in_groups(source, fmt)
     scales = scales_of(groups, fmt, source.abs().amax())
@@ -95,7 +103,7 @@ def coded_rows(rows: Tensor, fmt: WeightFormat) -> tuple[Tensor, Tensor, GroupSc
     def whole(values: Tensor) -> Tensor:
         return values.reshape(len(source), -1)[:, : source.shape[1]]
 
-    return whole(codes * scales.back), whole(codes), scales
+    return CodedRows(whole(codes * scales.back), whole(codes), scales.back.reshape(len(source), -1))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from precgui.formats.checkpoints.tensor import (
 
 MOST_SMALL = 1 << 16
 MOST_UNIT = 1 << 22
+_USUAL_BITS = (4, 8, 2, 3, 5, 6, 7, 1)  # of rows below 32 numbers, several fit the same words
 DEEPSEEK_BLOCK = 128
 
 
@@ -136,7 +137,7 @@ def _compressed_packed(parts: Parts, name: str, stem: str) -> Joined:
         raise _misfit(whole, "its shape is missing")
     shape = tuple(int(n) for n in parts[f"{stem}.weight_shape"].small())
     rows, columns = packed.tensor.shape
-    bits = next((b for b in range(1, 9) if len(shape) == 2 and shape[1] > 0 and -(-shape[1] * b // 32) == columns), 0)
+    bits = next((b for b in _USUAL_BITS if len(shape) == 2 and shape[1] > 0 and -(-shape[1] * b // 32) == columns), 0)
     if not bits or shape[0] != rows:
         raise _misfit(whole, f"packed as {[rows, columns]}, said to be {list(shape)}")
     if f"{stem}.weight_g_idx" in parts:

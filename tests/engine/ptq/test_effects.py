@@ -16,6 +16,7 @@ from precgui.engine.ptq.effects import EffectMeter
 from precgui.engine.ptq.held_out import HeldOut
 from precgui.engine.ptq.quantised_layers import KvRounding, QuantisedLayer
 from precgui.engine.ptq.ranks import rank_agreement
+from precgui.engine.ptq.rounding import coded_rows
 from precgui.events import Metric
 from precgui.formats.weight_formats import weight_format
 
@@ -189,6 +190,9 @@ def test_that_shared_weights_are_rounded_once_for_both_layers() -> None:
     model[1].weight = model[0].weight
     held = HeldOut(Distances(), model, [(torch.randn(4, 8), torch.randn(4, 8))], CPU)
     kept = model[0].weight.detach().clone()
-    low = {"0": QuantisedLayer(torch.zeros(8, 8)), "1": QuantisedLayer(torch.ones(8, 8))}
+    low = {
+        "0": QuantisedLayer(coded_rows(torch.zeros(8, 8), weight_format("int8"))),
+        "1": QuantisedLayer(coded_rows(torch.ones(8, 8), weight_format("int8"))),
+    }
     EffectMeter(held, [], [weight_format("int8")]).measure(low)
     assert torch.equal(model[0].weight, kept)

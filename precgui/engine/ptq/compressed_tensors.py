@@ -1,0 +1,191 @@
+"""Quantised layers as compressed-tensors keeps them, for vLLM and transformers, and what comes back from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.adapters.weights_file import tensors_of, write_weights
+from precgui.engine.errors import EngineError
+from precgui.engine.ptq.layer_matrix import weight_of
+from precgui.engine.ptq.quantised_layers import QuantisedLayer
+from precgui.engine.ptq.rounding import CodedRows
+from precgui.formats.blocks import SCALE_RULES
+from precgui.formats.checkpoints.contents import open_checkpoint
+from precgui.formats.checkpoints.tensor import code_values
+from precgui.formats.model import IntFormat
+from precgui.formats.weight_formats import WeightFormat
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+_PACKED_BITS = (4, 8)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A format of compressed-tensors: its name, and its `weights` arguments."""
+
+    format: str
+    arguments: Mapping[str, Any]
+
+
+def layout_of(fmt: WeightFormat) -> Layout | None:
+    """How a format is kept there; None where it has no such form."""
+    common = {"symmetric": True, "dynamic": False}
+    grouped = {"strategy": "group", "group_size": fmt.group} if fmt.group > 0 else {"strategy": "channel"}
+    element = fmt.element
+    if fmt.group == 0 or fmt.half_scale:
+        return None
+    if isinstance(element, IntFormat):
+        fits = element.bits in _PACKED_BITS and fmt.rule == "absmax"
+        return (
+            Layout("pack-quantized", {"num_bits": element.bits, "type": "int", **grouped, **common}) if fits else None
+        )
+    if element.name == "e4m3fn" and fmt.group == -1 and fmt.rule == "absmax":
+        return Layout("float-quantized", {"num_bits": 8, "type": "float", **grouped, **common})
+    if element.name == "e2m1" and fmt.rule in SCALE_RULES and fmt.group == 32:
+        return Layout("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", **grouped, **common,
+                                               "scale_dtype": "torch.uint8"})  # fmt: skip
+    return None
+
+
+def check_layers(layers: Mapping[str, nn.Module], quantised: Mapping[str, QuantisedLayer],
+                 formats: Mapping[str, WeightFormat]) -> None:  # fmt: skip
+    """Raises EngineError for layers that such files have no place for."""
+    for name, low in quantised.items():
+        if low.channel_scale is not None:
+            raise EngineError("files have no place for scales of input channels (awq, smooth); use rtn or gptq")
+        if layout_of(formats[name]) is None:
+            raise EngineError(
+                f"compressed-tensors has no form for {formats[name].name}; it has INT4 and INT8 with groups or rows, "
+                "e4m3fn/row and mxfp4"
+            )
+        if not isinstance(layers[name], nn.Linear):
+            raise EngineError(f"compressed-tensors keeps linear layers only; {name} is a convolution")
+
+
+def write_compressed(
+    folder: Path, model: nn.Module, layers: Mapping[str, nn.Module], quantised: Mapping[str, QuantisedLayer],
+    formats: Mapping[str, WeightFormat], base_config: Mapping[str, Any],
+) -> list[Path]:  # fmt: skip
+    """Write a new folder with the weights and a config; other tensors stay as they are. Returns what was written.
+
+    base_config: the model's own config.json. Raises EngineError and OSError.
+    """
+    check_layers(layers, quantised, formats)
+    replaced = {id(weight_of(layers[name])): name for name in quantised}
+    tensors: dict[str, Tensor] = {}
+    for name, value in tensors_of(model).items():
+        layer = replaced.get(id(value))
+        if layer is None:
+            tensors[name] = value.detach()
+        elif name == f"{layer}.weight":
+            parts = packed_parts(quantised[layer].coded, formats[layer])
+            tensors |= {f"{layer}.{part}": each for part, each in parts.items()}
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise EngineError(f"{folder} already exists; choose another name or delete it first") from None
+    ignored = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and name not in quantised]
+    config = {**base_config, "quantization_config": quantization_config(quantised, formats, ignored)}
+    write_weights(tensors, folder / WEIGHTS)
+    (folder / CONFIG).write_text(json.dumps(config, indent=1), encoding="utf-8")
+    return [folder / WEIGHTS, folder / CONFIG]
+
+
+def quantization_config(
+    quantised: Mapping[str, QuantisedLayer], formats: Mapping[str, WeightFormat], ignored: list[str]
+) -> dict[str, Any]:
+    """The `quantization_config` of compressed-tensors, a group for each format."""
+    used = dict.fromkeys(formats[name].name for name in quantised)
+    groups = {}
+    for number, label in enumerate(used):
+        members = [name for name in quantised if formats[name].name == label]
+        layout = layout_of(formats[members[0]])
+        assert layout is not None
+        groups[f"group_{number}"] = {"targets": members, "weights": dict(layout.arguments), "input_activations": None,
+                                     "output_activations": None, "format": layout.format}  # fmt: skip
+    kinds = list(dict.fromkeys(str(group["format"]) for group in groups.values()))
+    return {"quant_method": "compressed-tensors", "quantization_status": "compressed", "config_groups": groups,
+            "format": kinds[0] if len(kinds) == 1 else "mixed-precision", "ignore": ignored}  # fmt: skip
+
+
+def packed_parts(coded: CodedRows, fmt: WeightFormat) -> dict[str, Tensor]:
+    """The tensors of a layer, by the end of their names. Raises EngineError for a format without such form."""
+    layout = layout_of(fmt)
+    if layout is None:
+        raise EngineError(f"compressed-tensors has no form for {fmt.name}")
+    codes, scales = coded.codes.cpu(), coded.scales.cpu()
+    if layout.format == "pack-quantized":
+        shape = torch.tensor(codes.shape, dtype=torch.int64)
+        return {"weight_packed": _words(codes, fmt.element.bits), "weight_scale": scales, "weight_shape": shape}
+    if layout.format == "float-quantized":
+        return {"weight": codes.to(torch.float8_e4m3fn), "weight_scale": scales}
+    exponents = torch.frexp(scales)[1] - 1 + 127
+    return {"weight_packed": _nibbles(codes), "weight_scale": exponents.to(torch.uint8)}
+
+
+def _words(codes: Tensor, bits: int) -> Tensor:
+    """Codes plus half of their range in words of 32 bits, the lowest bits first."""
+    each = 32 // bits
+    shifted = torch.nn.functional.pad(codes.to(torch.int64) + (1 << (bits - 1)), (0, -codes.shape[1] % each))
+    places = torch.arange(each) * bits
+    words = (shifted.view(len(codes), -1, each) << places).sum(-1)
+    return (words - ((words >> 31) << 32)).to(torch.int32)
+
+
+def _nibbles(codes: Tensor) -> Tensor:
+    """E2M1 values as two codes a byte, the first in the lower half."""
+    magnitudes = torch.from_numpy(code_values("e2m1")[:8].copy())
+    found = torch.searchsorted(magnitudes, codes.abs().contiguous()) + 8 * torch.signbit(codes)
+    pairs = found.view(len(codes), -1, 2)
+    return (pairs[..., 0] | pairs[..., 1] << 4).to(torch.uint8)
+
+
+def comes_back(folder: Path, quantised: Mapping[str, QuantisedLayer], formats: Mapping[str, WeightFormat]) -> str:
+    """The reader that gave back every number of the layers as it was measured; "" where some differ.
+
+    It is the library's where it is installed, and precgui's own otherwise.
+    """
+    library = _by_library(folder, quantised, formats)
+    if library is not None:
+        return "compressed-tensors" if library else ""
+    stored = {each.name: each for each in open_checkpoint(folder).tensors}
+    for name, low in quantised.items():
+        values, tensor = low.coded.values.cpu(), stored[f"{name}.weight"]
+        if tensor.why_not or not torch.equal(torch.from_numpy(tensor.read(0, tensor.size)).view(values.shape), values):
+            return ""
+    return "precgui"
+
+
+def _by_library(
+    folder: Path, quantised: Mapping[str, QuantisedLayer], formats: Mapping[str, WeightFormat]
+) -> bool | None:
+    """Whether all layers come back equal from the library; None where it is not installed, or is of another version."""
+    try:
+        from compressed_tensors.compressors.base import BaseCompressor
+        from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+    except ImportError:
+        return None
+    from precgui.engine.snapshot.file import read_tensors
+
+    tensors, _ = read_tensors(folder / WEIGHTS, "weights")
+    for name, low in quantised.items():
+        layout = layout_of(formats[name])
+        assert layout is not None
+        parts = {key.removeprefix(f"{name}."): each for key, each in tensors.items() if _is_part(key, name)}
+        scheme = QuantizationScheme(targets=[name], weights=QuantizationArgs(**layout.arguments), format=layout.format)
+        reader = BaseCompressor.get_value_from_registry(layout.format)
+        values = reader.decompress(parts, scheme)["weight"].float()
+        if not torch.equal(values, low.coded.values.cpu()):
+            return False
+    return True
+
+
+def _is_part(key: str, layer: str) -> bool:
+    return key.rpartition(".")[0] == layer and key.rpartition(".")[2].startswith("weight")
