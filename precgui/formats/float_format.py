@@ -57,7 +57,7 @@ class FloatFormat:
         """Exponent of the smallest normal value."""
         return -self.bias if self.special == "e8m0" else 1 - self.bias
 
-    @property
+    @cached_property
     def emax(self) -> int:
         """Exponent of the largest finite value."""
         return floor_log2(self.max_finite)
@@ -141,11 +141,11 @@ class FloatFormat:
         """Distance from 1 to the next larger value of the same precision."""
         return power_of_two(-self.mantissa_bits)
 
-    @property
+    @cached_property
     def max_finite(self) -> Fraction:
         return self.value(self.max_ordinal)
 
-    @property
+    @cached_property
     def min_normal(self) -> Fraction | None:
         """The smallest positive normal value; None where the exponent has no bits."""
         return power_of_two(self.emin) if self.max_finite >= power_of_two(self.emin) else None
@@ -159,11 +159,11 @@ class FloatFormat:
     def max_subnormal(self) -> Fraction | None:
         return self.value(self.mantissa_mask) if self.mantissa_bits and self.has_zero else None
 
-    @property
+    @cached_property
     def min_positive(self) -> Fraction:
         return self.value(0 if self.special == "e8m0" else 1)
 
-    @property
+    @cached_property
     def overflow_midpoint(self) -> Fraction:
         """Halfway between the largest finite value and the next one that the exponent would allow."""
         return (self.max_finite + self.value(self.max_ordinal + 1)) / 2
