@@ -24,7 +24,7 @@ from precgui.events import Emit, Event, Facts, Incident, PowerRead, RunEnded, Ru
 from precgui.hardware.energy import idle_power
 from precgui.hardware.environment import environment
 from precgui.hardware.power import PowerSampler
-from precgui.hardware.readings import Absent, known
+from precgui.hardware.readings import Missing, known
 from precgui.hardware.summary import machine_summary
 from precgui.runs.anatomy import ANATOMIES, StepAnatomy
 from precgui.runs.broken_off import BrokenOff, broken_off
@@ -154,7 +154,7 @@ class Job:
         self._environment["power"] = {
             "idle_s": asked.idle_s,
             "idle_w": {device: known(watts) for device, watts in idle.items()},
-            "idle_unknown": {device: watts.reason for device, watts in idle.items() if isinstance(watts, Absent)},
+            "idle_unknown": {device: watts.reason for device, watts in idle.items() if isinstance(watts, Missing)},
         }
 
     def stop(self) -> None:

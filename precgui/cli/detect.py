@@ -25,7 +25,7 @@ from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.detect import Machine, detect
 from precgui.hardware.device import Device
 from precgui.hardware.measured import number_text, threads_text
-from precgui.hardware.readings import Absent, Maybe, gibibytes
+from precgui.hardware.readings import Missing, Reading, gibibytes
 from precgui.hardware.report import document
 from precgui.hardware.support import Support
 from precgui.runs.held_power_limit import restore_left_limits
@@ -138,7 +138,7 @@ def _print_device(console: Console, device: Device) -> None:
     console.print("   ".join(f"[dim]{escape(label)}[/] {escape(_value(value))}" for label, value in facts))
     table = Table("Format", "Support", "Peak 10¹²/s", "Why", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for names, cell in _grouped(device):
-        peak = "" if isinstance(cell.peak, Absent) else number_text(cell.peak.tops)
+        peak = "" if isinstance(cell.peak, Missing) else number_text(cell.peak.tops)
         mark = Text(f"{_MARK[cell.support]} {cell.support}", style=_STYLE[cell.support])
         table.add_row(names, mark, Text(peak, justify="right"), escape(cell.reason))
     console.print(table)
@@ -168,7 +168,7 @@ def _print_advice(console: Console, advice: Advice, situation: str) -> None:
     console.print()
 
 
-def _value(value: Maybe[str]) -> str:
+def _value(value: Reading[str]) -> str:
     return str(value)
 
 
@@ -176,6 +176,6 @@ def _memory(count: int | None) -> str:
     return "memory not known" if count is None else f"{gibibytes(count)} of memory"
 
 
-def _bandwidth(device: Device) -> Maybe[str]:
+def _bandwidth(device: Device) -> Reading[str]:
     rate = device.bandwidth_gbs
-    return rate if isinstance(rate, Absent) else f"{rate:.0f} GB/s"
+    return rate if isinstance(rate, Missing) else f"{rate:.0f} GB/s"

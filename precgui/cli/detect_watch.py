@@ -10,7 +10,7 @@ import queue
 from precgui.cli.terminal import say
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading
 from precgui.hardware.live import HardwareSnapshot, LivePoller
-from precgui.hardware.readings import Absent, gibibytes, known
+from precgui.hardware.readings import Missing, gibibytes, known
 
 UNTIL_STOPPED = math.inf
 _WAIT_S = 5.0  # for a snapshot; a driver that does not answer must not hide Ctrl+C
@@ -74,7 +74,7 @@ def _sentence(reading: DeviceReading) -> str:
     parts = []
     for name, value in reading.values.items():
         title, unit = QUANTITIES[name]
-        if isinstance(value, Absent) or not math.isfinite(value):
+        if isinstance(value, Missing) or not math.isfinite(value):
             continue
         parts.append(f"{title.lower() if title[1:2].islower() else title} {_text(value, unit)}")
     held = [word for word in known(reading.reasons) or () if word in _WARNS]
@@ -88,7 +88,7 @@ def _text(value: float, unit: str) -> str:
 
 
 def _say_missing(reading: DeviceReading) -> None:
-    lasting = {name: value for name, value in reading.values.items() if isinstance(value, Absent) and value.lasting}
+    lasting = {name: value for name, value in reading.values.items() if isinstance(value, Missing) and value.lasting}
     if lasting:
         missing = "; ".join(f"{QUANTITIES[name][0]}: {value.reason}" for name, value in lasting.items())
         say(f"           not available: {missing}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Missing, Reading
 
 CPUINFO = Path("/proc/cpuinfo")
 
@@ -73,17 +73,17 @@ _XTILEDATA = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A processor. `features` is Absent where this system does not list them."""
+    """A processor. `features` is Missing where this system does not list them."""
 
     name: str
     machine: str  # x86_64, aarch64 ...
     generation: str
-    features: Maybe[frozenset[str]]
-    amx_permitted: Maybe[bool]
+    features: Reading[frozenset[str]]
+    amx_permitted: Reading[bool]
 
     def has(self, *names: str) -> bool:
         """Whether all of these features are known to be present."""
-        return not isinstance(self.features, Absent) and set(names) <= self.features
+        return not isinstance(self.features, Missing) and set(names) <= self.features
 
 
 def parse_cpuinfo(text: str) -> tuple[str, str, frozenset[str]]:
@@ -134,12 +134,12 @@ def read_cpu(torch_features: Mapping[str, object] | None = None) -> Cpu:
         return Cpu(name or generation or machine, machine, generation, features, amx_permission(features))
     if system == "Darwin":
         name, result = _macos()
-        return Cpu(name or machine, machine, name, result or reported, Absent("macOS has no AMX of Intel's kind"))
+        return Cpu(name or machine, machine, name, result or reported, Missing("macOS has no AMX of Intel's kind"))
     name = platform.processor() or machine
-    supported_features: Maybe[frozenset[str]] = reported or Absent(
+    supported_features: Reading[frozenset[str]] = reported or Missing(
         f"{system} does not list them; `precgui detect` asks torch"
     )
-    return Cpu(name, machine, "", supported_features, Absent(f"{system} does not tell"))
+    return Cpu(name, machine, "", supported_features, Missing(f"{system} does not tell"))
 
 
 def _cpuinfo() -> str:
@@ -169,10 +169,10 @@ def _macos() -> tuple[str, frozenset[str]]:
     return entries.get("machdep.cpu.brand_string", ""), frozenset(features)
 
 
-def amx_permission(features: frozenset[str]) -> Maybe[bool]:
+def amx_permission(features: frozenset[str]) -> Reading[bool]:
     """Whether the kernel lets a process use AMX tiles: it saves their state only for those that ask."""
     if "amx_tile" not in features:
-        return Absent("this processor has no AMX")
+        return Missing("this processor has no AMX")
     mask = ctypes.c_uint64(0)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(_SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, ctypes.byref(mask)):

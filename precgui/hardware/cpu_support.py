@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from precgui.hardware.cpu import Cpu
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.hardware.support import FORMATS, Level, Support, unknown
 
 _SOURCE = "Flags of the processor as the system tells them; what torch does with them was measured with torch 2.15"
 _ROUNDED = "precgui rounds the operands to it and multiplies in FP32 to show its effect."
 _FP8 = ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")
-_PEAK = Absent("peak unknown: no system tells the number of FMA units and the clock under load")
+_PEAK = Missing("peak unknown: no system tells the number of FMA units and the clock under load")
 _Entry = tuple[Level, str]
 
 
 def cpu_row(cpu: Cpu) -> dict[str, Support]:
     """The row of a processor. Peaks stay unknown: no system reports clocks under load and the number of FMA units."""
-    if isinstance(cpu.features, Absent):
+    if isinstance(cpu.features, Missing):
         return unknown(f"The instructions of this processor are not known: {cpu.features.reason}.")
     nothing: _Entry = ("none", f"No instruction and no arithmetic in torch; {_ROUNDED}")
     row: dict[str, _Entry] = dict.fromkeys(FORMATS, nothing)

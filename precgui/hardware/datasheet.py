@@ -7,11 +7,11 @@ from functools import cache
 from precgui.hardware import support, tables
 from precgui.hardware.device import Device, Kind
 from precgui.hardware.peak import with_peaks
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Missing, Reading
 from precgui.hardware.support import Support
 from precgui.hardware.tables import Architecture, GpuModel
 
-_NOT_GIVEN = Absent("the datasheet does not give it")
+_NOT_GIVEN = Missing("the datasheet does not give it")
 
 
 @cache
@@ -23,8 +23,8 @@ def datasheet_devices() -> tuple[Device, ...]:
 def device_of_card(card: GpuModel) -> Device:
     """The device that a card would be, with the peaks of its datasheet."""
     kind, architecture, row = _row(card)
-    memory: Maybe[int] = _NOT_GIVEN if card.memory_gb is None else int(card.memory_gb * 10**9)
-    bandwidth: Maybe[float] = _NOT_GIVEN if card.bandwidth_gbs is None else float(card.bandwidth_gbs)
+    memory: Reading[int] = _NOT_GIVEN if card.memory_gb is None else int(card.memory_gb * 10**9)
+    bandwidth: Reading[float] = _NOT_GIVEN if card.bandwidth_gbs is None else float(card.bandwidth_gbs)
     details = (
         ("SMs", _number(card.sms, "")),
         ("Boost clock", _number(card.boost_mhz, "MHz")),
@@ -60,12 +60,12 @@ def _computed(
     printed: dict[str, Support], row: dict[str, Support], architecture: Architecture, card: GpuModel
 ) -> dict[str, Support]:
     """Peaks by SMs, boost clock and rate for the formats that the datasheet leaves out."""
-    sms: Maybe[int] = card.sms or _NOT_GIVEN
-    clock_mhz: Maybe[float] = card.boost_mhz or _NOT_GIVEN
+    sms: Reading[int] = card.sms or _NOT_GIVEN
+    clock_mhz: Reading[float] = card.boost_mhz or _NOT_GIVEN
     product_class = support.product_class(card.name, card.capability)
     computed = with_peaks(row, architecture, product_class, sms, clock_mhz, card)
-    return {name: cell for name, cell in computed.items() if isinstance(printed[name].peak, Absent)}
+    return {name: cell for name, cell in computed.items() if isinstance(printed[name].peak, Missing)}
 
 
-def _number(value: float | None, unit: str) -> Maybe[str]:
+def _number(value: float | None, unit: str) -> Reading[str]:
     return _NOT_GIVEN if value is None else f"{value:g} {unit}".strip()

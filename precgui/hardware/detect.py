@@ -13,10 +13,10 @@ from precgui.hardware.device import Device
 from precgui.hardware.nvidia import nvidia_devices, unseen
 from precgui.hardware.peak import with_peaks
 from precgui.hardware.power import SensorReport, find_sensors
-from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.readings import Missing, Reading, known
 from precgui.hardware.summary import machine_summary
 
-_UNTOLD = Absent("torch does not tell the clock and the units of this device")
+_UNTOLD = Missing("torch does not tell the clock and the units of this device")
 _NO_FACTS: Mapping[str, Any] = {"devices": []}
 
 
@@ -49,22 +49,22 @@ def detect(torch_facts: Mapping[str, Any] | None = None) -> Machine:
 
 def _cpu_device(cpu: Cpu, host: Mapping[str, Any]) -> Device:
     cores = host["cpu"]
-    features: Maybe[str] = cpu.features if isinstance(cpu.features, Absent) else ", ".join(sorted(cpu.features))
+    features: Reading[str] = cpu.features if isinstance(cpu.features, Missing) else ", ".join(sorted(cpu.features))
     permission = cpu.amx_permitted
-    amx: Maybe[str] = permission if isinstance(permission, Absent) else "allowed" if permission else "refused"
-    details: tuple[tuple[str, Maybe[str]], ...] = (
+    amx: Reading[str] = permission if isinstance(permission, Missing) else "allowed" if permission else "refused"
+    details: tuple[tuple[str, Reading[str]], ...] = (
         (
             "Cores",
             f"{cores['physical_cores']} physical, {cores['logical_cores']} logical, {cores['usable_cores']} usable",
         ),
-        ("Generation", cpu.generation or Absent("no table knows this model")),
+        ("Generation", cpu.generation or Missing("no table knows this model")),
         ("Instructions", features),
         *([("AMX by the kernel", amx)] if cpu.has("amx_tile") else []),
     )
     return Device(
         "cpu", "cpu", cpu.name, cpu.generation, cpu.machine, cpu_row(cpu),
-        host["memory_bytes"] or Absent("the system does not tell it"),
-        Absent("no system tells it; precgui bench measures it"), details,
+        host["memory_bytes"] or Missing("the system does not tell it"),
+        Missing("no system tells it; precgui bench measures it"), details,
     )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def _other(row: Mapping[str, Any], cpu: Cpu) -> Device:
         matrix = support.unknown(f"No table knows {reported_name}; measure it with precgui bench.")
     else:
         matrix = with_peaks(support.by_list(architecture), architecture, "", _UNTOLD, _UNTOLD, sheet)
-    memory: Maybe[int] = row.get("memory_bytes") or Absent("shared with the CPU")
+    memory: Reading[int] = row.get("memory_bytes") or Missing("shared with the CPU")
     return Device(row["id"], kind, f"{reported_name} GPU" if kind == "mps" else name,
                   architecture.name if architecture else "", "", matrix, memory,
                   sources=sheet.sources if sheet else ())  # fmt: skip
@@ -96,7 +96,7 @@ def _amd(row: Mapping[str, Any]) -> Device:
         matrix = _halved(matrix) if "MI250" in row["name"] else matrix
     return Device(
         row["id"], "rocm", row["name"], architecture.name if architecture else "", row["capability"], matrix,
-        row["memory_bytes"], (sheet and sheet.bandwidth_gbs) or Absent("not in the table"),
+        row["memory_bytes"], (sheet and sheet.bandwidth_gbs) or Missing("not in the table"),
         (("Compute units", str(row["sms"])),), uuid=row["uuid"], sources=sheet.sources if sheet else (),
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from precgui.citations import FactSource, sources_json
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Missing, Reading
 from precgui.hardware.support import Support
 
 Kind = Literal["cpu", "cuda", "rocm", "xpu", "mps"]
@@ -27,9 +27,9 @@ class Device:
     architecture: str
     capability: str
     formats: Mapping[str, Support]
-    memory_bytes: Maybe[int] = field(default_factory=lambda: Absent("not told"))
-    bandwidth_gbs: Maybe[float] = field(default_factory=lambda: Absent("not told"))
-    details: tuple[tuple[str, Maybe[str]], ...] = ()
+    memory_bytes: Reading[int] = field(default_factory=lambda: Missing("not told"))
+    bandwidth_gbs: Reading[float] = field(default_factory=lambda: Missing("not told"))
+    details: tuple[tuple[str, Reading[str]], ...] = ()
     problem: str = ""
     uuid: str = ""
     sources: tuple[FactSource, ...] = ()
@@ -41,18 +41,18 @@ class Device:
 
 def device_json(device: Device) -> dict[str, Any]:
     """The device in built-in types; absent values are null, with their reason in `not_available`."""
-    missing = {label: value.reason for label, value in device.details if isinstance(value, Absent)}
+    missing = {label: value.reason for label, value in device.details if isinstance(value, Missing)}
     return {
         "id": device.id,
         "kind": device.kind,
         "name": device.name,
         "architecture": device.architecture,
         "capability": device.capability,
-        "memory_bytes": None if isinstance(device.memory_bytes, Absent) else device.memory_bytes,
-        "bandwidth_gbs": None if isinstance(device.bandwidth_gbs, Absent) else round(device.bandwidth_gbs, 1),
+        "memory_bytes": None if isinstance(device.memory_bytes, Missing) else device.memory_bytes,
+        "bandwidth_gbs": None if isinstance(device.bandwidth_gbs, Missing) else round(device.bandwidth_gbs, 1),
         "problem": device.problem or None,
         "uuid": device.uuid or None,
-        "details": {label: None if isinstance(value, Absent) else value for label, value in device.details},
+        "details": {label: None if isinstance(value, Missing) else value for label, value in device.details},
         "not_available": missing,
         "sources": sources_json(device.sources),
         "formats": {name: support_json(support) for name, support in device.formats.items()},
@@ -62,7 +62,7 @@ def device_json(device: Device) -> dict[str, Any]:
 def support_json(support: Support) -> dict[str, Any]:
     """One cell of the matrix; `peak_tops` in 10^12 dense operations a second, null when unknown."""
     cell: dict[str, Any] = {"support": support.support, "reason": support.reason, "source": support.source}
-    if isinstance(support.peak, Absent):
+    if isinstance(support.peak, Missing):
         return cell | {"peak_tops": None, "peak_reason": support.peak.reason}
     return cell | {
         "peak_tops": round(support.peak.tops, 3),

@@ -12,7 +12,7 @@ import psutil
 
 from precgui.hardware import nvml
 from precgui.hardware.gpm import GpmMeter
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Missing, Reading
 
 CPU = "CPU"
 
@@ -57,7 +57,7 @@ _TEMPERATURE_GPU = 0
 _UNITS = ("sm", "tensor", "tensor_half", "tensor_int", "tensor_fp64", "dram")
 
 
-UNREADABLE = Absent("the system does not show it to this user")
+UNREADABLE = Missing("the system does not show it to this user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ProcessLoad:
     pid: int
     name: str
     cpu_percent: float
-    memory_bytes: Maybe[int] = UNREADABLE  # resident
+    memory_bytes: Reading[int] = UNREADABLE  # resident
     command: str = ""
 
 
@@ -106,11 +106,11 @@ def _described(pid: int, name: str, load: float) -> ProcessLoad:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A program that computes on a GPU; `memory_bytes` is Absent where the driver does not report it (Windows)."""
+    """A program that computes on a GPU; `memory_bytes` is Missing where the driver does not report it (Windows)."""
 
     pid: int
     name: str
-    memory_bytes: Maybe[int]
+    memory_bytes: Reading[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ class DeviceReading:
     """One device at one moment. `values` holds the quantities that were asked for at this tick."""
 
     device: str
-    values: Mapping[str, Maybe[float]]
-    reasons: Maybe[tuple[str, ...]]
-    processes: Maybe[tuple[Process, ...]]
+    values: Mapping[str, Reading[float]]
+    reasons: Reading[tuple[str, ...]]
+    processes: Reading[tuple[Process, ...]]
     core_loads: tuple[float, ...] = ()  # of the host: percent of each logical core; empty where they were not asked
     busiest: tuple[ProcessLoad, ...] | None = None  # of the host; None at a tick that does not ask
 
@@ -131,16 +131,16 @@ class GpuReader:
     def __init__(self, gpu: nvml.Gpu) -> None:
         self.device = f"GPU {gpu.index} {gpu.name()}"
         self._gpu = gpu
-        self._never: dict[tuple[Any, ...], Absent] = {}
+        self._never: dict[tuple[Any, ...], Missing] = {}
         self._meter = GpmMeter(gpu)
 
     def close(self) -> None:
         self._meter.close()
 
-    def power(self) -> dict[str, Maybe[float]]:
+    def power(self) -> dict[str, Reading[float]]:
         """Instant and average power in watts."""
         average = self._field(nvml.FIELD_POWER_AVERAGE)
-        if isinstance(average, Absent) and not average.lost:
+        if isinstance(average, Missing) and not average.lost:
             average = self._ask("nvmlDeviceGetPowerUsage")
         instant = self._field(nvml.FIELD_POWER_INSTANT)
         return {"power_instant_w": _scaled(instant, 1e-3), "power_average_w": _scaled(average, 1e-3)}
@@ -148,73 +148,73 @@ class GpuReader:
     def everything(self) -> DeviceReading:
         """All quantities, throttle reasons and processes."""
         memory = self._remembered(("memory",), self._gpu.memory)
-        values: dict[str, Maybe[float]] = {
+        values: dict[str, Reading[float]] = {
             **self.power(),
             "power_limit_w": _scaled(self._ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
             "energy_j": _scaled(self._ask("nvmlDeviceGetTotalEnergyConsumption"), 1e-3),
             "memory_clock_mhz": _scaled(self._ask("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)),
-            "memory_used_bytes": memory if isinstance(memory, Absent) else float(memory.used),
-            "memory_total_bytes": memory if isinstance(memory, Absent) else float(memory.total),
+            "memory_used_bytes": memory if isinstance(memory, Missing) else float(memory.used),
+            "memory_total_bytes": memory if isinstance(memory, Missing) else float(memory.total),
             **self.state(),
         }
         in_order = {name: values[name] for name in QUANTITIES if name in values}
         return DeviceReading(self.device, in_order, self.reasons(), self.processes())
 
-    def state(self) -> dict[str, Maybe[float]]:
+    def state(self) -> dict[str, Reading[float]]:
         """Activity of the GPU: utilisation and the use of its units in percent, its clock and temperature."""
         busy = self._ask("nvmlDeviceGetUtilizationRates")
         return {
-            "utilisation": busy if isinstance(busy, Absent) else float(busy.gpu),
+            "utilisation": busy if isinstance(busy, Missing) else float(busy.gpu),
             "sm_clock_mhz": _scaled(self._ask("nvmlDeviceGetClockInfo", _CLOCK_SM)),
             "temperature_c": _scaled(self._temperature()),
             **self._units(),
         }
 
-    def reason_bits(self) -> Maybe[int]:
+    def reason_bits(self) -> Reading[int]:
         """Why the clocks are not higher, as bits of REASONS."""
         bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
-        if isinstance(bits, Absent) and not bits.lost:
+        if isinstance(bits, Missing) and not bits.lost:
             bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")  # drivers before 535
-        return bits if isinstance(bits, Absent) else int(bits)
+        return bits if isinstance(bits, Missing) else int(bits)
 
-    def reasons(self) -> Maybe[tuple[str, ...]]:
+    def reasons(self) -> Reading[tuple[str, ...]]:
         """Why the clocks are not higher, in words; empty when nothing limits them."""
         bits = self.reason_bits()
-        if isinstance(bits, Absent):
+        if isinstance(bits, Missing):
             return bits
         return tuple(word for bit, (word, _, _) in REASONS.items() if bits & bit)
 
-    def processes(self) -> Maybe[tuple[Process, ...]]:
+    def processes(self) -> Reading[tuple[Process, ...]]:
         """Programs that compute here, the largest first."""
         result = self._ask("nvmlDeviceGetComputeRunningProcesses")
-        if isinstance(result, Absent):
+        if isinstance(result, Missing):
             return result
         listed = [Process(int(p.pid), _process_name(int(p.pid)), _used(p.usedGpuMemory)) for p in result]
-        return tuple(sorted(listed, key=lambda p: 0 if isinstance(p.memory_bytes, Absent) else -p.memory_bytes))
+        return tuple(sorted(listed, key=lambda p: 0 if isinstance(p.memory_bytes, Missing) else -p.memory_bytes))
 
-    def _temperature(self) -> Maybe[Any]:
+    def _temperature(self) -> Reading[Any]:
         result = self._ask("nvmlDeviceGetTemperatureV", _TEMPERATURE_GPU)
-        if isinstance(result, Absent) and not result.lost:
+        if isinstance(result, Missing) and not result.lost:
             return self._ask("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)  # drivers before CUDA 13
         return result
 
-    def _units(self) -> dict[str, Maybe[float]]:
+    def _units(self) -> dict[str, Reading[float]]:
         result = self._meter.read()
-        if isinstance(result, Absent):
+        if isinstance(result, Missing):
             return dict.fromkeys(_UNITS, result)
-        return {name: result.get(name, Absent("the driver leaves it out")) for name in _UNITS}
+        return {name: result.get(name, Missing("the driver leaves it out")) for name in _UNITS}
 
-    def _ask(self, function: str, *arguments: Any) -> Maybe[Any]:
+    def _ask(self, function: str, *arguments: Any) -> Reading[Any]:
         return self._remembered((function, *arguments), lambda: self._gpu.ask(function, *arguments))
 
-    def _field(self, number: int) -> Maybe[float]:
+    def _field(self, number: int) -> Reading[float]:
         return self._remembered((number,), lambda: self._gpu.field(number))
 
-    def _remembered(self, key: tuple[Any, ...], ask: Callable[[], Maybe[Any]]) -> Maybe[Any]:
+    def _remembered(self, key: tuple[Any, ...], ask: Callable[[], Reading[Any]]) -> Reading[Any]:
         if key in self._never:
             return self._never[key]
         answer = ask()
-        if isinstance(answer, Absent) and answer.lasting:
+        if isinstance(answer, Missing) and answer.lasting:
             self._never[key] = answer
         return answer
 
@@ -232,15 +232,15 @@ class CpuReader:
         self._detailed, self._ticks, self._programs = detailed, 0, ProcessLoads()
 
     def everything(self) -> DeviceReading:
-        none: Maybe[Any] = Absent("the system does not tell")
+        none: Reading[Any] = Missing("the system does not tell")
         try:
             memory, load = psutil.virtual_memory(), float(psutil.cpu_percent())
         except (OSError, RuntimeError):  # a Linux without /proc
             untold = dict.fromkeys(("utilisation", "memory_used_bytes", "memory_total_bytes"), none)
             return DeviceReading(CPU, untold, none, none)
         first, self._first = self._first, False
-        values: dict[str, Maybe[float]] = {
-            "utilisation": Absent("it is measured between two readings") if first else load,
+        values: dict[str, Reading[float]] = {
+            "utilisation": Missing("it is measured between two readings") if first else load,
             "memory_used_bytes": float(memory.total - memory.available),
             "memory_total_bytes": float(memory.total),
         }
@@ -252,12 +252,12 @@ class CpuReader:
         return DeviceReading(CPU, values, none, none, () if first else cores, busiest)
 
 
-def _scaled(value: Maybe[Any], factor: float = 1.0) -> Maybe[float]:
-    return value if isinstance(value, Absent) else float(value) * factor
+def _scaled(value: Reading[Any], factor: float = 1.0) -> Reading[float]:
+    return value if isinstance(value, Missing) else float(value) * factor
 
 
-def _used(memory: int | None) -> Maybe[int]:
-    return Absent("the driver does not tell on Windows") if memory is None else int(memory)
+def _used(memory: int | None) -> Reading[int]:
+    return Missing("the driver does not tell on Windows") if memory is None else int(memory)
 
 
 def _process_name(pid: int) -> str:

@@ -12,7 +12,7 @@ import psutil
 from precgui.events import DeviceRead, Event, HostRead, Incident
 from precgui.hardware import nvml
 from precgui.hardware.device_readings import CPU, REASONS, CpuReader, GpuReader
-from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.readings import Missing, Reading, known
 
 PERIOD_S = 0.5
 _LEAST_S = 0.1  # between two readings: use is measured from one to the next
@@ -80,10 +80,10 @@ class StateSampler:
     Close it before the session.
     """
 
-    def __init__(self, opened: Maybe[nvml.NvmlSession], emit: Callable[[Event], None], now_s: float) -> None:
+    def __init__(self, opened: Reading[nvml.NvmlSession], emit: Callable[[Event], None], now_s: float) -> None:
         self._emit = emit
-        gpus = [] if isinstance(opened, Absent) else opened.gpus()
-        self._gpus = [GpuReader(gpu) for gpu in gpus if not isinstance(gpu, Absent)]
+        gpus = [] if isinstance(opened, Missing) else opened.gpus()
+        self._gpus = [GpuReader(gpu) for gpu in gpus if not isinstance(gpu, Missing)]
         self._cpu = CpuReader()
         self._host = HostLoadReader(now_s)
         self._read_s = now_s
@@ -105,14 +105,14 @@ class StateSampler:
             bits = reader.reason_bits()
             self._tell(reader.device, now_s, reader.state(), bits)
             self._tell_held(reader.device, now_s, known(bits) or 0)
-        self._tell(CPU, now_s, self._cpu.everything().values, Absent("the system does not tell"))
+        self._tell(CPU, now_s, self._cpu.everything().values, Missing("the system does not tell"))
         self._emit(self._host.read(now_s))
 
-    def _tell(self, device: str, now_s: float, values: Mapping[str, Maybe[float]], bits: Maybe[int]) -> None:
+    def _tell(self, device: str, now_s: float, values: Mapping[str, Reading[float]], bits: Reading[int]) -> None:
         fields = {name: _scaled(values.get(quantity), factor) for name, (quantity, factor) in _FIELDS.items()}
         speaks = not all(map(math.isnan, fields.values()))
         if speaks or device in self._spoke:
-            reasons = math.nan if isinstance(bits, Absent) else float(bits)
+            reasons = math.nan if isinstance(bits, Missing) else float(bits)
             self._emit(DeviceRead(device, now_s, **fields, clock_reasons=reasons))
         (self._spoke.add if speaks else self._spoke.discard)(device)
 
@@ -129,10 +129,10 @@ def unavailable(gpu: nvml.Gpu) -> dict[str, str]:
     values = reader.state()
     reader.close()
     results = {name: values[quantity] for name, (quantity, _) in _FIELDS.items()}
-    missing = {name: value.reason for name, value in results.items() if isinstance(value, Absent) and value.lasting}
+    missing = {name: value.reason for name, value in results.items() if isinstance(value, Missing) and value.lasting}
     bits = reader.reason_bits()
-    return missing | ({"clock_reasons": bits.reason} if isinstance(bits, Absent) and bits.lasting else {})
+    return missing | ({"clock_reasons": bits.reason} if isinstance(bits, Missing) and bits.lasting else {})
 
 
-def _scaled(value: Maybe[float] | None, factor: float) -> float:
-    return math.nan if value is None or isinstance(value, Absent) else value * factor
+def _scaled(value: Reading[float] | None, factor: float) -> float:
+    return math.nan if value is None or isinstance(value, Missing) else value * factor

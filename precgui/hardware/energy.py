@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from precgui.events import Event, PowerRead
 from precgui.hardware.power import PowerSampler
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Missing, Reading
 
 LEAST_S = 1.0
 SENSOR_ERROR = 0.05  # of the reading, as found on more than 70 GPUs (arXiv 2312.02741)
@@ -39,13 +39,13 @@ class WindowEnergy:
 
 def window_energy(
     time_s: ArrayLike, power_w: ArrayLike, energy_j: ArrayLike, start_s: float, end_s: float, least_s: float = LEAST_S
-) -> Maybe[WindowEnergy]:
+) -> Reading[WindowEnergy]:
     """Energy of one device between two times, from its recorded readings (`PowerRead`, 1-D, same length)."""
     times, watts, joules = (np.asarray(a, dtype=np.float64) for a in (time_s, power_w, energy_j))
     start_s, end_s = float(start_s), float(end_s)
     seconds = end_s - start_s
     if seconds < least_s:
-        return Absent(f"not measurable: the window of {seconds:.2f} s is shorter than {least_s:g} s")
+        return Missing(f"not measurable: the window of {seconds:.2f} s is shorter than {least_s:g} s")
     counted = _counted(times, joules, start_s, end_s)
     if counted is not None:
         return WindowEnergy(counted, seconds, COUNTER)
@@ -72,14 +72,14 @@ def _counted(times: NDArray[np.float64], joules: NDArray[np.float64], start_s: f
 
 def _integrated(
     times: NDArray[np.float64], watts: NDArray[np.float64], start_s: float, end_s: float
-) -> Maybe[WindowEnergy]:
+) -> Reading[WindowEnergy]:
     inside = (times >= start_s) & (times <= end_s) & ~np.isnan(watts)
     times, watts = times[inside], watts[inside]
     if times.size < 2:
-        return Absent("no sensor was read in this window")
+        return Missing("no sensor was read in this window")
     gaps = np.diff(np.concatenate(([start_s], times, [end_s])))
     if gaps.max() > _LONGEST_GAP_S:
-        return Absent(f"not measurable: the sensor was silent for {gaps.max():.1f} s of this window")
+        return Missing(f"not measurable: the sensor was silent for {gaps.max():.1f} s of this window")
     joules = float(np.sum((watts[1:] + watts[:-1]) / 2 * np.diff(times)))
     mean_w = joules / float(times[-1] - times[0])
     return WindowEnergy(mean_w * (end_s - start_s), end_s - start_s, INTEGRATED)
@@ -106,18 +106,18 @@ class StepEnergy:
     """
 
     gross_j: float
-    net_j: Maybe[float]
-    net_uncertainty_j: Maybe[float]
+    net_j: Reading[float]
+    net_uncertainty_j: Reading[float]
     spread: float
     uncertainty: float
     steps: int
     windows: int
-    idle_w: Maybe[float]
+    idle_w: Reading[float]
     method: str
     remarks: tuple[str, ...]
 
 
-def idle_power(seconds: float, wait: Callable[[float], object] | None = None) -> dict[str, Maybe[float]]:
+def idle_power(seconds: float, wait: Callable[[float], object] | None = None) -> dict[str, Reading[float]]:
     """Mean power in watts of every device with a sensor, while `wait` lets so many seconds pass with nothing to do."""
     reads: list[Event] = []
     zero = time.perf_counter()
@@ -125,7 +125,9 @@ def idle_power(seconds: float, wait: Callable[[float], object] | None = None) ->
         span = _idle(sampler, seconds, zero, wait)
     devices = dict.fromkeys(read.device for read in reads if isinstance(read, PowerRead))
     used = {device: _sum(reads, [device], span, LEAST_S) for device in devices}
-    return {device: part if isinstance(part, Absent) else part.energy_j / part.seconds for device, part in used.items()}
+    return {
+        device: part if isinstance(part, Missing) else part.energy_j / part.seconds for device, part in used.items()
+    }
 
 
 def measure_step(
@@ -134,7 +136,7 @@ def measure_step(
     synchronize: Callable[[], object] = lambda: None,
     plan: EnergyPlan | None = None,
     remarks: Callable[[], Sequence[str]] = tuple,
-) -> Maybe[StepEnergy]:
+) -> Reading[StepEnergy]:
     """Energy of `step` on `devices` (names of `PowerRead.device`, summed): idle, warm-up, windows, median.
 
     `synchronize` waits for queued work; `remarks` tells what disturbed (throttling, other programs), asked after
@@ -196,38 +198,41 @@ def _window(
 
 def _sum(
     reads: Sequence[Event], devices: Sequence[str], span: tuple[float, float], least_s: float
-) -> Maybe[WindowEnergy]:
-    """The energy of all devices in one span; Absent as soon as one of them is."""
+) -> Reading[WindowEnergy]:
+    """The energy of all devices in one span; Missing as soon as one of them is."""
     parts: list[WindowEnergy] = []
     for device in devices:
         rows = [(r.time_s, r.power_w, r.energy_j) for r in reads if isinstance(r, PowerRead) and r.device == device]
         times, watts, joules = np.array(rows, dtype=np.float64).reshape(-1, 3).T
         part = window_energy(times, watts, joules, *span, least_s)
-        if isinstance(part, Absent):
+        if isinstance(part, Missing):
             return part
         parts.append(part)
     if not parts:
-        return Absent("no power sensor belongs to this device")
+        return Missing("no power sensor belongs to this device")
     methods = {part.method for part in parts}
     method = COUNTER if methods == {COUNTER} else INTEGRATED
     return WindowEnergy(sum(part.energy_j for part in parts), span[1] - span[0], method)
 
 
 def _result(
-    idle: Maybe[WindowEnergy], windows: Sequence[Maybe[WindowEnergy]], counts: Sequence[int], remarks: tuple[str, ...]
-) -> Maybe[StepEnergy]:
-    measured = [window for window in windows if not isinstance(window, Absent)]
+    idle: Reading[WindowEnergy],
+    windows: Sequence[Reading[WindowEnergy]],
+    counts: Sequence[int],
+    remarks: tuple[str, ...],
+) -> Reading[StepEnergy]:
+    measured = [window for window in windows if not isinstance(window, Missing)]
     if len(measured) < len(windows) or not measured:
-        return next((window for window in windows if isinstance(window, Absent)), Absent("no window was measured"))
+        return next((window for window in windows if isinstance(window, Missing)), Missing("no window was measured"))
     per_step = [window.energy_j / count for window, count in zip(measured, counts, strict=True)]
     gross = statistics.median(per_step)
     spread = statistics.stdev(per_step) / gross if len(per_step) > 1 and gross > 0 else 0.0
     step_s = statistics.median(window.seconds / count for window, count in zip(measured, counts, strict=True))
-    idle_w: Maybe[float] = idle if isinstance(idle, Absent) else idle.energy_j / idle.seconds
+    idle_w: Reading[float] = idle if isinstance(idle, Missing) else idle.energy_j / idle.seconds
     uncertainty = math.hypot(SENSOR_ERROR, spread)
-    net: Maybe[float] = idle_w if isinstance(idle_w, Absent) else gross - idle_w * step_s
-    net_error: Maybe[float] = (
-        idle_w if isinstance(idle_w, Absent) else math.hypot(uncertainty * gross, SENSOR_ERROR * idle_w * step_s)
+    net: Reading[float] = idle_w if isinstance(idle_w, Missing) else gross - idle_w * step_s
+    net_error: Reading[float] = (
+        idle_w if isinstance(idle_w, Missing) else math.hypot(uncertainty * gross, SENSOR_ERROR * idle_w * step_s)
     )
     method = COUNTER if all(window.method == COUNTER for window in measured) else INTEGRATED
     return StepEnergy(gross, net, net_error, spread, uncertainty, sum(counts), len(measured), idle_w, method, remarks)

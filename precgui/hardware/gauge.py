@@ -12,7 +12,7 @@ import psutil
 from precgui.hardware import nvml
 from precgui.hardware.device import Device
 from precgui.hardware.device_readings import REASONS, GpuReader
-from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.readings import Missing, Reading, known
 
 
 class ClockProbe:
@@ -21,7 +21,7 @@ class ClockProbe:
     def __init__(self, device: Device) -> None:
         self.uuid = device.uuid
         self._on_cpu = device.kind == "cpu"
-        self._session: Maybe[nvml.NvmlSession] = Absent("not opened")
+        self._session: Reading[nvml.NvmlSession] = Missing("not opened")
         self._reader: GpuReader | None = None
 
     def __enter__(self) -> ClockProbe:
@@ -39,10 +39,10 @@ class ClockProbe:
             self._session.close()
 
     def _find(self) -> GpuReader | None:
-        if isinstance(self._session, Absent):
+        if isinstance(self._session, Missing):
             return None
         for gpu in self._session.gpus():
-            if not isinstance(gpu, Absent) and known(gpu.ask("nvmlDeviceGetUUID")) == self.uuid:
+            if not isinstance(gpu, Missing) and known(gpu.ask("nvmlDeviceGetUUID")) == self.uuid:
                 return GpuReader(gpu)
         return None
 
@@ -68,5 +68,5 @@ class ClockProbe:
             "clock_mhz": known(result.values["sm_clock_mhz"]),
             "temperature_c": known(result.values["temperature_c"]),
             "power_w": known(result.values["power_average_w"]) if power is None else power,
-            "reasons": None if isinstance(result.reasons, Absent) else list(result.reasons),
+            "reasons": None if isinstance(result.reasons, Missing) else list(result.reasons),
         }

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from precgui.hardware import nvml
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Missing, Reading
 
 METRICS = {
     "sm": 2, "occupancy": 3, "tensor": 5, "tensor_fp64": 6, "tensor_half": 7, "tensor_int": 9, "dram": 10,
@@ -28,30 +28,30 @@ class GpmMeter:
         self._taken_s = 0.0
         self.support = self._supported()
 
-    def _supported(self) -> Maybe[bool]:
+    def _supported(self) -> Reading[bool]:
         asked = self._gpu.ask("nvmlGpmQueryDeviceSupport")
-        if isinstance(asked, Absent):
+        if isinstance(asked, Missing):
             return asked
         if not asked.isSupportedDevice:
-            return Absent("NVIDIA reports it from Hopper on, on GeForce from Blackwell on", lasting=True)
+            return Missing("NVIDIA reports it from Hopper on, on GeForce from Blackwell on", lasting=True)
         return True
 
-    def read(self) -> Maybe[dict[str, float]]:
-        """Percent of time since the last read, by METRICS; Absent at first and when asked sooner than LEAST_S."""
-        if isinstance(self.support, Absent) and not self.support.lasting:
+    def read(self) -> Reading[dict[str, float]]:
+        """Percent of time since the last read, by METRICS; Missing at first and when asked sooner than LEAST_S."""
+        if isinstance(self.support, Missing) and not self.support.lasting:
             self.support = self._supported()  # the driver may have been busy the first time
-        if isinstance(self.support, Absent):
+        if isinstance(self.support, Missing):
             return self.support
         now = time.perf_counter()
         if self._samples and now - self._taken_s < LEAST_S:
-            return Absent("two samples must be 0.1 s apart")
+            return Missing("two samples must be 0.1 s apart")
         sample = self._take()
-        if isinstance(sample, Absent):
+        if isinstance(sample, Missing):
             return sample
         self._taken_s = now
         self._samples.append(sample)
         if len(self._samples) < 2:
-            return Absent("the first sample has just been taken")
+            return Missing("the first sample has just been taken")
         before = self._samples.pop(0)
         result = self._between(before, sample)
         self._free(before)
@@ -61,22 +61,22 @@ class GpmMeter:
         while self._samples:
             self._free(self._samples.pop())
 
-    def _take(self) -> Maybe[Any]:
+    def _take(self) -> Reading[Any]:
         sample = nvml.call(self._gpu.library, "nvmlGpmSampleAlloc")
-        if isinstance(sample, Absent):
+        if isinstance(sample, Missing):
             return sample
         taken = self._gpu.ask("nvmlGpmSampleGet", sample)
-        if isinstance(taken, Absent):
+        if isinstance(taken, Missing):
             self._free(sample)
         return taken
 
     def _free(self, sample: Any) -> None:
         nvml.call(self._gpu.library, "nvmlGpmSampleFree", sample)
 
-    def _between(self, before: Any, after: Any) -> Maybe[dict[str, float]]:
+    def _between(self, before: Any, after: Any) -> Reading[dict[str, float]]:
         library = self._gpu.library
         request = nvml.call(library, "c_nvmlGpmMetricsGet_t")
-        if isinstance(request, Absent):
+        if isinstance(request, Missing):
             return request
         request.version = library.NVML_GPM_METRICS_GET_VERSION
         request.numMetrics = len(METRICS)
@@ -84,7 +84,7 @@ class GpmMeter:
         for place, number in enumerate(METRICS.values()):
             request.metrics[place].metricId = number
         answer = nvml.call(library, "nvmlGpmMetricsGet", request)
-        if isinstance(answer, Absent):
+        if isinstance(answer, Missing):
             return answer
         rows = zip(METRICS, request.metrics[: len(METRICS)], strict=True)
         return {name: float(metric.value) for name, metric in rows if metric.nvmlReturn == 0}

@@ -10,7 +10,7 @@ from typing import Any
 
 from precgui.hardware import nvml, power
 from precgui.hardware.device_readings import CpuReader, DeviceReading, GpuReader
-from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.readings import Missing, Reading, known
 
 SLOW_S = 0.5  # clocks, temperature, utilisation, memory
 
@@ -37,7 +37,7 @@ class _Integral:
         values = reading.values
         if "energy_j" in values:
             counter = values["energy_j"]
-            self._no_counter = isinstance(counter, Absent) and counter.lasting
+            self._no_counter = isinstance(counter, Missing) and counter.lasting
         instant = known(values["power_instant_w"])
         watts = known(values["power_average_w"]) if instant is None else instant
         if watts is not None and self._before is not None:
@@ -74,8 +74,8 @@ class LivePoller:
 
     def _poll(self) -> None:
         with nvml.session() as opened:
-            gpus = [] if isinstance(opened, Absent) else opened.gpus()
-            readers = [GpuReader(gpu) for gpu in gpus if not isinstance(gpu, Absent)]
+            gpus = [] if isinstance(opened, Missing) else opened.gpus()
+            readers = [GpuReader(gpu) for gpu in gpus if not isinstance(gpu, Missing)]
             self._loop(readers, _rapl_sensors())
             for reader in readers:
                 reader.close()
@@ -98,17 +98,17 @@ class LivePoller:
 
 
 def _only_power(reader: GpuReader) -> DeviceReading:
-    none: Maybe[Any] = Absent("not asked at this tick")
+    none: Reading[Any] = Missing("not asked at this tick")
     return DeviceReading(reader.device, reader.power(), none, none)
 
 
 def _rapl_sensors() -> list[power.RaplSensor]:
-    sensors, _ = power.find_sensors(Absent("asked elsewhere"))
+    sensors, _ = power.find_sensors(Missing("asked elsewhere"))
     return [sensor for sensor in sensors if isinstance(sensor, power.RaplSensor)]
 
 
 def _zone(sensor: power.RaplSensor, now_s: float) -> DeviceReading:
     result = sensor.read(now_s)
-    watts, joules = (result, result) if isinstance(result, Absent) else result
-    none: Maybe[Any] = Absent("RAPL does not tell")
+    watts, joules = (result, result) if isinstance(result, Missing) else result
+    none: Reading[Any] = Missing("RAPL does not tell")
     return DeviceReading(sensor.device, {"power_average_w": watts, "energy_j": joules}, none, none)

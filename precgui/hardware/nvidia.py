@@ -9,7 +9,7 @@ from typing import Any
 from precgui.hardware import nvml, support, tables
 from precgui.hardware.device import Device
 from precgui.hardware.peak import with_peaks
-from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.readings import Missing, Reading, known
 from precgui.hardware.support import Support
 from precgui.hardware.tables import GpuModel
 
@@ -19,18 +19,18 @@ _MOST_MIG_SLICES = 16
 TorchDevices = Sequence[Mapping[str, Any]]
 
 
-def nvidia_devices(opened: Maybe[nvml.NvmlSession], torch_devices: TorchDevices) -> list[Device]:
+def nvidia_devices(opened: Reading[nvml.NvmlSession], torch_devices: TorchDevices) -> list[Device]:
     """Every NVIDIA GPU and MIG slice, then devices that only torch lists."""
     rows = [row for row in torch_devices if row["kind"] == "cuda"]
     devices: list[Device] = []
-    if not isinstance(opened, Absent):
+    if not isinstance(opened, Missing):
         for index, gpu in enumerate(opened.gpus()):
-            devices += [_unreachable(index, gpu)] if isinstance(gpu, Absent) else _with_slices(gpu, opened, rows)
+            devices += [_unreachable(index, gpu)] if isinstance(gpu, Missing) else _with_slices(gpu, opened, rows)
     visited = {device.id for device in devices}
     return devices + [_from_torch(row) for row in rows if row["id"] not in visited]
 
 
-def _unreachable(index: int, gpu: Absent) -> Device:
+def _unreachable(index: int, gpu: Missing) -> Device:
     problem = f"The driver lists this GPU but cannot open it: {gpu.reason}."
     row = support.unknown("The GPU does not answer.")
     return Device(f"gpu:{index}", "cuda", f"NVIDIA GPU {index}", "", "", row, problem=problem)
@@ -49,25 +49,25 @@ def _with_slices(gpu: nvml.Gpu, opened: nvml.NvmlSession, rows: TorchDevices) ->
 
 def _is_divided(gpu: nvml.Gpu) -> bool:
     mode = gpu.ask("nvmlDeviceGetMigMode")
-    return not isinstance(mode, Absent) and bool(mode[0])
+    return not isinstance(mode, Missing) and bool(mode[0])
 
 
 def _slice(gpu: nvml.Gpu, index: int, rows: TorchDevices, whole_uuid: str) -> Device | None:
     """One MIG slice. CUDA may give torch the UUID of the whole GPU; then the name identifies the slice."""
     handle = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
-    if isinstance(handle, Absent):
+    if isinstance(handle, Missing):
         return None
     part = nvml.Gpu(gpu.library, gpu.index, handle)
     attributes = part.ask("nvmlDeviceGetAttributes")
-    sms: Maybe[int] = attributes if isinstance(attributes, Absent) else int(attributes.multiprocessorCount)
-    memory: Maybe[int] = attributes if isinstance(attributes, Absent) else int(attributes.memorySizeMB) << 20
+    sms: Reading[int] = attributes if isinstance(attributes, Missing) else int(attributes.multiprocessorCount)
+    memory: Reading[int] = attributes if isinstance(attributes, Missing) else int(attributes.memorySizeMB) << 20
     capability = _capability(gpu)
     row, architecture = _row(gpu.name(), capability, sms, _clock(gpu, _CLOCK_SM), None)
     uuid = str(known(part.ask("nvmlDeviceGetUUID")) or "")
     named = [row for row in rows if row["name"] == part.name()]
     torch_id = _torch_id(uuid, rows) or _torch_id(whole_uuid, named)
     details = (("SMs", _text(sms)), ("Part of", gpu.name()))
-    bandwidth = Absent("a slice has a part of that of the GPU, which the driver does not tell")
+    bandwidth = Missing("a slice has a part of that of the GPU, which the driver does not tell")
     return Device(
         torch_id or f"gpu:{gpu.index}/{index}", "cuda", part.name(), architecture,
         known(capability) or "", row, memory, bandwidth, details, uuid=uuid,
@@ -79,9 +79,9 @@ def _from_driver(gpu: nvml.Gpu, opened: nvml.NvmlSession, rows: TorchDevices) ->
     uuid = str(known(gpu.ask("nvmlDeviceGetUUID")) or "")
     memory, sheet = gpu.ask("nvmlDeviceGetMemoryInfo"), tables.card(name)
     sms, clock = _sms(gpu, capability, uuid, rows), _clock(gpu, _CLOCK_SM)
-    if sheet and not tables.is_sheet_of(sheet, known(sms), None if isinstance(memory, Absent) else int(memory.total)):
+    if sheet and not tables.is_sheet_of(sheet, known(sms), None if isinstance(memory, Missing) else int(memory.total)):
         sheet = None
-    sms = sheet.sms if isinstance(sms, Absent) and sheet and sheet.sms else sms
+    sms = sheet.sms if isinstance(sms, Missing) and sheet and sheet.sms else sms
     row, architecture = _row(name, capability, sms, clock, sheet)
     details = (
         ("SMs", _text(sms)),
@@ -94,16 +94,16 @@ def _from_driver(gpu: nvml.Gpu, opened: nvml.NvmlSession, rows: TorchDevices) ->
     )
     return Device(
         _torch_id(uuid, rows) or f"gpu:{gpu.index}", "cuda", name, architecture, known(capability) or "", row,
-        memory if isinstance(memory, Absent) else int(memory.total),
+        memory if isinstance(memory, Missing) else int(memory.total),
         _bandwidth(gpu, sheet), details, _problem(gpu, uuid, rows), uuid, sheet.sources if sheet else (),
     )  # fmt: skip
 
 
 def _row(
-    name: str, capability: Maybe[str], sms: Maybe[int], clock: Maybe[float], sheet: GpuModel | None
+    name: str, capability: Reading[str], sms: Reading[int], clock: Reading[float], sheet: GpuModel | None
 ) -> tuple[dict[str, Support], str]:
     """(matrix with peaks, name of the architecture); unknown cards get unknown rows, never another card's."""
-    if isinstance(capability, Absent):
+    if isinstance(capability, Missing):
         return support.unknown(f"The compute capability is not known: {capability.reason}."), ""
     architecture = tables.by_capability("nvidia", capability)
     if architecture is None:
@@ -118,7 +118,7 @@ def _from_torch(row: Mapping[str, Any]) -> Device:
     sheet = tables.card(row["name"])
     if sheet and not tables.is_sheet_of(sheet, row["sms"] or None, row["memory_bytes"]):
         sheet = None
-    clock = Absent("NVML does not tell the clock")
+    clock = Missing("NVML does not tell the clock")
     matrix, architecture = _row(row["name"], row["capability"], row["sms"], clock, sheet)
     return Device(
         row["id"], "cuda", row["name"], architecture, row["capability"], matrix, row["memory_bytes"],
@@ -127,36 +127,36 @@ def _from_torch(row: Mapping[str, Any]) -> Device:
     )  # fmt: skip
 
 
-def _capability(gpu: nvml.Gpu) -> Maybe[str]:
+def _capability(gpu: nvml.Gpu) -> Reading[str]:
     result = gpu.ask("nvmlDeviceGetCudaComputeCapability")
-    return result if isinstance(result, Absent) else f"{result[0]}.{result[1]}"
+    return result if isinstance(result, Missing) else f"{result[0]}.{result[1]}"
 
 
-def _sms(gpu: nvml.Gpu, capability: Maybe[str], uuid: str, rows: TorchDevices) -> Maybe[int]:
+def _sms(gpu: nvml.Gpu, capability: Reading[str], uuid: str, rows: TorchDevices) -> Reading[int]:
     """The number of SMs as torch reports it, else derived from the number of cores."""
     reported = next((row["sms"] for row in rows if nvml.bare_uuid(row["uuid"]) == nvml.bare_uuid(uuid)), None)
     if reported is not None:
         return int(reported)
     cores = gpu.ask("nvmlDeviceGetNumGpuCores")
-    architecture = None if isinstance(capability, Absent) else tables.by_capability("nvidia", capability)
-    if not isinstance(cores, Absent) and architecture and architecture.fp32_per_sm:
+    architecture = None if isinstance(capability, Missing) else tables.by_capability("nvidia", capability)
+    if not isinstance(cores, Missing) and architecture and architecture.fp32_per_sm:
         return int(cores) // architecture.fp32_per_sm
-    return cores if isinstance(cores, Absent) else Absent("cores per SM of this architecture are not known")
+    return cores if isinstance(cores, Missing) else Missing("cores per SM of this architecture are not known")
 
 
-def _clock(gpu: nvml.Gpu, kind: int) -> Maybe[float]:
+def _clock(gpu: nvml.Gpu, kind: int) -> Reading[float]:
     result = gpu.ask("nvmlDeviceGetMaxClockInfo", kind)
-    return result if isinstance(result, Absent) else float(result)
+    return result if isinstance(result, Missing) else float(result)
 
 
-def _bandwidth(gpu: nvml.Gpu, sheet: GpuModel | None) -> Maybe[float]:
+def _bandwidth(gpu: nvml.Gpu, sheet: GpuModel | None) -> Reading[float]:
     """GB/s: two transfers per memory clock over the whole bus; the datasheet where the driver is silent."""
     clock_mhz, bits = _clock(gpu, _CLOCK_MEMORY), gpu.ask("nvmlDeviceGetMemoryBusWidth")
-    if not isinstance(clock_mhz, Absent) and not isinstance(bits, Absent):
+    if not isinstance(clock_mhz, Missing) and not isinstance(bits, Missing):
         return 2 * clock_mhz * int(bits) / 8 * 1e-3
     if sheet and sheet.bandwidth_gbs:
         return float(sheet.bandwidth_gbs)
-    return Absent("the driver tells no memory clock or bus width")
+    return Missing("the driver tells no memory clock or bus width")
 
 
 def _problem(gpu: nvml.Gpu, uuid: str, rows: TorchDevices) -> str:
@@ -200,21 +200,21 @@ def _torch_id(uuid: str, rows: TorchDevices) -> str:
     return next((str(row["id"]) for row in rows if uuid and nvml.bare_uuid(row["uuid"]) == nvml.bare_uuid(uuid)), "")
 
 
-def _cuda_version(opened: nvml.NvmlSession) -> Maybe[str]:
+def _cuda_version(opened: nvml.NvmlSession) -> Reading[str]:
     result = opened.ask("nvmlSystemGetCudaDriverVersion")
-    return result if isinstance(result, Absent) else f"{result // 1000}.{result % 1000 // 10}"
+    return result if isinstance(result, Missing) else f"{result // 1000}.{result % 1000 // 10}"
 
 
-def _scaled(value: Maybe[Any], factor: float) -> Maybe[float]:
-    return value if isinstance(value, Absent) else float(value) * factor
+def _scaled(value: Reading[Any], factor: float) -> Reading[float]:
+    return value if isinstance(value, Missing) else float(value) * factor
 
 
-def _switch(modes: Maybe[Any]) -> Maybe[str]:
+def _switch(modes: Reading[Any]) -> Reading[str]:
     """A pair (now, after the next reset) as on or off."""
-    return modes if isinstance(modes, Absent) else ("on" if modes[0] else "off")
+    return modes if isinstance(modes, Missing) else ("on" if modes[0] else "off")
 
 
-def _text(value: Maybe[Any], unit: str = "") -> Maybe[str]:
-    if isinstance(value, Absent):
+def _text(value: Reading[Any], unit: str = "") -> Reading[str]:
+    if isinstance(value, Missing):
         return value
     return f"{value:g} {unit}".strip() if isinstance(value, int | float) else str(value)

@@ -1,4 +1,4 @@
-"""The only module that uses NVIDIA's management library (nvidia-ml-py). It raises nothing: a failure is `Absent`.
+"""The only module that uses NVIDIA's management library (nvidia-ml-py). It raises nothing: a failure is `Missing`.
 
 Calls fail one by one (a laptop has no power limit, WSL answers half of them, MIG hides utilisation), so each
 reading is asked for on its own. Handles must not cross a fork; a session belongs to the process that opened it.
@@ -13,7 +13,7 @@ from ctypes import ArgumentError
 from types import ModuleType
 from typing import Any
 
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Missing, Reading
 
 # Fields of nvmlDeviceGetFieldValues and error codes by number: old releases of the binding lack some of the names.
 FIELD_POWER_AVERAGE = 185
@@ -34,9 +34,9 @@ _REASONS = {
 }
 
 
-def _why(error: Exception) -> Absent:
+def _why(error: Exception) -> Missing:
     if isinstance(error, AttributeError):
-        return Absent("the installed nvidia-ml-py is too old to know it", lasting=True)
+        return Missing("the installed nvidia-ml-py is too old to know it", lasting=True)
     return _absent(getattr(error, "value", 0), str(error))
 
 
@@ -45,10 +45,10 @@ def bare_uuid(uuid: str) -> str:
     return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
 
 
-def _absent(code: int, answer: str) -> Absent:
+def _absent(code: int, answer: str) -> Missing:
     lost = code in (_GPU_IS_LOST, _RESET_REQUIRED)
     lasting = code in (_NOT_SUPPORTED, _NO_PERMISSION, _FUNCTION_NOT_FOUND)
-    return Absent(_REASONS.get(code, f"NVML answers: {answer}"), lost, lasting)
+    return Missing(_REASONS.get(code, f"NVML answers: {answer}"), lost, lasting)
 
 
 class Gpu:
@@ -59,34 +59,34 @@ class Gpu:
         self.index = index
         self.handle = handle
 
-    def ask(self, function: str, *arguments: Any) -> Maybe[Any]:
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
         """The answer of `pynvml.<function>(handle, *arguments)`, in NVML's own units."""
         return call(self.library, function, self.handle, *arguments)
 
     def name(self) -> str:
         """The name of the GPU as NVML gives it; `NVIDIA GPU` where it gives none."""
         name = self.ask("nvmlDeviceGetName")
-        if isinstance(name, Absent):
+        if isinstance(name, Missing):
             return "NVIDIA GPU"
         return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
 
-    def field(self, number: int) -> Maybe[float]:
+    def field(self, number: int) -> Reading[float]:
         """One field of nvmlDeviceGetFieldValues for the GPU itself (not the module around it), in NVML's units."""
         answers = self.ask("nvmlDeviceGetFieldValues", [(number, _SCOPE_GPU)])
-        if isinstance(answers, Absent):
+        if isinstance(answers, Missing):
             return answers
         answer = answers[0]
         if answer.nvmlReturn:
             return _absent(answer.nvmlReturn, f"error {answer.nvmlReturn}")
         member = _UNION_MEMBER.get(answer.valueType)
-        return Absent("NVML answers in a type of its own") if member is None else float(getattr(answer.value, member))
+        return Missing("NVML answers in a type of its own") if member is None else float(getattr(answer.value, member))
 
-    def memory(self) -> Maybe[Any]:
+    def memory(self) -> Reading[Any]:
         """`total` and `used` bytes. What the driver keeps for itself is not used, as in nvidia-smi; drivers before 510
         count it."""
         version = getattr(self.library, "nvmlMemory_v2", None)
-        result = Absent("no second version") if version is None else self.ask("nvmlDeviceGetMemoryInfo", version)
-        return self.ask("nvmlDeviceGetMemoryInfo") if isinstance(result, Absent) else result
+        result = Missing("no second version") if version is None else self.ask("nvmlDeviceGetMemoryInfo", version)
+        return self.ask("nvmlDeviceGetMemoryInfo") if isinstance(result, Missing) else result
 
 
 class NvmlSession:
@@ -95,18 +95,18 @@ class NvmlSession:
     def __init__(self, library: ModuleType) -> None:
         self.library = library
 
-    def ask(self, function: str, *arguments: Any) -> Maybe[Any]:
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
         """The answer of `pynvml.<function>(*arguments)` for the system as a whole."""
         return call(self.library, function, *arguments)
 
-    def gpus(self) -> list[Maybe[Gpu]]:
-        """Every GPU in NVML's order; one that cannot be opened stands as `Absent` in its place."""
+    def gpus(self) -> list[Reading[Gpu]]:
+        """Every GPU in NVML's order; one that cannot be opened stands as `Missing` in its place."""
         count = self.ask("nvmlDeviceGetCount")
-        if isinstance(count, Absent):
+        if isinstance(count, Missing):
             return [count]
         handles = [self.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
         return [
-            handle if isinstance(handle, Absent) else Gpu(self.library, index, handle)
+            handle if isinstance(handle, Missing) else Gpu(self.library, index, handle)
             for index, handle in enumerate(handles)
         ]
 
@@ -114,22 +114,22 @@ class NvmlSession:
         self.ask("nvmlShutdown")
 
 
-def open_session() -> Maybe[NvmlSession]:
+def open_session() -> Reading[NvmlSession]:
     """Load and initialise NVML. The caller closes the session."""
     try:
         library = importlib.import_module("pynvml")
     except (ImportError, OSError, SyntaxError):
-        return Absent("the package nvidia-ml-py is not installed")
+        return Missing("the package nvidia-ml-py is not installed")
     try:
         library.nvmlInit()
     except _errors(library) as error:
-        return Absent(_why_no_session(error))
+        return Missing(_why_no_session(error))
     return NvmlSession(library)
 
 
 @contextmanager
-def session() -> Iterator[Maybe[NvmlSession]]:
-    """An open session that is closed at the end of the block, or `Absent`."""
+def session() -> Iterator[Reading[NvmlSession]]:
+    """An open session that is closed at the end of the block, or `Missing`."""
     opened = open_session()
     try:
         yield opened
@@ -149,7 +149,7 @@ def _why_no_session(error: Exception) -> str:
     return f"NVML does not start: {error}"
 
 
-def call(library: ModuleType, function: str, *arguments: Any) -> Maybe[Any]:
+def call(library: ModuleType, function: str, *arguments: Any) -> Reading[Any]:
     """`library.function(*arguments)`, or why it failed."""
     try:
         return getattr(library, function)(*arguments)

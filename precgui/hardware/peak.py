@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from precgui.hardware.measured import number_text
-from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.readings import Missing, Reading, known
 from precgui.hardware.support import Peak, Support
 from precgui.hardware.tables import Architecture, GpuModel, Unit
 
@@ -18,8 +18,8 @@ def with_peaks(
     row: Mapping[str, Support],
     architecture: Architecture,
     product_class: str,
-    sms: Maybe[int],
-    clock_mhz: Maybe[float],
+    sms: Reading[int],
+    clock_mhz: Reading[float],
     sheet: GpuModel | None,
 ) -> dict[str, Support]:
     """The row with the peak of every format that the device computes natively or slowly.
@@ -36,22 +36,22 @@ def _peak(
     support: Support,
     architecture: Architecture,
     product_class: str,
-    sms: Maybe[int],
-    clock_mhz: Maybe[float],
+    sms: Reading[int],
+    clock_mhz: Reading[float],
     sheet: GpuModel | None,
-) -> Maybe[Peak]:
+) -> Reading[Peak]:
     if support.support not in ("native", "slow"):
-        return Absent("the hardware has no unit for it")
+        return Missing("the hardware has no unit for it")
     on_sheet = sheet.peak_tops.get(_SHEET.get(support.unit, support.unit)) if sheet else None
     ops = _ops(support.unit, architecture.units, product_class)
     if _is_limited(support.unit, product_class):
-        ops = Absent("its maker limits this card below the rate of its architecture")
-    if isinstance(ops, Absent) or isinstance(sms, Absent) or isinstance(clock_mhz, Absent):
+        ops = Missing("its maker limits this card below the rate of its architecture")
+    if isinstance(ops, Missing) or isinstance(sms, Missing) or isinstance(clock_mhz, Missing):
         if on_sheet is not None and sheet is not None:
             origin = f" ({sheet.note})" if sheet.note else ""
             return Peak(on_sheet, f"datasheet of {sheet.name}{origin}", on_sheet)
-        missing = next(part for part in (ops, sms, clock_mhz) if isinstance(part, Absent))
-        return Absent(f"peak unknown: {missing.reason}")
+        missing = next(part for part in (ops, sms, clock_mhz) if isinstance(part, Missing))
+        return Missing(f"peak unknown: {missing.reason}")
     tops = sms * clock_mhz * ops * 1e-6
     product = f"{sms} SMs x {clock_mhz:.0f} MHz x {ops} operations per clock and SM"
     return Peak(tops, f"{product} = {number_text(tops)} x 10^12/s", on_sheet)
@@ -63,18 +63,18 @@ def _is_limited(key: str, product_class: str) -> bool:
     return any(part in key for part in limited.get(product_class, ()))
 
 
-def _ops(key: str, units: Mapping[str, Unit], product_class: str) -> Maybe[int]:
+def _ops(key: str, units: Mapping[str, Unit], product_class: str) -> Reading[int]:
     """Operations per clock and SM; for FP8 those of the fastest path, because cuBLASLt takes it."""
     result = _class_ops(units.get(key), product_class)
     if key.startswith("fp8_"):
         faster = known(_class_ops(units.get("fp8_tc_f16acc"), product_class))
-        if faster is not None and not isinstance(result, Absent):
+        if faster is not None and not isinstance(result, Missing):
             return max(result, faster)
     return result
 
 
-def _class_ops(unit: Unit | None, product_class: str) -> Maybe[int]:
+def _class_ops(unit: Unit | None, product_class: str) -> Reading[int]:
     if unit is None or not unit.ops:
-        return Absent("no rate is known for this unit")
+        return Missing("no rate is known for this unit")
     ops = unit.ops.get("all", unit.ops.get(product_class))
-    return Absent("it is not known whether this card runs at the full or the half rate") if ops is None else ops
+    return Missing("it is not known whether this card runs at the full or the half rate") if ops is None else ops

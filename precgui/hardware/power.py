@@ -12,7 +12,7 @@ from typing import Protocol
 
 from precgui.events import Event, Incident, PowerRead
 from precgui.hardware import device_state, nvml, rapl
-from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.readings import Missing, Reading, known
 
 # The sensors renew their value every 20 ms (Pascal, Volta) to 100 ms (all later GPUs): half of that, at most 20 Hz.
 PERIOD_S = 0.05
@@ -38,7 +38,7 @@ class Sensor(Protocol):
 
     device: str
 
-    def read(self, now_s: float, last: bool = False) -> Maybe[tuple[float, float]]:
+    def read(self, now_s: float, last: bool = False) -> Reading[tuple[float, float]]:
         """(watts, joules since the first reading), NaN for what the sensor lacks. `last` forces a fresh counter."""
         ...
 
@@ -49,8 +49,8 @@ class GpuSensor:
     def __init__(self, gpu: nvml.Gpu) -> None:
         self.device = f"GPU {gpu.index} {gpu.name()}"
         self._gpu = gpu
-        self._instant = not isinstance(gpu.field(nvml.FIELD_POWER_INSTANT), Absent)
-        self._has_counter = not isinstance(self._counter_j(), Absent)
+        self._instant = not isinstance(gpu.field(nvml.FIELD_POWER_INSTANT), Missing)
+        self._has_counter = not isinstance(self._counter_j(), Missing)
         self._first_j = math.nan
         self._energy_j = math.nan
         self._counter_read_s = -math.inf
@@ -59,37 +59,37 @@ class GpuSensor:
         """The answer of NVML, empty where it has none."""
         return str(known(self._gpu.ask("nvmlDeviceGetUUID")) or "")
 
-    def describe(self) -> Maybe[str]:
-        """The readings of this sensor, in words; Absent when neither power nor energy can be read."""
+    def describe(self) -> Reading[str]:
+        """The readings of this sensor, in words; Missing when neither power nor energy can be read."""
         power = self._power_w()
-        if isinstance(power, Absent) and not self._has_counter:
+        if isinstance(power, Missing) and not self._has_counter:
             return power
         kind = "instant power" if self._instant else "power as averaged by the driver"
-        first = "no power reading" if isinstance(power, Absent) else kind
+        first = "no power reading" if isinstance(power, Missing) else kind
         return f"{first}, {'energy counter' if self._has_counter else 'no energy counter'}"
 
-    def read(self, now_s: float, last: bool = False) -> Maybe[tuple[float, float]]:
+    def read(self, now_s: float, last: bool = False) -> Reading[tuple[float, float]]:
         power = self._power_w()
-        if isinstance(power, Absent) and (power.lost or not self._has_counter):
+        if isinstance(power, Missing) and (power.lost or not self._has_counter):
             return power
         if self._has_counter and (last or now_s - self._counter_read_s >= COUNTER_PERIOD_S):
             counter = self._counter_j()
-            if isinstance(counter, Absent):
+            if isinstance(counter, Missing):
                 return counter
             if math.isnan(self._first_j):
                 self._first_j = counter
             self._counter_read_s, self._energy_j = now_s, counter - self._first_j
-        return (math.nan if isinstance(power, Absent) else power), self._energy_j
+        return (math.nan if isinstance(power, Missing) else power), self._energy_j
 
-    def _power_w(self) -> Maybe[float]:
+    def _power_w(self) -> Reading[float]:
         milliwatts = (
             self._gpu.field(nvml.FIELD_POWER_INSTANT) if self._instant else self._gpu.ask("nvmlDeviceGetPowerUsage")
         )
-        return milliwatts if isinstance(milliwatts, Absent) else float(milliwatts) * 1e-3
+        return milliwatts if isinstance(milliwatts, Missing) else float(milliwatts) * 1e-3
 
-    def _counter_j(self) -> Maybe[float]:
+    def _counter_j(self) -> Reading[float]:
         millijoules = self._gpu.ask("nvmlDeviceGetTotalEnergyConsumption")
-        return millijoules if isinstance(millijoules, Absent) else float(millijoules) * 1e-3
+        return millijoules if isinstance(millijoules, Missing) else float(millijoules) * 1e-3
 
 
 class RaplSensor:
@@ -105,9 +105,9 @@ class RaplSensor:
         self._previous: tuple[float, float] | None = None
         self._energy_j = 0.0
 
-    def read(self, now_s: float, last: bool = False) -> Maybe[tuple[float, float]]:
+    def read(self, now_s: float, last: bool = False) -> Reading[tuple[float, float]]:
         counter = self._zone.read_j()
-        if isinstance(counter, Absent):
+        if isinstance(counter, Missing):
             return counter
         previous, self._previous = self._previous, (now_s, counter)
         if previous is None or now_s <= previous[0]:
@@ -121,7 +121,7 @@ class RaplSensor:
         return used_j / interval_s, self._energy_j
 
 
-def find_sensors(opened: Maybe[nvml.NvmlSession]) -> tuple[list[Sensor], list[SensorReport]]:
+def find_sensors(opened: Reading[nvml.NvmlSession]) -> tuple[list[Sensor], list[SensorReport]]:
     """Every readable sensor, GPUs first, and a report on each that was tried."""
     sensors: list[Sensor] = []
     reports: list[SensorReport] = []
@@ -133,8 +133,8 @@ def find_sensors(opened: Maybe[nvml.NvmlSession]) -> tuple[list[Sensor], list[Se
     return sensors, reports
 
 
-def _gpu_sensors(opened: Maybe[nvml.NvmlSession]) -> list[tuple[Sensor | None, SensorReport]]:
-    if isinstance(opened, Absent):
+def _gpu_sensors(opened: Reading[nvml.NvmlSession]) -> list[tuple[Sensor | None, SensorReport]]:
+    if isinstance(opened, Missing):
         return [(None, SensorReport("NVML", "", False, f"NVML: {opened.reason}."))]
     gpus = opened.gpus()
     if not gpus:
@@ -142,12 +142,12 @@ def _gpu_sensors(opened: Maybe[nvml.NvmlSession]) -> list[tuple[Sensor | None, S
     return [_gpu_sensor(index, gpu) for index, gpu in enumerate(gpus)]
 
 
-def _gpu_sensor(index: int, gpu: Maybe[nvml.Gpu]) -> tuple[Sensor | None, SensorReport]:
-    if isinstance(gpu, Absent):
+def _gpu_sensor(index: int, gpu: Reading[nvml.Gpu]) -> tuple[Sensor | None, SensorReport]:
+    if isinstance(gpu, Missing):
         return None, SensorReport("NVML", f"GPU {index}", False, f"NVML: GPU {index} cannot be opened, {gpu.reason}.")
     sensor, unavailable = GpuSensor(gpu), device_state.unavailable(gpu)
     what = sensor.describe()
-    if isinstance(what, Absent):
+    if isinstance(what, Missing):
         message = f"NVML: {sensor.device} has no power: {what.reason}."
         return None, SensorReport("NVML", sensor.device, False, message, unavailable)
     return sensor, SensorReport("NVML", sensor.device, True, f"NVML: {sensor.device}, {what}.", unavailable)
@@ -155,14 +155,14 @@ def _gpu_sensor(index: int, gpu: Maybe[nvml.Gpu]) -> tuple[Sensor | None, Sensor
 
 def _rapl_sensors() -> list[tuple[Sensor | None, SensorReport]]:
     zones = rapl.zones()
-    if isinstance(zones, Absent):
+    if isinstance(zones, Missing):
         return [(None, SensorReport("RAPL", "", False, f"RAPL: {zones.reason}."))]
     return [_rapl_sensor(zone) for zone in zones]
 
 
 def _rapl_sensor(zone: rapl.Zone) -> tuple[Sensor | None, SensorReport]:
     counter = zone.read_j()
-    if isinstance(counter, Absent):
+    if isinstance(counter, Missing):
         return None, SensorReport("RAPL", zone.device, False, f"RAPL: {counter.reason}.")
     return RaplSensor(zone), SensorReport("RAPL", zone.device, True, f"RAPL: {zone.device}, energy counter.")
 
@@ -180,7 +180,7 @@ class PowerSampler:
         self._start_time = start_time
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._session: Maybe[nvml.NvmlSession] = Absent("not opened yet")
+        self._session: Reading[nvml.NvmlSession] = Missing("not opened yet")
         self._sensors: list[Sensor] = []
         self._states: device_state.StateSampler | None = None
         self._reading = threading.Lock()
@@ -232,7 +232,7 @@ class PowerSampler:
     def _close_session(self) -> None:
         if isinstance(self._session, nvml.NvmlSession):
             self._session.close()
-        self._session = Absent("closed")
+        self._session = Missing("closed")
 
     def _now(self) -> float:
         return time.perf_counter() - self._start_time
@@ -256,7 +256,7 @@ class PowerSampler:
 
     def _read(self, sensor: Sensor, now_s: float, last: bool) -> None:
         reading = sensor.read(now_s, last)
-        if isinstance(reading, Absent):
+        if isinstance(reading, Missing):
             self._lose(sensor.device, now_s, reading.reason)
             return
         self._retry_at.pop(sensor.device, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from precgui.hardware import nvml
-from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.readings import Missing, Reading, known
 
 ADMINISTRATOR = "the driver lets an administrator alone set it (run as root, or ask for sudo nvidia-smi -pl {watts:g})"
 
@@ -21,50 +21,50 @@ class PowerLimit:
     most_w: float
 
 
-def power_limits() -> Maybe[list[PowerLimit]]:
-    """The limits of all GPUs that report one; Absent, with the reason, where none does."""
+def power_limits() -> Reading[list[PowerLimit]]:
+    """The limits of all GPUs that report one; Missing, with the reason, where none does."""
     with nvml.session() as opened:
-        if isinstance(opened, Absent):
+        if isinstance(opened, Missing):
             return opened
-        limits = [gpu if isinstance(gpu, Absent) else _limit(gpu) for gpu in opened.gpus()]
-    there = [limit for limit in limits if not isinstance(limit, Absent)]
-    return there or next((limit for limit in limits if isinstance(limit, Absent)), Absent("the driver lists no GPU"))
+        limits = [gpu if isinstance(gpu, Missing) else _limit(gpu) for gpu in opened.gpus()]
+    there = [limit for limit in limits if not isinstance(limit, Missing)]
+    return there or next((limit for limit in limits if isinstance(limit, Missing)), Missing("the driver lists no GPU"))
 
 
-def set_power_limit(uuid: str, watts: float) -> Absent | None:
+def set_power_limit(uuid: str, watts: float) -> Missing | None:
     """Set the limit of the GPU with this UUID, as NVML or torch gives it; the reason where that is refused."""
     with nvml.session() as opened:
-        gpu = opened if isinstance(opened, Absent) else _find(opened, uuid)
-        if isinstance(gpu, Absent):
+        gpu = opened if isinstance(opened, Missing) else _find(opened, uuid)
+        if isinstance(gpu, Missing):
             return gpu
         answer = gpu.ask("nvmlDeviceSetPowerManagementLimit", round(1e3 * watts))
-    if not isinstance(answer, Absent):
+    if not isinstance(answer, Missing):
         return None
-    return Absent(ADMINISTRATOR.format(watts=watts)) if answer.reason == nvml.NO_RIGHTS else answer
+    return Missing(ADMINISTRATOR.format(watts=watts)) if answer.reason == nvml.NO_RIGHTS else answer
 
 
-def find_power_limit(uuid: str) -> Maybe[PowerLimit]:
+def find_power_limit(uuid: str) -> Reading[PowerLimit]:
     """The limit of the GPU with this UUID, or why it is not known."""
     with nvml.session() as opened:
-        gpu = opened if isinstance(opened, Absent) else _find(opened, uuid)
-        return gpu if isinstance(gpu, Absent) else _limit(gpu)
+        gpu = opened if isinstance(opened, Missing) else _find(opened, uuid)
+        return gpu if isinstance(gpu, Missing) else _limit(gpu)
 
 
-def _find(opened: nvml.NvmlSession, uuid: str) -> Maybe[nvml.Gpu]:
+def _find(opened: nvml.NvmlSession, uuid: str) -> Reading[nvml.Gpu]:
     for gpu in opened.gpus():
-        if not isinstance(gpu, Absent) and nvml.bare_uuid(str(known(gpu.ask("nvmlDeviceGetUUID")))) == nvml.bare_uuid(
+        if not isinstance(gpu, Missing) and nvml.bare_uuid(str(known(gpu.ask("nvmlDeviceGetUUID")))) == nvml.bare_uuid(
             uuid
         ):
             return gpu
-    return Absent("NVML does not list this GPU")
+    return Missing("NVML does not list this GPU")
 
 
-def _limit(gpu: nvml.Gpu) -> Maybe[PowerLimit]:
+def _limit(gpu: nvml.Gpu) -> Reading[PowerLimit]:
     present = gpu.ask("nvmlDeviceGetPowerManagementLimit")
-    if isinstance(present, Absent):
+    if isinstance(present, Missing):
         return present
     ends = gpu.ask("nvmlDeviceGetPowerManagementLimitConstraints")
-    if isinstance(ends, Absent):
+    if isinstance(ends, Missing):
         return ends
     uuid = str(known(gpu.ask("nvmlDeviceGetUUID")) or "")
     return PowerLimit(uuid, gpu.name(), 1e-3 * present, 1e-3 * ends[0], 1e-3 * ends[1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Missing, Reading
 
 POWERCAP = Path("/sys/class/powercap")
 _HIGHEST_BELIEVABLE_W = 5_000.0  # a step above this is a reset of the counter (suspend), not a wrap-around
@@ -25,17 +25,17 @@ class Zone:
     folder: Path
     range_j: float
 
-    def read_j(self) -> Maybe[float]:
+    def read_j(self) -> Reading[float]:
         """The counter in joules, from an arbitrary zero."""
         try:
             return int((self.folder / "energy_uj").read_text()) * 1e-6
         except PermissionError:
-            return Absent(
+            return Missing(
                 f"the energy counter of {self.device} is readable by root only; "
                 f"`sudo chmod a+r {self.folder}/energy_uj` opens it until the next boot"
             )
         except (OSError, ValueError) as error:
-            return Absent(f"the energy counter of {self.device} cannot be read: {error}", lost=True)
+            return Missing(f"the energy counter of {self.device} cannot be read: {error}", lost=True)
 
 
 def energy_between(before_j: float, after_j: float, range_j: float, interval_s: float) -> float | None:
@@ -55,13 +55,13 @@ def energy_between(before_j: float, after_j: float, range_j: float, interval_s: 
     return used_j if believable else None
 
 
-def zones() -> Maybe[list[Zone]]:
+def zones() -> Reading[list[Zone]]:
     """The counters to read, packages before memory, or why there is none."""
     if not POWERCAP.is_dir():
-        return Absent(f"{POWERCAP} does not exist")
+        return Missing(f"{POWERCAP} does not exist")
     results = [zone for folder in sorted(POWERCAP.glob("intel-rapl:*")) if (zone := _zone(folder))]
     if not results:
-        return Absent(f"{POWERCAP} has no package counter")
+        return Missing(f"{POWERCAP} has no package counter")
     return sorted(results, key=lambda zone: (zone.device.startswith("DRAM"), zone.device))
 
 

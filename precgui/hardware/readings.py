@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class Missing:
     """Not available. `reason` is half a sentence that says why; `lost` means the device itself has gone, `lasting`
     that asking again is no use."""
 
@@ -21,14 +21,14 @@ class Absent:
         return f"not available: {self.reason}"
 
 
-Maybe: TypeAlias = T | Absent
+Reading: TypeAlias = T | Missing
 
 
-def gibibytes(count: Maybe[int]) -> str:
+def gibibytes(count: Reading[int]) -> str:
     """A memory of `count` bytes as text such as `15.6 GiB`, or why its size is not available."""
-    return str(count) if isinstance(count, Absent) else f"{count / 2**30:.1f} GiB"
+    return str(count) if isinstance(count, Missing) else f"{count / 2**30:.1f} GiB"
 
 
-def known(value: Maybe[T]) -> T | None:
-    """The value, or None where it is absent: for places that keep only what is there, such as JSON."""
-    return None if isinstance(value, Absent) else value
+def known(value: Reading[T]) -> T | None:
+    """The value, or None where it is missing: for places that keep only what is there, such as JSON."""
+    return None if isinstance(value, Missing) else value

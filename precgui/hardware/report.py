@@ -9,7 +9,7 @@ from precgui.hardware.advice import Advice, advice_json
 from precgui.hardware.detect import Machine
 from precgui.hardware.device import Device, device_json
 from precgui.hardware.measured import best_tops, number_text, of_device
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 
 
 def document(machine: Machine, advices: Mapping[str, Advice], torch_problem: str = "") -> dict[str, Any]:
@@ -45,7 +45,7 @@ def _device_lines(device: Device) -> list[str]:
     lines += [f"  {device.problem}"] if device.problem else []
     lines += [f"  {label}: {value}" for label, value in device.details]
     for name, cell in device.formats.items():
-        peak = "" if isinstance(cell.peak, Absent) else f", peak {number_text(cell.peak.tops)} x 10^12/s"
+        peak = "" if isinstance(cell.peak, Missing) else f", peak {number_text(cell.peak.tops)} x 10^12/s"
         lines.append(f"  {name:<11} {cell.support:<9}{peak} {cell.reason}")
     return lines
 

@@ -12,7 +12,7 @@ import psutil
 
 from precgui.hardware import nvml
 from precgui.hardware.cpu import read_cpu
-from precgui.hardware.readings import Absent, known
+from precgui.hardware.readings import Missing, known
 
 _DISTRIBUTIONS = ("precgui", "torch", "torchvision")
 
@@ -21,7 +21,7 @@ def machine_summary() -> dict[str, Any]:
     """Host, system, CPU, memory, GPUs and versions in built-in types. Imports no torch; some 10 ms without a GPU."""
     with nvml.session() as opened:
         gpus = _gpus(opened)
-        driver = None if isinstance(opened, Absent) else known(opened.ask("nvmlSystemGetDriverVersion"))
+        driver = None if isinstance(opened, Missing) else known(opened.ask("nvmlSystemGetDriverVersion"))
     return {
         "host": platform.node(),
         "os": operating_system(),
@@ -78,12 +78,12 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _gpus(opened: nvml.NvmlSession | Absent) -> list[dict[str, Any]]:
-    if isinstance(opened, Absent):
+def _gpus(opened: nvml.NvmlSession | Missing) -> list[dict[str, Any]]:
+    if isinstance(opened, Missing):
         return []
     return [
         {"name": f"GPU {index}", "memory_bytes": None, "uuid": None, "problem": gpu.reason}
-        if isinstance(gpu, Absent)
+        if isinstance(gpu, Missing)
         else _gpu(gpu)
         for index, gpu in enumerate(opened.gpus())
     ]
@@ -93,6 +93,6 @@ def _gpu(gpu: nvml.Gpu) -> dict[str, Any]:
     memory = gpu.ask("nvmlDeviceGetMemoryInfo")
     return {
         "name": gpu.name(),
-        "memory_bytes": None if isinstance(memory, Absent) else int(memory.total),
+        "memory_bytes": None if isinstance(memory, Missing) else int(memory.total),
         "uuid": known(gpu.ask("nvmlDeviceGetUUID")),
     }

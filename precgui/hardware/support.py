@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from precgui.hardware import tables
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Missing, Reading
 from precgui.hardware.tables import Architecture, Unit
 
 Level = Literal["native", "slow", "emulated", "none", "unknown"]
@@ -68,7 +68,7 @@ class Peak:
     datasheet_tops: float | None = None
 
 
-_NO_RATE = Absent("peak unknown: no rate is known for this device")
+_NO_RATE = Missing("peak unknown: no rate is known for this device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Support:
     reason: str
     source: str = ""
     unit: str = ""
-    peak: Maybe[Peak] = _NO_RATE
+    peak: Reading[Peak] = _NO_RATE
 
 
 def unknown(reason: str) -> dict[str, Support]:

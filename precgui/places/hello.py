@@ -9,7 +9,7 @@ import psutil
 from precgui import __version__
 from precgui.hardware import nvml
 from precgui.hardware.cpu import read_cpu
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.hardware.summary import operating_system, versions
 from precgui.places.messages import PlaceDevice, PlaceHello
 
@@ -36,13 +36,13 @@ def _host() -> PlaceDevice:
 
 def _gpus() -> list[PlaceDevice]:
     with nvml.session() as opened:
-        if isinstance(opened, Absent):
+        if isinstance(opened, Missing):
             return []
-        return [_gpu(f"cuda:{index}", gpu) for index, gpu in enumerate(opened.gpus()) if not isinstance(gpu, Absent)]
+        return [_gpu(f"cuda:{index}", gpu) for index, gpu in enumerate(opened.gpus()) if not isinstance(gpu, Missing)]
 
 
 def _gpu(device_id: str, gpu: nvml.Gpu) -> PlaceDevice:
     memory = gpu.ask("nvmlDeviceGetMemoryInfo")
-    if isinstance(memory, Absent):
+    if isinstance(memory, Missing):
         return PlaceDevice(device_id, gpu.name(), 0, 0)
     return PlaceDevice(device_id, gpu.name(), int(memory.total), int(memory.free))

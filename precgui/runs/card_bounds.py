@@ -13,7 +13,7 @@ from typing import Literal
 
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.device import Device
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.planner.network import NETWORKS, Transformer
 from precgui.planner.plan import PlanRequest, plan, usable_bytes
 
@@ -136,13 +136,13 @@ def bound(work: Work, device: Device, name: str) -> Bound:
     """The least time of a work on a card in a format, and its memory. Raises ValueError for another format."""
     memory = memory_bytes(work, name)
     known = device.memory_bytes
-    fits = None if memory is None or isinstance(known, Absent) else memory <= usable_bytes(known)
+    fits = None if memory is None or isinstance(known, Missing) else memory <= usable_bytes(known)
     cell = device.formats.get(name)
     if cell is None or cell.support not in ("native", "slow"):
         reason = cell.reason if cell is not None else "the table has no such format"
         return Bound(device.name, name, cell.support if cell else "unknown", None, None, memory, fits, reason)
-    if isinstance(cell.peak, Absent) or isinstance(device.bandwidth_gbs, Absent):
-        why = cell.peak.reason if isinstance(cell.peak, Absent) else "the bandwidth is not known"
+    if isinstance(cell.peak, Missing) or isinstance(device.bandwidth_gbs, Missing):
+        why = cell.peak.reason if isinstance(cell.peak, Missing) else "the bandwidth is not known"
         return Bound(device.name, name, cell.support, None, None, memory, fits, why)
     rate, bandwidth = cell.peak.tops * 1e12, device.bandwidth_gbs * 1e9
     times = [(each.flops / rate, _bytes(each, name) / bandwidth) for each in work.products]

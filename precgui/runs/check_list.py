@@ -14,7 +14,7 @@ import numpy as np
 
 from precgui.config.precision_traits import traits
 from precgui.formats.registry import formats
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.runs.device_memory import device_bytes, peak_bytes
 from precgui.runs.known_settings import NOT_KNOWN, settings_by_path
 from precgui.runs.recorded_facts import fact
@@ -98,7 +98,7 @@ def _batch(run: Run) -> CheckLine:
 
 def _formats(run: Run) -> CheckLine:
     title, census = "Products in the low format", fact(run, "census")
-    if isinstance(census, Absent):
+    if isinstance(census, Missing):
         return CheckLine("formats", title, "not measured", census.reason)
     shares = {str(name): float(share) for name, share in dict(census.get("formats", {})).items()}
     if not shares:
@@ -126,7 +126,7 @@ def _tensor_cores(run: Run) -> CheckLine:
 
 def _attention(run: Run) -> CheckLine:
     title, census = "Fused attention", fact(run, "census")
-    if isinstance(census, Absent):
+    if isinstance(census, Missing):
         return CheckLine("attention", title, "not measured", census.reason)
     operations = [str(name) for name in dict(census.get("operations", {}))]
     fused = next((name for name in operations if any(part in name for part in _FUSED)), "")

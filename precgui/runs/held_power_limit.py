@@ -14,7 +14,7 @@ from typing import Any
 from precgui import paths
 from precgui.errors import SentenceError
 from precgui.hardware.power_limit import find_power_limit, power_limits, set_power_limit
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.runs.file.process import is_gone, this_process
 from precgui.safe_open import read_text
 
@@ -35,7 +35,7 @@ def held_power_limit(uuid: str, watts: float) -> Iterator[None]:
     """Set the limit of the GPU with this UUID for the block. Raises PowerLimitError where the driver refuses it."""
     restore_left_limits()
     limit = find_power_limit(uuid)
-    if isinstance(limit, Absent):
+    if isinstance(limit, Missing):
         raise PowerLimitError(f"power.limit_w = {watts:g}: the limit of this GPU cannot be read: {limit.reason}")
     if not limit.least_w <= watts <= limit.most_w:
         raise PowerLimitError(
@@ -68,7 +68,7 @@ def why_no_power_limit() -> str:
     The trial sets each limit to what it is.
     """
     limits = power_limits()
-    if isinstance(limits, Absent):
+    if isinstance(limits, Missing):
         return f"power.limit_w cannot be set on this machine: {limits.reason}"
     refusals = [set_power_limit(limit.uuid, limit.present_w) for limit in limits]
     first = refusals[0]

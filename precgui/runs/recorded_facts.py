@@ -8,7 +8,7 @@ from typing import Any
 
 from precgui.checkpoint_files import checkpoint_files
 from precgui.config import OWN_LOOP
-from precgui.hardware.readings import Absent, Maybe
+from precgui.hardware.readings import Missing, Reading
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.run import Run
 
@@ -44,18 +44,18 @@ _OF_OWN_LOOPS = (
 )  # fmt: skip
 
 
-def fact(run: Run, name: str) -> Maybe[Mapping[str, Any]]:
+def fact(run: Run, name: str) -> Reading[Mapping[str, Any]]:
     """One of FACTS as the run recorded it, or why it is not there. Raises KeyError for another name."""
     reason = _REASONS[name]
     result = run.environment.get(name)
     if isinstance(result, Mapping):
         unavailable = result.get("unavailable")
-        return result if unavailable is None else Absent(str(unavailable))
+        return result if unavailable is None else Missing(str(unavailable))
     if run.status == "imported":
-        return Absent("event files hold scalars only")
+        return Missing("event files hold scalars only")
     if run.config.task != OWN_LOOP and name in _OF_OWN_LOOPS:
-        return Absent("the run was trained by precgui, as its config says")
-    return Absent(f"{reason}, or the file is of an early version")
+        return Missing("the run was trained by precgui, as its config says")
+    return Missing(f"{reason}, or the file is of an early version")
 
 
 def saved_weights(run: Run) -> str:
@@ -84,7 +84,7 @@ def breaks_sentence(run: Run) -> str:
 def fact_rows(run: Run, name: str) -> list[Mapping[str, Any]]:
     """The rows of a fact that has some; [] where none were recorded."""
     result = fact(run, name)
-    every = [] if isinstance(result, Absent) else result.get("all", [])
+    every = [] if isinstance(result, Missing) else result.get("all", [])
     return [each for each in every if isinstance(each, Mapping)] if isinstance(every, list) else []
 
 
@@ -97,5 +97,5 @@ def measurement_counts(run: Run) -> dict[str, int]:
     """How often each kind of tensor was measured, by the account at the end of the run; {} before. Files of early
     versions call it `looks`."""
     record = fact(run, "record")
-    counts = {} if isinstance(record, Absent) else record.get("measurements", record.get("looks"))
+    counts = {} if isinstance(record, Missing) else record.get("measurements", record.get("looks"))
     return {str(kind): int(count) for kind, count in counts.items()} if isinstance(counts, Mapping) else {}

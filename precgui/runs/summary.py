@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from precgui.events import Status
 from precgui.hardware.energy import window_energy
-from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.readings import Missing, Reading, known
 from precgui.runs.metric import metric_of
 from precgui.runs.outcome import lost_validation, nonfinite_since
 from precgui.runs.run import Run
@@ -59,13 +59,13 @@ def energy_j(run: Run) -> float | None:
     return known(energy_used_j(run))
 
 
-def energy_used_j(run: Run) -> Maybe[float]:
+def energy_used_j(run: Run) -> Reading[float]:
     """As `energy_j`, with the reason where it is not known."""
     parts = [_sensor_energy_j(run, device) for device in run.power_devices()]
-    unknown = next((part for part in parts if isinstance(part, Absent)), None)
+    unknown = next((part for part in parts if isinstance(part, Missing)), None)
     if unknown is not None or not parts:
-        return unknown or Absent(_why_no_sensor(run))
-    return sum(part for part in parts if not isinstance(part, Absent))
+        return unknown or Missing(_why_no_sensor(run))
+    return sum(part for part in parts if not isinstance(part, Missing))
 
 
 def _why_no_sensor(run: Run) -> str:
@@ -81,7 +81,7 @@ def tensor_use(run: Run) -> float | None:
     return max((float(share.mean()) for share in shares if len(share)), default=None)
 
 
-def _sensor_energy_j(run: Run, device: str) -> Maybe[float]:
+def _sensor_energy_j(run: Run, device: str) -> Reading[float]:
     """Over the time of the run, by the one energy meter: the counter where there is one, integrated power otherwise.
 
     The sensors are read on for seconds after it, while the record of what ran is measured: that is no training.
@@ -89,9 +89,9 @@ def _sensor_energy_j(run: Run, device: str) -> Maybe[float]:
     time_s, power_w = run.series(f"power_w:{device}", "time_s")
     counted_j = run.series(f"energy_j:{device}", "time_s")[1]
     if not len(time_s):
-        return Absent(f"{device} was not read")
+        return Missing(f"{device} was not read")
     window = window_energy(time_s, power_w, counted_j, 0.0, _duration_s(run) or time_s[-1])
-    return window if isinstance(window, Absent) else window.energy_j
+    return window if isinstance(window, Missing) else window.energy_j
 
 
 def _final_loss(run: Run) -> float | None:

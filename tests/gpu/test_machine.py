@@ -17,7 +17,7 @@ from precgui.hardware.device_readings import QUANTITIES, GpuReader
 from precgui.hardware.energy import COUNTER, INTEGRATED, EnergyPlan, StepEnergy, measure_step, window_energy
 from precgui.hardware.live import HardwareSnapshot, LivePoller
 from precgui.hardware.power import PowerSampler
-from precgui.hardware.readings import Absent, known
+from precgui.hardware.readings import Missing, known
 from precgui.hardware.support import FORMATS
 
 pytestmark = pytest.mark.gpu
@@ -31,7 +31,7 @@ def test_that_driver_and_torch_agree_on_the_gpu(gpu):
     assert gpu.problem == ""
     assert properties.total_memory <= gpu.memory_bytes <= 1.1 * properties.total_memory
     assert dict(gpu.details)["SMs"] == str(properties.multi_processor_count)
-    assert not isinstance(dict(gpu.details)["Driver"], Absent)
+    assert not isinstance(dict(gpu.details)["Driver"], Missing)
     assert set(gpu.formats) == set(FORMATS)
     assert all(cell.reason for cell in gpu.formats.values())
 
@@ -46,7 +46,7 @@ def test_that_the_architecture_is_known_and_its_peaks_are_near_the_datasheet(gpu
 
 def test_that_every_reading_is_a_figure_or_a_reason(gpu):
     with nvml.session() as opened:
-        assert not isinstance(opened, Absent)
+        assert not isinstance(opened, Missing)
         reader = GpuReader(opened.gpus()[0])  # type: ignore[arg-type]
         reader.everything()
         time.sleep(0.3)
@@ -54,7 +54,7 @@ def test_that_every_reading_is_a_figure_or_a_reason(gpu):
         reader.close()
     for name, value in reading.values.items():
         assert name in QUANTITIES
-        assert value.reason if isinstance(value, Absent) else np.isfinite(value), name
+        assert value.reason if isinstance(value, Missing) else np.isfinite(value), name
     assert 10 < reading.values["temperature_c"] < 110
     assert 0 < reading.values["memory_used_bytes"] <= reading.values["memory_total_bytes"]
 
@@ -62,9 +62,9 @@ def test_that_every_reading_is_a_figure_or_a_reason(gpu):
 def test_that_memory_used_is_that_of_programs(gpu):
     held = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
     with nvml.session() as opened:
-        assert not isinstance(opened, Absent)
+        assert not isinstance(opened, Missing)
         memory = opened.gpus()[0].memory()
-    assert not isinstance(memory, Absent)
+    assert not isinstance(memory, Missing)
     assert held.nbytes <= memory.used <= memory.total
 
 
@@ -78,11 +78,11 @@ def test_that_live_readings_see_a_load(load):
     last = [snapshot for snapshot in found if snapshot.full][-1].devices[0].values
     assert last["utilisation"] > 50
     power = last["power_average_w"]
-    assert isinstance(power, Absent) or power > 20
+    assert isinstance(power, Missing) or power > 20
     tensor = last["tensor"]
-    assert isinstance(tensor, Absent) or tensor > 10  # a container may not read it on Hopper either
-    assert isinstance(tensor, Absent) or torch.cuda.get_device_capability() >= HOPPER
-    if not isinstance(tensor, Absent):
+    assert isinstance(tensor, Missing) or tensor > 10  # a container may not read it on Hopper either
+    assert isinstance(tensor, Missing) or torch.cuda.get_device_capability() >= HOPPER
+    if not isinstance(tensor, Missing):
         assert tensor > 10
 
 

@@ -10,9 +10,9 @@ from precgui.hardware.cpu import Cpu
 from precgui.hardware.cpu_support import cpu_row
 from precgui.hardware.datasheet import datasheet_devices, device_of_card
 from precgui.hardware.device import Device
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 
-NO_AMX = Absent("this processor has no AMX")
+NO_AMX = Missing("this processor has no AMX")
 
 
 def card(name: str) -> Device:
@@ -23,7 +23,7 @@ def gtx_1660() -> Device:
     return card("GeForce GTX 1660 Ti")
 
 
-def processor(*features: str, amx: bool | Absent = NO_AMX) -> Device:
+def processor(*features: str, amx: bool | Missing = NO_AMX) -> Device:
     cpu = Cpu("some CPU", "x86_64", "", frozenset(features), amx)
     return Device("cpu", "cpu", cpu.name, "", "", cpu_row(cpu))
 

@@ -16,14 +16,14 @@ import pytest
 
 from precgui.hardware import cpu
 from precgui.hardware.cpu_support import cpu_row
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.hardware.support import FORMATS
 
-NO_AMX = Absent("this processor has no AMX")
+NO_AMX = Missing("this processor has no AMX")
 TEXTS = Path(__file__).parent / "cpuinfo"
 
 
-def row(name: str, amx: bool | Absent = NO_AMX):
+def row(name: str, amx: bool | Missing = NO_AMX):
     told, generation, features = cpu.parse_cpuinfo((TEXTS / f"{name}.txt").read_text())
     return cpu_row(cpu.Cpu(told, "x86_64", generation, features, amx))
 
@@ -107,7 +107,7 @@ def test_that_every_format_has_an_answer_with_a_reason():
 def test_that_an_unknown_system_has_unknown_formats(monkeypatch):
     monkeypatch.setattr(cpu.platform, "system", lambda: "Windows")  # type: ignore[attr-defined]
     found = cpu.read_cpu()
-    assert isinstance(found.features, Absent)
+    assert isinstance(found.features, Missing)
     assert {cell.support for cell in cpu_row(found).values()} == {"unknown"}
     told = cpu.read_cpu({"avx512_f": True, "avx512_bf16": True, "num_sockets": 1, "amx_tile": False})
     assert cpu_row(told)["bf16"].support == "native"
@@ -121,4 +121,4 @@ def test_that_torch_is_not_believed_where_the_kernel_tells(monkeypatch):
 
 
 def test_that_a_processor_without_amx_is_not_asked_for_permission():
-    assert isinstance(cpu.amx_permission(frozenset({"avx2"})), Absent)
+    assert isinstance(cpu.amx_permission(frozenset({"avx2"})), Missing)

@@ -11,7 +11,7 @@ from precgui.hardware.datasheet import datasheet_devices, device_of_card
 from precgui.hardware.detect import best_device, detect
 from precgui.hardware.device import device_json
 from precgui.hardware.peak import with_peaks
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from tests.hardware import cards
 from tests.hardware.fake_nvml import GPU_IS_LOST, LIBRARY_NOT_FOUND, MISMATCH, Fails, install
 
@@ -81,7 +81,7 @@ def test_that_a_gtx_1660_has_no_tensor_cores_although_it_reports_7_5(monkeypatch
 def test_that_an_unknown_card_borrows_nothing_from_its_elders(monkeypatch):
     device = first_gpu(monkeypatch, cards.future())
     assert {cell.support for cell in device.formats.values()} == {"unknown"}
-    assert all(isinstance(cell.peak, Absent) for cell in device.formats.values())
+    assert all(isinstance(cell.peak, Missing) for cell in device.formats.values())
     assert "19.3" in device.formats["bf16"].reason
 
 
@@ -99,8 +99,8 @@ def test_that_wsl_shows_what_it_can_and_gives_a_reason_for_the_rest(monkeypatch)
     assert device.level("bf16") == "native"
     assert device.formats["bf16"].peak.datasheet_tops is None
     details = dict(device.details)
-    assert isinstance(details["Power limit"], Absent)
-    assert isinstance(device.bandwidth_gbs, Absent)
+    assert isinstance(details["Power limit"], Missing)
+    assert isinstance(device.bandwidth_gbs, Missing)
     found = device_json(device)
     assert found["details"]["Power limit"] is None
     assert "does not report" in found["not_available"]["Power limit"]
@@ -214,7 +214,7 @@ def test_that_an_apple_gpu_has_no_fp64(monkeypatch):
 def _apple_m2():
     from precgui.hardware.cpu import Cpu
 
-    return Cpu("Apple M2 Pro", "arm64", "Apple M2 Pro", frozenset({"arm_bf16"}), Absent("not Intel"))
+    return Cpu("Apple M2 Pro", "arm64", "Apple M2 Pro", frozenset({"arm_bf16"}), Missing("not Intel"))
 
 
 @pytest.mark.parametrize(
@@ -300,8 +300,8 @@ def test_that_no_peak_is_computed_for_units_that_the_maker_slows_down(name, kind
     architecture = tables.by_capability("nvidia", capability)
     assert support.product_class(name, capability) == kind
     row = with_peaks(support.nvidia(architecture, name), architecture, kind, 72, 1700.0, None)
-    assert isinstance(row["bf16"].peak, Absent)
-    assert not isinstance(row["fp32"].peak, Absent)
+    assert isinstance(row["bf16"].peak, Missing)
+    assert not isinstance(row["fp32"].peak, Missing)
 
 
 def test_that_limits_of_cards_say_where_they_come_from():
@@ -350,5 +350,5 @@ def test_that_disputed_figures_of_cards_say_where_they_come_from(name):
 def test_that_a_peak_that_no_sheet_confirms_says_so() -> None:
     card = next(device for device in datasheet_devices() if device.name == "H20")
     peak = card.formats["bf16"].peak
-    assert not isinstance(peak, Absent)
+    assert not isinstance(peak, Missing)
     assert "not confirmed by a sheet of the maker" in peak.formula

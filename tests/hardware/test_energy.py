@@ -17,7 +17,7 @@ from precgui.hardware import energy, power, rapl
 from precgui.hardware.device import Device
 from precgui.hardware.energy import COUNTER, INTEGRATED, EnergyPlan, StepEnergy, measure_step, window_energy
 from precgui.hardware.gauge import ClockProbe
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from tests.hardware import cards
 from tests.hardware.fake_nvml import install
 
@@ -58,7 +58,7 @@ def test_that_power_is_integrated_only_without_a_counter():
 
 def test_that_less_than_a_second_is_not_measurable():
     found = window_energy(*series(), 2.0, 2.9)  # type: ignore[call-arg]
-    assert isinstance(found, Absent)
+    assert isinstance(found, Missing)
     assert "shorter than 1 s" in found.reason
 
 
@@ -66,12 +66,12 @@ def test_that_a_silent_sensor_is_not_bridged():
     times, watts, joules = series()
     watts[(times > 3) & (times < 6)] = math.nan
     found = window_energy(times, watts, np.full_like(joules, math.nan), 1.0, 9.0)
-    assert isinstance(found, Absent)
+    assert isinstance(found, Missing)
     assert "silent" in found.reason
 
 
 def test_that_nothing_recorded_is_absent():
-    assert isinstance(window_energy([], [], [], 0.0, 5.0), Absent)
+    assert isinstance(window_energy([], [], [], 0.0, 5.0), Missing)
 
 
 class Clock:
@@ -131,7 +131,7 @@ def test_that_a_device_without_a_sensor_has_no_step_energy(monkeypatch):
     install(monkeypatch, init=12)
     plan = EnergyPlan(warm_up_s=0.0, idle_s=0.0, window_s=0.0, windows=1, least_s=0.0)
     found = measure_step(lambda: None, ["CPU package 0"], plan=plan)
-    assert isinstance(found, Absent)
+    assert isinstance(found, Missing)
     assert "no sensor was read" in found.reason
 
 
@@ -139,7 +139,7 @@ def test_that_short_windows_give_no_number(monkeypatch):
     install(monkeypatch, cards.a100())
     plan = EnergyPlan(warm_up_s=0.0, idle_s=0.0, window_s=0.05, windows=2)
     found = measure_step(lambda: time.sleep(0.01), [DEVICE], plan=plan)
-    assert isinstance(found, Absent)
+    assert isinstance(found, Missing)
     assert "not measurable" in found.reason
 
 
@@ -173,14 +173,14 @@ def recorded(counter_j: Callable[[float], float | None], times: Sequence[float],
 
     def read_j(self: rapl.Zone) -> Any:
         value = counter_j(now_s[0])
-        return Absent("gone", lost=True) if value is None else value % range_j
+        return Missing("gone", lost=True) if value is None else value % range_j
 
     sensor, rows = power.RaplSensor(rapl.Zone("CPU package 0", Path("none"), range_j)), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rapl.Zone, "read_j", read_j)
         for now_s[0] in times:
             answer = sensor.read(now_s[0])
-            watts, joules = (math.nan, math.nan) if isinstance(answer, Absent) else answer
+            watts, joules = (math.nan, math.nan) if isinstance(answer, Missing) else answer
             rows.append(PowerRead(device=sensor.device, time_s=now_s[0], power_w=watts, energy_j=joules))
     return rows
 
@@ -203,7 +203,7 @@ def test_that_energy_is_not_measured_across_a_silence_in_which_the_counter_may_h
     """A process that was suspended at 100 W: 19,919 J of 151,000 J were told before."""
     times = np.concatenate([np.arange(0.0, 5.0, 0.05), np.arange(5.0, 10.0, 0.05) + silence_s])
     rows = recorded(lambda t: 100 * t, times, 65_532.6)  # type: ignore[arg-type]
-    assert isinstance(of_window(rows, 0.0, 10.0 + silence_s), Absent)
+    assert isinstance(of_window(rows, 0.0, 10.0 + silence_s), Missing)
     assert of_window(rows, 6.0 + silence_s, 9.0 + silence_s).energy_j == pytest.approx(300, rel=1e-3)
 
 
@@ -211,7 +211,7 @@ def test_that_a_counter_that_stands_lower_after_a_silence_is_not_trusted():
     """It may have wrapped or been reset."""
     times = np.concatenate([np.arange(0.0, 5.0, 0.05), np.arange(10.0, 15.0, 0.05)])
     rows = recorded(lambda t: 60_000 + 100 * t if t < 7 else 100 * t, times, 65_532.6)  # type: ignore[arg-type]
-    assert isinstance(of_window(rows, 1.0, 14.0), Absent)
+    assert isinstance(of_window(rows, 1.0, 14.0), Missing)
 
 
 def test_that_a_reset_counter_gives_no_negative_energy():
@@ -221,7 +221,7 @@ def test_that_a_reset_counter_gives_no_negative_energy():
     found = window_energy(times, np.full_like(times, 200.0), joules, 1.0, 19.0)
     assert found.method == INTEGRATED
     assert found.energy_j == pytest.approx(3600.0, rel=1e-2)
-    assert isinstance(window_energy(times, np.full_like(times, math.nan), joules, 1.0, 19.0), Absent)
+    assert isinstance(window_energy(times, np.full_like(times, math.nan), joules, 1.0, 19.0), Missing)
     assert window_energy(times, np.full_like(times, math.nan), joules, 11.0, 19.0).energy_j == pytest.approx(1600.0)
 
 
@@ -232,4 +232,4 @@ def test_that_net_energy_has_an_uncertainty_of_its_own():
     assert isinstance(found, StepEnergy)
     assert found.net_j == pytest.approx(1.0)
     assert found.net_uncertainty_j == pytest.approx(math.hypot(0.5, 0.45))
-    assert isinstance(energy._result(Absent("none"), windows, [50, 50, 50], ()).net_uncertainty_j, Absent)
+    assert isinstance(energy._result(Missing("none"), windows, [50, 50, 50], ()).net_uncertainty_j, Missing)

@@ -12,7 +12,7 @@ from precgui.hardware import gpm, live, rapl
 from precgui.hardware.device_readings import CPU, REASONS, GpuReader
 from precgui.hardware.live import HardwareSnapshot, LivePoller
 from precgui.hardware.nvml import NvmlSession, open_session
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from tests.hardware import cards
 from tests.hardware.fake_nvml import (
     GPU_IS_LOST,
@@ -60,7 +60,7 @@ def test_that_an_h200_tells_everything_and_its_tensor_cores_after_two_samples(mo
     monkeypatch.setattr(gpm, "LEAST_S", 0.0)
     h200 = reader(monkeypatch, cards.h200(nvmlDeviceGetCurrentClocksEventReasons=0x4 | 0x20))
     first = h200.everything()
-    assert isinstance(first.values["tensor"], Absent)
+    assert isinstance(first.values["tensor"], Missing)
     second = h200.everything()
     assert second.values["tensor"] == 64.5
     assert second.values["tensor_half"] == 64.0
@@ -85,7 +85,7 @@ def test_that_an_answer_of_a_future_type_is_absent(monkeypatch):
     fake = install(monkeypatch, cards.h100())
     answer = SimpleNamespace(nvmlReturn=0, valueType=99, value=None)
     fake.nvmlDeviceGetFieldValues = lambda card, wanted: [answer]
-    assert isinstance(open_session().gpus()[0].field(186), Absent)
+    assert isinstance(open_session().gpus()[0].field(186), Missing)
 
 
 def test_that_gpm_is_asked_again_when_the_driver_was_only_busy(monkeypatch):
@@ -132,16 +132,16 @@ def test_that_older_drivers_are_asked_in_the_older_way(monkeypatch):
     assert found.values["temperature_c"] == 47.0
     assert found.reasons == ("thermal, hardware",)
     assert found.values["power_average_w"] == 123.4
-    assert isinstance(found.values["power_instant_w"], Absent)
+    assert isinstance(found.values["power_instant_w"], Missing)
 
 
 def test_that_mig_and_wsl_leave_gaps_with_reasons(monkeypatch):
     mig = reader(monkeypatch, cards.a100_mig()).everything()
     assert "does not report" in mig.values["utilisation"].reason
     wsl = reader(monkeypatch, cards.wsl_laptop()).everything()
-    assert isinstance(wsl.values["utilisation"], Absent)
-    assert isinstance(wsl.reasons, Absent)
-    assert isinstance(wsl.processes, Absent)
+    assert isinstance(wsl.values["utilisation"], Missing)
+    assert isinstance(wsl.reasons, Missing)
+    assert isinstance(wsl.processes, Missing)
     assert wsl.values["power_average_w"] == 123.4
 
 
@@ -171,7 +171,7 @@ def test_that_a_gpu_that_falls_off_the_bus_leaves_gaps_and_the_poller_goes_on(mo
 
     values = [snapshot.devices[0].values["power_instant_w"] for snapshot in snapshots(lose_it)]
     assert values[0] == 263.5
-    assert isinstance(values[-1], Absent)
+    assert isinstance(values[-1], Missing)
     assert values[-1].lost
 
 

@@ -17,7 +17,7 @@ from precgui.hardware.detect import detect
 from precgui.hardware.device_readings import GpuReader
 from precgui.hardware.nvml import NvmlSession, session
 from precgui.hardware.power import PowerSampler
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.hardware.report import document
 from precgui.hardware.summary import machine_summary
 from tests.hardware import cards
@@ -68,7 +68,7 @@ def read_all(monkeypatch: pytest.MonkeyPatch, library: Lacking) -> tuple[list[st
     values: dict[str, Any] = {}
     with session() as opened:
         first = opened.gpus()[0] if isinstance(opened, NvmlSession) else opened
-        if not isinstance(first, Absent):
+        if not isinstance(first, Missing):
             reader = GpuReader(first)
             reader.everything()
             values = dict(reader.everything().values)
@@ -92,5 +92,5 @@ def test_that_each_function_of_nvml_may_be_missing(
         if function not in DOORS:
             assert set(left) >= {each for each in ids if "/" not in each}, function
             assert readings.keys() == values.keys(), function
-            gaps = [name for name, value in readings.items() if isinstance(value, Absent)]
+            gaps = [name for name, value in readings.items() if isinstance(value, Missing)]
             assert all(readings[name].reason for name in gaps), function

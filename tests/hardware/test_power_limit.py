@@ -13,7 +13,7 @@ from precgui.engine import torch_facts
 from precgui.events import Event, RunStarted, StepDone
 from precgui.hardware import energy, rapl
 from precgui.hardware.power_limit import power_limits
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.runs import held_power_limit
 from precgui.runs.file.process import this_process
 from precgui.runs.file.reader import open_run
@@ -175,7 +175,7 @@ def test_that_the_limit_is_set_back_after_an_error(planted):
 def test_that_a_machine_without_a_card_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("PRECGUI_STATE", str(tmp_path))
     install(monkeypatch, init=12)
-    assert isinstance(power_limits(), Absent)
+    assert isinstance(power_limits(), Missing)
     assert why_no_power_limit() == "power.limit_w cannot be set on this machine: no NVIDIA driver on this machine"
 
 

@@ -11,7 +11,7 @@ from precgui.cli.main import main
 from precgui.hardware import measured
 from precgui.hardware.device_readings import CpuReader
 from precgui.hardware.device_state import HostLoadReader
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.hardware.summary import machine_summary
 
 
@@ -37,7 +37,7 @@ def test_that_the_machine_is_described_without_its_memory() -> None:
 def test_that_a_reading_of_the_cpu_has_a_reason_for_each_value() -> None:
     values = CpuReader().everything().values
     assert len(values) == 3
-    assert all(isinstance(value, Absent) for value in values.values())
+    assert all(isinstance(value, Missing) for value in values.values())
 
 
 @pytest.mark.usefixtures("no_proc")

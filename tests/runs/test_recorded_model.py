@@ -26,7 +26,7 @@ from precgui.events import (
     StepDone,
     TensorStats,
 )
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.runs.file.repair import repair
 from precgui.runs.file.schema import TABLES
 from precgui.runs.recorded_facts import FACTS, fact, measurement_counts
@@ -130,7 +130,7 @@ def test_that_a_file_of_an_early_version_says_why_nothing_is_there(tmp_path: Pat
         assert run.tensors() == {}
         for name in FACTS:
             found = fact(run, name)
-            assert isinstance(found, Absent)
+            assert isinstance(found, Missing)
             assert found.reason
         assert run.notes == []
 
@@ -154,8 +154,8 @@ def test_that_facts_say_what_they_are_or_why_they_are_not_there(tmp_path: Path) 
     own = RunConfig(task="own-loop")
     for run in (live_run(events(), own), live_run(events())):
         assert fact(run, "scaler") == {"used": False}
-        assert fact(run, "census") == Absent("the model is compiled")
-        assert isinstance(fact(run, "autocast"), Absent)
+        assert fact(run, "census") == Missing("the model is compiled")
+        assert isinstance(fact(run, "autocast"), Missing)
         with pytest.raises(KeyError):
             fact(run, "weather")
     started = live_run([Facts(0.0, {"record": {"looks": {"gradient": 7}}})])

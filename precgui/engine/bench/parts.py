@@ -19,7 +19,7 @@ from precgui.hardware.device import Device
 from precgui.hardware.energy import EnergyPlan, measure_step
 from precgui.hardware.gauge import ClockProbe
 from precgui.hardware.power import GpuSensor, RaplSensor, find_sensors
-from precgui.hardware.readings import Absent, known
+from precgui.hardware.readings import Missing, known
 
 PLAN = EnergyPlan(warm_up_s=3.0, idle_s=3.0, window_s=3.0, windows=3)
 
@@ -30,7 +30,7 @@ def energy_row(run: Work, size: int, device: torch.device, gauge: ClockProbe) ->
     if not sensors:
         return {"gross_j": None, "note": "no power sensor belongs to this device"}
     result = measure_step(run, sensors, lambda: synchronize(device), PLAN, gauge.remarks)
-    if isinstance(result, Absent):
+    if isinstance(result, Missing):
         return {"gross_j": None, "note": result.reason}
     return {
         "gross_j": result.gross_j,

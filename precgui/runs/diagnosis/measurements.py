@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from precgui.config import OWN_LOOP, RunConfig
 from precgui.events import TENSOR_STATS, Incident
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.runs.diagnosis.number_formats import formats_of
 from precgui.runs.diagnosis.phases import Phase, phases_of
 from precgui.runs.recorded_facts import fact, fact_rows
@@ -173,7 +173,7 @@ class Measurements:
         if name == "census" and self._later_facts is not None:
             return self._later_facts.get(name, {})
         result = fact(self.run, name)
-        return {} if isinstance(result, Absent) else result
+        return {} if isinstance(result, Missing) else result
 
     def fact_rows(self, name: str) -> list[Mapping[str, Any]]:
         """The rows of a fact that has some; [] where none were recorded."""

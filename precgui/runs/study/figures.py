@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import Metric
-from precgui.hardware.readings import Absent, Maybe, known
+from precgui.hardware.readings import Missing, Reading, known
 from precgui.runs.baseline import trailing_mean, window_of
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.device_memory import largest_batch
@@ -130,7 +130,7 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
     timing, arithmetic, why = timing_of(run), arithmetic_of(run), why_failed(run)
     used, idle = energy_used_j(run), idle_w(run)
     energy_j, time_s = known(used), summary["time_s"]
-    above_idle_j = None if energy_j is None or isinstance(idle, Absent) or not time_s else energy_j - idle * time_s
+    above_idle_j = None if energy_j is None or isinstance(idle, Missing) or not time_s else energy_j - idle * time_s
     result = RunFigures(
         name=name, path=run.path, group=group or config.precision, precision=config.precision, seed=config.seed,
         kind=kind, order=order, status=run.status, came_through=not why, why_failed=why,
@@ -154,22 +154,22 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
     return replace(result, refused=_damage(run), **unknown)
 
 
-def idle_w(run: Run) -> Maybe[float]:
+def idle_w(run: Run) -> Reading[float]:
     """Power of all devices with a sensor before the run, while nothing ran, in watts; or why it was not measured."""
     power = run.environment.get("power")
     by_device = power.get("idle_w") if isinstance(power, Mapping) else None
     if not isinstance(by_device, Mapping) or not by_device:
-        return Absent("the run measured no idle baseline; set power.idle_s, such as 10")
+        return Missing("the run measured no idle baseline; set power.idle_s, such as 10")
     unknown = power.get("idle_unknown") if isinstance(power, Mapping) else None
     for device in run.power_devices():
         if not _is_number(by_device.get(device)):
             reason = unknown.get(device) if isinstance(unknown, Mapping) else None
-            return Absent(f"{device}: {reason or 'it was not read while idle'}")
+            return Missing(f"{device}: {reason or 'it was not read while idle'}")
     return float(sum(by_device[device] for device in run.power_devices()))
 
 
-def _reason(value: Maybe[float]) -> str:
-    return value.reason if isinstance(value, Absent) else ""
+def _reason(value: Reading[float]) -> str:
+    return value.reason if isinstance(value, Missing) else ""
 
 
 def _damage(run: Run) -> str:

@@ -15,7 +15,7 @@ from precgui.hardware.detect import Machine
 from precgui.hardware.device import Device
 from precgui.hardware.measured import NOISY, best_tops, copy_gb_s, noise_of, rate_text
 from precgui.hardware.power import SensorReport
-from precgui.hardware.readings import Absent, Maybe, gibibytes
+from precgui.hardware.readings import Missing, Reading, gibibytes
 from precgui.hardware.support import LEVELS
 
 _OTHER = "For another task or size"
@@ -142,14 +142,14 @@ def _sentence(sensor: SensorReport) -> str:
     return text[:1].upper() + text[1:]
 
 
-def value_or_reason(value: Maybe[str]) -> str:
+def value_or_reason(value: Reading[str]) -> str:
     """The value, or why there is none."""
     return str(value)
 
 
-def _bandwidth(rate: Maybe[float], result: Mapping[str, Any] | None) -> str:
+def _bandwidth(rate: Reading[float], result: Mapping[str, Any] | None) -> str:
     """The memory bandwidth by clock and bus width, else as measured by copying."""
-    if not isinstance(rate, Absent):
+    if not isinstance(rate, Missing):
         return f"{rate:.0f} GB/s"
     copied = copy_gb_s(result)
     if copied is None or result is None:

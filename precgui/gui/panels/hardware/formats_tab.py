@@ -27,7 +27,7 @@ from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.theme import themes
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.device import Device
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 from precgui.hardware.support import FORMATS, LEVEL_MEANING, Level, Support
 
 MARKS: dict[Level, str] = {"native": "●", "slow": "◐", "emulated": "○", "none": "✕", "unknown": "?"}
@@ -51,7 +51,7 @@ def level_colour(theme: Theme, level: Level) -> str:
 def explain(name: str, device: Device, cell: Support) -> str:
     """All that is known about one cell, as lines."""
     lines = [f"{name} on {device.name}: {cell.support}. {LEVEL_MEANING[cell.support]}", cell.reason]
-    if isinstance(cell.peak, Absent):
+    if isinstance(cell.peak, Missing):
         if cell.support == "native":
             lines.append(f"Peak {cell.peak.reason.removeprefix('peak ')}.")
     else:
@@ -100,7 +100,7 @@ class MatrixModel(QAbstractTableModel):
         name, device, cell = self.cell(index)
         theme = themes().theme
         if role == Qt.ItemDataRole.DisplayRole:
-            peak = "" if isinstance(cell.peak, Absent) else f"   {_rate(cell.peak.tops)}"
+            peak = "" if isinstance(cell.peak, Missing) else f"   {_rate(cell.peak.tops)}"
             return f"{MARKS[cell.support]} {cell.support}{peak}"
         if role == Qt.ItemDataRole.ToolTipRole:
             return plain_tip(explain(name, device, cell))

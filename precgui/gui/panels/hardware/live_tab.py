@@ -16,7 +16,7 @@ from precgui.gui.panels.hardware.program_table import ProgramTable
 from precgui.gui.panels.hardware.strip_chart import Band, Severity, Strip
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
 from precgui.hardware.live import HardwareSnapshot, LivePoller
-from precgui.hardware.readings import Absent, Maybe, gibibytes
+from precgui.hardware.readings import Missing, Reading, gibibytes
 
 DRAW_MS = 500
 GIB = 2.0**30
@@ -75,8 +75,8 @@ class DeviceStrips(QWidget):
             self.missing.setText("Not available. " + "; ".join(names) + "." if names else "")
             self.missing.setVisible(bool(names))
 
-    def _take_value(self, time_s: float, name: str, value: Maybe[float]) -> None:
-        if isinstance(value, Absent):
+    def _take_value(self, time_s: float, name: str, value: Reading[float]) -> None:
+        if isinstance(value, Missing):
             if name in self.strips:
                 self.strips[name].add(time_s, math.nan, value.reason)
             elif value.lasting:
@@ -107,15 +107,15 @@ class DeviceStrips(QWidget):
         for place, known in enumerate(sorted(self.strips, key=list(QUANTITIES).index)):
             self._grid.addWidget(self.strips[known], place // COLUMNS, place % COLUMNS)
 
-    def _take_reasons(self, time_s: float, reasons: Maybe[tuple[str, ...]]) -> None:
-        if isinstance(reasons, Absent):
+    def _take_reasons(self, time_s: float, reasons: Reading[tuple[str, ...]]) -> None:
+        if isinstance(reasons, Missing):
             return
         self.reasons.show()
         level: Severity = "error" if _BY_HARDWARE & set(reasons) else "warning" if _WARNS & set(reasons) else "ok"
         self.reasons.add(time_s, ", ".join(reasons) or "nothing", level)
 
-    def _take_processes(self, processes: Maybe[tuple[Process, ...]]) -> None:
-        if isinstance(processes, Absent):
+    def _take_processes(self, processes: Reading[tuple[Process, ...]]) -> None:
+        if isinstance(processes, Missing):
             return
         self.processes.show_rows([(each.name, str(each.pid), _gib(each.memory_bytes)) for each in processes])
         self.processes.setVisible(bool(processes))
@@ -204,5 +204,5 @@ class LiveTab(QWidget):
         return self.devices[device]
 
 
-def _gib(count: Maybe[int]) -> str:
-    return "" if isinstance(count, Absent) else gibibytes(count)
+def _gib(count: Reading[int]) -> str:
+    return "" if isinstance(count, Missing) else gibibytes(count)

@@ -12,7 +12,7 @@ from precgui.gui.panels.hardware import strip_chart
 from precgui.gui.panels.hardware.live_tab import DeviceStrips
 from precgui.gui.panels.hardware.strip_chart import Strip, lines
 from precgui.hardware.device_readings import CpuReader, DeviceReading, Process, ProcessLoad, ProcessLoads
-from precgui.hardware.readings import Absent
+from precgui.hardware.readings import Missing
 
 
 def test_that_energy_counts_from_the_first_look_and_from_a_reset(qtbot):
@@ -60,7 +60,7 @@ def test_that_the_load_of_each_core_and_the_busiest_programs_are_shown(qtbot):
     strips = DeviceStrips("CPU")
     qtbot.addWidget(strips)
     strips.show()
-    none = Absent("the system does not tell")
+    none = Missing("the system does not tell")
     assert strips.cores.isHidden()
     busiest = (ProcessLoad(7, "python", 187.0, 3 * 2**30, "python train.py"), ProcessLoad(9, "<b>x</b>", 3.0))
     strips.take(1.0, DeviceReading("CPU", {"utilisation": 50.0}, none, none, (100.0, 0.0), busiest), full=True)
@@ -77,7 +77,7 @@ def test_that_the_programs_on_a_device_are_listed_where_it_names_them(qtbot):
     strips = DeviceStrips("GPU 0")
     qtbot.addWidget(strips)
     strips.show()
-    none = Absent("the driver does not tell")
+    none = Missing("the driver does not tell")
     strips.take(1.0, DeviceReading("GPU 0", {}, none, none), full=True)
     assert strips.processes.isHidden()
     programs = (Process(7, "python", 3 * 2**30), Process(9, "Xorg", none))
