@@ -19,10 +19,12 @@ _CODES_WITH_FILES = (0, 1)  # 1: there are problems, or a plan could not be show
 
 
 def add_place_option(
-    parser: argparse.ArgumentParser, run_there: Callable[[argparse.Namespace, Sequence[str]], int] | None = None
+    parser: argparse.ArgumentParser,
+    run_there: Callable[[argparse.Namespace, Sequence[str]], int] | None = None,
+    about: str = "run it at this place",
 ) -> None:
     """Add the option; `run_there` takes the arguments and the words of the command line, and returns the exit code."""
-    parser.add_argument("--place", metavar="NAME", help="run it at this place (precgui places)")
+    parser.add_argument("--place", metavar="NAME", help=f"{about} (precgui places)")
     parser.set_defaults(run_there=run_there or run_words_there)
 
 

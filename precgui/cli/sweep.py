@@ -6,6 +6,8 @@ import argparse
 import json
 import secrets
 import sys
+import threading
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,8 +54,13 @@ def add_parsers(subparsers: Any) -> None:
     _add_cluster(parser.add_argument_group("a cluster"))
     parser.add_argument("--plan", action="store_true", help="show the plan and the time it takes, run nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    add_place_option(parser, run_source_there)
+    add_place_option(parser, _run_there, "train there; of several (a,b) each takes whole seeds")
     parser.set_defaults(run=run)
+
+
+def _run_there(args: argparse.Namespace, words: Sequence[str]) -> int:
+    """A folder of this machine, or several places: its blocks are trained there. Else the place does all of it."""
+    return run(args) if "," in args.place or Path(args.source).is_dir() else run_source_there(args, words)
 
 
 def _add_cluster(jobs: argparse._ArgumentGroup) -> None:
@@ -118,6 +125,8 @@ def run(args: argparse.Namespace) -> int:
         if args.plan or args.pause:
             return _show(folder, args.json)
         _refuse_own_code(folder, args)
+    if args.place:
+        return _run_at_places(folder, args)
     return _submit(folder, args) if args.slurm else _run(folder, args.json, args.take_over)
 
 
@@ -186,6 +195,23 @@ def _run(folder: SweepFolder, as_json: bool, take_over: bool) -> int:
     with SweepProgress(folder, quiet=as_json) as progress:
         run_or_watch(folder, progress, take_over=take_over)
     code = _show(folder, as_json)
+    return code or int(_all_failed(folder))
+
+
+def _run_at_places(folder: SweepFolder, args: argparse.Namespace) -> int:
+    from precgui.cli.place_sweep import PlacesSweep
+    from precgui.cli.sweep_progress import SweepProgress, two_signals
+    from precgui.places.settings import place_called
+
+    if args.slurm or args.take_over:
+        option = "--slurm" if args.slurm else "--take-over"
+        raise UserError(f"{option} is not for a sweep of this machine whose runs are trained at places; leave it out")
+    places = [place_called(name.strip()) for name in dict.fromkeys(args.place.split(","))]
+    stop, abort = threading.Event(), threading.Event()
+    with SweepProgress(folder, quiet=args.json) as progress, two_signals(stop, abort, progress):
+        sweep = PlacesSweep(folder.path, places, progress.show, stop.is_set, abort.is_set, may_send_code=args.own_code)
+        sweep.run()
+    code = _show(folder, args.json)
     return code or int(_all_failed(folder))
 
 

@@ -78,7 +78,7 @@ def run_or_watch(folder: SweepFolder, progress: SweepProgress, *, take_over: boo
     `take_over`: ask it to leave the runs after its present one to this process.
     """
     stop, abort = threading.Event(), threading.Event()
-    with _two_signals(stop, abort, progress):
+    with two_signals(stop, abort, progress):
         reported = False
         while not stop.is_set():
             try:
@@ -100,7 +100,7 @@ def _sleep(stop: threading.Event) -> None:
 
 
 @contextmanager
-def _two_signals(stop: threading.Event, abort: threading.Event, progress: SweepProgress) -> Iterator[None]:
+def two_signals(stop: threading.Event, abort: threading.Event, progress: SweepProgress) -> Iterator[None]:
     def on_signal(number: int, _: FrameType | None) -> None:
         if stop.is_set():
             abort.set()

@@ -135,6 +135,11 @@ class PlacedJob:
         return self._let_go.is_set()
 
     @property
+    def lost_s(self) -> float:
+        """Seconds since the link was lost; 0 while there is one."""
+        return time.monotonic() - self._lost_at_s if self._lost_at_s else 0.0
+
+    @property
     def state(self) -> str:
         """The link in one sentence; empty while it is well."""
         link = self._link

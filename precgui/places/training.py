@@ -33,9 +33,11 @@ class PlacedTraining:
         self._training = TrainingProcess(self._process, WORDS)
 
     @classmethod
-    def of_config(cls, place: NamedPlace, config: RunConfig, path: Path, *, may_send_code: bool) -> PlacedTraining:
-        """A new run. Raises CodeError."""
-        run_id = uuid.uuid4().hex
+    def of_config(
+        cls, place: NamedPlace, config: RunConfig, path: Path, *, may_send_code: bool, run_id: str = ""
+    ) -> PlacedTraining:
+        """A new run, or that of the name `run_id` where it is there already. Raises CodeError."""
+        run_id = run_id or uuid.uuid4().hex
         run_order(config, run_id, place.name, may_send_code=may_send_code)  # its faults, before anything
         result = cls(PlaceChannel(place, may_send_code=may_send_code), path, run_id)
         result._training.begin(config, path, run_id)
@@ -67,6 +69,11 @@ class PlacedTraining:
     def link_state(self) -> str:
         """The link in one sentence; empty while it is well."""
         return self._channel.job.state
+
+    @property
+    def lost_s(self) -> float:
+        """Seconds without a link; 0 while there is one."""
+        return self._channel.job.lost_s
 
     def stop(self) -> None:
         """Ask the run to end; it is ended within `KILL_AFTER_S`."""

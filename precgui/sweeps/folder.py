@@ -32,11 +32,12 @@ from precgui.sweeps.target_changes import record_change, record_edit, record_pla
 SPEC, PLAN, MEMBERS, DISCARDED = "sweep.toml", "plan.json", "members", "discarded"
 TARGETS, TARGET_CHANGES = "targets.toml", "targets-changes.jsonl"
 PAUSE, JOBS = "pause", "jobs"  # what submitit and the jobs print
+PLACES = "places.json"  # which place trains which block
 MOST_PLAN_BYTES = 16 << 20
 
 
 _PARTS = {  # and whether each is a folder
-    **dict.fromkeys((SPEC, PLAN, TARGETS, TARGET_CHANGES, PAUSE), False),
+    **dict.fromkeys((SPEC, PLAN, TARGETS, TARGET_CHANGES, PAUSE, PLACES), False),
     **dict.fromkeys((MEMBERS, DISCARDED, JOBS), True),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from precgui.config import RunConfig
 from precgui.events import Event, RunEnded
@@ -14,6 +15,20 @@ from precgui.sweeps.state import RUN_PROCESS
 
 KILL_AFTER_S = 3.0  # after a stop; the child gives up a step that does not end in `child.GRACE_S`
 WORDS = DeathWords(RUN_PROCESS, "the process", "somebody ended it, or the system was out of memory")
+
+
+class TrainMember(Protocol):
+    """Trains one run into the file `path` until it has ended, as `run_in_process` does."""
+
+    def __call__(
+        self,
+        config: RunConfig,
+        path: Path,
+        emit: Callable[[Event], None],
+        stopped: Callable[[], bool],
+        *,
+        goes_on: bool = False,
+    ) -> RunEnded: ...
 
 
 def run_in_process(

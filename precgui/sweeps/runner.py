@@ -20,7 +20,7 @@ from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.lock import FileLock
-from precgui.sweeps.member_process import run_in_process
+from precgui.sweeps.member_process import TrainMember, run_in_process
 from precgui.sweeps.plan import Member
 from precgui.sweeps.state import MemberState
 
@@ -48,12 +48,14 @@ def run_sweep(
     *,
     block: int | None = None,
     take_over: bool = False,
+    train: TrainMember | None = None,
 ) -> None:
     """Run what is left, of one block or of all. Returns when nothing is, when it is paused, or when asked to.
 
     `stopped`: begin no further run. `aborted`: end the present one, too; it runs again from its start next time. Blocks
     may run in several processes at once, each on a machine of its own. `take_over`: the process that runs members now
-    ends its present one and leaves the others to this one. Raises SweepBusy while another one runs them, or SweepError.
+    ends its present one and leaves the others to this one. `train` trains a member, by default in a process of this
+    machine. Raises SweepBusy while another one runs them, or SweepError.
     """
     _refuse_power_limits(folder)
     lock = folder.runner if block is None else folder.lock_of_block(block)
@@ -77,7 +79,7 @@ def run_sweep(
             member = next_member(states)
             if member is None:
                 return
-            _run_member(folder, member, emit, aborted)
+            _run_member(folder, member, emit, aborted, train or run_in_process)
     finally:
         lock.release()
 
@@ -123,15 +125,15 @@ def next_member(states: list[MemberState]) -> Member | None:
     return next((state.member for state in states if state.status in ("waiting", "cut off")), None)
 
 
-def _run_member(folder: SweepFolder, member: Member, emit: EmitSweep, aborted: Callable[[], bool]) -> None:
+def _run_member(
+    folder: SweepFolder, member: Member, emit: EmitSweep, aborted: Callable[[], bool], train_member: TrainMember
+) -> None:
     config, path = folder.config_of(member), folder.path_of(member)
     emit(MemberBegan(member.name, str(path)))
     begin = time.monotonic()
 
     def train(*, goes_on: bool = False) -> RunEnded:
-        return run_in_process(
-            config, path, lambda event: emit(MemberEvent(member.name, event)), aborted, goes_on=goes_on
-        )
+        return train_member(config, path, lambda event: emit(MemberEvent(member.name, event)), aborted, goes_on=goes_on)
 
     ended = train(goes_on=True) if member.kind != "timing" and _goes_on(path, config) else None
     if ended is None or (folder.state_of(member).status == "cut off" and not aborted()):  # refused, with its file left

@@ -25,12 +25,14 @@ from precgui.runs.quantised_model import integer_model
 from precgui.runs.run import Run
 from precgui.runs.summary import energy_used_j, summarise
 from precgui.runs.timing import timing_of
+from precgui.sanitize import one_line
 
 RunKind = Literal["run", "twin", "timing"]
 CURVE_POINTS = 240
 _SETTINGS_LEFT_OUT = ("title", "seed", "precision")
 
 _LARGEST_FIGURE = 1e100
+_MOST_PLACE = 40  # characters of the name of a place
 _MEASURED = (
     "metric_value", "val_loss", "train_loss", "step_s", "cpu_s", "data_share", "memory_bytes", "joules_per_sample",
     "tensor_use", "time_s", "skipped_steps", "pressure", "model_bytes", "energy_j", "power_w", "idle_w",
@@ -96,6 +98,7 @@ class RunFigures:
     emulated: str
     pressure: float | None
     machine: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""  # empty for this machine
     run_id: str = ""
     created: str = ""
     why_failed: str = ""
@@ -146,6 +149,7 @@ def figures_of(run: Run, name: str, *, group: str = "", kind: RunKind = "run", o
         net_joules_per_sample=_joules(above_idle_j, samples), why_no_energy=_reason(used), why_no_idle=_reason(idle),
         time_s=time_s, skipped_steps=summary["skipped_steps"],
         emulated=timing.emulated, pressure=timing.pressure, machine=dict(run.machine),
+        place=one_line(str(environment.get("place") or ""), _MOST_PLACE),
         model_bytes=_model_bytes(run), largest_batch=largest_batch(run),
         slow=arithmetic.caveat if arithmetic.arithmetic == "slow" else "",
         curve=_curve(run), validation=_validation(run),

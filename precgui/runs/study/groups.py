@@ -21,6 +21,7 @@ from precgui.runs.study.pairs import (
     memory_ratios,
     own_values,
 )
+from precgui.runs.study.places import place_notes
 from precgui.runs.study.reach import LossReached, common_loss, loss_reached
 from precgui.runs.study.twin_floor import TwinFloor, twin_floor, twins_of
 from precgui.runs.timing import clock_note
@@ -147,8 +148,9 @@ def make_study(
         _group(arm, own[arm.name], first[arm.name], metrics[arm.name], verdicts.get(arm.name, {}), used) for arm in arms
     ]
     grain = max((run.grain for run in used), default=0.0)
+    notes = [*_time_notes(judged), *place_notes(used)]
     return Study(
-        groups, floor, looks.seeds, vars(runs[0].metric), _time_notes(judged), paired=_paired(arms, figures),
+        groups, floor, looks.seeds, vars(runs[0].metric), notes, paired=_paired(arms, figures),
         grain=grain, members=members,
     )  # fmt: skip
 
