@@ -1,26 +1,36 @@
 """What places cost, over a pipe to an agent in a process of its own.
 
     python benchmarks/places.py attach [--steps 100000] [--megabits 10]
+    python benchmarks/places.py start [--rounds 3]
+    python benchmarks/places.py rates
+    python benchmarks/places.py window [--seconds 20]
 
 `attach`: from the first byte of an agent that has said hello, and from the start of its command, to all steps of a run
-in a LiveRun, over a pipe of so many megabits a second. Exit code 1 when the first takes 2 s or longer.
+in a LiveRun, over a pipe of so many megabits a second. `start`: the first step of a run here and at a place whose agent
+is warm. `rates`: bytes of steps and of rows of tensors. `window`: CPU time of the window's thread in each tick while it
+follows a run whose agent is stopped by SIGSTOP. Exit code 1 where a figure is not held.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
-from precgui.config import RunConfig
+from precgui.config import RunConfig, build
 from precgui.events import (
     EXPONENT_BINS,
     TENSOR_STATS,
@@ -33,14 +43,21 @@ from precgui.events import (
 )
 from precgui.places.channel import PlaceChannel
 from precgui.places.jobs import JobFolder
-from precgui.places.messages import StartRun
+from precgui.places.messages import REPLIES, JobEvents, JobRow, StartRun
 from precgui.places.placed_job import PlacedRun
 from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace
+from precgui.process.channel import Channel, SpawnedChannel
+from precgui.process.child import main as serve_task
+from precgui.process.supervised import DeathWords, Supervised
 from precgui.runs.live import LiveRun
+from precgui.runs.training_process import TrainingProcess
 
 JOB = "0123456789abcdef" * 2
 MOST_ATTACH_S = 2.0
+MOST_LATER_S = 0.1
+MOST_EVENT_BYTES, MOST_ROW_BITS = 20e3, 1e6  # a second
+MOST_TICK_MS = 16.0
 ROWS_EVERY = 500  # steps
 _PART_S = 0.01  # in which a throttled pipe sends one part
 
@@ -137,6 +154,137 @@ def attach(steps: int, megabits: float) -> int:
     return int(took_s >= MOST_ATTACH_S)
 
 
+def first_step(channel: Channel, folder: Path, run_id: str) -> float:
+    """Seconds from the order to the first step of a run, by a process that has imported torch."""
+    process, ready_at_s, told_at_s = Supervised(channel, 5.0), 0.0, 0.0
+    training = TrainingProcess(process, DeathWords("the run", "the run", "it was ended"))
+    config = build({"task": "digits", "precision": "fp32", "device": "cpu", "model": {"name": "mlp"}})
+
+    def take(batch: list[Any]) -> None:
+        nonlocal told_at_s
+        training.watch(batch)
+        if not told_at_s and any(isinstance(event, StepDone) for event in batch):
+            told_at_s = time.monotonic()
+            process.stop()
+
+    thread = threading.Thread(target=process.run, args=(take,))
+    thread.start()
+    while not process.ready:
+        time.sleep(0.01)
+    ready_at_s = time.monotonic()
+    training.begin(config, folder / f"{run_id}.h5", run_id)
+    thread.join()
+    return told_at_s - ready_at_s
+
+
+def start(rounds: int) -> int:
+    """The first step here and at a place, in turns: the difference of the medians."""
+    here, there = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        place = agent(Path(folder) / "there")
+        for number in range(rounds):
+            local = SpawnedChannel(serve_task, daemon=False, keep_output=True)
+            here.append(first_step(local, Path(folder), f"{2 * number:032x}"))
+            there.append(first_step(PlaceChannel(place), Path(folder), f"{2 * number + 1:032x}"))
+    difference_s = statistics.median(there) - statistics.median(here)
+    print(
+        f"start to first step, medians of {rounds}: {statistics.median(here):.2f} s here ({_spread(here)}), "
+        f"{statistics.median(there):.2f} s at a place with a warm agent ({_spread(there)}); difference "
+        f"{difference_s:+.2f} s, must be at most {MOST_LATER_S:+.2f} s"
+    )
+    return int(difference_s > MOST_LATER_S)
+
+
+def _spread(values: list[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def rates() -> int:
+    """The bytes of 30 steps a second, one in each message, and of 10 rows of 60 tensors."""
+    steps = [REPLIES.encode(JobEvents(JOB, step.step, (step,))) for step in noisy_steps(300)]
+    rows = [REPLIES.encode(JobRow(JOB, number, tensor_row(number, 0.1 * number))) for number in range(1, 51)]
+    step_bytes, row_bytes = 30 * statistics.mean(map(len, steps)), 10 * statistics.mean(map(len, rows))
+    print(
+        f"30 events a second: {step_bytes / 1e3:.1f} kB/s, must be at most {MOST_EVENT_BYTES / 1e3:.0f}; 10 rows of 60 "
+        f"tensors a second: {row_bytes * 8 / 1e6:.2f} Mb/s, must be at most {MOST_ROW_BITS / 1e6:.0f}"
+    )
+    return int(step_bytes > MOST_EVENT_BYTES or row_bytes * 8 > MOST_ROW_BITS)
+
+
+def window(seconds: float) -> int:
+    """How long the window is kept from its timer while it follows a run, before and after SIGSTOP of its agent."""
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    from PySide6.QtWidgets import QApplication
+
+    application = QApplication([])
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PRECGUI_STATE"] = folder
+        ticks, states = _followed_ticks(Path(folder), seconds)
+    application.quit()
+    lost = [state for state in states if "no answer" in state]
+    worst_ms = max(ticks) * 1e3
+    print(
+        f"window and an agent that is stopped by SIGSTOP for {seconds:.0f} s: {len(ticks)} ticks, the work of one at "
+        f"most {worst_ms:.1f} ms (99th percentile {np.percentile(ticks, 99) * 1e3:.2f} ms), must be at most "
+        f"{MOST_TICK_MS}; it said: {lost[-1] if lost else 'nothing of the link'}"
+    )
+    return int(worst_ms > MOST_TICK_MS or not lost)
+
+
+def _followed_ticks(folder: Path, seconds: float) -> tuple[list[float], list[str]]:
+    """The seconds that each tick of a window took in its own thread, and what it knew of the link."""
+    from PySide6.QtCore import QEventLoop, QTimer
+
+    from precgui.gui.workers.placed_run import PlacedRunThread
+
+    job = JobFolder(JOB)
+    job.make(StartRun(JOB, {"task": "digits"}))
+    job.claim()
+    connection, is_over = JobConnection(job), threading.Event()
+    trains = threading.Thread(target=_train_slowly, args=(connection, is_over))
+    trains.start()
+    run = LiveRun(RunConfig(), run_id=JOB, created="", machine={}, environment={})
+    place = agent(folder)
+    thread = PlacedRunThread(place, PlacedRun(place, JOB, folder / "home.h5"))
+    ticks, states, loop = list[float](), list[str](), QEventLoop()
+
+    def tick() -> None:
+        begin_s = time.thread_time()
+        while thread.inbox:
+            run.extend(thread.inbox.popleft())
+        states.append(thread.link_state)
+        ticks.append(time.thread_time() - begin_s)
+
+    timer = QTimer()
+    timer.timeout.connect(tick)
+    timer.start(5)
+    thread.launch()
+    QTimer.singleShot(3000, lambda: _stop_agents(folder))
+    QTimer.singleShot(int(3000 + seconds * 1000), loop.quit)
+    loop.exec()
+    _stop_agents(folder, signal.SIGKILL)
+    timer.stop()
+    thread.detach()
+    thread.wait()
+    is_over.set()
+    trains.join()
+    return ticks, states
+
+
+def _train_slowly(connection: JobConnection, is_over: threading.Event) -> None:
+    for step in noisy_steps(100_000):
+        connection.send([step])
+        if is_over.wait(1 / 30):
+            return
+
+
+def _stop_agents(folder: Path, number: signal.Signals = signal.SIGSTOP) -> None:
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.cmdline()[-2:] == ["serve", "--stdio"]:
+                process.send_signal(number)
+
+
 def main() -> int:
     """Returns 1 where a figure is not held."""
     if sys.argv[1:2] == ["throttle"]:
@@ -147,6 +295,13 @@ def main() -> int:
     attaching.add_argument("--steps", type=int, default=100_000)
     attaching.add_argument("--megabits", type=float, default=10.0)
     attaching.set_defaults(call=lambda args: attach(args.steps, args.megabits))
+    starting = actions.add_parser("start")
+    starting.add_argument("--rounds", type=int, default=3)
+    starting.set_defaults(call=lambda args: start(args.rounds))
+    actions.add_parser("rates").set_defaults(call=lambda args: rates())
+    looking = actions.add_parser("window")
+    looking.add_argument("--seconds", type=float, default=20.0)
+    looking.set_defaults(call=lambda args: window(args.seconds))
     args = parser.parse_args()
     return int(args.call(args))
 

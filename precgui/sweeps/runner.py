@@ -54,8 +54,8 @@ def run_sweep(
 
     `stopped`: begin no further run. `aborted`: end the present one, too; it runs again from its start next time. Blocks
     may run in several processes at once, each on a machine of its own. `take_over`: the process that runs members now
-    ends its present one and leaves the others to this one. `train` trains a member, by default in a process of this
-    machine. Raises SweepBusy while another one runs them, or SweepError.
+    ends its present one and leaves the others to this one. `train` trains a member; by default a process of its own
+    does. Raises SweepBusy while another one runs them, or SweepError.
     """
     _refuse_power_limits(folder)
     lock = folder.runner if block is None else folder.lock_of_block(block)
@@ -67,17 +67,15 @@ def run_sweep(
         while not (stopped() or aborted()):
             if block is None and (successor := folder.successor.owner()) is not None:
                 raise SweepBusy(successor)
-            folder.reload()
             folder.note_edited_targets()  # with each run, so that the record says how many had ended
             if folder.paused:
                 emit(SweepWaits("somebody paused the sweep"))
                 return
-            states = [state for state in folder.states() if block is None or state.member.block == block]
+            states = _states_now(folder, block)
             if any(state.status == "running" for state in states):  # its runner was killed, it was not
                 _wait_for_it(folder, block, emit, lambda: stopped() or aborted())
                 continue
-            member = next_member(states)
-            if member is None:
+            if (member := next_member(states)) is None:
                 return
             _run_member(folder, member, emit, aborted, train or run_in_process)
     finally:
@@ -118,6 +116,12 @@ def _taken_over(folder: SweepFolder, emit: EmitSweep, stopped: Callable[[], bool
         return False
     finally:
         folder.successor.release()
+
+
+def _states_now(folder: SweepFolder, block: int | None) -> list[MemberState]:
+    """Those of one block, or of all, by the plan as it is now."""
+    folder.reload()
+    return [state for state in folder.states() if block is None or state.member.block == block]
 
 
 def next_member(states: list[MemberState]) -> Member | None:
