@@ -72,7 +72,10 @@ def tf32_in_fp32(source: Source) -> Mistakes:
     )  # fmt: skip
     if cudnn or not has_convolutions:
         return
-    off = [node.lineno for node in written if source.name_of(node.targets[0]) == _TF32_MATMUL and _may_be_false(node)]
+    own = [node for node in written if source.name_of(node.targets[0]) == _TF32_MATMUL]
+    if any(isinstance(node.value, ast.Constant) and node.value.value is True for node in own):
+        return  # switched off only where the GPU has none
+    off = [node.lineno for node in own if _may_be_false(node)]
     off += [site.line for site in source.of("set_float32_matmul_precision") if _is_highest(site)]
     if off:
         yield (

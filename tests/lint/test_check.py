@@ -197,6 +197,8 @@ HEALTHY_TWINS = {
     ],
     "tf32-in-fp32": [
         MISTAKES["tf32-in-fp32"] + "torch.backends.cudnn.allow_tf32 = False\n",
+        MISTAKES["tf32-in-fp32"].replace("torch.back", "if new:\n    torch.back") + "else:\n    torch.backends.cuda.matmul."  # noqa: E501
+        "allow_tf32 = True\n",
         MISTAKES["tf32-in-fp32"].replace("False", "True"), MISTAKES["tf32-in-fp32"].replace("Conv2d", "Linear"),
     ],
 }  # fmt: skip

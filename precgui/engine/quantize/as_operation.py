@@ -17,6 +17,7 @@ _LIBRARY = torch.library.Library("precgui", "DEF")
 _LIBRARY.define("rounded(Tensor source, int call) -> Tensor")
 _numbers: dict[Hashable, int] = {}
 _calls: list[_Compute] = []
+_mantissa_bits: list[int | None] = []  # of each call: those of its float format
 _followers = 0
 
 
@@ -39,12 +40,19 @@ def following() -> Iterator[None]:
         _followers -= 1
 
 
-def as_operation(source: Tensor, key: Hashable, compute: _Compute) -> Tensor:
-    """`compute(source)`; `key` says which rounding it is, so that equal ones are kept once."""
+def mantissa_bits(call: int) -> int | None:
+    """The explicit bits of the significand that the format of a rounding has; None of integers, tables and blocks."""
+    return _mantissa_bits[call]
+
+
+def as_operation(source: Tensor, key: Hashable, compute: _Compute, bits: int | None = None) -> Tensor:
+    """`compute(source)`; `key` says which rounding it is, so that equal ones are kept once. `bits`: see
+    `mantissa_bits`."""
     if not _followers:
         return compute(source)
     if key not in _numbers:
         _numbers[key] = len(_calls)
         _calls.append(compute)
+        _mantissa_bits.append(bits)
     result: Tensor = ROUNDED(source, _numbers[key])
     return result

@@ -105,7 +105,8 @@ class StraightThrough(torch.autograd.Function):
 
 def _quantized(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
     key = ("elements", fmt, convention, seed, nan)
-    return as_operation(tensor, key, lambda source: _any_order(source, fmt, convention, seed, nan))
+    bits = fmt.mantissa_bits if isinstance(fmt, FloatFormat) else None
+    return as_operation(tensor, key, lambda source: _any_order(source, fmt, convention, seed, nan), bits)
 
 
 def _any_order(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.quantize.as_operation import ROUNDED, mantissa_bits
 from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.semantics import is_float, real_view, rounds_only, run_wide, widened
 from precgui.engine.shadow.tape import TapeOp
@@ -58,6 +59,29 @@ def local_errors(operation: TapeOp, args: Any, kwargs: Any, outputs: Sequence[An
     operation.local_errors = tuple(errors)
     if created > 0 and math.isfinite(created):
         operation.local_error, operation.rounding_error = math.sqrt(lost / created), math.sqrt(would / created)
+        bits = narrow_bits(operation)
+        if bits is not None:
+            operation.rounding_error = _rounding_in_range(args[0], bits)
+
+
+def narrow_bits(operation: TapeOp) -> int | None:
+    """The bits of the significand that a cast to 8 bits, or an emulated rounding to any float format, keeps; None for
+    all else."""
+    if operation.function is ROUNDED:
+        return mantissa_bits(operation.arguments[1])
+    dtype = operation.keywords.get("dtype") if operation.function is aten._to_copy.default else None
+    if dtype is None or not dtype.is_floating_point or dtype.itemsize > 1:
+        return None
+    return -round(math.log2(torch.finfo(dtype).eps))
+
+
+def _rounding_in_range(source: Tensor, bits: int) -> float:
+    """The relative L2 error of rounding numbers to a significand with so many explicit bits and exponents without
+    end: the cost of a format for numbers that fit into its range."""
+    mantissa, exponent = torch.frexp(source.detach().double())
+    gap = torch.ldexp((mantissa * 2.0 ** (bits + 1)).round() * 2.0 ** -(bits + 1) - mantissa, exponent)
+    size = _square(source.detach().double())
+    return math.sqrt(_square(gap) / size) if size else 0.0
 
 
 def _widens(operation: TapeOp, outputs: Sequence[Any]) -> bool:

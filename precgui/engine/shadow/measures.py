@@ -86,8 +86,15 @@ class StepMeasures:
         """The relative error of the gradient that the products and casts of this precision cost alone."""
         if not self.is_finite:
             return math.nan
+        if self.gradient_error and not SMOOTH[0] <= self.explained <= SMOOTH[1]:  # the shares do not tell
+            return self.gradient_error * min(1.0, self._left_by_products)
         part = math.fsum(self.unavoidable.values()) / (self.explained or 1.0)
         return self.gradient_error * math.sqrt(min(1.0, max(0.0, part)))
+
+    @cached_property
+    def _left_by_products(self) -> float:
+        """The error left when all that is no product and could be avoided runs in FP64."""
+        return self.left_without_products({o.origin.line for o in self.step.tape.operations})
 
     @cached_property
     def flips(self) -> float | None:
@@ -97,15 +104,36 @@ class StepMeasures:
         """
         if not any(o.decision is not None and not o.is_random for o in self.step.tape.operations):
             return 0.0
+        free = self._free_gradients
+        return None if free is None else distance(free, self.exact_gradients)
+
+    @cached_property
+    def _free_gradients(self) -> list[Tensor] | None:
+        """The exact gradients with the decisions of exact values; None where these change the shape of a value."""
         try:
-            free = self._wide.exact(self.step.gradients, free=True)
+            table = self._wide.exact(self.step.gradients, free=True)
         except EngineError:
             return None
-        if any(
-            free[id].shape != exact.shape for id, exact in zip(self.step.gradients, self.exact_gradients, strict=True)
-        ):
-            return None
-        return distance([free[id] for id in self.step.gradients], self.exact_gradients)
+        free = [table[id] for id in self.step.gradients]
+        shapes_agree = all(a.shape == b.shape for a, b in zip(free, self.exact_gradients, strict=True))
+        return free if shapes_agree else None
+
+    def left_with_own_decisions(self, lines: Iterable[SourceLine]) -> float:
+        """As `left_without_products`, with the decisions of the values that this leaves, and beside the exact gradient
+        with its own: decisions that flip count as error here. 1 where that cannot be made."""
+        operations, free = self.step.tape.operations, self._free_gradients
+        promoted = {i for i in self.operations_of(lines) if is_avoidable(operations[i])}
+        if free is None:
+            return 1.0
+        try:
+            table = Counterfactual(self.step.tape, promoted, free=True).run(self.step.gradients)
+        except EngineError:
+            return 1.0
+        own = [table[id] for id in self.step.gradients]
+        if any(a.shape != b.shape for a, b in zip(own, free, strict=True)):
+            return 1.0
+        before = distance(self.step.low_gradients, free)
+        return distance(own, free) / before if before else 1.0
 
     def operations_of(self, lines: Iterable[SourceLine]) -> set[int]:
         """The operations of lines, forward and backward."""

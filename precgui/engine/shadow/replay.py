@@ -206,13 +206,16 @@ def _is_ref(value: Any) -> bool:
 class Counterfactual:
     """The tape with the real low kernels and some operations in FP64.
 
-    Values that no promoted operation reaches are those of the recorded step, and so are all decisions. An operation
+    Values that no promoted operation reaches are those of the recorded step, and so are all decisions, unless they are
+    `free`: then those that a promoted operation reaches are taken anew. An operation
     whose FP64 input does not fit its format is promoted, too (a person who moves `(x - m) ** 2` to FP32 moves the sum
     over it as well), and a widening cast hands a promoted value on.
     """
 
-    def __init__(self, tape: Tape, promoted: Collection[int], *, everything_again: bool = False) -> None:
-        self._tape, self._promoted, self._again = tape, set(promoted), everything_again
+    def __init__(
+        self, tape: Tape, promoted: Collection[int], *, everything_again: bool = False, free: bool = False
+    ) -> None:
+        self._tape, self._promoted, self._again, self._free = tape, set(promoted), everything_again, free
         self._table: Table = {}
         self._changed: set[int] = set()
         self.grown: set[int] = set()  # operations that were promoted because their input did not fit
@@ -253,7 +256,7 @@ class Counterfactual:
 
     def _wide(self, operation: TapeOp, inputs: list[Tensor]) -> list[Any]:
         table = {id: widened(t, F64) for id, t in zip(operation.inputs, inputs, strict=True)}
-        return wide_outputs(self._tape, operation, table, F64, free=False, graph=False)
+        return wide_outputs(self._tape, operation, table, F64, free=self._free, graph=False)
 
     def _low(self, operation: TapeOp, inputs: list[Tensor]) -> list[Any]:
         if operation.is_random:
@@ -267,11 +270,12 @@ class Counterfactual:
             kept = [t.clone() for t in kept]
         values = iter(kept)
         args, kwargs = mapped(lambda v: next(values) if _is_ref(v) else v, (operation.arguments, operation.keywords))
-        if operation.decision is not None and not isinstance(operation.decision, list):
+        if operation.decision is not None and not isinstance(operation.decision, list) and not self._free:
             return apply_decision(operation.function, args, operation.decision)
         with onednn(allowed=operation.onednn):
             result = leaves_of(ANY_LAYOUT.get(operation.function, operation.function)(*args, **kwargs))
-        return _with_low_integers(operation, _with_written(operation, result, args, kwargs))
+        outputs = _with_written(operation, result, args, kwargs)
+        return outputs if self._free else _with_low_integers(operation, outputs)
 
 
 def _widens(operation: TapeOp, tensor: Tensor) -> bool:

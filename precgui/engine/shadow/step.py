@@ -91,7 +91,7 @@ class Shadow(StepMeasures):
     def message(self) -> str:
         """The verdict, and how far decisions move the gradient where that is more than its error."""
         flips = self.flips if self.is_finite else 0.0
-        if not flips or flips < max(self.gradient_error, LEAST_FLIPS):
+        if not flips or flips < max(self.gradient_error, LEAST_FLIPS) or f"{flips:.2e}" in self._judgement.message:
             return self._judgement.message
         return (
             f"{self._judgement.message} Decisions that turn out otherwise in FP64 (units on or off, which element "

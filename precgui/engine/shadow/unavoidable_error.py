@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from precgui.engine.shadow.attribution import ErrorShares
+from precgui.engine.shadow.local_error import narrow_bits
 from precgui.engine.shadow.origin import EMULATED_PRODUCT
 from precgui.engine.shadow.semantics import aten
 from precgui.engine.shadow.tape import SourceLine, Tape, TapeOp
@@ -32,8 +33,11 @@ _AMPLIFIED = 3.0  # how much more than a product's a rounding may weigh and stil
 
 
 def is_product(operation: TapeOp) -> bool:
-    """Whether an operation is a matrix product or one of the casts and sums that come with it."""
-    if operation.origin.cause == EMULATED_PRODUCT:
+    """Whether an operation is a matrix product or one of the casts and sums that come with it.
+
+    A cast to 8 bits and fewer is, as nothing else is computed in these formats.
+    """
+    if operation.origin.cause == EMULATED_PRODUCT or narrow_bits(operation) is not None:
         return True
     return operation.origin.cause in _PRODUCT_FUNCTIONS or operation.name.startswith(_PRODUCTS)
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from precgui.engine.shadow.measures import LOSS_ROUNDINGS, SMOOTH, StepMeasures
 from precgui.engine.shadow.tape import NO_LINE, SourceLine
-from precgui.engine.shadow.unavoidable_error import by_line, is_product
+from precgui.engine.shadow.unavoidable_error import by_line, is_avoidable, is_product
 
 _EXCESS = 1.42  # times the error that any step in these formats has: below it no line is named
 _UNEXPLAINED = 3.0  # times the same: above it no step is healthy
@@ -19,6 +19,11 @@ _LEFT = 0.7  # of the error, when it runs in FP64
 _TOGETHER = 0.1  # a line that is named with others
 _CANDIDATES = 3
 _GROWTH = 4  # how many times a region takes in the lines that follow it
+_FLIPPED, _FLIPPED_MORE = 0.1, 3.0  # of the gradient, and times its error: less may be the luck of one element
+_LEFT_BY_PRODUCTS = 0.5  # of error and flips, when all but products runs in FP64
+_MOST_TRIED = 6  # lines
+_CANCELLED = 8.0  # times a difference is smaller than what it is made of: three bits are gone
+_SUMS = ("sub.", "sub_.", "add.", "add_.", "rsub.")
 _NEGLIGIBLE = 1e-5  # a gradient with five right digits is no problem, whoever made the rest
 _ROUNDOFF_FP32 = 2.0**-24
 LEAST_FLIPS = 1e-3  # of the gradient: smaller ones are not worth a sentence
@@ -40,7 +45,7 @@ def judge(shadow: StepMeasures) -> Judgement:
         return _nonfinite(shadow)
     if shadow.gradient_error < _NEGLIGIBLE:
         return _healthy_if_explained(shadow)
-    for rule in (_hidden_overflow, _out_of_range, _one_line, _loss):
+    for rule in (_hidden_overflow, _out_of_range, _one_line, _loss, _decisions):
         judgement = rule(shadow)
         if judgement is not None:
             return judgement
@@ -217,7 +222,20 @@ def _avoidable(shadow: StepMeasures) -> dict[SourceLine, float]:
     return {line: abs(value) / size for line, value in lines.items()}
 
 
+def _cancelling_first(shadow: StepMeasures, lines: Sequence[SourceLine]) -> list[SourceLine]:
+    """Lines that are named together, that first which subtracts nearly equal numbers: it makes small errors large."""
+    sizes, most = shadow.step.tape.magnitudes, dict.fromkeys(lines, 0.0)
+    for operation in shadow.step.tape.operations:
+        line, result = operation.origin.line, operation.outputs[0] if operation.outputs else None
+        if line in most and operation.name.startswith(_SUMS) and not operation.origin.backward:
+            size = sizes.get(result, 0.0) if result is not None else 0.0
+            most[line] = max(most[line], max(sizes.get(id, 0.0) for id in operation.inputs) / size if size else 0.0)
+    first = max(lines, key=lambda line: most[line])
+    return [first, *(line for line in lines if line != first)] if most[first] > _CANCELLED else list(lines)
+
+
 def _named(shadow: StepMeasures, lines: Sequence[SourceLine], share: float) -> Judgement:
+    lines = _cancelling_first(shadow, lines)
     names = " and ".join(line.label for line in lines[:_CANDIDATES])
     left = shadow.left_without_products(lines)
     make = "make" if len(lines) > 1 else "makes"
@@ -227,6 +245,43 @@ def _named(shadow: StepMeasures, lines: Sequence[SourceLine], share: float) -> J
         f"{left:.0%} of the error is left when these run in FP64. {_size_of(shadow)}.",
         True,
         list(lines),
+    )
+
+
+def _decisions(shadow: StepMeasures) -> Judgement | None:
+    """A line whose error turns decisions over (the sign behind `abs`, what `clamp` cuts off), which move the gradient.
+
+    Products turn some over in every low precision: the rest has to be most of it.
+    """
+    flips = shadow.flips
+    if flips is None or flips < max(_FLIPPED, _FLIPPED_MORE * shadow.gradient_error):
+        return None
+    operations, sizes = shadow.step.tape.operations, shadow.step.tape.magnitudes
+    lost: dict[SourceLine, float] = {}
+    for operation in operations:
+        result = operation.outputs[0] if operation.outputs else None
+        if is_avoidable(operation) and result is not None and not operation.origin.backward:
+            line = operation.origin.line
+            lost[line] = max(lost.get(line, 0.0), operation.local_error * sizes.get(result, 0.0))
+    if shadow.left_with_own_decisions(lost) > _LEFT_BY_PRODUCTS:
+        return None
+    worst = sorted((line for line in lost if line.number and lost[line]), key=lambda line: -lost[line])
+    for line in worst[:_MOST_TRIED]:
+        left = shadow.left_with_own_decisions([line])
+        if left < _LEFT:
+            return Judgement(
+                "problems",
+                f"{line.label} turns decisions over (units on or off, signs, which element is the largest), which move "
+                f"the gradient by {flips:.2e}; {left:.0%} of that and of its error is left when the line runs in FP64. "
+                f"{_size_of(shadow)}.",
+                True,
+                [line],
+            )
+    return Judgement(
+        "not explained",
+        f"{_size_of(shadow)}. Decisions that turn out otherwise in FP64 move it by {flips:.2e}, more than products "
+        "cause alone, but no single line was found that leaves less of it in FP64.",
+        None,
     )
 
 
