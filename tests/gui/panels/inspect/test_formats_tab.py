@@ -12,11 +12,13 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from precgui.cli.main import main
+from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.gui.panels.inspect.model.format_grid import FIRST_FORMAT, NAME
 from precgui.gui.panels.inspect.model.formats_tab import FormatsTab, label_places
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.tabs import TABS
 from precgui.gui.session import Session
+from precgui.runs.models.model_file import keep_effects
 from tests.formats.checkpoint_files import sharded
 from tests.gui.conftest import write_run
 
@@ -116,3 +118,51 @@ def test_that_only_models_have_the_tab(tab: FormatsTab, session: Session, tmp_pa
     assert not spec.shows(session.runs[key].run)
     tab.show_run(key)
     assert math.isfinite(tab.sorted.rowCount())
+
+
+def test_that_a_measured_effect_is_shown_first_beside_the_weights(
+    qtbot: QtBot, session: Session, panel: InspectPanel, file: Path
+) -> None:
+    noisy = {"rise": 0.001, "error": 0.002, "interval": [-0.003, 0.005], "within_noise": True, "distance": 0.01}
+    layers = [
+        {"name": f"layers.{n}.q_proj", "format": fmt, "bytes": 9, "scores": {"sqnr": 0.1}, **noisy}
+        for n in range(2)
+        for fmt in ("int8", "mxfp4")
+    ]
+    whole = {
+        "format": "int8",
+        "method": "gptq",
+        "round": "inputs",
+        "bytes": 2048,
+        "left_out": [],
+        "why_not": "",
+        **noisy,
+    }
+    missing = {**whole, "rise": None, "within_noise": None, "round": "k", "why_not": "no attention was found"}
+    document = {
+        "whole": [whole, missing],
+        "layers": layers, "baseline": {"loss": 2.25}, "samples": 64, "truth": "kl", "task": "text", "ceiling": 0.9,
+        "rank_agreement": {"sqnr": -0.2}, "by_format": {"int8": {"scores": {"sqnr": 0.3}, "ceiling": 0.5}},
+        "plan": {"layers.0.q_proj": "int8"},
+        "plan_measured": {"rise": 0.002, "error": 0.001, "bytes": 4096, "bits": 4.5, "method": "gptq"},
+    }  # fmt: skip
+    keep_effects(file, open_checkpoint(file.parent / "tiny"), document)
+    key = session.runs.open_file(file)
+    assert key is not None
+    session.requests.inspect(key, "formats")
+    tab = panel.tab("formats")
+    assert isinstance(tab, FormatsTab)
+    tab.show_run(key)
+    qtbot.waitUntil(lambda: tab.effect.effects is not None)
+    assert tab.page.current == "Effect" and tab.page.isVisibleTo(tab) and tab.effect.isVisibleTo(tab)
+    first, second = (tab.effect.whole.topLevelItem(n) for n in range(2))
+    assert [first.text(n) for n in (0, 1, 2, 4, 6)] == [
+        "int8", "gptq", "weights and inputs", "+0.00100 ± 0.00200", "equal within noise",
+    ]  # fmt: skip
+    assert second.text(6) == "not measured: no attention was found" and second.text(4) == ""
+    assert tab.effect.layers.topLevelItem(0).text(3) == "int8" and tab.effect.layers.topLevelItemCount() == 2
+    rows = [tab.effect.agreement.topLevelItem(n) for n in range(tab.effect.agreement.topLevelItemCount())]
+    assert [rows[0].text(n) for n in (1, 2, 3)] == ["0.30", "", "-0.20"] and rows[-1].text(3) == "0.90"
+    assert "Held-out loss 2.25 on 64 samples of text. Plan: 4 KiB, 4.5 bits" in tab.effect.summary.text()
+    tab.page.choose("Weights")
+    assert tab.table.isVisibleTo(tab) and not tab.effect.isVisibleTo(tab)

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pyqtgraph as pg
 from PySide6.QtCore import QModelIndex, Qt
-from PySide6.QtWidgets import QHeaderView, QLineEdit, QSplitter, QTableView, QWidget
+from PySide6.QtWidgets import QHeaderView, QLineEdit, QSplitter, QStackedWidget, QTableView, QWidget
 
 from precgui.formats.checkpoints.survey import totals
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.choice import Choice
 from precgui.gui.kit.parts import column, holder, label, named, row
+from precgui.gui.kit.segmented import SegmentedChoice
+from precgui.gui.panels.inspect.model.effect_view import EffectView
 from precgui.gui.panels.inspect.model.format_grid import FIRST_FORMAT, NAME, VIEWS, FormatGridModel, FormatGridProxy
 from precgui.gui.panels.inspect.model.tensor_detail import TensorDetail
 from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.runs.models.model_file import ModelScan, read_model_file
+from precgui.runs.models.effects import ModelEffects
+from precgui.runs.models.model_file import ModelScan, read_effects, read_model_file
 
 _ABOUT = (
     "Each cell is a tensor rounded to a format. An error of weights finds suspects; it is no loss: only a measurement "
     "on data tells what a format costs."
 )
 _NAME_PX = 260
+WEIGHTS, EFFECT = "Weights", "Effect"
 LOSSLESS_DB = 80.0
 
 
@@ -82,6 +87,8 @@ class FormatsTab(QWidget):
         self.table, self.detail, self.sizes = QTableView(), TensorDetail(), BytesPlot()
         self.view, self.search = Choice("Figure"), QLineEdit()
         self.summary = label("", "heading")
+        self.page = SegmentedChoice((WEIGHTS, EFFECT), "Errors of weights, or the measured effect")
+        self.effect, self._pages = EffectView(), QStackedWidget()
         self._reading = Answer(self, answered=self._show, failed=self._fail, title="Reading the scan of a model")
         self._lay_out()
         self._connect()
@@ -112,15 +119,18 @@ class FormatsTab(QWidget):
         lower.setStretchFactor(1, 2)
         lower.setChildrenCollapsible(False)
         bar = row(named("F&igure", self.view), self.view, (self.search, 1))
-        upper = holder(column(self.summary, label(_ABOUT, "muted"), bar, (self.table, 1), spacing=8))
+        upper = holder(column(label(_ABOUT, "muted"), bar, (self.table, 1), spacing=8))
         parts = QSplitter(Qt.Orientation.Vertical)
         parts.addWidget(upper)
         parts.addWidget(lower)
         parts.setStretchFactor(0, 3)
         parts.setStretchFactor(1, 2)
-        column((parts, 1), margins=(0, 8, 0, 0), on=self)
+        for page in (parts, self.effect):
+            self._pages.addWidget(page)
+        column(row((self.summary, 1), self.page), (self._pages, 1), margins=(0, 8, 0, 0), on=self)
 
     def _connect(self) -> None:
+        self.page.chosen.connect(lambda name: self._pages.setCurrentIndex(int(name == EFFECT)))
         self.view.currentIndexChanged.connect(lambda _: self.grid.show_view(self.view.currentData()))
         self.search.textChanged.connect(self.sorted.setFilterFixedString)
         self.table.selectionModel().currentRowChanged.connect(self._open_row)
@@ -138,16 +148,20 @@ class FormatsTab(QWidget):
         opened = self._session.runs.get(key or "")
         path = opened.run.path if opened is not None else None
         if path is None:
-            self._show(None)
+            self._show((None, None))
             return
-        self._reading.ask(thread(read_model_file, path), latest_only=True)
+        self._reading.ask(thread(_read, path), latest_only=True)
 
     def _fail(self, sentence: str) -> None:
-        self._show(None)
+        self._show((None, None))
         self.summary.setText(sentence)
 
-    def _show(self, scan: ModelScan | None) -> None:
+    def _show(self, found: tuple[ModelScan | None, ModelEffects | None]) -> None:
+        scan, effects = found
         self.grid.show_scan(scan)
+        self.effect.show_effects(effects)
+        self.page.setVisible(effects is not None)
+        self.page.choose(EFFECT if effects is not None else WEIGHTS)
         self.detail.show_survey(None)
         self.sizes.show_points(totals(scan.surveys, scan.formats) if scan is not None else {})
         self.summary.setText(_summary(scan) if scan is not None else "This file holds no scan of a model.")
@@ -163,6 +177,11 @@ class FormatsTab(QWidget):
     def _open_row(self, current: QModelIndex, _: QModelIndex) -> None:
         place = self.sorted.mapToSource(current)
         self.detail.show_survey(self.grid.survey(place.row()) if place.isValid() else None)
+
+
+def _read(path: Path) -> tuple[ModelScan | None, ModelEffects | None]:
+    """The scan and the measurements that a file holds. Raises RunFileError."""
+    return read_model_file(path), read_effects(path)
 
 
 def _summary(scan: ModelScan) -> str:
