@@ -87,7 +87,7 @@ def _print(console: Console, path: Path, diagnosis: Diagnosis, *, ruled_out: boo
 
 def _print_finding(console: Console, finding: Finding) -> None:
     from precgui.formats.claims import claims_about
-    from precgui.runs.diagnosis import BLAME
+    from precgui.runs.diagnosis import blame_sentence
 
     console.print(
         f"  [{_COLOURS[finding.severity]}]{finding.severity}[/] [bold]{escape(finding.title)}[/] "
@@ -99,10 +99,8 @@ def _print_finding(console: Console, finding: Finding) -> None:
     for name, value in finding.config_change.items():
         console.print(f"      --set {escape(name)}={escape(_setting(value))}")
     if finding.is_problem:
-        console.print(
-            f"    {BLAME[finding.precision_is_to_blame].capitalize()}. {finding.certainty.capitalize()}, confidence "
-            f"{finding.confidence:.0%}."
-        )
+        console.print(f"    {escape(blame_sentence(finding))}")
+        console.print(f"    {finding.certainty.capitalize()}, confidence {finding.confidence:.0%}.")
     for claim in claims_about(finding.rule):
         console.print(f"    [dim]{escape(claim.sentence)}[/]")
     if finding.needs:

@@ -14,7 +14,7 @@ import numpy as np
 
 from precgui import __version__
 from precgui.runs.caveats import arithmetic_of
-from precgui.runs.diagnosis import BLAME, Finding, examine
+from precgui.runs.diagnosis import Finding, blame_sentence, examine
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import FactGroup, RunFact, run_facts
 from precgui.runs.run import Run
@@ -73,11 +73,10 @@ def _diagnosis(run: Run) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    blame = BLAME[finding.precision_is_to_blame].capitalize()
     lines = (
         *(proof.text for proof in finding.evidence),
         f"Fix: {finding.fix}",
-        f"{blame}. {finding.certainty.capitalize()}, confidence {finding.confidence:.0%}.",
+        f"{blame_sentence(finding)} {finding.certainty.capitalize()}, confidence {finding.confidence:.0%}.",
     )
     text = "".join(f"<p>{escape(line)}</p>" for line in lines)
     head = f"<p><b>{escape(finding.title)}</b>, {escape(finding.steps)}</p>"

@@ -12,7 +12,7 @@ import pytest
 from precgui.config import build
 from precgui.events import Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.caveats import SPEED_CAVEAT, arithmetic_of, as_sentence
-from precgui.runs.diagnosis import BLAME, examine
+from precgui.runs.diagnosis import blame_sentence, examine
 from precgui.runs.errors import RunFileError
 from precgui.runs.facts import RunFact, bytes_text, run_facts, seconds_text, setting_text, settings
 from precgui.runs.live import LiveRun
@@ -155,7 +155,7 @@ def test_that_the_page_of_a_run_begins_with_its_verdict_proof_and_fix() -> None:
     for expected in (problem.title, problem.steps, problem.evidence[0].text, f"Fix: {problem.fix}"):
         assert escape(expected) in text
     assert text.index(escape(problem.title)) < text.index("Training loss, ") < text.index("<details")
-    assert f"{BLAME[problem.precision_is_to_blame].capitalize()}. " in text
+    assert escape(blame_sentence(problem)) in text
 
 
 def test_that_changes_of_the_precision_stand_on_the_page() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from precgui.runs.diagnosis.analysis import FP16_LARGEST, narrow_range, replay, storage
-from precgui.runs.diagnosis.findings import Certainty, Evidence
+from precgui.runs.diagnosis.analysis import FP16_LARGEST, is_adaptive, narrow_range, replay, storage
+from precgui.runs.diagnosis.findings import NO_16_BITS, Blame, Certainty, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.recorded_facts import fp32_repetition
@@ -28,18 +27,13 @@ _UNDEFINED = (
     (("_softmax", "_log_softmax", "_safe_softmax"), "a row masked completely",
      "a row of scores that is masked completely or beyond the range of {format}"),
 )  # fmt: skip
+_REPEATED = {
+    True: "the same pass, repeated in FP32, is finite", False: "the same pass, repeated in FP32, is not finite, either"
+}  # fmt: skip
+_FROM_THERE_ON = "computed in FP32 from the first operation on that 16 bits broke, the loss is finite"
+_BY_RATE = "the optimizer makes steps of the size of the rate, whatever the gradients are, and the weights are in FP32"
 _OF_ANY_FORMAT = (*_UNDEFINED[1][0], *_UNDEFINED[3][0])
 _OF_LOSS = ("div", "div_", "log", "log_", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "acos", "asin", "atanh")
-
-
-@dataclass(frozen=True)
-class Blame:
-    """`answer` is whether precision is to blame for a value that is not finite, None where `needs` would decide it."""
-
-    answer: bool | None
-    certainty: Certainty = "exact"
-    needs: str = ""
-    evidence: tuple[Evidence, ...] = ()
 
 
 def blame_of(m: Measurements, step: int, *, alike: bool = False) -> Blame:
@@ -54,12 +48,31 @@ def blame_of(m: Measurements, step: int, *, alike: bool = False) -> Blame:
     finite = repeated.get("finite")
     if isinstance(finite, bool):
         own = repeated.get("step") == step
-        return Blame(finite, "exact" if own else "estimate", "", (_repeated(repeated),))
+        certainty: Certainty = "exact" if own else "estimate"
+        return Blame(finite, _REPEATED[finite], "", certainty, (_repeated(repeated),))
     if row := finite_loss(m, step):
-        return Blame(True, "exact" if row.get("step") == step else "estimate", "", (_computed(row),))
-    if computes_in_16_bits(m) or not _is_seen(m):
-        return Blame(None, "estimate", replay(m, step))
-    return Blame(False)
+        return Blame(True, _FROM_THERE_ON, "", "exact" if row.get("step") == step else "estimate", (_computed(row),))
+    return blame_of_symptom(m, needs=replay(m, step))
+
+
+def blame_of_symptom(m: Measurements, needs: str = "the same run in FP32") -> Blame:
+    """Who made what may have any reason: no format where none of 16 bits or fewer was seen, else undecided."""
+    if computes_in_16_bits(m) or not _is_seen(m) or _rounds_by_itself(m):
+        return Blame(needs=needs, certainty="estimate")
+    return NO_16_BITS
+
+
+def blame_of_rate(m: Measurements, update: float, needs: str = "the same run in FP32") -> Blame:
+    """Who made an update of this share of the norm of the weights: the rate, where an optimizer like Adam makes steps
+    of its size of weights in FP32, whatever the gradients are; else as of any symptom."""
+    if is_adaptive(m) and storage(m) == "fp32" and not low_state(m) and update > 0:
+        return Blame(False, _BY_RATE, certainty="estimate")
+    return blame_of_symptom(m, needs)
+
+
+def _rounds_by_itself(m: Measurements) -> bool:
+    """Whether the loop was seen to round gradients or weights held in FP32 to fewer digits."""
+    return any(m.fact_rows(name) for name in ("gradient_edits", "rounded_weights"))
 
 
 def repetition(m: Measurements, step: int) -> Mapping[str, Any]:

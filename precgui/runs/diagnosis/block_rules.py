@@ -8,7 +8,7 @@ from precgui.config.precision_traits import EMULATED, TRAITS
 from precgui.formats.model import BlockFormat, floor_log2
 from precgui.formats.registry import blocks, get
 from precgui.runs.diagnosis.analysis import percent
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.findings import TOO_FEW_DIGITS, Blame, Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -99,9 +99,9 @@ def _outliers(m: Measurements, chosen: BlockFormat, octaves: int, worst: tuple[f
         "outliers-in-blocks", "info", f"Single large numbers in {name} may drive their blocks to zero",
         step, int(table.steps[-1]), (proof,),
         "Keep this module in a wider format, or rotate its inputs (Hadamard) before they are rounded.",
-        None, 0.5, "OCP Microscaling Formats 1.0, section 6.3", module,
+        0.5, "OCP Microscaling Formats 1.0, section 6.3", module,
         (name,), {"precision_options.keep_fp32": [module]},
-        "estimate", _by_layer(m),
+        "estimate", blame=Blame(needs=_by_layer(m)),
     )  # fmt: skip
 
 
@@ -181,7 +181,7 @@ def coarse_angles(m: Measurements) -> Answer:
             "coarse-angles", "warning", f"Angles in {kept.upper()} are off by up to {error:.2g} rad",
             int(m.steps[0]) if m.n else 0, int(m.steps[-1]) if m.n else 0, (proof,),
             "Compute positions, frequencies and their sines in FP32, outside of autocast, and convert the result.",
-            True, 0.85, "gpt-neox issue 1003; transformers issue 29285", module,
+            0.85, "gpt-neox issue 1003; transformers issue 29285", module, blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from precgui.runs.diagnosis import origin
-from precgui.runs.diagnosis.analysis import has_no_optimizer, median, percent, storage
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.analysis import has_no_optimizer, is_adaptive, median, percent, storage
+from precgui.runs.diagnosis.blame import blame_of_symptom
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, TOO_FEW_DIGITS, UNDECIDED, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
+_FP32_ULP = 2.0**-23
 _VALIDATION = "The validation loss of step {step} is not finite while the training loss is."
 _VALIDATION_AFTER = (
     "The validation loss of step {step} is not finite while the training loss is; step {before} before it was skipped "
@@ -47,8 +49,8 @@ def foreign_parameters(m: Measurements) -> Answer:
             int(m.steps[0]) if m.n else 0,
             int(m.steps[-1]) if m.n else 0, (proof,),
             "Make the optimizer after model.to(...), .half() and every change of the parameters, such as a new layer.",
-            False, 0.95,
-            "torch.optim documentation",
+            0.95,
+            "torch.optim documentation", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -79,7 +81,11 @@ def weights_unchanged(m: Measurements) -> Answer:
             "weights-unchanged",
             f"because up to {percent(float(changed.max(initial=0.0)))} of a tensor change in a step",
         )
+    has_rate = bool((np.nan_to_num(m.lr, nan=1.0) != 0).any())
     low = storage(m) in ("bf16", "fp16") and median(m.lr) > 0 and alive.any()
+    blame = blame_of_symptom(m) if has_rate else IN_ANY_FORMAT
+    if low and _moves_fp32(m):
+        blame = TOO_FEW_DIGITS
     proof = Evidence(
         "changed = 0 in all recorded steps",
         {"recorded_steps": len(changed), "lr": median(m.lr), "norm": median(m.grad_norm)},
@@ -93,16 +99,24 @@ def weights_unchanged(m: Measurements) -> Answer:
         else "Look at the rate, at the gradients, and at what the optimizer holds."
     )
     title = "No step changes any weight"
-    if not (np.nan_to_num(m.lr, nan=1.0) != 0).any():
+    if not has_rate:
         title = f"{title}: the learning rate is 0 in all steps"
         fix = "Set a learning rate above 0; look at the scheduler, whose factor is 0 (an integer division, a warm-up)."
     return [
         Finding(
             "weights-unchanged", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,),
-            fix,
-            True if low else None if not alive.any() and storage(m) != "fp32" else False, 0.9, "docs/diagnosis.md",
+            fix, 0.9, "docs/diagnosis.md", blame=blame,
         )
     ]  # fmt: skip
+
+
+def _moves_fp32(m: Measurements) -> bool:
+    """Whether a step of this size would move weights of the recorded size, were they stored in FP32."""
+    weights, gradients = m.table("weight"), m.table("gradient")
+    if weights is None or gradients is None:
+        return False
+    size = median(m.lr) * (1.0 if is_adaptive(m) else median(gradients.stat("rms")))
+    return bool(size > _FP32_ULP * median(weights.stat("rms")))
 
 
 def no_step_taken(m: Measurements) -> Answer:
@@ -120,11 +134,13 @@ def no_step_taken(m: Measurements) -> Answer:
     else:
         title, shown = "No optimizer step was taken", f"In {m.n} recorded steps no optimizer stepped."
         fix = "Call optimizer.step() before recorder.step(), or name the optimizer that does."
+    # Gradients that are not finite are a reason to take no step, and 16 bits may be one for them.
+    blame = IN_ANY_FORMAT if np.isfinite(m.grad_norm).any() and m.finite_loss.all() else blame_of_symptom(m)
     proof = Evidence("steps taken = 0", {"steps": m.n}, shown, "loss", m.series_of(m.loss))
     return [
         Finding(
-            "no-step-taken", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, False, 0.8,
-            "docs/diagnosis.md",
+            "no-step-taken", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, 0.8,
+            "docs/diagnosis.md", blame=blame,
         )
     ]  # fmt: skip
 
@@ -152,7 +168,7 @@ def gradients_not_cleared(m: Measurements) -> Answer:
         Finding(
             "gradients-not-cleared", "error", "Gradients add up from step to step: they are not cleared",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Call optimizer.zero_grad() in each step.", False, 0.97, "torch.optim documentation",
+            "Call optimizer.zero_grad() in each step.", 0.97, "torch.optim documentation", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -183,8 +199,8 @@ def autocast_without_effect(m: Measurements) -> Answer:
         Finding(
             "autocast-not-seen", "info", f"Autocast to {asked.upper()} did not take effect", int(m.steps[0]),
             int(m.steps[-1]), (proof,),
-            "Run the forward pass inside torch.autocast(device_type, dtype) of the device that computes.", False,
-            0.9, "pytorch issue 112329",
+            "Run the forward pass inside torch.autocast(device_type, dtype) of the device that computes.",
+            0.9, "pytorch issue 112329", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -214,7 +230,7 @@ def validation_not_finite(m: Measurements) -> Answer:
             first, int(steps[-1]), (proof,),
             "Restore running statistics of batch norm after a skipped step, and evaluate in the precision of the "
             "training.",
-            None, 0.8, "pytorch issues 96798 and 115500", needs="buffers of the model",
+            0.8, "pytorch issues 96798 and 115500", blame=Blame(needs="buffers of the model"),
         )
     ]  # fmt: skip
 
@@ -226,17 +242,17 @@ def refused(m: Measurements) -> Answer:
         return None
     known = {
         "unscale FP16 gradients": ("The scaler refuses FP16 weights",
-        "Keep FP32 weights and use autocast only; or train without a scaler.", False),
+        "Keep FP32 weights and use autocast only; or train without a scaler.", IN_ANY_FORMAT),
         "same dtype": ("Two formats meet in one operation", "Enter autocast around the whole forward pass and the "
-        "loss, or convert the inputs.", False),
+        "loss, or convert the inputs.", IN_ANY_FORMAT),
         "out of memory": ("The device has no more memory", "Use a smaller batch, activation checkpointing, or 16-bit "
-        "weights.", False),
+        "weights.", IN_ANY_FORMAT),
         "No inf checks were recorded": ("scaler.update() without scaler.step()",
-        "Call scaler.step(optimizer) before scaler.update().", False),
+        "Call scaler.step(optimizer) before scaler.update().", IN_ANY_FORMAT),
     }  # fmt: skip
     title, fix, blame = next(
         (reported for words, reported in known.items() if words in message),
-        ("The run failed", "Read its message.", None),
+        ("The run failed", "Read its message.", UNDECIDED),
     )
     proof = Evidence("status = failed", {"steps": m.n}, message[:300])
     return [
@@ -248,9 +264,9 @@ def refused(m: Measurements) -> Answer:
             m.n,
             (proof,),
             fix,
-            blame,
             0.9 if title != "The run failed" else 0.5,
             "docs/diagnosis.md",
+            blame=blame,
         )
     ]
 

@@ -19,8 +19,8 @@ from precgui.runs.diagnosis.analysis import (
     streaks,
 )
 from precgui.runs.diagnosis.blame import (
-    Blame,
     blame_of,
+    blame_of_symptom,
     computes_in_16_bits,
     cure_of,
     finite_loss,
@@ -32,7 +32,7 @@ from precgui.runs.diagnosis.blame import (
 )
 from precgui.runs.diagnosis.block_rules import zero_row_before
 from precgui.runs.diagnosis.cause import Cause
-from precgui.runs.diagnosis.findings import Evidence
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, UNDECIDED, Blame, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.diagnosis.origin import Origin
@@ -54,6 +54,7 @@ _OWN_OUTPUT = "In step {step} the outputs of all modules are finite, and that of
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
 _BEYOND = 2.0**24  # a loss scale with which FP16 overflows in any model
 _PRODUCTS = ("torch.nn.modules.linear.", "torch.nn.modules.conv.")  # which only overflow makes Inf of finite numbers
+_AS_GIVEN = Blame(False, "these numbers were not finite before anything was computed with them")
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
 
@@ -84,8 +85,8 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
     decided = blame_of(m, result.step)
     return Cause(
         "undefined-operation", f"NaN or Inf from step {result.step} on, in a place that is not recorded",
-        decided.answer, "Record outputs of modules, or replay the step.", decided.evidence,
-        needs=decided.needs or replay(m, result.step), confidence=0.5, certainty=decided.certainty,
+        "Record outputs of modules, or replay the step.", decided.evidence,
+        confidence=0.5, certainty=decided.certainty, blame=decided,
     )  # fmt: skip
 
 
@@ -106,9 +107,9 @@ def _of_weights(m: Measurements, place: int) -> Cause | None:
     if step == 0:
         start = Evidence("weights not finite at step 0", {"tensor": name}, f"{name} holds NaN or Inf before step 1.")
         return Cause(
-            "weights-not-finite", "weights hold NaN or Inf before the first step", False,
+            "weights-not-finite", "weights hold NaN or Inf before the first step",
             "Initialise all weights: check empty tensors, meta devices and checkpoints that do not match.", (start,),
-            name.rpartition(".")[0], confidence=0.97, tensors=(name,),
+            name.rpartition(".")[0], confidence=0.97, tensors=(name,), blame=_of_beginning(m),
         )  # fmt: skip
     proof = Evidence(
         "weights not finite after a step with finite loss and gradients", {"step": step, "tensor": name},
@@ -116,16 +117,15 @@ def _of_weights(m: Measurements, place: int) -> Cause | None:
     )  # fmt: skip
     if storage(m) in ("fp16", "bf16") and zeros is not None and storage(m) == "fp16":
         return Cause(
-            "epsilon-vanishes", "the optimizer divides by zero: its epsilon vanishes in FP16", True,
+            "epsilon-vanishes", "the optimizer divides by zero: its epsilon vanishes in FP16",
             "Set eps = 1e-4, or keep weights and optimizer state in FP32.", (proof, zeros), "",
             {"optimizer.eps": 1e-4, "precision_options.master_weights": True}, confidence=0.95,
-            tensors=(name,),
+            tensors=(name,), blame=BEYOND_RANGE,
         )  # fmt: skip
     return Cause(
         "nonfinite-update", f"the update of step {step} made weights NaN or Inf",
-        None if storage(m) != "fp32" or computes_in_16_bits(m) else False,
         "Look at the optimizer: its epsilon, its state, a second step.", (proof,), confidence=0.6, tensors=(name,),
-        certainty="estimate",
+        certainty="estimate", blame=blame_of_symptom(m),
     )  # fmt: skip
 
 
@@ -145,27 +145,32 @@ def _zero_moments(m: Measurements) -> Evidence | None:
     )  # fmt: skip
 
 
+def _of_beginning(m: Measurements) -> Blame:
+    """Of numbers that were not finite before anything was computed; a conversion to FP16 may have made them so."""
+    return UNDECIDED if storage(m) == "fp16" else _AS_GIVEN
+
+
 def _of_data(m: Measurements, origin: Origin) -> Cause:
     proof = Evidence("count of NaN and Inf in the batch > 0", {"step": origin.step, "part": origin.part},
                      f"The {origin.part} of step {origin.step} hold NaN or Inf.")  # fmt: skip
-    return Cause("data-not-finite", f"the {origin.part} of step {origin.step} hold NaN or Inf", False,
-                 "Clean the data: drop or mask these samples.", (proof,), confidence=0.99)  # fmt: skip
+    return Cause("data-not-finite", f"the {origin.part} of step {origin.step} hold NaN or Inf",
+                 "Clean the data: drop or mask these samples.", (proof,), confidence=0.99,
+                 blame=_of_beginning(m))  # fmt: skip
 
 
 def _of_input(m: Measurements, origin: Origin) -> Cause:
     """The first module's output is bad and its weights are not: so is its input, or its input is beyond FP16."""
-    # A product in FP16 is Inf or NaN for large finite inputs, too; in BF16, which has the range of FP32, it is not.
-    decided = blame_of(m, origin.step) if narrow_range(m) else Blame(False)
+    decided = blame_of(m, origin.step)
     proof = Evidence(
         "first module: output not finite, weights finite", {"step": origin.step, "module": origin.module},
         f"In step {origin.step} the output of {origin.module}, the first module, is not finite; its weights were.",
     )  # fmt: skip
     return Cause(
         "data-not-finite",
-        f"the inputs of step {origin.step} hold NaN or Inf" if decided.answer is False
-        else f"the inputs of step {origin.step} hold NaN or Inf, or are beyond FP16",
-        decided.answer, "Look at the inputs of this step; normalise or clean them.", (proof, *decided.evidence),
-        origin.module, needs=decided.needs, confidence=0.85, certainty=decided.certainty,
+        f"the inputs of step {origin.step} hold NaN or Inf, or are beyond FP16"
+        if decided.answer is not False and narrow_range(m) else f"the inputs of step {origin.step} hold NaN or Inf",
+        "Look at the inputs of this step; normalise or clean them.", (proof, *decided.evidence),
+        origin.module, confidence=0.85, certainty=decided.certainty, blame=decided,
     )  # fmt: skip
 
 
@@ -208,20 +213,20 @@ def _overflow(m: Measurements, result: Origin, proof: Evidence, decided: Blame, 
     if _is_between(m, result):
         return Cause(
             "forward-overflow",
-            f"FP16 overflows between the outputs of {result.before} and {result.module} in step {result.step}", True,
+            f"FP16 overflows between the outputs of {result.before} and {result.module} in step {result.step}",
             "Use BF16, or compute in FP32 what runs between the two modules (sums, products), or scale it down.",
             (proof, *decided.evidence), result.module, {"precision": "bf16-amp"}, confidence=0.8, certainty="estimate",
+            blame=BEYOND_RANGE,
         )  # fmt: skip
     own = result.module in origin.WHOLE
     name = "the model" if own else result.module
     kept = {} if own else {"precision_options.keep_fp32": [result.module]}
     return Cause(
         "forward-overflow", f"the output of {name} overflows FP16 in step {result.step}",
-        True,
         "Use BF16, or compute the last product in FP32, or scale its operands down." if own
         else "Use BF16, or keep this module in FP32, or scale its input down.",
         (proof, *decided.evidence), "" if own else result.module, {"precision": "bf16-amp", **kept}, confidence=0.9,
-        certainty="exact" if exact else "estimate",
+        certainty="exact" if exact else "estimate", blame=BEYOND_RANGE,
     )  # fmt: skip
 
 
@@ -240,9 +245,10 @@ def _undefined(m: Measurements, result: Origin, proof: Evidence, decided: Blame)
     zeros = zero_row_before(m, result.module, result.before, result.step) if result.infinite is False else None
     if zeros is not None:
         return Cause(
-            "zero-row", f"a row of zeros has no scale in FP8: {result.module} computes NaN in step {result.step}", True,
+            "zero-row", f"a row of zeros has no scale in FP8: {result.module} computes NaN in step {result.step}",
             "Give the scale a lower bound: amax.clamp(min=1e-12).", (proof, zeros), result.module,
-            needs="the least amax of a row of this input: x.abs().amax(-1).min()", confidence=0.7, certainty="estimate",
+            confidence=0.7, certainty="estimate",
+            blame=Blame(True, BEYOND_RANGE.proof, "the least amax of a row of this input: x.abs().amax(-1).min()"),
         )  # fmt: skip
     own = result.module in origin.WHOLE
     large = _large_factors(m, result) if decided.answer is not False else ()
@@ -254,10 +260,10 @@ def _undefined(m: Measurements, result: Origin, proof: Evidence, decided: Blame)
         text = f"NaN appears between the outputs of {result.before} and {result.module} in step {result.step}"
     fix = cure_of(m, decided)
     return Cause(
-        "undefined-operation", text, decided.answer,
+        "undefined-operation", text,
         "Divide before the product is taken, or compute it in FP32 or BF16. " + fix if large else fix,
-        (proof, *large, *decided.evidence), "" if own else result.module, needs=decided.needs, confidence=0.8,
-        certainty=decided.certainty,
+        (proof, *large, *decided.evidence), "" if own else result.module, confidence=0.8,
+        certainty=decided.certainty, blame=decided,
     )  # fmt: skip
 
 
@@ -293,13 +299,13 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
         return _loss_overflows(m, origin.step, row, proof)
     if infinite and low == "fp16" and len(before) >= 3 and before.max() > FP16_LARGEST / 64:
         return Cause(
-            "forward-overflow", f"the loss is computed in FP16 and overflows in step {origin.step}", True,
+            "forward-overflow", f"the loss is computed in FP16 and overflows in step {origin.step}",
             "Convert the outputs first (outputs.float()), or take a mean in place of a sum.", (proof,), confidence=0.9,
-            certainty="estimate",
+            certainty="estimate", blame=BEYOND_RANGE,
         )  # fmt: skip
     decided, names = blame_of(m, origin.step), low_operations(m)
     if decided.answer is None and low == "fp16" and (vanished := vanished_epsilon(m)) is not None:
-        decided = Blame(True, "estimate", "", (vanished,))
+        decided = Blame(True, COMPARED.proof, "", "estimate", (vanished,))
     fix = "Look at the targets of this step and at the loss: a mean over no element, log(0) or 0 / 0."
     if decided.answer is not False and (why is not None or names):
         fix = f"Convert the outputs first, loss_function(outputs.float(), targets): suspect is {undefined_in(m)[0]}."
@@ -310,9 +316,9 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
     where = "the loss function" if why is None else f"the loss function, which computes in {_NAMES[low]},"
     returned = f"{where} returns {m.loss[place]} in step {origin.step}{' for finite outputs' if recorded else ''}"
     return Cause(
-        "undefined-operation", returned, decided.answer, fix,
-        (proof, *((why,) if why is not None else ()), *decided.evidence), needs=decided.needs, confidence=0.8,
-        certainty=decided.certainty,
+        "undefined-operation", returned, fix,
+        (proof, *((why,) if why is not None else ()), *decided.evidence), confidence=0.8,
+        certainty=decided.certainty, blame=decided,
     )  # fmt: skip
 
 
@@ -320,9 +326,10 @@ def _loss_overflows(m: Measurements, step: int, row: Mapping[str, Any], proof: E
     """An operation of the loss, or of the model, whose result is beyond FP16, as was seen."""
     decided, low = blame_of(m, step), str(row.get("format")).upper()
     return Cause(
-        "forward-overflow", f"the loss overflows {low} in step {step}, in {made_by(row)}", True,
+        "forward-overflow", f"the loss overflows {low} in step {step}, in {made_by(row)}",
         "Convert the outputs first (outputs.float()), or take a mean in place of a sum.",
         (proof, *decided.evidence), str(row.get("made_in") or ""), confidence=0.95, certainty=decided.certainty,
+        blame=BEYOND_RANGE,
     )  # fmt: skip
 
 
@@ -359,15 +366,15 @@ def _of_backward(m: Measurements, place: int) -> Cause:
     beyond = lowest > _BEYOND and narrow_range(m)  # Inf - Inf and 0 * Inf are NaN
     if m.loops_scale and lowest >= 1 and (result.infinite is not False or beyond):
         return Cause(
-            "scale", f"the gradients times {power(scale)} overflow FP16", True, "Let the scaler lower the scale.",
-            (proof,), result.module, {"scaling.mode": "dynamic"}, certainty="estimate",
+            "scale", f"the gradients times {power(scale)} overflow FP16", "Let the scaler lower the scale.",
+            (proof,), result.module, {"scaling.mode": "dynamic"}, certainty="estimate", blame=BEYOND_RANGE,
         )  # fmt: skip
     in_loss = result.place == "loss"
     low = computes_in_16_bits(m)
     where = "the loss function" if in_loss else result.module or "the backward pass"
     return Cause(
-        "undefined-operation", f"the derivative of {where} is not finite in step {step}", None if low else False,
+        "undefined-operation", f"the derivative of {where} is not finite in step {step}",
         "Look for sqrt at 0, a norm of zero, or a root or power without an epsilon; the forward pass is finite.",
-        (proof,), "" if in_loss else result.module, needs=replay(m, step) if low else "", confidence=0.8,
-        certainty="estimate" if low else "exact",
+        (proof,), "" if in_loss else result.module, confidence=0.8,
+        certainty="estimate" if low else "exact", blame=blame_of_symptom(m, needs=replay(m, step)),
     )  # fmt: skip

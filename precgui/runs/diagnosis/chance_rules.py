@@ -15,7 +15,7 @@ from precgui.runs.diagnosis.analysis import (
     recorded_optimizers,
     update_ratios,
 )
-from precgui.runs.diagnosis.blame import computes_in_16_bits
+from precgui.runs.diagnosis.blame import blame_of_symptom, computes_in_16_bits
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -165,8 +165,8 @@ def chance_level(m: Measurements) -> Answer:
         Finding(
             "chance-level", "warning",
             f"{title}: the learning rate was too high" if jumped else f"{title}: it learns nothing from them",
-            found.step, int(m.steps[-1]), (*chance_proof(m), proof), fix, None if low else False, 0.75,
-            "docs/diagnosis.md", certainty="estimate", needs="the same run in FP32" if low else "",
+            found.step, int(m.steps[-1]), (*chance_proof(m), proof), fix, 0.75,
+            "docs/diagnosis.md", certainty="estimate", blame=blame_of_symptom(m),
         )
     ]  # fmt: skip
 
@@ -210,7 +210,6 @@ def rate_too_high(m: Measurements) -> Answer:
             f"because a step changes the weights by {percent(typical)} at a rate of {rate:.3g}, and the loss ends at "
             f"{late / lowest:.3g} times that of its least quarter",
         )
-    low = computes_in_16_bits(m)
     proof = Evidence(
         "rate >= 0.02, |update| / |weights| > 0.01, and a loss that rises by > 3 % and 4 standard errors",
         {"rate": rate, "update": typical, "loss_least": lowest, "loss_last": late, "standard_error": noise},
@@ -222,9 +221,9 @@ def rate_too_high(m: Measurements) -> Answer:
         Finding(
             "rate-too-high", "warning", "The learning rate is too high: the loss rises again", int(m.steps[0]),
             int(m.steps[-1]), (proof,),
-            "Lower the rate to 0.001, as is usual for optimizers like Adam, and warm it up.", None if low else False,
+            "Lower the rate to 0.001, as is usual for optimizers like Adam, and warm it up.",
             0.75, "Kingma and Ba 2015", config_change={"optimizer.lr": 1e-3}, certainty="estimate",
-            needs="the same run in FP32" if low else "",
+             blame=blame_of_symptom(m),
         )
     ]  # fmt: skip
 

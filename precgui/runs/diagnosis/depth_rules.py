@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import growth, median, narrow_range, percent
+from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, module_of
 from precgui.runs.diagnosis.nan_aware import middle
@@ -54,7 +55,7 @@ def vanishing_gradients(m: Measurements) -> Answer:
         Finding(
             "vanishing-gradients", "warning", "The gradients vanish on their way to the first layers", int(m.steps[0]),
             int(m.steps[-1]), (proof,), "Add residuals or norms, or use another initialisation or activation.",
-            False, 0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), names[:20],
+            0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), names[:20], blame=blame_of_symptom(m),
         )
     ]  # fmt: skip
 

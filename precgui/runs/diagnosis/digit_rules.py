@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import is_adaptive, learning_ends, median, percent, storage
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.findings import COMPARED, TOO_FEW_DIGITS, Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values, thinned
 from precgui.runs.diagnosis.nan_aware import largest, middle
 from precgui.runs.diagnosis.number_formats import DIGITS, format_of, half_ulp
@@ -192,9 +192,10 @@ def _stagnation(
     return Finding(
         "stagnation", "error" if arrived < grave else "warning",
         f"{percent(1 - min(arrived, 1.0))} of the updates are lost in the rounding of {_NAMES[stored]} weights",
-        int(table.steps[0]), int(table.steps[-1]), (proof,), fix, True, 0.95 if arrived < grave else 0.75,
+        int(table.steps[0]), int(table.steps[-1]), (proof,), fix, 0.95 if arrived < grave else 0.75,
         "Zamirai et al. 2020, Revisiting BFloat16 Training; torchao issue 1124", "", names[:20],
         {"precision_options.master_weights": True} if not m.own_loop else {"precision": "bf16-amp"},
+        blame=TOO_FEW_DIGITS,
     )  # fmt: skip
 
 
@@ -220,7 +221,8 @@ def coarse_loss(m: Measurements) -> Answer:
         Finding(
             "coarse-loss", "info", f"The loss is computed in {_NAMES[kept]}", int(m.steps[0]), int(m.steps[-1]),
             (proof,),
-            "Convert the outputs first: loss_function(outputs.float(), targets).", True, 0.7, "optax issue 1020",
+            "Convert the outputs first: loss_function(outputs.float(), targets).", 0.7, "optax issue 1020",
+            blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
 
@@ -246,7 +248,7 @@ def rounded_products(m: Measurements) -> Answer:
             (proof,),
             "Set torch.backends.fp32_precision = 'ieee', and unset NVIDIA_TF32_OVERRIDE and "
             "ONEDNN_DEFAULT_FPMATH_MODE.",
-            True, 0.99, "pytorch issues 67384 and 153195",
+            0.99, "pytorch issues 67384 and 153195", blame=COMPARED,
         )
     ]  # fmt: skip
 

@@ -41,11 +41,38 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class Blame:
+    """Whether precision is to blame: None without a proof, which True and False both need.
+
+    `proof` is a clause that says how it is known, `needs` what would decide it, or make it surer; `certainty` and
+    `evidence` are those of the answer. Raises ValueError for an answer without a proof, and for a proof of nothing.
+    """
+
+    answer: bool | None = None
+    proof: str = ""
+    needs: str = ""
+    certainty: Certainty = "exact"
+    evidence: tuple[Evidence, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.answer is None) == bool(self.proof):
+            raise ValueError(f"precision is to blame: {self.answer}, but the proof of it is {self.proof!r}")
+
+
+UNDECIDED = Blame()
+IN_ANY_FORMAT = Blame(False, "what was seen are calls, settings, shapes or graphs, which are the same in any format")
+NO_16_BITS = Blame(False, "nothing in these steps was computed or stored in fewer than 32 bits")
+COMPARED = Blame(True, "numbers of the run were compared with those that the same operands give without the rounding")
+BEYOND_RANGE = Blame(True, "numbers of the run lie beyond the range of their format, or below it")
+TOO_FEW_DIGITS = Blame(True, "the distance between two numbers of the format is larger than what is to be told apart")
+
+
+@dataclass(frozen=True)
 class Finding:
     """One verdict. `rule` is a key of docs/diagnosis.md, steps count from 1, 0 stands for "before the first step".
 
     `module` is empty where the whole model is meant. `confidence` is a share of 1. `config_change` maps paths of the
-    config to values. `precision_is_to_blame` is None where undecided; `needs` names what must be recorded.
+    config to values.
     """
 
     rule: str
@@ -55,14 +82,23 @@ class Finding:
     last_step: int
     evidence: tuple[Evidence, ...]
     fix: str
-    precision_is_to_blame: bool | None
     confidence: float
     source: str
     module: str = ""
     tensors: tuple[str, ...] = ()
     config_change: Mapping[str, Any] = field(default_factory=dict)
     certainty: Certainty = "exact"
-    needs: str = ""
+    blame: Blame = UNDECIDED
+
+    @property
+    def precision_is_to_blame(self) -> bool | None:
+        """None where it is undecided."""
+        return self.blame.answer
+
+    @property
+    def needs(self) -> str:
+        """What must be recorded or replayed to decide whether precision is to blame, or to be surer; '' for nothing."""
+        return self.blame.needs
 
     @property
     def is_problem(self) -> bool:
@@ -134,6 +170,12 @@ class Diagnosis:
         return f"{first.title}. {more}" if remainder else f"{first.title}."
 
 
+def blame_sentence(finding: Finding) -> str:
+    """Whether precision is to blame, and how that is known."""
+    text = BLAME[finding.precision_is_to_blame].capitalize()
+    return f"{text}: {finding.blame.proof}." if finding.blame.proof else f"{text}."
+
+
 def as_json(finding: Finding) -> dict[str, Any]:
     """A finding in built-in types; numbers that are not finite as text."""
     return {
@@ -149,6 +191,7 @@ def as_json(finding: Finding) -> dict[str, Any]:
         "fix": finding.fix,
         "config_change": dict(finding.config_change),
         "precision_is_to_blame": finding.precision_is_to_blame,
+        "blame_proof": finding.blame.proof,
         "confidence": finding.confidence,
         "certainty": finding.certainty,
         "needs": finding.needs,

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import median, narrow_range, percent
-from precgui.runs.diagnosis.blame import computes_in_16_bits, low_operations
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.blame import blame_of_symptom, low_operations
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -33,13 +33,17 @@ def zero_gradients(m: Measurements) -> Answer:
         m.series_of(m.grad_norm),
     )  # fmt: skip
     reason, fix = _reason(m, flushed)
+    blame = blame_of_symptom(m, "gradients of activations (record.activation_gradients_every)")
+    if flushed:
+        blame = BEYOND_RANGE
+    elif _zero_factors(m) and flushed is False:
+        blame = Blame(False, "each of two factors is exactly zero, as it was before the first step")
     title = f"All gradients are zero: {reason}"
     return [
         Finding(
-            "zero-gradients", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, flushed, 0.9,
+            "zero-gradients", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, 0.9,
             "Micikevicius et al. 2018", config_change={"scaling.mode": "dynamic"} if flushed is not False else {},
-            needs="" if flushed is not None else "gradients of activations (record.activation_gradients_every)",
-            certainty="exact" if flushed is not None else "estimate",
+            certainty="exact" if blame.answer is not None else "estimate", blame=blame,
         )
     ]  # fmt: skip
 
@@ -72,14 +76,14 @@ def _made_zero(m: Measurements, share: float, steps: int) -> Finding:
                 f"{name} gives Inf in {str(fmt).upper()} in step {overflow.get('step')}; in FP32 it is {value}.",
             )
         )  # fmt: skip
-    blame = True if overflow is not None else None if computes_in_16_bits(m) else False
+    blame = COMPARED if overflow is not None else blame_of_symptom(m)
     return Finding(
         "zero-gradients", "error", "All gradients are zero at the step, although gradients reach the modules",
         int(m.steps[0]), int(m.steps[-1]), tuple(evidence),
         "Look at the lines between the backward pass and the step: a norm that is Inf makes the factor of clipping 0. "
         "Compute norms and sums in FP32 (torch.nn.utils.clip_grad_norm_ does).",
-        blame, 0.8, "docs/diagnosis.md", certainty="estimate",
-        needs="the same run in FP32" if blame is None else "",
+        0.8, "docs/diagnosis.md", certainty="estimate",
+        blame=blame,
     )  # fmt: skip
 
 
@@ -210,6 +214,9 @@ def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str])
     if len(rounded & set(names)) > len(names) / 2:
         return _rounded_away(m, proof, names)
     lost = _reached_by_others(gradients, names)
+    blame = blame_of_symptom(m)
+    if lost or m.fact_rows("lost_values"):
+        blame = Blame(needs="the same run without roundings of its own")
     return Finding(
         "no-gradients", "warning",
         f"The gradients of {len(names)} of {len(gradients.names)} parameters are zero in all steps: they do not learn",
@@ -219,8 +226,8 @@ def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str])
         if lost
         else "Look for dead units (a bias far below zero before a ReLU), for experts that are never chosen (balance "
         "the router), and for factors of zero; initialise these parts anew.",
-        None if lost else False, 0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), tuple(names[:20]),
-        certainty="estimate" if lost else "exact", needs="the same run without roundings of its own" if lost else "",
+        0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), tuple(names[:20]),
+        certainty="exact" if blame.answer is not None else "estimate", blame=blame,
     )  # fmt: skip
 
 
@@ -238,7 +245,7 @@ def _rounded_away(m: Measurements, proof: Evidence, names: list[str]) -> Finding
         int(m.steps[0]), int(m.steps[-1]), (proof,),
         "Let the gradient through (a straight-through estimator): w + (rounded - w).detach(), or an autograd.Function "
         "that returns it.",
-        False, 0.9, "Bengio et al. 2013", module_of(names[0], "gradient"), tuple(names[:20]),
+        0.9, "Bengio et al. 2013", module_of(names[0], "gradient"), tuple(names[:20]), blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
 
@@ -259,8 +266,8 @@ def _missing(m: Measurements, missing: list[str], learning: list[str]) -> Findin
     return Finding(
         "no-gradients", "warning" if cut else "info",
         f"{title}: the graph is cut behind {part or named[0]}" if cut else title,
-        int(m.steps[0]), int(m.steps[-1]), (proof,), fix, False, 0.8 if cut else 0.6, "docs/diagnosis.md",
-        part if cut else "", tuple(named[:20]),
+        int(m.steps[0]), int(m.steps[-1]), (proof,), fix, 0.8 if cut else 0.6, "docs/diagnosis.md",
+        part if cut else "", tuple(named[:20]), blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
 
@@ -306,7 +313,7 @@ def _no_gradient_at_all(m: Measurements) -> Finding:
         "zero-gradients", "error", "No parameter ever had a gradient: the loss does not depend on the weights",
         int(m.steps[0]), int(m.steps[-1]), (proof,), "Look for detach(), torch.no_grad(), .data or .item() between "
         "the model and the loss.",
-        False, 0.8, "docs/diagnosis.md",
+        0.8, "docs/diagnosis.md", blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import growth, median, percent, recorded_optimizers
+from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.chance_rules import LITTLE, chance_proof, flat_at_chance
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import least, middle, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -50,6 +51,9 @@ def batch_norm_gap(m: Measurements) -> Answer:
         f"the validation loss, with running statistics, is at least {lowest:.2g} times that of the training in each of "
         f"{len(ratio)} evaluations." if lowest > _GAP else f"the loss falls by {percent(max(fall, 0))} only."
     )  # fmt: skip
+    blame = blame_of_symptom(m)
+    if count <= _FEWEST_VALUES:
+        blame = Blame(False, "so few values are normalised to nearly the same numbers in any format")
     proof = Evidence(
         "values in a mean <= 16, or samples <= 4, and val_loss > 1.5 x train_loss in every evaluation; or values <= 3",
         {"values": count, "least_ratio": lowest, "fall": fall},
@@ -59,8 +63,8 @@ def batch_norm_gap(m: Measurements) -> Answer:
         Finding(
             "batch-norm-gap", "warning", f"Batch norm over {count:.0f} values trains another model than is evaluated",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Use a larger batch, or GroupNorm or LayerNorm, which do not depend on the batch.", False, 0.75,
-            "Wu and He 2018, Group Normalization", module, (module,), certainty="estimate",
+            "Use a larger batch, or GroupNorm or LayerNorm, which do not depend on the batch.", 0.75,
+            "Wu and He 2018, Group Normalization", module, (module,), certainty="estimate", blame=blame,
         )
     ]  # fmt: skip
 
@@ -110,6 +114,7 @@ def weights_shrink(m: Measurements) -> Answer:
             f"because the weights end at {kept:.2g} times their first norm, the loss at {1 - fall:.2g} times its first",
         )
     decay, rate = max(decays, default=float("nan")), median(m.lr)
+    blame = Blame(False, "decay and rate alone make the weights so small") if decays else blame_of_symptom(m)
     known = f"; the decay is {decay:g}, the rate {rate:.3g}" if decays else ""
     proof = Evidence(
         "|weights| < 0.3 of the first, decay x sum of the rates > 0.5, and the loss falls by < 30 %",
@@ -122,8 +127,8 @@ def weights_shrink(m: Measurements) -> Answer:
         Finding(
             "weights-shrink", "error" if kept < _SHRUNK / 3 else "warning",
             "The weights shrink away: the weight decay is too strong", int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Lower the weight decay to 0.01 or less (in SGD, 1e-4).", False, 0.8, "docs/diagnosis.md",
-            config_change={"optimizer.weight_decay": 1e-4}, certainty="estimate",
+            "Lower the weight decay to 0.01 or less (in SGD, 1e-4).", 0.8, "docs/diagnosis.md",
+            config_change={"optimizer.weight_decay": 1e-4}, certainty="estimate", blame=blame,
         )
     ]  # fmt: skip
 
@@ -163,8 +168,8 @@ def saturated_units(m: Measurements) -> Answer:
         Finding(
             "saturated-units", "info" if learns else "warning", f"{names[0]} is saturated: all outputs are 1 or -1",
             int(table.steps[0]), int(table.steps[-1]), (proof,),
-            "Initialise the layer before it with smaller weights (Xavier), or normalise its inputs.", False, 0.8,
-            "Glorot and Bengio 2010", names[0], tuple(names[:20]), certainty="estimate",
+            "Initialise the layer before it with smaller weights (Xavier), or normalise its inputs.", 0.8,
+            "Glorot and Bengio 2010", names[0], tuple(names[:20]), certainty="estimate", blame=blame_of_symptom(m),
         )
     ]  # fmt: skip
 
@@ -183,8 +188,8 @@ def _saturated_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -
         f"{module or 'The model'} is saturated, and the model is hardly better than a constant",
         int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m, LITTLE), proof),
         "Initialise the layers before such functions with smaller weights (Xavier: a standard deviation of 1 / "
-        "sqrt(inputs)), or normalise their inputs.", False, 0.8, "Glorot and Bengio 2010", module,
-        tuple(name for name, _ in flat[:20]), certainty="estimate",
+        "sqrt(inputs)), or normalise their inputs.", 0.8, "Glorot and Bengio 2010", module,
+        tuple(name for name, _ in flat[:20]), certainty="estimate", blame=blame_of_symptom(m),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.diagnosis.analysis import ALIKE, constant_norm, is_adaptive, median, percent, power
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
@@ -48,8 +48,8 @@ def clip_before_unscale(m: Measurements) -> Answer:
         Finding(
             "clip-before-unscale", "warning" if adaptive else "error", "Gradients are clipped before they are unscaled",
             int(m.steps[0]), int(m.steps[-1]), (proof,), "Call scaler.unscale_(optimizer) before clip_grad_norm_.",
-            False, 0.95,
-            "torch.amp documentation, gradient clipping; pytorch/examples issue 1196",
+            0.95,
+            "torch.amp documentation, gradient clipping; pytorch/examples issue 1196", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -125,8 +125,8 @@ def _not_unscaled(m: Measurements, taken_bad: NDArray[np.bool_], *, exact: bool)
     return Finding(
         "gradients-not-unscaled", "warning" if harmless else "error",
         "The optimizer steps on gradients that are still scaled", step, int(m.steps[-1]), (proof,),
-        "Call scaler.step(optimizer) and scaler.update() in place of optimizer.step().", False,
-        0.97 if exact else 0.8, "torch.amp documentation, typical mixed precision training",
+        "Call scaler.step(optimizer) and scaler.update() in place of optimizer.step().",
+        0.97 if exact else 0.8, "torch.amp documentation, typical mixed precision training", blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
 
@@ -165,8 +165,8 @@ def skipped_but_changed(m: Measurements) -> Answer:
             "skipped-but-changed", "error", "Weights change in steps that the scaler skips: there is a second "
             "optimizer.step()",
             int(table.steps[row]), int(table.steps[-1]), (proof,), "Remove optimizer.step(): scaler.step(optimizer) "
-            "calls it.", False, 0.97,
-            "FlyEgle/MAE-pytorch issue 1", "", (name,),
+            "calls it.", 0.97,
+            "FlyEgle/MAE-pytorch issue 1", "", (name,), blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -201,8 +201,8 @@ def scheduler_ahead(m: Measurements) -> Answer:
         Finding(
             "scheduler-ahead", "warning" if grave else "info", "The scheduler steps when the optimizer does not",
             int(m.steps[np.flatnonzero(m.skipped)[0]]), int(m.steps[-1]), (proof,),
-            "Step the scheduler only when scaler.get_scale() has not fallen.", False, 0.9,
-            "pytorch issues 44511 and 55585",
+            "Step the scheduler only when scaler.get_scale() has not fallen.", 0.9,
+            "pytorch issues 44511 and 55585", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 

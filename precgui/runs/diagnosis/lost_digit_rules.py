@@ -10,7 +10,7 @@ import numpy as np
 
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import epsilons, median, optimizer_of, percent
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import COMPARED, TOO_FEW_DIGITS, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -59,8 +59,8 @@ def swallowed_additions(m: Measurements) -> Answer:
             "swallowed-additions", "warning", f"{percent(share)} of what {where} adds up in {stored.upper()} is lost",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Keep the sum in FP32 (x = x.float() before the first addition), and only the terms in 16 bits.",
-            True, 0.85, "Higham 2002, Accuracy and Stability, section 4.2", module,
-            certainty="exact",
+            0.85, "Higham 2002, Accuracy and Stability, section 4.2", module,
+            certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
 
@@ -93,7 +93,7 @@ def optimizer_in_fp16(m: Measurements) -> Answer:
             "optimizer-in-fp16", "error" if max(share, worst) > _GRAVE else "warning",
             "The optimizer computes in FP16, whose range its numbers leave", int(m.steps[0]), int(m.steps[-1]),
             (proof,), "Convert the gradient first (p.grad.float()) and keep the optimizer's state in FP32.",
-            True, 0.9, "Micikevicius et al. 2018, section 3.1",
+            0.9, "Micikevicius et al. 2018, section 3.1", blame=COMPARED,
         )
     ]  # fmt: skip
 
@@ -133,7 +133,7 @@ def coarse_outputs(m: Measurements) -> Answer:
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Compute the last layer in FP32 (outside autocast, on inputs.float()), or predict differences or "
             "normalised values.",
-            True, 0.7, "docs/diagnosis.md", certainty="estimate",
+            0.7, "docs/diagnosis.md", certainty="estimate", blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
 
@@ -185,8 +185,9 @@ def _cancelled(m: Measurements, row: Mapping[str, Any]) -> Finding:
     return Finding(
         "cancelled-digits", "warning",
         f"{where} uses differences of nearly equal numbers, whose digits {stored.upper()} has rounded away",
-        step, int(m.steps[-1]), (proof,), fix, True, 0.85,
+        step, int(m.steps[-1]), (proof,), fix, 0.85,
         "Higham 2002, Accuracy and Stability, section 1.7", str(module or ""), certainty="estimate",
+        blame=TOO_FEW_DIGITS,
     )  # fmt: skip
 
 
@@ -220,9 +221,9 @@ def rounded_gradients(m: Measurements) -> Answer:
             f"The loop rounds gradients of {percent(_number(row, 'share'))} of the elements to zeros before the step",
             steps[0], int(m.steps[-1]), (proof,),
             "Give each tensor (or block) a scale of its own, add what rounding has left out to the next gradient "
-            "(error feedback), or round stochastically.", True, 0.85,
+            "(error feedback), or round stochastically.", 0.85,
             "Seide et al. 2014, 1-bit SGD; Alistarh et al. 2017, QSGD", names[0].rpartition(".")[0] if names else "",
-            names, certainty="estimate",
+            names, certainty="estimate", blame=COMPARED,
         )
     ]  # fmt: skip
 

@@ -8,9 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
-from precgui.runs.diagnosis.analysis import learning_ends, median, narrow_range, percent, replay
+from precgui.runs.diagnosis.analysis import learning_ends, median, narrow_range, percent
 from precgui.runs.diagnosis.blame import operations
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.findings import (
+    BEYOND_RANGE,
+    IN_ANY_FORMAT,
+    TOO_FEW_DIGITS,
+    UNDECIDED,
+    Evidence,
+    Finding,
+    RuledOut,
+    Undecided,
+)
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, thinned
 from precgui.runs.diagnosis.nan_aware import middle
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
@@ -56,8 +65,8 @@ def parameters_left_out(m: Measurements) -> Answer:
             "parameters-left-out", "warning" if share > _MOST_LEFT else "info",
             f"No optimizer updates {len(out)} of {len(known)} parameters",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Give them to the optimizer, or set requires_grad_(False) where they are meant to stay.", False, 0.7,
-            "torch.optim documentation", out[0].rpartition(".")[0], tuple(out[:20]),
+            "Give them to the optimizer, or set requires_grad_(False) where they are meant to stay.", 0.7,
+            "torch.optim documentation", out[0].rpartition(".")[0], tuple(out[:20]), blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -82,7 +91,8 @@ def _hidden_parameters(m: Measurements) -> Finding | None:
         int(m.steps[-1]), (proof,),
         "Keep layers in nn.ModuleList or nn.ModuleDict (parameters in nn.ParameterList), not in a list, a dict or a "
         "closure, and make the optimizer afterwards; or set requires_grad_(False) where they are meant to stay.",
-        False, 0.85, "torch.nn.ModuleList documentation", "" if where == "The model" else where, certainty="estimate",
+        0.85, "torch.nn.ModuleList documentation", "" if where == "The model" else where, certainty="estimate",
+        blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
 
@@ -117,7 +127,8 @@ def frozen_average(m: Measurements) -> Answer:
         Finding(
             "frozen-average", "error" if typical < _FROZEN else "warning",
             f"{percent(1 - typical)} of the moving average of the weights stays where it is", int(table.steps[0]),
-            int(table.steps[-1]), (proof,), "Keep the average in FP32.", True, 0.9, "diffae issue 16", "", names[:20],
+            int(table.steps[-1]), (proof,), "Keep the average in FP32.", 0.9, "diffae issue 16", "", names[:20],
+            blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
 
@@ -177,8 +188,8 @@ def poisoned_buffers(m: Measurements) -> Answer:
             "poisoned-buffers", "error", "Running statistics are not finite: every evaluation will be NaN", step,
             int(table.steps[-1]), (proof,),
             "Restore the buffers after a skipped step, or leave it out of the statistics.",
-            None, 0.95, "pytorch issues 96798 and 115500", names[0].rpartition(".")[0], names[:20],
-            needs=replay(m, int(before[-1])) if len(before) else "",
+            0.95, "pytorch issues 96798 and 115500", names[0].rpartition(".")[0], names[:20],
+             blame=UNDECIDED,
         )
     ]  # fmt: skip
 
@@ -190,7 +201,8 @@ def _overflown(names: tuple[str, ...], step: int, last: int, proof: Evidence) ->
         step, last, (proof,),
         "Keep these buffers in FP32: a sum of values or of squares goes beyond 65504, where FP16 ends. A mean in place "
         "of the sum stays smaller.",
-        True, 0.9, "pytorch issues 96798 and 115500", names[0].rpartition(".")[0], names[:20], certainty="estimate",
+        0.9, "pytorch issues 96798 and 115500", names[0].rpartition(".")[0], names[:20], certainty="estimate",
+        blame=BEYOND_RANGE,
     )  # fmt: skip
 
 
@@ -220,7 +232,7 @@ def unused_scaler(m: Measurements) -> Answer:
             "unused-scaler", "warning" if grave else "info", "The loss scaler is made and not used", int(m.steps[0]),
             int(m.steps[-1]), (proof,),
             "Use scaler.scale(loss).backward(), scaler.step(optimizer) and scaler.update(); or leave it out for BF16.",
-            False, 0.95, "torch.amp documentation",
+            0.95, "torch.amp documentation", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -236,7 +248,7 @@ def _another_scaler(m: Measurements) -> Finding:
         "unused-scaler", "warning" if lost > _LOST else "info",
         "The loop scales by another scaler than the recorder was given", int(m.steps[0]), int(m.steps[-1]), (proof,),
         "Make one scaler before the loop and give it to the recorder: one that is made in each epoch looks for its "
-        "scale again each time.", False, 0.9, "torch.amp documentation", certainty="estimate",
+        "scale again each time.", 0.9, "torch.amp documentation", certainty="estimate", blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
 
@@ -276,8 +288,8 @@ def swamped_accumulation(m: Measurements) -> Answer:
         Finding(
             "swamped-accumulation", "warning" if passes >= _HARMFUL * limit else "info",
             "Gradients are lost when they are added up", int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Add gradients up in FP32 (main_grad), or in fewer micro-steps.", True, 0.7,
-            "DeepSpeed issue 2768", certainty="estimate",
+            "Add gradients up in FP32 (main_grad), or in fewer micro-steps.", 0.7,
+            "DeepSpeed issue 2768", certainty="estimate", blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
 
@@ -308,8 +320,8 @@ def embedding_accumulation(m: Measurements) -> Answer:
         Finding(
             "embedding-accumulation", "info", f"The gradient of {name} is added up in {low[0].upper()}",
             int(m.steps[0]), int(m.steps[-1]), (proof,), "Keep the embedding in FP32, or use FP32 master weights and "
-            "autocast.", True, 0.6, "DeepSpeed issue 2768", name, (f"{name}.weight",),
-            {"precision_options.keep_fp32": [name]}, "estimate",
+            "autocast.", 0.6, "DeepSpeed issue 2768", name, (f"{name}.weight",),
+            {"precision_options.keep_fp32": [name]}, "estimate", blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
 

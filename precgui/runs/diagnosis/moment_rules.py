@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import epsilons, growth, median, percent, recorded_optimizers
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, TOO_FEW_DIGITS, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.number_formats import DIGITS
@@ -66,9 +66,9 @@ def frozen_moments(m: Measurements) -> Answer:
             "frozen-moments", "warning",
             f"The optimizer's second moments do not fall in {_NAMES[stored]}: the steps get too small",
             int(table.steps[0]), int(table.steps[-1]), (proof,),
-            "Keep the optimizer's state in FP32, or lower beta2 to 0.95.", True, 0.6,
+            "Keep the optimizer's state in FP32, or lower beta2 to 0.95.", 0.6,
             "OneTrainer issue 1005; AReaL issue 1292", "", tuple(table.names[place] for place in low[:20]),
-            {"precision_options.master_weights": True}, "estimate",
+            {"precision_options.master_weights": True}, "estimate", blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
 
@@ -184,8 +184,9 @@ def moments_underflow(m: Measurements) -> Answer:
             "moments-underflow", "error" if broken else "info" if learns else "warning",
             "The optimizer's second moments are zero in FP16: updates are divided by next to nothing",
             int(table.steps[0]), int(table.steps[-1]), (proof,),
-            "Keep the optimizer's state in FP32 or BF16.", True, 0.9, "optax issue 1754", name.rpartition(".")[0]
+            "Keep the optimizer's state in FP32 or BF16.", 0.9, "optax issue 1754", name.rpartition(".")[0]
             .rpartition(".")[0], tuple(sorted(lost, key=lambda each: -lost[each]))[:20], certainty="estimate",
+            blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
 

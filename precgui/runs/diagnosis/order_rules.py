@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from precgui.runs.diagnosis.analysis import is_adaptive, median, power
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, UNDECIDED, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
@@ -26,8 +26,8 @@ def stale_casts(m: Measurements) -> Answer:
             "stale-casts", "error", "Forward passes use old weights: autocast keeps their casts from step to step",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Enter torch.autocast anew in each step, around the forward pass only, or give it cache_enabled=False.",
-            None, 0.97, "pytorch documentation of torch.autocast, cache_enabled",
-            needs="nothing more: the loop keeps autocast open, and FP32 has no casts that get old",
+            0.97, "pytorch documentation of torch.autocast, cache_enabled",
+             blame=UNDECIDED,
         )
     ]  # fmt: skip
 
@@ -52,7 +52,7 @@ def unscaled_twice(m: Measurements) -> Answer:
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Take the division by the scale out of the loop: scaler.unscale_(optimizer) and scaler.step(optimizer) "
             "divide already.",
-            False, 0.97, "torch.amp documentation, working with unscaled gradients",
+            0.97, "torch.amp documentation, working with unscaled gradients", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -74,8 +74,8 @@ def mixed_roots(m: Measurements) -> Answer:
         Finding(
             "loss-not-scaled", "error", "One of the losses is not multiplied by the loss scale: it counts for nothing",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Call scaler.scale(loss).backward() for each loss, or add the losses up before.", False, 0.97,
-            "torch.amp documentation, working with multiple models, losses, and optimizers",
+            "Call scaler.scale(loss).backward() for each loss, or add the losses up before.", 0.97,
+            "torch.amp documentation, working with multiple models, losses, and optimizers", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 

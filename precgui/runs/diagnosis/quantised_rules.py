@@ -10,7 +10,7 @@ import numpy as np
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import percent
 from precgui.runs.diagnosis.blame import blame_of, cure_of
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, TOO_FEW_DIGITS, Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import largest, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -57,8 +57,9 @@ def delayed_scale(m: Measurements) -> Answer:
     return [
         Finding(
             "delayed-scale", "warning", "Outputs exceed what delayed scaling of FP8 expects", int(table.steps[0]),
-            int(table.steps[-1]), (proof,), "Take the scale from the tensor itself.", True, 0.7,
+            int(table.steps[-1]), (proof,), "Take the scale from the tensor itself.", 0.7,
             "TransformerEngine issue 1278", name, (name,), {"precision_options.fp8_amax": "current"}, "lower bound",
+            blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
 
@@ -92,8 +93,7 @@ def hidden_infinity(m: Measurements) -> Answer:
             int(table.steps[row]), int(table.steps[-1]), (proof,),
             "Check the output before it is cast: E4M3 turns Inf into 448." if saturates
             else "Meant for masks of +Inf and rows that are left out; else examine this module.",
-            None, 0.6, "torch documentation, float8_e4m3fn", name, (name,),
-            needs="the same run in fp32" if saturates else "",
+            0.6, "torch documentation, float8_e4m3fn", name, (name,),
         )
     ]  # fmt: skip
 
@@ -115,8 +115,8 @@ def _lost(m: Measurements, name: str, steps: list[int]) -> Finding:
     return Finding(
         "hidden-infinity", "warning", f"NaN of {name} is left out of the loss and spoils the gradients of "
         f"{len(steps)} steps",
-        steps[0], steps[-1], (proof, *decided.evidence), cure_of(m, decided), True, 0.85,
-        "pytorch issue 41508", name, (name,),
+        steps[0], steps[-1], (proof, *decided.evidence), cure_of(m, decided), 0.85,
+        "pytorch issue 41508", name, (name,), blame=decided,
     )  # fmt: skip
 
 
@@ -152,7 +152,8 @@ def coarse_quantiser(m: Measurements) -> Answer:
             step, int(m.steps[-1]), (proof,),
             "Choose the scale for each output channel (or block) from its largest magnitude, w.abs().amax(1) / 7 for 4 "
             "bits, give it a lower bound, and treat outliers apart.",
-            True, 0.85, "Jacob et al. 2018; Dettmers et al. 2022", name.rpartition(".")[0], tuple(bad)[:20],
+            0.85, "Jacob et al. 2018; Dettmers et al. 2022", name.rpartition(".")[0], tuple(bad)[:20],
+            blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
 
@@ -190,8 +191,9 @@ def integer_drift(m: Measurements) -> Answer:
     return [
         Finding(
             "integer-drift", "warning", "The integer model is worse than the model that was trained", last, last,
-            (proof,), "Switch observers off and freeze norms earlier, or quantise each channel by itself.", True, 0.9,
+            (proof,), "Switch observers off and freeze norms earlier, or quantise each channel by itself.", 0.9,
             "torchao issue 2138", config_change={"qat.observers_off_after_epoch": 1, "qat.freeze_bn_after_epoch": 1},
+            blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
 

@@ -18,7 +18,7 @@ from precgui.runs.diagnosis.analysis import (
     power,
 )
 from precgui.runs.diagnosis.depth_rules import SHARP_FALL, fall_per_layer
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, Blame, Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
 from precgui.runs.diagnosis.nan_aware import largest, middle, nonzero
 from precgui.runs.diagnosis.origin import forward_order
@@ -57,8 +57,8 @@ def headroom(m: Measurements) -> Answer:
         Finding(
             "headroom", "info", f"The outputs of {name} are near the end of FP16's range",
             int(table.steps[0]), int(table.steps[-1]), (proof,), "Use BF16, or keep this module in FP32.",
-            True, 0.6, "transformers issue 9295", name, (name,),
-            {"precision_options.keep_fp32": [name]}, "lower bound",
+            0.6, "transformers issue 9295", name, (name,),
+            {"precision_options.keep_fp32": [name]}, "lower bound", blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
 
@@ -131,13 +131,15 @@ def _emptied(
         f"below {FP16_SMALLEST / 2:.1g}.",
         f"share of zeros in the gradient of {before}", _points(flowing, zeros),
     )  # fmt: skip
+    needs = "the same run with a scaler, or in fp32"
     return Finding(
         "gradient-underflow", "warning",
         f"Next to no gradient reaches {before}: it is below the range of FP16, and no loss scaling is used",
         int(flowing.steps[0]), int(flowing.steps[-1]), (proof,),
         "Use a scaler (torch.amp.GradScaler), or BF16." if m.own_loop else "Use dynamic loss scaling, or BF16.",
-        True if expected > sent / SHARP_FALL else None, 0.85, "Micikevicius et al. 2018, section 3.2", before,
-        (f"{before}.weight",), {"scaling.mode": "dynamic"}, "estimate", "the same run with a scaler, or in fp32",
+        0.85, "Micikevicius et al. 2018, section 3.2", before,
+        (f"{before}.weight",), {"scaling.mode": "dynamic"}, "estimate",
+        Blame(True, BEYOND_RANGE.proof, needs) if expected > sent / SHARP_FALL else Blame(needs=needs),
     )  # fmt: skip
 
 
@@ -208,9 +210,9 @@ def _underflow(m: Measurements, score: float, table: RecordedRows, errors: Value
     return Finding(
         "gradient-underflow", "error" if score > 0.5 else "warning",
         f"{percent(score)} of the gradient is lost below the range of FP16",
-        int(table.steps[0]), int(table.steps[-1]), (proof,), fix, True, 0.9,
+        int(table.steps[0]), int(table.steps[-1]), (proof,), fix, 0.9,
         "Micikevicius et al. 2018, section 3.2", "", names[:20],
-        change, "lower bound",
+        change, "lower bound", blame=BEYOND_RANGE,
     )  # fmt: skip
 
 
@@ -229,7 +231,7 @@ def _vanishing(m: Measurements, finding: Finding) -> Finding:
         evidence=(proof, *finding.evidence),
         fix="Add residuals or norms, or use another initialisation or activation; a higher loss scale alone does not "
         "help gradients that vanish with the depth.",
-        config_change={}, precision_is_to_blame=None, certainty="estimate", needs="the same run in fp32",
+        config_change={}, certainty="estimate", blame=Blame(needs="the same run in fp32"),
     )  # fmt: skip
 
 
@@ -268,7 +270,7 @@ def hidden_overflow(m: Measurements) -> Answer:
             "hidden-overflow", "error", f"{name} returns zeros: a square overflows FP16 inside it",
             int(table.steps[row]), int(table.steps[-1]), (proof,),
             "Compute the norm in FP32 (torch.nn.RMSNorm, LayerNorm under autocast), or keep the module in FP32.",
-            True, 0.8, "transformers issue 25938", name, (name,), {"precision_options.keep_fp32": [name]},
+            0.8, "transformers issue 25938", name, (name,), {"precision_options.keep_fp32": [name]}, blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
 

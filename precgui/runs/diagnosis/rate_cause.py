@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import first_update, growth, lower_rate, replay, storage, update_ratios
-from precgui.runs.diagnosis.blame import blame_of, computes_in_16_bits, low_state
+from precgui.runs.diagnosis.blame import blame_of, blame_of_symptom, computes_in_16_bits, low_state
 from precgui.runs.diagnosis.cause import Cause
-from precgui.runs.diagnosis.findings import Evidence
+from precgui.runs.diagnosis.findings import Blame, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.origin import of_loss
 
@@ -18,6 +18,9 @@ _FEWEST_BEFORE = 10  # steps
 _QUIET_UPDATE = 0.1  # of the weights' norm in one step
 _QUIET_NORM = 10.0  # times the median gradient norm
 _FAR_FROM_INF = 1000.0
+LARGE_UPDATES = Blame(
+    False, "steps as large as the weights, of weights and state in FP32, came before, while all was finite"
+)
 
 
 def of_rate(m: Measurements, place: int) -> Cause | None:
@@ -90,8 +93,8 @@ def _of_one_batch(m: Measurements, place: int) -> Cause | None:
     )  # fmt: skip
     return Cause(
         "divergence", f"the training diverged after the batch of step {step}, whose loss jumps {factor:.2g}-fold",
-        False, f"Look at the inputs and targets of step {step}: their unit, outliers, wrong labels. Clip gradients.",
-        (proof,), confidence=0.85, certainty="estimate",
+        f"Look at the inputs and targets of step {step}: their unit, outliers, wrong labels. Clip gradients.",
+        (proof,), confidence=0.85, certainty="estimate", blame=blame_of_symptom(m),
     )  # fmt: skip
 
 
@@ -116,11 +119,13 @@ def _too_high_rate(m: Measurements, place: int, proof: Evidence, confidence: flo
     step, rate = int(m.steps[place]), lower_rate(m)
     decided = blame_of(m, step)
     # The rate is wrong in any format; NaN where FP32 would have held the numbers is still the doing of the format.
-    low = computes_in_16_bits(m) and decided.answer is not False and not certain
+    needs = f"{replay(m, step)}, or the same run in fp32 does"
+    blame = blame_of_symptom(m, needs) if decided.answer is not False else decided
+    if certain:
+        blame = LARGE_UPDATES
     return Cause(
-        "divergence", "the training diverged first: the learning rate is too high", None if low else False,
+        "divergence", "the training diverged first: the learning rate is too high",
         f"Lower the learning rate to {rate:.3g} and warm it up.", (proof, *decided.evidence), "",
         {"optimizer.lr": rate} if rate > 0 else {},
-        needs=f"{replay(m, step)}, or the same run in fp32 does" if low else "",
-        confidence=confidence, certainty="estimate",
+        confidence=confidence, certainty="estimate", blame=blame,
     )  # fmt: skip

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.runs.diagnosis.analysis import Streak, narrow_range, percent, power, replay, streaks
+from precgui.runs.diagnosis.analysis import Streak, narrow_range, percent, power, streaks
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import LONG, non_finite_cause
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, IN_ANY_FORMAT, UNDECIDED, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
@@ -66,14 +66,13 @@ def _collapse(m: Measurements, streak: Streak) -> Finding:
         int(m.steps[streak.last]),
         (proof, *cause.evidence),
         cause.fix,
-        cause.blame,
         0.95 if enough else 0.7,
         "Micikevicius et al. 2018; pytorch issues 99640 and 40497",
         cause.module,
         cause.tensors,
         config_change=cause.config_change,
         certainty=cause.certainty,
-        needs=cause.needs,
+        blame=cause.blame,
     )
 
 
@@ -107,8 +106,8 @@ def warm_up(m: Measurements) -> Answer:
             "scale-too-high" if long else "warm-up",
             "error" if share > _NEARLY_ALL else "warning" if long else "info", title,
             int(m.steps[first.first]), int(m.steps[first.last]), (proof,),
-            f"Start at {power(low)} to save these steps.", long, 0.95, "apex and DeepSpeed start at 2^16 to 2^32",
-            config_change={"scaling.initial_scale": low},
+            f"Start at {power(low)} to save these steps.", 0.95, "apex and DeepSpeed start at 2^16 to 2^32",
+            config_change={"scaling.initial_scale": low}, blame=BEYOND_RANGE if long else IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -141,8 +140,9 @@ def scale_too_high(m: Measurements) -> Answer:
             f"No step was taken: the loss scale of {power(low if static else high)} lets every gradient overflow",
             int(m.steps[0]), int(m.steps[-1]), (proof, *cause.evidence),
             "Use dynamic loss scaling." if static else "Start with a lower scale, or train for longer.",
-            True, 0.9 if static else 0.7, "Micikevicius et al. 2018",
+            0.9 if static else 0.7, "Micikevicius et al. 2018",
             config_change={"scaling.mode": "dynamic", "scaling.initial_scale": 2.0**16}, certainty="estimate",
+            blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
 
@@ -171,8 +171,8 @@ def _by_hand(m: Measurements) -> Answer:
             "scale-too-high", "error", "No step was taken: the fixed scale of the loss lets every gradient overflow",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Lower the number that the loop multiplies the loss by, or use torch.amp.GradScaler, which lowers it by "
-            "itself.", True if infinite else None, 0.8, "Micikevicius et al. 2018", certainty="estimate",
-            needs="" if infinite else replay(m, int(m.steps[0])),
+            "itself.", 0.8, "Micikevicius et al. 2018", certainty="estimate",
+             blame=BEYOND_RANGE if infinite else UNDECIDED,
         )
     ]  # fmt: skip
 
@@ -209,8 +209,8 @@ def repeated_skips(m: Measurements) -> Answer:
             "repeated-skips", "error" if share > 0.2 or m.skipped.mean() > _LONG_WARM_UP else "warning",
             f"{percent(share)} of the steps are skipped, and not because of the scale: {cause.short}",
             int(m.steps[place]), int(m.steps[np.flatnonzero(odd)[-1]]), (proof, *cause.evidence),
-            cause.fix, cause.blame, 0.85, "pytorch issue 40497", cause.module, cause.tensors,
-            config_change=cause.config_change, certainty=cause.certainty, needs=cause.needs,
+            cause.fix, 0.85, "pytorch issue 40497", cause.module, cause.tensors,
+            config_change=cause.config_change, certainty=cause.certainty, blame=cause.blame,
         )
     ]  # fmt: skip
 
@@ -221,7 +221,8 @@ def _not_of_the_scale(m: Measurements, cause: Cause) -> Cause:
         return cause
     where = cause.module or "the loss"
     return replace(
-        cause, short=f"gradients overflow in {where} at scales that other steps took", blame=None, config_change={},
+        cause, short=f"gradients overflow in {where} at scales that other steps took",
+        blame=UNDECIDED, config_change={},
         fix=f"Compute {where} in FP32 or BF16, or clip what it divides by: in these steps a derivative is far larger "
         "than in the others, and no scale mends that.",
     )  # fmt: skip
@@ -262,7 +263,7 @@ def scale_runaway(m: Measurements) -> Answer:
             else "The loss scale grows without end",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Look for a cut in the graph: a detach, a frozen model, a loss that does not depend on the weights.",
-            False if dead else None, 0.9, "pytorch issue 98828",
+            0.9, "pytorch issue 98828", blame=IN_ANY_FORMAT if dead else UNDECIDED,
         )
     ]  # fmt: skip
 

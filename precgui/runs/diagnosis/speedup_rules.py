@@ -12,7 +12,7 @@ from typing import Any
 
 from precgui.events import Severity
 from precgui.planner.ledger import RESIDUAL_LIMIT, Ledger, mib
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.speedup.profile_file import ledgers_of, profile_of
@@ -76,8 +76,9 @@ def _finding(m: Measurements, factor: Factor, account: Waterfall, confidence: fl
     text += f" {account.caveat}." if account.caveat else ""
     return Finding(
         _NAMES[factor.key], severity, _TITLES[factor.key], 1, m.n, (Evidence(_FORMULAS[factor.key], values, text),),
-        factor.fix, factor.key in _OF_PRECISION, confidence, "Amdahl 1967; docs/payoff.md",
+        factor.fix, confidence, "Amdahl 1967; docs/payoff.md",
         config_change=dict(factor.settings), certainty="estimate",
+        blame=Blame(factor.key in _OF_PRECISION, "times of the same step in both precisions were compared"),
     )  # fmt: skip
 
 
@@ -108,8 +109,9 @@ def no_memory_saved(m: Measurements) -> Answer:
         "A larger batch uses what is saved of activations; states shrink by 16-bit weights, an 8-bit optimizer or ZeRO."
     )
     return [
-        Finding("no-memory-saved", "info", "The precision saves next to no memory", 1, m.n, (proof,), fix, False, 0.9,
-                "Rajbhandari et al. 2020", certainty="estimate")
+        Finding("no-memory-saved", "info", "The precision saves next to no memory", 1, m.n, (proof,), fix, 0.9,
+                "Rajbhandari et al. 2020", certainty="estimate",
+                blame=Blame(False, "the parts of the memory are counted"))
     ]  # fmt: skip
 
 
@@ -129,8 +131,9 @@ def ledger_residual(m: Measurements) -> Answer:
     )
     fix = "Look in Inspect, Memory, for the part that differs: buffers of kernels, kept tensors, fragmentation."
     return [
-        Finding("ledger-residual", "info", "Part of the memory is not explained by shapes", 1, m.n, (proof,), fix, None,
-                0.9, "docs/payoff.md", certainty="estimate", needs="precgui profile RUN.h5 on a quiet device")
+        Finding("ledger-residual", "info", "Part of the memory is not explained by shapes", 1, m.n, (proof,), fix,
+                0.9, "docs/payoff.md", certainty="estimate",
+                blame=Blame(needs="precgui profile RUN.h5 on a quiet device"))
     ]  # fmt: skip
 
 

@@ -24,14 +24,15 @@ from precgui.runs.diagnosis.analysis import (
     storage,
     update_ratios,
 )
-from precgui.runs.diagnosis.blame import computes_in_16_bits, low_state, operations
+from precgui.runs.diagnosis.blame import blame_of_rate, blame_of_symptom, computes_in_16_bits, low_state, operations
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import non_finite_cause
 from precgui.runs.diagnosis.chance_rules import LITTLE, chance_proof, flat_at_chance
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.nan_aware import least
 from precgui.runs.diagnosis.number_formats import DIGITS
+from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE, LARGE_UPDATES
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _TITLES = {
@@ -96,9 +97,9 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
     return Finding(
         cause.rule, "info" if harmless else "error" if (last or share > 0.2) and not kept else "warning",
         title.format(cause=text, bad=len(bad), all=m.n),
-        first, int(m.steps[bad[-1]]), (*cause.evidence, harm), cause.fix, cause.blame, cause.confidence,
+        first, int(m.steps[bad[-1]]), (*cause.evidence, harm), cause.fix, cause.confidence,
         "docs/diagnosis.md, origin of the first value that is not finite", cause.module, cause.tensors,
-        config_change=cause.config_change, certainty=cause.certainty, needs=cause.needs,
+        config_change=cause.config_change, certainty=cause.certainty, blame=cause.blame,
     )  # fmt: skip
 
 
@@ -130,7 +131,8 @@ def _rising(m: Measurements, proof: Evidence) -> Finding:
     return Finding(
         "rising-loss", "info", "The loss ends higher than it began, in small steps", int(m.steps[0]), int(m.steps[-1]),
         (proof,), "Expected of adversaries, policies, harder data and terms that are added; else lower the learning "
-        "rate.", None, 0.5, "docs/diagnosis.md", certainty="estimate", needs="an evaluation on data of one kind",
+        "rate.", 0.5, "docs/diagnosis.md", certainty="estimate",
+        blame=Blame(needs="an evaluation on data of one kind"),
     )  # fmt: skip
 
 
@@ -138,6 +140,10 @@ def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by
     rate = lower_rate(m)
     stored_low = storage(m) in DIGITS or bool(low_state(m))
     low = stored_low or (not set(_WIDE).issuperset(m.precisions) and not m.own_loop and ratio < 0.05)
+    needs = "the same run in fp32"
+    blame = Blame(needs=needs) if low else blame_of_symptom(m, needs)
+    if ratio > HUGE_UPDATE and storage(m) == "fp32" and not low:
+        blame = LARGE_UPDATES
     least_at = int(np.nanargmin(rolling_median(m.loss, max(m.n // 20, 1))))
     cause = "the learning rate is too high" if rate > 0 else "the updates are too large"
     return Finding(
@@ -147,9 +153,9 @@ def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by
         f"Lower the learning rate to {rate:.3g}, warm it up, or clip the gradients."
         if rate > 0
         else "Make the updates smaller; the loop makes them by itself, and no learning rate is recorded.",
-        None if low else False, 0.85, "docs/diagnosis.md",
+        0.85, "docs/diagnosis.md",
         config_change={"optimizer.lr": rate} if rate > 0 else {}, certainty="estimate",
-        needs="the same run in fp32" if low else "",
+        blame=blame,
     )  # fmt: skip
 
 
@@ -189,6 +195,12 @@ def unbounded_loss(m: Measurements) -> Answer:
         )
     step = int(steps[below[0] if far else np.flatnonzero(loss < -_pace(m) * begin)[0]])
     low = computes_in_16_bits(m) and (gathers is None or not m.finite_loss.all() or storage(m) in DIGITS)
+    needs = "the same run in fp32"
+    blame = blame_of_symptom(m, needs)
+    if low:
+        blame = Blame(needs=needs)
+    elif gathers is not None and m.finite_loss.all():
+        blame = Blame(False, "the loss falls faster and faster through finite numbers, which have no end there")
     proof = Evidence(
         "loss < -10^4 max(|loss| of the first 10 steps) and negative in 90 % of the steps from there on; or < -50 "
         "times that (-10 where it ends in NaN or Inf), the run falls faster at its end than at its begin, norm x 5",
@@ -202,8 +214,8 @@ def unbounded_loss(m: Measurements) -> Answer:
         Finding(
             "unbounded-loss", "error", "The loss falls without bound below zero", step, int(m.steps[-1]), (proof,),
             "Look at the sign of each term of the loss (a likelihood, a divergence, an entropy, a penalty): one that "
-            "has no lower bound is minimised. Change its sign, or bound it.", None if low else False, 0.9,
-            "docs/diagnosis.md", certainty="estimate", needs="the same run in fp32" if low else "",
+            "has no lower bound is minimised. Change its sign, or bound it.", 0.9,
+            "docs/diagnosis.md", certainty="estimate", blame=blame,
         )
     ]  # fmt: skip
 
@@ -291,13 +303,14 @@ def _too_small(m: Measurements, proof: Evidence, *, grave: bool) -> Finding:
     rate, limit = higher_rate(m), clip_limit(m)
     title = "The steps are too small to learn anything"
     if (epsilon := _large_epsilon(m)) is not None:
+        blame = blame_of_symptom(m) if narrow_range(m) else Blame(False, "the epsilon is larger than the gradients are")
         eps = 10.0 ** np.floor(np.log10(float(epsilon.values["rms"])) - 3)
         return Finding(
             "no-progress", "error" if grave else "warning",
             f"{title}: the epsilon {epsilon.values['eps']:g} of the optimizer is far above the gradients",
             int(m.steps[0]), int(m.steps[-1]), (proof, epsilon),
-            f"Lower eps to {eps:.0e}, or multiply the loss by a constant.", False, 0.85, "docs/diagnosis.md",
-            config_change={"optimizer.eps": float(eps)}, certainty="estimate",
+            f"Lower eps to {eps:.0e}, or multiply the loss by a constant.", 0.85, "docs/diagnosis.md",
+            config_change={"optimizer.eps": float(eps)}, certainty="estimate", blame=blame,
         )  # fmt: skip
     fix = f"Raise the learning rate from {base_rate(m):.3g} to {rate:.3g}, then in smaller steps while the loss falls."
     if limit is not None:
@@ -309,11 +322,13 @@ def _too_small(m: Measurements, proof: Evidence, *, grave: bool) -> Finding:
         return Finding(
             "no-progress", "error" if grave else "warning", f"{title}: gradients are clipped to a norm of {limit:.3g}",
             int(m.steps[0]), int(m.steps[-1]), (proof, clipped), "Raise the norm to which gradients are clipped to 1.",
-            False, 0.9, "docs/diagnosis.md", config_change={"train.clip_norm": 1.0},
+            0.9, "docs/diagnosis.md", config_change={"train.clip_norm": 1.0}, blame=IN_ANY_FORMAT,
         )  # fmt: skip
+    blame = blame_of_rate(m, median(update_ratios(m)[1]))
     return Finding(
-        "no-progress", "error" if grave else "warning", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, False,
+        "no-progress", "error" if grave else "warning", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix,
         0.85, "docs/diagnosis.md", config_change={"optimizer.lr": rate} if rate > 0 else {}, certainty="estimate",
+        blame=blame,
     )  # fmt: skip
 
 
@@ -362,8 +377,8 @@ def dead_units(m: Measurements) -> Answer:
             "dead-units", "info" if learns else "warning", _zeros_only(names),
             int(table.steps[second]), int(table.steps[-1]), (proof, *chance),
             "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before.",
-            None if is_narrow else False, 0.8, "docs/diagnosis.md", names[0], names,
-            needs="the same run in FP32" if is_narrow else "", certainty="estimate" if is_narrow else "exact",
+            0.8, "docs/diagnosis.md", names[0], names,
+            certainty="estimate" if is_narrow else "exact", blame=blame_of_symptom(m),
         )
     ]  # fmt: skip
 
@@ -385,7 +400,7 @@ def _dead_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -> Fin
         "dead-units", "warning", f"ReLUs in {names[0] or 'the model'} return zeros only: dead units",
         int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m, LITTLE), proof),
         "Normalise the inputs, lower the learning rate or warm it up, and start anew: these units have no gradient.",
-        False, 0.8, "docs/diagnosis.md", names[0], names, certainty="estimate",
+        0.8, "docs/diagnosis.md", names[0], names, certainty="estimate", blame=blame_of_symptom(m),
     )  # fmt: skip
 
 
@@ -440,8 +455,8 @@ def over_fitting(m: Measurements) -> Answer:
     )  # fmt: skip
     return [Finding("over-fitting", "info", "The model over-fits: the validation loss rises again",
                     int(steps[best]), int(steps[-1]), (proof,),
-                    "Stop earlier, add data or regularisation; no precision changes this.", False, 0.7,
-                    "docs/diagnosis.md")]  # fmt: skip
+                    "Stop earlier, add data or regularisation; no precision changes this.", 0.7,
+                    "docs/diagnosis.md", blame=blame_of_symptom(m))]  # fmt: skip
 
 
 RULES = (

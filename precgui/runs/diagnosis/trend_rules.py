@@ -7,7 +7,7 @@ import numpy as np
 from precgui.events import Severity
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import FP16_LARGEST, median, percent, power, streaks
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, IN_ANY_FORMAT, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
@@ -52,9 +52,9 @@ def shrinking_headroom(m: Measurements) -> Answer:
     return [
         Finding(
             "shrinking-headroom", "warning", f"The outputs of {name} will overflow FP16 near step {reached:.0f}",
-            int(table.steps[half]), int(table.steps[-1]), (proof,), "Use BF16, or keep this module in FP32.", True, 0.6,
+            int(table.steps[half]), int(table.steps[-1]), (proof,), "Use BF16, or keep this module in FP32.", 0.6,
             "transformers issue 9295", name, (name,),
-            {"precision": "bf16-amp", "precision_options.keep_fp32": [name]}, "estimate",
+            {"precision": "bf16-amp", "precision_options.keep_fp32": [name]}, "estimate", blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
 
@@ -83,9 +83,9 @@ def scale_probing(m: Measurements) -> Answer:
         Finding(
             "scale-probing", "warning", f"{percent(share)} of the steps are lost in trying a higher scale",
             int(m.steps[np.flatnonzero(tried)[0]]), int(m.steps[-1]), (proof,),
-            "Raise the growth interval to 2000 steps and the growth factor to 2, as torch has them.", True,
+            "Raise the growth interval to 2000 steps and the growth factor to 2, as torch has them.",
             0.95, "torch.amp documentation",
-            config_change={"scaling.growth_interval": 2000},
+            config_change={"scaling.growth_interval": 2000}, blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
 
@@ -120,8 +120,8 @@ def scaler_set_anew(m: Measurements) -> Answer:
     return [
         Finding(
             "scaler-set-anew", severity, title, int(m.steps[jumps[0]]),
-            int(m.steps[min(int(jumps[-1]) + _AFTER, m.n - 1)]), (proof,), fix, False,
-            0.97 if severity == "error" else 0.85, "transformers issue 11663",
+            int(m.steps[min(int(jumps[-1]) + _AFTER, m.n - 1)]), (proof,), fix,
+            0.97 if severity == "error" else 0.85, "transformers issue 11663", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -155,7 +155,7 @@ def rate_vanished(m: Measurements) -> Answer:
             "rate-vanished", "warning", f"The rate is next to nothing in {percent(share)} of the steps",
             int(m.steps[first]), int(m.steps[-1]), (proof,),
             "Step the scheduler as often as it was made for (once an epoch, perhaps), or give it the number of steps.",
-            False, 0.8, "torch.optim.lr_scheduler documentation",
+            0.8, "torch.optim.lr_scheduler documentation", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import percent
 from precgui.runs.diagnosis.digit_rules import compensated
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import COMPARED, IN_ANY_FORMAT, TOO_FEW_DIGITS, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -112,9 +112,9 @@ def _lost(m: Measurements, row: Mapping[str, Any]) -> Finding:
     return Finding(
         "lost-updates", "error" if share > 0.9 else "warning",
         f"{percent(share)} of the updates of {what} are lost in the rounding of {stored}",
-        int(seen[0]["step"]), int(m.steps[-1]), (proof,), fix, True, 0.9,
+        int(seen[0]["step"]), int(m.steps[-1]), (proof,), fix, 0.9,
         "Zamirai et al. 2020, Revisiting BFloat16 Training; diffae issue 16", str(row.get("module") or ""),
-        (name,) if name else (), certainty="estimate",
+        (name,) if name else (), certainty="estimate", blame=COMPARED,
     )  # fmt: skip
 
 
@@ -130,8 +130,8 @@ def _overflown(m: Measurements, row: Mapping[str, Any]) -> Finding:
     return Finding(
         "lost-updates", "error", f"{name[0].upper()}{name[1:]}, which the loop updates in FP16, overflows",
         int(first["step"]), int(m.steps[-1]), (proof,),
-        "Keep sums, squares and running statistics in FP32: FP16 ends at 65504.", True, 0.9,
-        "Micikevicius et al. 2018", str(row.get("module") or ""), certainty="estimate",
+        "Keep sums, squares and running statistics in FP32: FP16 ends at 65504.", 0.9,
+        "Micikevicius et al. 2018", str(row.get("module") or ""), certainty="estimate", blame=COMPARED,
     )  # fmt: skip
 
 
@@ -216,8 +216,8 @@ def merged_positions(m: Measurements) -> Answer:
             "merged-positions", "warning", f"{title} in {stored.upper()}, which holds whole numbers up to {limit}",
             step, int(m.steps[-1]), (proof,),
             "Keep positions, time steps and indices in int64 or FP32 from where they are made (also in buffers, which "
-            "model.to(bfloat16) casts), and convert only the result.", True, 0.85,
-            "gpt-neox issue 1003; transformers issue 29285", module, certainty="estimate",
+            "model.to(bfloat16) casts), and convert only the result.", 0.85,
+            "gpt-neox issue 1003; transformers issue 29285", module, certainty="estimate", blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
 
@@ -261,7 +261,7 @@ def broadcast_loss(m: Measurements) -> Answer:
             int(_number(row, "step")), int(m.steps[-1]), (proof,),
             "Give both the same shape: outputs.squeeze(-1), or targets.unsqueeze(-1). In any precision the mean over "
             "all pairs is least where every output is the mean of the targets.",
-            False, 0.9, "torch.nn.functional.mse_loss documentation, its warning",
+            0.9, "torch.nn.functional.mse_loss documentation, its warning", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -296,7 +296,7 @@ def applied_twice(m: Measurements) -> Answer:
             step, int(m.steps[-1]), (proof,),
             f"Give the loss the scores before the {function} (and apply it for predictions only): of numbers between 0 "
             "and 1 it cannot make a probability near 1, in any precision.",
-            False, 0.9, "torch.nn.CrossEntropyLoss and BCEWithLogitsLoss documentation", module,
+            0.9, "torch.nn.CrossEntropyLoss and BCEWithLogitsLoss documentation", module, blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -320,7 +320,7 @@ def vanished_values(m: Measurements) -> Answer:
             "vanished-values", "warning", f"{percent(share)} of the numbers that are cast to FP16 vanish",
             int(_number(row, "step")), int(m.steps[-1]), (proof,),
             "Keep these numbers in FP32 or BF16, or scale them (in other units) before the cast.",
-            True, 0.85, "Micikevicius et al. 2018, section 3.2", module, certainty="exact",
+            0.85, "Micikevicius et al. 2018, section 3.2", module, certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
 
@@ -344,8 +344,8 @@ def wrapped_integers(m: Measurements) -> Answer:
         Finding(
             "wrapped-integers", "warning", f"{percent(share)} of the numbers wrap around the range of {stored}",
             int(_number(row, "step")), int(m.steps[-1]), (proof,),
-            "Convert to int64 or FP32 before the operation, and keep labels and indices in int64.", True, 0.85,
-            "torch.Tensor.to documentation", module, certainty="exact",
+            "Convert to int64 or FP32 before the operation, and keep labels and indices in int64.", 0.85,
+            "torch.Tensor.to documentation", module, certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
 
@@ -369,8 +369,8 @@ def coarse_data(m: Measurements) -> Answer:
             "coarse-data", "warning", f"A cast to {stored} rounds away most of what data or targets differ by", step,
             int(m.steps[-1]), (proof,),
             "Subtract the mean (or the first value, as of time stamps) in the format of the data, divide by the "
-            "spread, and cast the result.", True, 0.85, "Higham 2002, Accuracy and Stability, section 1.7",
-            str(row.get("module") or ""), certainty="exact",
+            "spread, and cast the result.", 0.85, "Higham 2002, Accuracy and Stability, section 1.7",
+            str(row.get("module") or ""), certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from precgui.events import Event, Incident, ModelDescribed, ModuleInfo, ParameterInfo
-from precgui.runs.diagnosis import Finding, diagnose
+from precgui.runs.diagnosis import Blame, Finding, as_json, diagnose
 from tests.runs.diagnosis.hand_made import FALLING, run_of, steps, tensors
 
 NAN_AT_10 = [*FALLING[:9], math.nan]
@@ -113,3 +113,22 @@ def test_that_the_fix_names_the_operations_that_ran_in_16_bits_and_no_others(see
     fix = first(events, census={"operations": {seen: {"bf16": 1}, "sqrt": {"fp32": 3}, "mm": {"bf16": 1}}}).fix
     assert hint in fix
     assert not any(other in fix for other in ("logarithm", "division", "cosine", "root") if other != hint)
+
+
+def test_that_blame_begins_undecided_and_needs_a_proof() -> None:
+    found = Finding("x", "error", "x", 1, 2, (), "", 1.0, "")
+    assert found.precision_is_to_blame is None and as_json(found)["blame_proof"] == ""
+    for answer in (True, False):
+        with pytest.raises(ValueError, match="proof"):
+            Blame(answer)
+    with pytest.raises(ValueError, match="proof"):
+        Blame(None, "a proof of nothing")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16-amp", "fp16-amp"])
+def test_that_a_symptom_is_no_matter_of_formats_only_in_fp32(precision: str) -> None:
+    dead = {"a": {"amax": 1.0, "zeros": 0.0}, "b": {"amax": 0.0, "zeros": 1e9}}
+    events = [*steps(FALLING[:1] * 40), *(tensors(n, "activation", dead) for n in (10, 20, 30, 40))]
+    found = next(each for each in diagnose(run_of(events, precision)) if each.rule == "dead-units")
+    assert found.precision_is_to_blame is (False if precision == "fp32" else None)
+    assert bool(found.blame.proof) is (precision == "fp32") and bool(found.needs) is (precision != "fp32")

@@ -82,8 +82,8 @@ def test_that_a_change_of_the_precision_is_made_where_the_schedule_sets_it() -> 
     run = run_of(FALLING, CHANGES)
     phases = phases_of(run)
     proposal = {"precision": "bf16-amp", "optimizer.lr": 0.1}
-    late = Finding("x", "error", "x", 30, 40, (), "", True, 1.0, "", config_change=proposal)
-    early = Finding("x", "error", "x", 3, 40, (), "", True, 1.0, "", config_change=proposal)
+    late = Finding("x", "error", "x", 30, 40, (), "", 1.0, "", config_change=proposal)
+    early = Finding("x", "error", "x", 3, 40, (), "", 1.0, "", config_change=proposal)
     assert for_its_phase(early, phases, SCHEDULE) is early
     assert for_its_phase(late, phases, SCHEDULE).config_change == {
         "optimizer.lr": 0.1, "precision_schedule": "step:21=bf16-amp,step:41=fp32",

@@ -11,7 +11,7 @@ from precgui.gui.kit.icons import pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.diagnose.sparkline import Sparkline, summary
 from precgui.gui.theme import severity_colour, themes
-from precgui.runs.diagnosis import BLAME, Finding
+from precgui.runs.diagnosis import BLAME, Finding, blame_sentence
 from precgui.runs.loop_lines import fix_lines
 
 _WORDS = {"error": "Error", "warning": "Warning", "info": "Information"}
@@ -74,6 +74,8 @@ class FindingCard(QFrame):
         self.code.show_lines("To paste into the loop:", lines)
         self.code.setVisible(bool(lines))
         column.addWidget(self.code)
+        if finding.is_problem and finding.blame.proof:
+            column.addWidget(_wrapped(blame_sentence(finding), "muted", self))
         if finding.needs:
             column.addWidget(_wrapped(f"To be surer: {finding.needs}.", "muted", self))
         for claim in claims_about(finding.rule):

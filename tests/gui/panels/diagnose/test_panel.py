@@ -182,7 +182,7 @@ def test_that_show_me_leads_to_the_tab_of_the_rule(qtbot: QtBot) -> None:
     places: list[str] = []
     session.requests.place.connect(places.append)
     for rule, (tab, _) in PLACES.items():
-        finding = Finding(rule, "warning", "t", 1, 2, (), "fix", None, 0.5, "source")
+        finding = Finding(rule, "warning", "t", 1, 2, (), "fix", 0.5, "source")
         panel.show_place("run", finding)
         assert not tab or (session.runs.current, places[-1]) == ("run", f"inspect/{tab}")
 
