@@ -17,6 +17,8 @@ _PLAIN = (Tensor, nn.Parameter)
 _MOST = 2**24  # elements of a tensor that is computed again
 _MOST_ROWS = 8
 _VANISHES = 2.0**-25  # half of the smallest number of FP16
+_NORMAL = 2.0**-14  # the smallest number of FP16 with all its digits
+_MOSTLY = 0.5  # of the results
 _EXACT = {  # operations whose result holds no number that is not among their operands
     "index", "index_select", "gather", "embedding", "cat", "stack", "relu", "clone", "detach", "where", "lift_fresh",
     "sort", "topk", "max", "min", "amax", "amin", "neg", "abs", "_unsafe_view", "repeat", "flip", "roll", "threshold",
@@ -49,7 +51,8 @@ class FiniteInFp32:
 
     An operation whose result in 16 bits is 0, 1 or not finite where FP32 computes another number is computed in FP32 as
     well, and so is what follows from it, as long as that differs so. No random numbers are drawn. An epsilon that is
-    0 in FP16 is noted where it is divided by, or its root or logarithm is taken.
+    0 in FP16 is noted where it is divided by, or its root or logarithm is taken; and Inf of an overflow where it makes
+    most of a result 0 that FP32 and FP16 could hold, as 1 / Inf does in a norm.
     """
 
     def __init__(self) -> None:
@@ -126,6 +129,10 @@ class FiniteInFp32:
             again = own()
             known = None if isinstance(again, Tensor) and bool(again.isfinite()[ended].all()) else known
         self._beside[low] = here if known is None else replace(known, wide=wide)
+        if known is not None and known.kind == "overflow" and not bool(ended.any()):
+            lost = (numbers == 0) & (other.abs() >= _NORMAL) & other.isfinite()
+            if float(lost.sum()) > _MOSTLY * low.numel():
+                self._note(("hidden", known.module), known, name, float(other.abs().max()), module)
         if low.numel() == 1 and bool(ended.all()):
             self._note(("loss", self._step), known or here, name, float(other), module)
 

@@ -45,6 +45,7 @@ class HandQuantisers:
         self._marks = TensorMarks[_Weights]()
         self._best: dict[str, tuple[float, float]] = {}  # relative error, share that is not zero
         self._found: dict[str, list[dict[str, Any]]] = {}
+        self._flat: dict[str, dict[str, Any]] = {}  # by module
 
     def begin(self, step: int) -> None:
         self._step = step
@@ -66,10 +67,12 @@ class HandQuantisers:
         self._stored.clear()
 
     @torch.no_grad()
-    def observe(self, func: Any, args: Any, out: Any) -> None:
+    def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
         if graph_task() != -1 or not isinstance(out, Tensor) or not args or not out.is_floating_point():
             return
         name = operation_name(func).removesuffix("_")
+        if name in (*_ROUNDING, "sign") and module is not None and isinstance(args[0], Tensor):
+            self._note_activation(name, args[0], module)
         fake = name.startswith("fake_quantize") or name == "quantize"
         if not (func.is_view or name in _KEEPING or name in _ROUNDING or fake):
             return
@@ -83,6 +86,15 @@ class HandQuantisers:
         self._marks[out] = known
         if known.there is not None:
             self._compare(known.name, known.source.float() * known.there, out, known.there)
+
+    def _note_activation(self, name: str, operand: Tensor, module: str) -> None:
+        """Note a rounding through which a gradient is asked for, outside of weights: its derivative is zero."""
+        if operand.requires_grad and self._of(operand) is None and len(self._flat) < _MOST_STEPS:
+            self._flat.setdefault(module, {"module": module, "operation": name, "step": self._step})
+
+    def rounded_activations(self) -> list[dict[str, Any]]:
+        """A row for each module that rounds what has a gradient, see `rounded_activations` in docs/run-file.md."""
+        return list(self._flat.values())
 
     def _of(self, value: Any) -> _Weights | None:
         if not isinstance(value, Tensor):

@@ -65,7 +65,7 @@ class LostDigits:
             counts = self._additions.setdefault(
                 LOOP if module is None else module, _Additions(format=dtype_name(a.dtype))
             )
-            both = (a != 0) & (b != 0)
+            both = (a != 0) & (b != 0) & out.isfinite()  # Inf plus a number is no rounding
             counts.calls += 1
             counts.elements += int(both.sum())
             counts.swallowed += int((both & ((out == a) | (out.abs() == b.abs()))).sum())

@@ -21,6 +21,7 @@ _MOST_LEVELS = 300  # magnitudes of numbers of 8 bits, with some for a scale tha
 _FINER = 4  # times as many magnitudes has what the backward pass delivered
 _LOST = 0.5  # of the L2 norm of a parameter's gradient
 _MIXED = 1.02  # a number that is rounded to 0 may be this much larger than one that is not
+_PROPORTIONAL, _CLIPPED = 1e-4, 0.99  # squared relative deviation from a common factor, which is less than that
 _MOST_ROWS, _MOST_NAMES = 12, 8
 
 
@@ -38,6 +39,8 @@ class GradientEdits:
         self._names: dict[int, str] = {}
         self._arrived: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._rows: list[dict[str, Any]] = []
+        self._used: list[tuple[weakref.ref[Tensor], Tensor]] = []  # gradients an optimizer has used, with a sample
+        self._late: list[dict[str, Any]] = []
 
     def begin(self, step: int, weights: Iterable[Weight]) -> None:
         """A step that is watched begins."""
@@ -60,6 +63,8 @@ class GradientEdits:
                 if known is None or id(known[0]()) != id(parameter):
                     continue
                 held = _sample(parameter.grad)
+                if held is not None and parameter.grad is not None:
+                    self._used.append((weakref.ref(parameter.grad), held))
                 if held is not None and held.shape == known[1].shape:
                     pairs[self._names[id(parameter)]] = _wide(known[1]), _wide(held), parameter.numel()
             if pairs and (row := _compared(pairs)):
@@ -71,10 +76,38 @@ class GradientEdits:
             handle.remove()
         self._handles = []
         self._arrived.clear()
+        used, self._used = self._used, []
+        if used and len(self._late) < _MOST_ROWS:
+            with unseen():
+                factor = _common_factor(used)
+            if factor is not None:
+                self._late.append({"step": self._step, "factor": factor})
+
+    def late(self) -> list[dict[str, Any]]:
+        """A row for each step in which gradients were scaled after an optimizer had used them, see `late_edits`."""
+        return self._late
 
     def facts(self) -> list[dict[str, Any]]:
         """A row for each step in which gradients were lost, see `gradient_edits` in docs/run-file.md."""
         return self._rows
+
+
+def _common_factor(used: list[tuple[weakref.ref[Tensor], Tensor]]) -> float | None:
+    """The factor below 1 by which all of these gradients were multiplied since; None for none, or another change."""
+    factors = []
+    for reference, before in used:
+        now = _sample(reference())
+        if now is None or now.shape != before.shape:
+            return None  # cleared, or freed
+        one, other = _wide(before), _wide(now)
+        size = float(one.square().sum())
+        if size > 0:
+            factor = float((one * other).sum()) / size
+            if float((other - factor * one).square().sum()) > _PROPORTIONAL * size * factor**2:
+                return None
+            factors.append(factor)
+    least, most = min(factors, default=1.0), max(factors, default=1.0)
+    return least if 0 < least <= most < _CLIPPED and most - least <= _PROPORTIONAL**0.5 * most else None
 
 
 def _sample(gradient: Tensor | None) -> Tensor | None:

@@ -95,7 +95,7 @@ class LoopWatch:
         self._passes, self._manual = BackwardCount(guard), ManualUpdates()
         self._order: dict[str, int] = {}  # of the parameters in the backward pass of the first step
         if not isinstance(model, torch.jit.ScriptModule):  # takes no hooks
-            self._handles.append(model.register_forward_pre_hook(_PassHook(self)))
+            self._handles += [each.register_forward_pre_hook(_PassHook(self)) for each in _entrances(model)]
         for optimizer in optimizers:
             self._adopt(optimizer)
         self._handles.append(register_optimizer_step_post_hook(self._after_any_step))
@@ -275,8 +275,10 @@ class LoopWatch:
                 parts.callback(close)
             self._handles = []
 
-    def pass_begins(self) -> None:
-        """Note the start of a forward pass; called before each call of the model."""
+    def pass_begins(self, module: nn.Module) -> None:
+        """Note the start of a forward pass; called before each call of the model, or of a part of a container."""
+        if torch.is_grad_enabled():
+            self._order_of_loop.pass_with_gradients(training=module.training)
         if not self._model.training or not torch.is_grad_enabled() or tracing_state() is not None:
             return
         self._lr = self._rate()  # a scheduler may have stepped since the step began
@@ -376,9 +378,9 @@ class _PassHook(Hook):
         super().__init__(watch.guard)
         self._watch = watch
 
-    def __call__(self, *_: Any) -> None:
+    def __call__(self, module: nn.Module, *_: Any) -> None:
         if not torch.compiler.is_compiling():
-            self._watch.pass_begins()
+            self._watch.pass_begins(module)
 
 
 def _rate_of(optimizer: Optimizer) -> Number:
@@ -399,6 +401,13 @@ def _version_of_scale(scaler: Any) -> tuple[int, int]:
 def _has_closure(args: Any, kwargs: Any) -> bool:
     """Whether an optimizer's step, called with these (itself first), evaluates the model by itself."""
     return (len(args) > 1 and callable(args[1])) or callable((kwargs or {}).get("closure"))
+
+
+def _entrances(model: nn.Module) -> list[nn.Module]:
+    """The modules whose calls are passes of a model: itself, or the parts of a container, which is never called."""
+    if getattr(model.forward, "__func__", None) is not nn.Module.forward:  # of a compiled one it is its own
+        return [model]
+    return [entrance for child in model.children() for entrance in _entrances(child)]
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -98,7 +98,7 @@ class Watchers:
             self._losses.observe(func, args, kwargs, out)
             self._values.observe(func, args, out, self.where())
             self._twice.observe(func, args, out, self.where())
-            self._rounded.observe(func, args, out)
+            self._rounded.observe(func, args, out, self.where())
             self._constants.observe(func, args, kwargs, out)
             self._flat.observe(func, out, self.where())
             if self.is_inside():
@@ -130,6 +130,7 @@ class Watchers:
             "lost_values": self._values.facts(),
             "applied_twice": self._twice.facts(),
             "rounded_weights": self._rounded.facts(),
+            "rounded_activations": self._rounded.rounded_activations(),
             "finite_in_fp32": self._finite.facts(),
             "constant_answers": self._constants.facts(),
             "flat_units": self._flat.facts(),
@@ -209,7 +210,7 @@ class LaterSteps:
 
     def news(self) -> dict[str, Any]:
         """The facts of `Watchers.facts` that have changed, each as {"all": rows}."""
-        facts = self.watchers.facts() | {"gradient_edits": self.edits.facts()}
+        facts = self.watchers.facts() | {"gradient_edits": self.edits.facts(), "late_edits": self.edits.late()}
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}
         self._reported = sizes

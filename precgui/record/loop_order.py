@@ -21,6 +21,7 @@ from precgui.record.double_unscaling import DoubleUnscaling
 from precgui.record.hand_unscaling import HandUnscaling
 from precgui.record.later_numbers import LaterNumbers
 from precgui.record.stale_casts import StaleCasts
+from precgui.record.step_habits import EvaluationMode, SharedGradients
 
 _INTERVALS = 3  # between steps of an optimizer that are observed until it counts as one that never clears
 
@@ -32,6 +33,7 @@ class _Watched:
         self.steps = 0
         self.uncleared = 0  # intervals between two steps in which no pass met cleared gradients
         self.arrived = self.was_cleared = False
+        self.has_closure = False  # its gradients are made inside of its steps
 
 
 class LoopOrder:
@@ -53,10 +55,12 @@ class LoopOrder:
         self._double = DoubleUnscaling(guard, later) if scaled else None
         self._roots = BackwardRoots(scaler, guard) if scaled else None
         self._casts = StaleCasts(device, later) if active else None
+        self._shared, self._mode = SharedGradients(), EvaluationMode()
         self._reported: dict[str, Any] = {}
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
         """Watch those of the optimizers that are not watched yet."""
+        self._shared.watch(optimizers)
         for optimizer in optimizers if self._active and self._cleared is None else ():
             if optimizer not in self._watched:
                 state = self._watched[optimizer] = _Watched()
@@ -70,6 +74,10 @@ class LoopOrder:
     def observers(self) -> list[Observer]:
         """Functions to be told of each operation of the first step."""
         return [self._roots.on_operation] if self._roots is not None else []
+
+    def pass_with_gradients(self, *, training: bool) -> None:
+        """The model is about to be called with gradients, in training mode or not."""
+        self._mode.pass_begins(training=training)
 
     def pass_begins(self) -> None:
         """The model is about to be called for training."""
@@ -87,10 +95,16 @@ class LoopOrder:
             self._casts.stepped()
 
     def steps(self, optimizer: Optimizer, *, closure: bool) -> None:
-        """Note a step that an optimizer is about to make; a `closure` clears gradients inside the step, if at all."""
+        """Note a step that an optimizer is about to make; with a `closure` the passes follow, not precede it."""
         self._note_scaler(optimizer)
+        if not closure:  # inside of which gradients and passes follow
+            self._shared.stepped(optimizer)
+            self._mode.stepped(optimizer)
         state = self._watched.get(optimizer)
-        if state is None or self._cleared is not None or closure:
+        if state is None or self._cleared is not None:
+            return
+        if closure and not state.has_closure:  # in the first step nothing is there to be cleared
+            state.has_closure = True
             return
         if state.steps and state.arrived:
             state.uncleared = 0 if state.was_cleared else state.uncleared + 1
@@ -120,6 +134,8 @@ class LoopOrder:
         stage = getattr(own.get("stage"), "name", "") if own is not None else ""
         if stage == "UNSCALED":
             self._through += 1
+            if self._roots is not None:
+                self._roots.stepped(optimizer)
             if self._by_hand is not None:
                 self._by_hand.close()
             if self._double is not None and self._double.divided_twice is None:
@@ -132,19 +148,23 @@ class LoopOrder:
     def news(self) -> dict[str, Any]:
         """The facts as far as they have changed since the last call; {} for none.
 
-        `gradients_cleared` is None while undecided. `past_scaler` counts nothing but says whether steps took gradients
+        `gradients_cleared` is None while undecided, `stepped_twice` (see `SharedGradients`) and `evaluation_mode_since`
+        (see `EvaluationMode`) where it is not so. `past_scaler` counts nothing but says whether steps took gradients
         that were still scaled and none went through a scaler in use; of such a loop, `still_scaled` is
-        `HandUnscaling.still_scaled`. `unscaled_twice`, `mixed_roots` and `stale_casts` are those of `DoubleUnscaling`,
-        `BackwardRoots` and `StaleCasts`, None while undecided.
+        `HandUnscaling.still_scaled`. `unscaled_twice` and `stale_casts` are those of `DoubleUnscaling` and
+        `StaleCasts`, None while undecided; see `BackwardRoots.facts` for others.
         """
-        facts: dict[str, Any] = {"gradients_cleared": self._cleared}
+        facts: dict[str, Any] = {
+            "gradients_cleared": self._cleared, "stepped_twice": self._shared.are_used_twice or None,
+            "evaluation_mode_since": self._mode.since,
+        }  # fmt: skip
         if self._casts is not None:
             facts["stale_casts"] = self._casts.are_used
         if self._scaler is not None:
             facts["past_scaler"] = self._past > 0 and not self._through
             facts["still_scaled"] = self._by_hand.still_scaled if facts["past_scaler"] and self._by_hand else None
             facts["unscaled_twice"] = self._double.divided_twice if self._double is not None else None
-            facts["mixed_roots"] = self._roots.are_mixed if self._roots is not None else None
+            facts |= self._roots.facts() if self._roots is not None else {}
         if facts == self._reported or all(value is None for value in facts.values()):
             return {}
         self._reported = facts

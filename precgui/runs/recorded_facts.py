@@ -28,10 +28,12 @@ _REASONS = {
     "lost_values": "no numbers vanished in FP16 or wrapped around in the steps that were looked at",
     "applied_twice": "no loss took probabilities for scores in the steps that were looked at",
     "rounded_weights": "no weights were rounded by the loop itself in the steps that were looked at",
+    "rounded_activations": "nothing with a gradient was rounded to integers in the steps that were looked at",
     "finite_in_fp32": "no loss that 16 bits alone made NaN or Inf was seen in the steps that were looked at",
     "loop_additions": "no sum in 16 bits was seen outside of the model in the steps that were looked at",
     "constant_answers": "no loss whose targets have a best constant answer was seen in the steps that were looked at",
     "gradient_edits": "no gradients were lost in a rounding of the loop in the steps that were looked at",
+    "late_edits": "no gradients were scaled after their step in the steps that were looked at",
     "hidden_parameters": "the model computed with no parameters that it does not hold in the steps that were looked at",
     "flat_units": "no activation functions were flat for most of their inputs in the last step that was looked at",
     "record": "the run recorded no tensors, or has not ended",
@@ -39,8 +41,9 @@ _REASONS = {
 FACTS = tuple(_REASONS)
 _OF_OWN_LOOPS = (
     "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
-    "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "loop_additions",
-    "constant_answers", "gradient_edits", "flat_units", "hidden_parameters",
+    "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations",
+    "loop_additions",
+    "constant_answers", "gradient_edits", "late_edits", "flat_units", "hidden_parameters",
 )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ _USUAL_UPDATE = 1e-3  # of the weights, in a step
 _LEAST_RATE = 1e-5  # of the one that was set
 ALIKE = 0.02  # relative deviation of norms that were clipped to the same length
 _MOSTLY = 0.8  # of the steps
+_KNOWN = ("adam", "rmsprop", "lion", "adagrad", "lamb")  # optimizers that divide by the size of the gradients
+_VARIED = 2.0  # quotient of large and small gradients
 # Precisions whose range is that of FP16.
 NARROW = tuple(name for name, row in TRAITS.items() if row.operand == "fp16")
 
@@ -209,10 +211,35 @@ def is_adaptive(m: Measurements) -> bool:
     Adam with an epsilon above the size of the gradients does not.
     """
     name, eps = optimizer_of(m)
-    if not any(word in name.lower() for word in ("adam", "rmsprop", "lion", "adagrad", "lamb")):
+    if _steps_of_the_rate(m, name):
+        return True
+    if not divides_by_gradients(name):
         return False
     table = m.table("gradient")
     return table is None or not eps > median(table.stat("rms"))
+
+
+def divides_by_gradients(optimizer: str) -> bool:
+    """Whether an optimizer of this class divides by the size of the gradients."""
+    return any(word in optimizer.lower() for word in _KNOWN)
+
+
+@np.errstate(all="ignore")
+def _steps_of_the_rate(m: Measurements, name: str) -> bool:
+    """Whether an optimizer of no known kind moves elements by the rate, whatever the gradients are, as a sign does.
+
+    In 16 bits a step is one distance between two numbers, hence up to twice the rate.
+    """
+    table, gradients = m.table("update"), m.table("gradient")
+    if table is None or gradients is None or divides_by_gradients(name) or "sgd" in name.lower():
+        return False
+    rates = np.interp(table.steps, m.steps, np.nan_to_num(m.lr)) if m.n else np.zeros(len(table.steps))
+    ratio = table.stat("amax") / np.where(rates > 0, rates, np.nan)[:, None]
+    moved = np.isfinite(ratio) & (ratio > 0)
+    spread = gradients.stat("amax")
+    sizes = spread[np.isfinite(spread) & (spread > 0)]
+    varied = len(sizes) > 0 and np.quantile(sizes, 0.9) > _VARIED * np.quantile(sizes, 0.1)
+    return bool(moved.sum() > 8 and varied and ((ratio > 0.45) & (ratio < 2.2))[moved].mean() > _MOSTLY)
 
 
 def optimizer_of(m: Measurements) -> tuple[str, float]:

@@ -83,9 +83,6 @@ def weights_unchanged(m: Measurements) -> Answer:
         )
     has_rate = bool((np.nan_to_num(m.lr, nan=1.0) != 0).any())
     low = storage(m) in ("bf16", "fp16") and median(m.lr) > 0 and alive.any()
-    blame = blame_of_symptom(m) if has_rate else IN_ANY_FORMAT
-    if low and _moves_fp32(m):
-        blame = TOO_FEW_DIGITS
     proof = Evidence(
         "changed = 0 in all recorded steps",
         {"recorded_steps": len(changed), "lr": median(m.lr), "norm": median(m.grad_norm)},
@@ -93,11 +90,9 @@ def weights_unchanged(m: Measurements) -> Answer:
         f"{median(m.grad_norm):.3g}.",
         "lr", m.series_of(m.lr),
     )  # fmt: skip
-    fix = (
-        "Keep FP32 master weights: the updates are below half an ulp."
-        if low
-        else "Look at the rate, at the gradients, and at what the optimizer holds."
-    )
+    fix = "Look at the rate, at the gradients, and at what the optimizer holds."
+    if low:
+        fix = "Keep FP32 master weights: the updates are below half an ulp."
     title = "No step changes any weight"
     if not has_rate:
         title = f"{title}: the learning rate is 0 in all steps"
@@ -105,7 +100,8 @@ def weights_unchanged(m: Measurements) -> Answer:
     return [
         Finding(
             "weights-unchanged", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,),
-            fix, 0.9, "docs/diagnosis.md", blame=blame,
+            fix, 0.9, "docs/diagnosis.md",
+            blame=TOO_FEW_DIGITS if low and _moves_fp32(m) else blame_of_symptom(m) if has_rate else IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 

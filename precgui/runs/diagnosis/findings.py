@@ -72,7 +72,7 @@ class Finding:
     """One verdict. `rule` is a key of docs/diagnosis.md, steps count from 1, 0 stands for "before the first step".
 
     `module` is empty where the whole model is meant. `confidence` is a share of 1. `config_change` maps paths of the
-    config to values.
+    config to values. An `exact` finding is an `estimate` where its answer who is to blame is one.
     """
 
     rule: str
@@ -90,6 +90,10 @@ class Finding:
     certainty: Certainty = "exact"
     blame: Blame = UNDECIDED
 
+    def __post_init__(self) -> None:
+        if self.certainty == "exact":
+            object.__setattr__(self, "certainty", self.blame.certainty)
+
     @property
     def precision_is_to_blame(self) -> bool | None:
         """None where it is undecided."""
@@ -97,7 +101,7 @@ class Finding:
 
     @property
     def needs(self) -> str:
-        """What must be recorded or replayed to decide whether precision is to blame, or to be surer; '' for nothing."""
+        """The record or replay that would decide whether precision is to blame, or make it surer; '' for none."""
         return self.blame.needs
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +21,7 @@ _FEWEST_ROWS = 10
 def zero_gradients(m: Measurements) -> Answer:
     """All gradients are zero in nearly all steps."""
     known = np.isfinite(m.grad_norm) & ~m.skipped & (m.loss != 0)  # a loss of 0 has no gradient, and needs none
-    if m.n < 3 or known.sum() < 3:
+    if m.n < 3 or known.sum() < max(3, m.n // 2):  # of a run that skips most steps these are few
         return None
     share = float((m.grad_norm[known] == 0).mean())
     if share < 0.9:
@@ -155,6 +157,8 @@ def no_gradients(m: Measurements) -> Answer:
             return RuledOut("zero-gradients", why)
         return [_no_gradient_at_all(m)]
     missing = [name for name in weights.names if name not in set(gradients.names)]
+    if (behind := _before_rounding(m, gradients)) is not None:
+        return [behind]
     zero = _always_zero(m, gradients)
     if zero and not _cut_off(m, missing, [name for name in weights.names if name not in missing]):
         return [_zero_throughout(m, gradients, zero)]
@@ -163,20 +167,57 @@ def no_gradients(m: Measurements) -> Answer:
     return [_missing(m, missing, [name for name in weights.names if name not in missing])]
 
 
+def _before_rounding(m: Measurements, gradients: RecordedRows) -> Finding | None:
+    """Parameters without a gradient before a module that rounds, through which no gradient of theirs comes back."""
+    rows, order = m.fact_rows("rounded_activations"), m.model.forward_order()
+    zero = [name for name in _zero_in_all_rows(gradients) if module_of(name, "gradient") in order]
+    for row in rows if zero and m.finite_loss.all() else ():
+        module = str(row.get("module") or "")
+        inside = [name for name in order if name == module or name.startswith(f"{module}.")] if module else []
+        if not inside:
+            continue
+        end = max(order.index(name) for name in inside)
+        before = [name for name in zero if order.index(module_of(name, "gradient")) <= end]
+        learning = [name for name in gradients.names if name not in before and module_of(name, "gradient") in order]
+        if len(before) == len(zero) and all(order.index(module_of(name, "gradient")) >= end for name in learning):
+            return _rounded_before(m, row, before, len(gradients.names))
+    return None
+
+
+def _rounded_before(m: Measurements, row: Mapping[str, Any], names: list[str], count: int) -> Finding:
+    module, operation, step = str(row.get("module")), str(row.get("operation")), int(row.get("step") or 0)
+    proof = Evidence(
+        "max |g| = 0 in every recorded step, of all parameters before a rounding of what has a gradient",
+        {"zero": len(names), "of": count, "step": step, "operation": operation},
+        f"In step {step} {module} applies {operation}() to numbers with a gradient; the gradient of all {len(names)} "
+        f"parameters before it ({', '.join(names[:5])}) is exactly zero in each recorded step, and no other one is.",
+    )  # fmt: skip
+    return Finding(
+        "no-gradients", "warning",
+        f"No gradient comes back through {operation}() in {module}: {len(names)} of {count} parameters do not learn",
+        int(m.steps[0]), int(m.steps[-1]), (proof,),
+        f"Let the gradient through (a straight-through estimator): x + ({operation}(x) - x).detach(), or an "
+        "autograd.Function that returns it.", 0.95, "Bengio et al. 2013", module, tuple(names[:20]),
+        blame=Blame(False, "the derivative of a rounding is zero in any format"),
+    )  # fmt: skip
+
+
+def _zero_in_all_rows(gradients: RecordedRows) -> list[str]:
+    """Parameters whose gradient was recorded at least `_FEWEST_ROWS` times, and was zero each time."""
+    zero = (gradients.recorded & (gradients.stat("amax") == 0)).sum(0)
+    rows = gradients.recorded.sum(0)
+    return [name for name, a, b in zip(gradients.names, zero, rows, strict=True) if a == b >= _FEWEST_ROWS]
+
+
 def _always_zero(m: Measurements, gradients: RecordedRows) -> list[str]:
     """Parameters whose gradient is zero in every recorded step, where these are half of all or more.
 
     Not where all are zero (see zero-gradients), nor in FP16, where numbers are lost below the range.
     """
-    zero = (gradients.recorded & (gradients.stat("amax") == 0)).sum(0)
-    rows = gradients.recorded.sum(0)
     if len(gradients.steps) < _FEWEST_ROWS or narrow_range(m) or not m.finite_loss.all():
         return []
     written = _written_by_the_loop(m)
-    names = [
-        name for name, a, b in zip(gradients.names, zero, rows, strict=True)
-        if a == b >= _FEWEST_ROWS and name not in written
-    ]  # fmt: skip
+    names = [name for name in _zero_in_all_rows(gradients) if name not in written]
     with np.errstate(all="ignore"):
         sizes = dict(zip(gradients.names, largest(gradients.stat("count"), 0).tolist(), strict=True))
     elements = sum(sizes[name] for name in names) >= 0.5 * sum(sizes.values())

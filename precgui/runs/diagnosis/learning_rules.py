@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import growth, median, percent, recorded_optimizers
 from precgui.runs.diagnosis.blame import blame_of_symptom
-from precgui.runs.diagnosis.chance_rules import LITTLE, chance_proof, flat_at_chance
-from precgui.runs.diagnosis.findings import Blame, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.chance_rules import LITTLE, chance_of, chance_proof, flat_at_chance
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import least, middle, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -25,6 +25,8 @@ _LEARNT = 0.8  # of the first loss is gone
 _GAP = 1.5  # times the training loss
 _SHRUNK = 0.3  # of the norm that the weights began with
 _SATURATED = 0.97  # rms of outputs that end at 1
+_WIDE, _CONVOLUTION = 3.0, "torch.nn.modules.conv."  # times 1 / sqrt(inputs), the rms of weights that keep sizes
+_LITTLE_LEARNT = 0.5  # of the loss of the best constant is left
 _FLAT = 0.6  # share of the results of a function, in a model that is no better than a constant
 
 
@@ -147,8 +149,8 @@ def saturated_units(m: Measurements) -> Answer:
         name for place, name in enumerate(table.names)
         if lowest[place] > _SATURATED and name not in origin.WHOLE and _may_saturate(m, name)
     ]  # fmt: skip
-    if not names and (flat := flat_at_chance(m, ("tanh", "sigmoid"), _FLAT)):
-        return [_saturated_at_chance(m, flat)]
+    if not names and (other := _saturated_inside(m)) is not None:
+        return [other]
     if not names:
         most = float(np.nanmax(middle(share, 0))) if np.isfinite(share).any() else 0.0
         return RuledOut(
@@ -172,6 +174,50 @@ def saturated_units(m: Measurements) -> Answer:
             "Glorot and Bengio 2010", names[0], tuple(names[:20]), certainty="estimate", blame=blame_of_symptom(m),
         )
     ]  # fmt: skip
+
+
+def _saturated_inside(m: Measurements) -> Finding | None:
+    """The same of functions inside modules."""
+    if (wide := _too_wide(m)) is not None:
+        return wide
+    flat = flat_at_chance(m, ("tanh", "sigmoid"), _FLAT)
+    return _saturated_at_chance(m, flat) if flat else None
+
+
+def _too_wide(m: Measurements) -> Finding | None:
+    """Layers that began with weights far too large for the tanh or sigmoid behind them, which is flat for most of its
+    inputs to the end, in a training that learns little."""
+    found, table = chance_of(m), m.table("weight")
+    flat = [row for row in m.fact_rows("flat_units") if row.get("function") in ("tanh", "sigmoid")]
+    flat = [row for row in flat if float(row["share"]) >= _FLAT]
+    if table is None or not len(table.steps) or table.steps[0] > 0 or found is None or not flat:
+        return None
+    gains = {}
+    for name, rms in zip(table.names, table.stat("rms")[0].tolist(), strict=True):
+        known, kind = m.model.by_name.get(name), m.model.module_types.get(name.rpartition(".")[0], "")
+        if known is not None and len(known.shape) >= 2 and kind.startswith(("torch.nn.modules.linear.", _CONVOLUTION)):
+            gains[name] = rms * math.sqrt(math.prod(known.shape[1:]))
+    wide = sorted((name for name in gains if gains[name] > _WIDE), key=lambda name: -gains[name])
+    if len(wide) < 2 or 2 * len(wide) < len(gains) or not found.late > _LITTLE_LEARNT * found.constant:
+        return None
+    share, gain = float(flat[0]["share"]), gains[wide[0]]
+    proof = Evidence(
+        "rms(weights) sqrt(inputs) > 3 before the first step, in half of the layers, and tanh or sigmoid with less "
+        "than 0.06 of its largest derivative in >= 60 % of its results; loss > half of that of the best constant",
+        {"gain": gain, "layers": len(wide), "share": share, "loss": found.late, "constant": found.constant},
+        f"Before the first step the weights of {len(wide)} of {len(gains)} layers had a root mean square of more than "
+        f"{_WIDE:g} / sqrt(inputs) ({wide[0]}: {gain:.3g}; 1 keeps the size of its inputs), and {percent(share)} of "
+        f"the results of a {flat[0]['function']} behind them are flat; the loss at the end is {found.late:.3g}, that "
+        f"of the best constant answer {found.constant:.3g}.",
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return Finding(
+        "saturated-units", "warning", "The weights began so large that a tanh or sigmoid behind them is saturated",
+        int(m.steps[0]), int(m.steps[-1]), (proof,),
+        "Initialise these layers with smaller weights (Xavier: a standard deviation of 1 / sqrt(inputs)), or normalise "
+        "their inputs.", 0.8, "Glorot and Bengio 2010", wide[0].rpartition(".")[0], tuple(wide[:20]),
+        certainty="estimate", blame=IN_ANY_FORMAT,
+    )  # fmt: skip
 
 
 def _saturated_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -> Finding:

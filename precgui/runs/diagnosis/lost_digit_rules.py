@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from precgui.runs.diagnosis import origin
-from precgui.runs.diagnosis.analysis import epsilons, median, optimizer_of, percent
-from precgui.runs.diagnosis.findings import COMPARED, TOO_FEW_DIGITS, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.analysis import epsilons, growth, median, optimizer_of, percent
+from precgui.runs.diagnosis.findings import COMPARED, TOO_FEW_DIGITS, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -22,6 +22,8 @@ _DAMAGED, _GRAVE = 0.2, 0.5  # share of the results of an optimizer
 _EPSILON = 1e-5  # with this or more, second moments that are zero in FP16 divide by nothing small
 _LEVELS = 4.0  # distances between numbers that the outputs spread over
 _OF_ELEMENTS, _FEWEST_ROWS = 0.2, 2  # of the parameters whose gradients are lost, and steps in which they were
+_FEWEST_OF_LBFGS = 12  # steps
+_STILL, _AT_MINIMUM = 3, 1e-3  # losses that are the same; gradient norm at a minimum, of the first ones
 _OFFSET = 32.0  # mean over standard deviation of the outputs
 
 
@@ -138,6 +140,39 @@ def coarse_outputs(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def lbfgs_in_16_bits(m: Measurements) -> Answer:
+    """L-BFGS on a forward pass in 16 bits, which stands still far from a minimum: it needs differences of gradients."""
+    table, result = m.table("activation"), growth(m, m.n) if m.n >= _FEWEST_OF_LBFGS and m.finite_loss.all() else None
+    if not m.own_loop or table is None or result is None or "lbfgs" not in optimizer_of(m)[0].lower():
+        return None
+    stored = next((each for each in table.formats if each in DIGITS), "")
+    same = m.n - int(np.flatnonzero(m.loss != m.loss[-1])[-1]) - 1 if (m.loss != m.loss[-1]).any() else m.n
+    if not stored or same < _STILL or not result.norm_ratio > _AT_MINIMUM:
+        return RuledOut(
+            "lbfgs-in-16-bits",
+            "because all outputs have the digits of FP32" if not stored
+            else f"because only the last {same} losses are the same, or the gradient norm is that of a minimum",
+        )  # fmt: skip
+    proof = Evidence(
+        "L-BFGS, outputs in 16 bits, the last 3 or more losses the same, |g| > 0.001 |g_1|",
+        {"same": same, "loss": float(m.loss[-1]), "norm_ratio": result.norm_ratio, "half_ulp": half_ulp(stored)},
+        f"The last {same} losses are all {m.loss[-1]:.4g}: no step is accepted any more, though the gradient norm is "
+        f"{result.norm_ratio:.2g} times that of the first steps. L-BFGS divides differences of gradients, each off by "
+        f"about {half_ulp(stored):.1g} of its size in {stored.upper()}, by those of weights, and compares losses as "
+        "coarse.",
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "lbfgs-in-16-bits", "warning", f"L-BFGS stands still: its curvature is noise of {stored.upper()}",
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Compute the closure in FP32, without autocast and with FP32 weights; in 16 bits use Adam or SGD.",
+            0.7, "Nocedal and Wright 2006, section 6.1; torch.optim.LBFGS documentation", certainty="estimate",
+            blame=Blame(needs="the same run in FP32"),
+        )
+    ]  # fmt: skip
+
+
 _USES = {  # of a difference without digits: the clause, and the fix
     "divisor": (
         "is divided by, or its root or logarithm is taken",
@@ -234,6 +269,7 @@ def _number(row: Mapping[str, Any], name: str) -> float:
 
 
 RULES = (
+    Rule("lbfgs-in-16-bits", "B", "Has L-BFGS the digits of its differences?", lbfgs_in_16_bits),
     Rule("rounded-gradients", "B", "Does the optimizer get the gradients that were computed?", rounded_gradients),
     Rule("swallowed-additions", "B", "Do small terms arrive in sums?", swallowed_additions),
     Rule("optimizer-in-fp16", "B", "Do the optimizer's numbers fit into their format?", optimizer_in_fp16),

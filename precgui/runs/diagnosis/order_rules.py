@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from precgui.runs.diagnosis.analysis import is_adaptive, median, power
+from precgui.runs.diagnosis.analysis import divides_by_gradients, is_adaptive, median, power, recorded_optimizers
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, UNDECIDED, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+
+_FEWEST_STEPS = 2  # that were watched, in which gradients were scaled too late
 
 
 def stale_casts(m: Measurements) -> Answer:
@@ -57,22 +59,31 @@ def unscaled_twice(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
-def mixed_roots(m: Measurements) -> Answer:
-    """Of two losses of one optimizer one is multiplied by the scale and the other is not."""
-    mixed = m.fact("loop").get("mixed_roots")
-    if not m.own_loop or mixed is None or not m.loops_scale or not m.n:
+def unscaled_roots(m: Measurements) -> Answer:
+    """A loss that is not multiplied by the scale, of gradients that are divided by it."""
+    mixed, unscaled = (m.fact("loop").get(name) for name in ("mixed_roots", "unscaled_root"))
+    if not m.own_loop or (mixed is None and unscaled is None) or not m.loops_scale or not m.n:
         return None
-    if not mixed:
+    if not mixed and not unscaled:
         return RuledOut("loss-not-scaled", "because each backward pass of the first step began with a scaled loss")
     scale, passes = float(m.scale[0]), median(m.backward_passes)
-    proof = Evidence(
-        "backward passes of one optimizer, with and without scaler.scale(loss)", {"scale": scale, "passes": passes},
-        f"In the first step parameters of one optimizer got gradients of a loss that was multiplied by the scale "
-        f"({power(scale)}) and of one that was not; both are then divided by it.",
+    seen = (
+        "parameters of one optimizer got gradients of a loss that was multiplied by the scale ({scale}) and of one "
+        "that was not; both are then divided by it."
+        if mixed else "an optimizer stepped inside scaler.step, which divides by the scale ({scale}), with gradients "
+        "of losses that nothing had multiplied by it."
     )  # fmt: skip
+    proof = Evidence(
+        "backward passes of an optimizer that begin with a loss without scaler.scale(loss), and scaler.step(optimizer)",
+        {"scale": scale, "passes": passes}, f"In the first step {seen.format(scale=power(scale))}",
+    )  # fmt: skip
+    harmless = not mixed and all(divides_by_gradients(str(each.get("name", ""))) for each in recorded_optimizers(m))
     return [
         Finding(
-            "loss-not-scaled", "error", "One of the losses is not multiplied by the loss scale: it counts for nothing",
+            "loss-not-scaled", "warning" if harmless else "error",
+            "One of the losses is not multiplied by the loss scale: it counts for nothing" if mixed
+            else "A loss is not multiplied by the loss scale, and its gradients are divided by it: "
+            f"{power(scale)} times too small",
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Call scaler.scale(loss).backward() for each loss, or add the losses up before.", 0.97,
             "torch.amp documentation, working with multiple models, losses, and optimizers", blame=IN_ANY_FORMAT,
@@ -80,8 +91,102 @@ def mixed_roots(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def scaled_penalty(m: Measurements) -> Answer:
+    """A penalty of gradients that are still multiplied by the scale."""
+    penalised = m.fact("loop").get("scaled_penalty")
+    if not m.own_loop or penalised is None or not m.loops_scale or not m.n:
+        return None
+    if not penalised:
+        return RuledOut("scaled-penalty", "because no loss that was scaled was computed from scaled gradients")
+    scale = float(m.scale[0])
+    proof = Evidence(
+        "scaler.scale(loss) of a loss computed from autograd.grad(scaler.scale(loss)), not divided by the scale",
+        {"scale": scale},
+        f"In the first step a loss was multiplied by the scale ({power(scale)}) that is computed from gradients of a "
+        "scaled loss, which nothing had divided by it: its norm is that many times too large.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "scaled-penalty", "error", "A penalty is computed from gradients that are still multiplied by the scale",
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Divide them first: inverse = 1 / scaler.get_scale(); gradients = [each * inverse for each in gradients]; "
+            "then compute the penalty outside of autograd.grad.", 0.95,
+            "torch.amp documentation, gradient penalty", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def clipped_after_step(m: Measurements) -> Answer:
+    """Gradients that are scaled down after the step that has used them."""
+    rows = m.fact_rows("late_edits")
+    if not m.own_loop or not m.n or len(rows) < _FEWEST_STEPS:
+        return None
+    steps, factors = [int(row["step"]) for row in rows], [float(row["factor"]) for row in rows]
+    proof = Evidence(
+        "gradients at the end of a step = c times those that the optimizer used, with one c < 0.99 for all",
+        {"steps": len(rows), "factor": min(factors)},
+        f"In {len(rows)} steps ({', '.join(map(str, steps[:5]))}) all gradients were multiplied by one factor, down to "
+        f"{min(factors):.2g}, after the optimizer had used them.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "clipped-after-step", "warning", "Gradients are clipped after the step, which has no effect", steps[0],
+            int(m.steps[-1]), (proof,), "Clip between loss.backward() and optimizer.step().", 0.9,
+            "torch.nn.utils.clip_grad_norm_ documentation", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def stepped_twice(m: Measurements) -> Answer:
+    """Two optimizers that hold the same parameters and step with the same gradients."""
+    if not m.own_loop or not m.n or not m.fact("loop").get("stepped_twice"):
+        return None
+    names = [str(each.get("name", "")) for each in recorded_optimizers(m)]
+    proof = Evidence(
+        "gradient of a parameter as another optimizer has used it, in 3 steps or more", {"optimizers": len(names)},
+        f"In three steps or more two of the optimizers ({', '.join(names)}) stepped with the very gradients of the "
+        "same parameters, without a backward pass in between: each of these weights is moved twice.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "stepped-twice", "warning", "Two optimizers update the same parameters with the same gradients",
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Give each parameter to one optimizer, or to one of its groups.", 0.85, "torch.optim documentation",
+            blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def left_in_evaluation(m: Measurements) -> Answer:
+    """A model with dropout or batch norm that stays in evaluation mode while it is trained, as after a validation."""
+    since = m.fact("loop").get("evaluation_mode_since")
+    if not m.own_loop or not m.n or not isinstance(since, int):
+        return None
+    kinds = [kind.rpartition(".")[2] for kind in m.model.module_types.values()]
+    changed = [kind for kind in kinds if "BatchNorm" in kind or "Dropout" in kind]
+    if not changed:
+        return RuledOut("left-in-evaluation", f"because nothing in the model knows a mode (step {since} and later)")
+    proof = Evidence(
+        "steps after passes in evaluation mode: all from one on, 10 or more, in a loop that began in training mode",
+        {"since": since, "modules": len(changed)},
+        f"From step {since} of the optimizer on each forward pass before a step was in evaluation mode, in which "
+        f"{len(changed)} modules ({', '.join(sorted(set(changed)))}) do nothing or use fixed statistics.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "left-in-evaluation", "warning", f"The model is trained in evaluation mode from step {since} on", since,
+            int(m.steps[-1]), (proof,), "Call model.train() after each evaluation, before the next batch.", 0.9,
+            "torch.nn.Module.train documentation", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
 RULES = (
     Rule("stale-casts", "D", "Does autocast cast the weights anew after each step?", stale_casts),
     Rule("unscaled-twice", "D", "Are gradients divided by the scale once?", unscaled_twice),
-    Rule("loss-not-scaled", "D", "Is each loss multiplied by the scale?", mixed_roots),
+    Rule("loss-not-scaled", "D", "Is each loss multiplied by the scale?", unscaled_roots),
+    Rule("scaled-penalty", "D", "Are gradients divided by the scale before they are penalised?", scaled_penalty),
+    Rule("clipped-after-step", "D", "Are gradients clipped before the step?", clipped_after_step),
+    Rule("stepped-twice", "D", "Has each parameter one optimizer?", stepped_twice),
+    Rule("left-in-evaluation", "D", "Is the model trained in training mode?", left_in_evaluation),
 )

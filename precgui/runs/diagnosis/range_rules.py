@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +19,9 @@ from precgui.runs.diagnosis.analysis import (
     percent,
     power,
 )
+from precgui.runs.diagnosis.blame import made_by
 from precgui.runs.diagnosis.depth_rules import SHARP_FALL, fall_per_layer
-from precgui.runs.diagnosis.findings import BEYOND_RANGE, Blame, Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, Blame, Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
 from precgui.runs.diagnosis.nan_aware import largest, middle, nonzero
 from precgui.runs.diagnosis.origin import forward_order
@@ -65,7 +68,7 @@ def headroom(m: Measurements) -> Answer:
 
 def gradient_underflow(m: Measurements) -> Answer:
     """Gradients of FP16 of which a part is zero or subnormal, so that their error is large."""
-    if not narrow_range(m):
+    if not narrow_range(m) or m.finite_loss.mean() < 0.5:  # gradients of few losses say little
         return None
     worst: tuple[float, RecordedRows, Values] | None = None
     for kind in ("gradient", "activation_gradient"):
@@ -236,7 +239,17 @@ def _vanishing(m: Measurements, finding: Finding) -> Finding:
 
 
 def hidden_overflow(m: Measurements) -> Answer:
-    """A normalisation that returns zeros: a square beyond 65504 became Inf, and x / Inf is zero."""
+    """Zeros behind an overflow: a square beyond 65504 became Inf, and x / Inf is zero."""
+    rows = [
+        row for row in m.fact_rows("finite_in_fp32") if row.get("use") == "hidden" and row.get("kind") == "overflow"
+    ]
+    if rows and m.n:
+        return [_emptied_by_infinity(m, rows)]
+    return _of_norms(m)
+
+
+def _of_norms(m: Measurements) -> Answer:
+    """The same by the outputs of norms, where no operation was seen."""
     table = m.table("activation")
     if table is None or not narrow_range(m):
         return None
@@ -273,6 +286,33 @@ def hidden_overflow(m: Measurements) -> Answer:
             0.8, "transformers issue 25938", name, (name,), {"precision_options.keep_fp32": [name]}, blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
+
+
+def _emptied_by_infinity(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding:
+    """A number beyond the range, most results behind which are 0, as 1 / Inf is, and are not in FP32."""
+    row = rows[0]
+    made, module, step = made_by(row), str(row.get("made_in") or ""), int(row.get("step") or 0)
+    value, low, where = float(row.get("value") or 0), str(row.get("format")).upper(), str(row.get("operation"))
+    name = module if module not in origin.WHOLE else "the loop" if row.get("made_in") is None else "the model"
+    steps = sorted({int(each.get("step") or 0) for each in rows})
+    proof = Evidence(
+        "Inf in 16 bits, finite in FP32, and 0 behind it in > 50 % of a result that FP32 and FP16 hold",
+        {"step": step, "operation": where, "largest_in_fp32": value},
+        f"In step {step} {made} in {name} goes beyond the range of {low}; most results of the {where} behind it are 0, "
+        f"and up to {value:.3g} where FP32 computes both.",
+    )  # fmt: skip
+    own = name == module
+    return Finding(
+        "hidden-overflow", "error", f"{made} in {name} overflows {low}, and what is divided by it becomes 0",
+        steps[0], int(m.steps[-1]), (proof,),
+        "Compute squares and their sum in FP32, x.float() first (torch.nn.RMSNorm and LayerNorm under autocast do), or "
+        "keep the module in FP32."
+        if row.get("made_in") is not None
+        else "Compute norms and sums in FP32 (torch.nn.utils.clip_grad_norm_ does): a norm that is Inf makes the "
+        "factor of clipping 0.",
+        0.9, "transformers issue 25938", module if own else "", (module,) if own else (),
+        {"precision_options.keep_fp32": [module]} if own else {}, blame=COMPARED,
+    )  # fmt: skip
 
 
 def _points(table: RecordedRows, values: Values) -> tuple[tuple[int, float], ...]:

@@ -18,9 +18,7 @@ _FEWEST_BEFORE = 10  # steps
 _QUIET_UPDATE = 0.1  # of the weights' norm in one step
 _QUIET_NORM = 10.0  # times the median gradient norm
 _FAR_FROM_INF = 1000.0
-LARGE_UPDATES = Blame(
-    False, "steps as large as the weights, of weights and state in FP32, came before, while all was finite"
-)
+LARGE_UPDATES = Blame(False, "steps as large as the weights were made of finite gradients, with weights in FP32")
 
 
 def of_rate(m: Measurements, place: int) -> Cause | None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from gettext import ngettext
-
 import numpy as np
 from numpy.typing import NDArray
 
 from precgui.config.precision_traits import TRAITS
-from precgui.runs.diagnosis import origin
 from precgui.runs.diagnosis.analysis import (
     Growth,
     base_rate,
@@ -19,18 +16,15 @@ from precgui.runs.diagnosis.analysis import (
     median,
     narrow_range,
     optimizer_of,
-    percent,
     rolling_median,
     storage,
     update_ratios,
 )
-from precgui.runs.diagnosis.blame import blame_of_rate, blame_of_symptom, computes_in_16_bits, low_state, operations
+from precgui.runs.diagnosis.blame import blame_of_rate, blame_of_symptom, low_state, operations
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import non_finite_cause
-from precgui.runs.diagnosis.chance_rules import LITTLE, chance_proof, flat_at_chance
-from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut, Undecided
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, Values
-from precgui.runs.diagnosis.nan_aware import least
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE, LARGE_UPDATES
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -52,7 +46,6 @@ _PACED, _GROWING = 50.0, 5.0  # the same for a loss that falls faster and faster
 _PACED_TO_NAN = 10.0  # the same where it becomes NaN or Inf then
 _BEGINNING = 10  # steps
 _FEWEST_BELOW = 3  # steps
-_DEAD = 0.999
 _ABOVE = 10.0  # times the size of the gradients
 _LEARNT = 0.1  # a cross entropy that only a trained network has; one of k classes begins near log k
 _OF_CROSS_ENTROPY = ("nll_loss_forward", "nll_loss2d_forward", "binary_cross_entropy")
@@ -106,7 +99,7 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
 def divergence(m: Measurements) -> Answer:
     """The loss ends far above its least value and above its beginning, and gradients or weights grew with it."""
     result = growth(m, m.n) if m.n >= 5 and m.finite_loss.all() else None
-    if result is None or _no_measure(m):
+    if result is None or no_measure(m):
         return None
     ratio = float(np.nan_to_num(update_ratios(m)[1]).max(initial=0.0))
     weights = _weight_growth(m)
@@ -194,13 +187,6 @@ def unbounded_loss(m: Measurements) -> Answer:
             f"ones, up to {begin:.3g}, of {_UNBOUNDED:g}, and does not fall faster and faster with growing gradients",
         )
     step = int(steps[below[0] if far else np.flatnonzero(loss < -_pace(m) * begin)[0]])
-    low = computes_in_16_bits(m) and (gathers is None or not m.finite_loss.all() or storage(m) in DIGITS)
-    needs = "the same run in fp32"
-    blame = blame_of_symptom(m, needs)
-    if low:
-        blame = Blame(needs=needs)
-    elif gathers is not None and m.finite_loss.all():
-        blame = Blame(False, "the loss falls faster and faster through finite numbers, which have no end there")
     proof = Evidence(
         "loss < -10^4 max(|loss| of the first 10 steps) and negative in 90 % of the steps from there on; or < -50 "
         "times that (-10 where it ends in NaN or Inf), the run falls faster at its end than at its begin, norm x 5",
@@ -215,9 +201,17 @@ def unbounded_loss(m: Measurements) -> Answer:
             "unbounded-loss", "error", "The loss falls without bound below zero", step, int(m.steps[-1]), (proof,),
             "Look at the sign of each term of the loss (a likelihood, a divergence, an entropy, a penalty): one that "
             "has no lower bound is minimised. Change its sign, or bound it.", 0.9,
-            "docs/diagnosis.md", certainty="estimate", blame=blame,
+            "docs/diagnosis.md", certainty="estimate", blame=_blame_of_falling(m, gathers),
         )
     ]  # fmt: skip
+
+
+def _blame_of_falling(m: Measurements, gathers: float | None) -> Blame:
+    """Who makes a loss fall without bound; finite numbers that fall faster and faster are no matter of formats."""
+    needs = "the same run in fp32"
+    if gathers is not None and m.finite_loss.all() and storage(m) not in DIGITS:
+        return Blame(False, "the loss falls faster and faster through finite numbers, which have no end there")
+    return blame_of_symptom(m, needs)
 
 
 def _gathers_pace(m: Measurements, loss: Values, begin: float) -> float | None:
@@ -238,7 +232,7 @@ def _pace(m: Measurements) -> float:
     return _PACED if m.finite_loss[-1] else _PACED_TO_NAN
 
 
-def _no_measure(m: Measurements) -> bool:
+def no_measure(m: Measurements) -> bool:
     """Losses that may rise in a healthy run: of adversaries and policies, or of changing sign."""
     return m.config.task in _SIGNED_TASKS or bool((m.loss[m.finite_loss] < 0).any())
 
@@ -253,7 +247,7 @@ def _weight_growth(m: Measurements) -> float:
 
 def no_progress(m: Measurements) -> Answer:
     """The loss does not fall although there are gradients: steps far too small."""
-    if m.n < 20 or not m.finite_loss.all() or _no_measure(m) or m.skipped.mean() > 0.5:
+    if m.n < 20 or not m.finite_loss.all() or no_measure(m) or m.skipped.mean() > 0.5:
         return None
     ratios = update_ratios(m)[1]
     typical = median(ratios)
@@ -341,103 +335,10 @@ def clip_limit(m: Measurements) -> float | None:
     return same.norm if same is not None and same.is_clipped else None
 
 
-def dead_units(m: Measurements) -> Answer:
-    """A module whose output is zero in every recorded step, and through which no gradient flows."""
-    table = m.table("activation")
-    if table is None:
-        return Undecided("dead-units", "outputs of modules (record.activations_every)")
-    zeros, second = table.share_zero(), len(table.steps) // 2
-    late = zeros[second:] if len(zeros) > 2 else zeros
-    fewest = least(late, 0)
-    dead = [
-        place
-        for place in np.flatnonzero(fewest >= _DEAD)
-        if table.names[place] not in origin.WHOLE and not table.bad[:, place].any()
-    ]
-    dead = [place for place in dead if _no_flow(m, table.names[place])]
-    if not dead and (flat := flat_at_chance(m, ("relu",), _DEAD)):
-        return [_dead_at_chance(m, flat)]
-    if not dead:
-        most = float(np.nanmax(fewest)) if np.isfinite(fewest).any() else 0.0
-        return RuledOut(
-            "dead-units", f"because no module has more than {percent(min(most, 1.0))} zeros in all recorded steps"
-        )
-    if (~m.finite_loss).any() or (narrow_range(m) and _hidden(m)):
-        return None
-    names, chance, is_narrow = tuple(table.names[place] for place in dead), chance_proof(m), narrow_range(m)
-    learns = _has_fallen(m) and not chance  # from 2600 to the entropy of the classes it falls without anything learnt
-    proof = Evidence(
-        "zeros / n > 0.999 in every recorded step of the second half",
-        {"zeros": float(fewest[dead[0]]), "recorded_steps": len(late), "modules": len(dead)},
-        f"{percent(float(fewest[dead[0]]))} of the outputs of {names[0]} are zero in each of {len(late)} steps.",
-        f"zeros of {names[0]}", tuple(zip(table.steps.tolist(), zeros[:, dead[0]].tolist(), strict=True)),
-    )  # fmt: skip
-    return [
-        Finding(
-            "dead-units", "info" if learns else "warning", _zeros_only(names),
-            int(table.steps[second]), int(table.steps[-1]), (proof, *chance),
-            "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before.",
-            0.8, "docs/diagnosis.md", names[0], names,
-            certainty="estimate" if is_narrow else "exact", blame=blame_of_symptom(m),
-        )
-    ]  # fmt: skip
-
-
-def _has_fallen(m: Measurements) -> bool:
-    """Whether the loss is one that training lowers, and has fallen."""
-    fallen = growth(m, m.n)
-    return fallen is not None and fallen.last_loss < 0.8 * fallen.first_loss and not _no_measure(m)
-
-
-def _dead_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -> Finding:
-    """ReLUs inside modules that return zeros only, in a training that stands still at chance."""
-    names = tuple(name for name, _ in flat[:20])
-    proof = Evidence(
-        "relu(x) = 0 in > 99.9 % of its results", {"zeros": flat[0][1], "modules": len(flat)},
-        f"{percent(flat[0][1])} of the results of a ReLU in {names[0] or 'the model'} are zero in the last step seen.",
-    )  # fmt: skip
-    return Finding(
-        "dead-units", "warning", f"ReLUs in {names[0] or 'the model'} return zeros only: dead units",
-        int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m, LITTLE), proof),
-        "Normalise the inputs, lower the learning rate or warm it up, and start anew: these units have no gradient.",
-        0.8, "docs/diagnosis.md", names[0], names, certainty="estimate", blame=blame_of_symptom(m),
-    )  # fmt: skip
-
-
-def _zeros_only(modules: tuple[str, ...]) -> str:
-    sentence = ngettext(
-        "{modules} returns zeros only: dead units", "{modules} return zeros only: dead units", len(modules)
-    )
-    return sentence.format(modules=_listed(modules))
-
-
-def _hidden(m: Measurements) -> bool:
-    table = m.table("activation")
-    return table is not None and bool((np.nan_to_num(table.stat("amax")) > 2.0**12).any())
-
-
-def _no_flow(m: Measurements, name: str) -> bool:
-    """Whether the weights before or in the module get no gradient, as far as that is recorded."""
-    gradients = m.table("gradient")
-    if gradients is None:
-        return True
-    order = origin.forward_order(m)
-    place = order.index(name) if name in order else 0
-    near = (name, order[max(place - 1, 0)])
-    own = [i for i, each in enumerate(gradients.names) if each.rpartition(".")[0] in near]
-    half = gradients.stat("amax")[len(gradients.steps) // 2 :][:, own]
-    known = np.isfinite(half).any(1)
-    return bool(known.any()) and bool((half[known] == 0).any(1).all())
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
 def over_fitting(m: Measurements) -> Answer:
     """The loss on the validation set rises while that of the training falls."""
     steps, values = m.run.series("val_loss")
-    if len(values) < 4 or not np.isfinite(values).all() or _no_measure(m):
+    if len(values) < 4 or not np.isfinite(values).all() or no_measure(m):
         return None
     best = int(np.argmin(values))
     after = values[best:]
@@ -464,6 +365,5 @@ RULES = (
     Rule("divergence", "C", "Did the training diverge?", divergence),
     Rule("unbounded-loss", "C", "Is the loss bounded below?", unbounded_loss),
     Rule("no-progress", "C", "Are the steps too small?", no_progress),
-    Rule("dead-units", "C", "Are there dead modules?", dead_units),
     Rule("over-fitting", "C", "Does the model over-fit?", over_fitting),
 )

@@ -179,3 +179,18 @@ def test_that_a_negative_loss_of_usual_size_is_left_alone() -> None:
     spike = [*losses[:30], -1e6, *losses[31:]]
     for own in (losses, spike):
         assert "unbounded-loss" not in {each.rule for each in examine(run_of(steps(own))).findings}
+
+
+def test_that_dead_units_are_put_down_to_a_rate_that_was_too_high() -> None:
+    for jump in (1.0, 30.0):
+        losses = [2.5, 2.5, 2.3 * jump, 2.4, *[2.3] * 36]
+        dead = {"a": {"amax": 1.0, "zeros": 0.0}, "b": {"amax": 0.0, "zeros": 1e9}}
+        rows = [
+            tensors(0, "weight", {"a.weight": {"l2": 1.0, "amax": 1.0}}),
+            tensors(2, "update", {"a.weight": {"l2": 5.0, "amax": 5.0}}),
+            tensors(2, "weight", {"a.weight": {"l2": 5.0, "amax": 5.0}}),
+            *(tensors(n, "activation", dead) for n in (10, 20, 30, 40)),
+        ]
+        found = next(each for each in examine(run_of([*steps(losses), *rows])).findings if each.rule == "dead-units")
+        assert ("the learning rate was too high" in found.title) is (jump > 1), found.title
+        assert ("Lower the learning rate" in found.fix) and found.precision_is_to_blame is False
