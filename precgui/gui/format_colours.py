@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from zlib import crc32
-
 from PySide6.QtGui import QColor, QIcon, QPixmap
 
-from precgui.config.precision_traits import traits
 from precgui.gui.theme import themes
+from precgui.runs.line_styles import HUES, LineStyle, format_place, precision_place
 
-_FULL = ("fp32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1", "int8")  # the colours of runs, in their order
-_PALE = ("fp64", "tf32", "int2", "e3m2", "e2m3", "nf4", "int4")  # the same, half laid over the ground
-_SHARE = 0.5
+_PALE_SHARE = 0.5
+_SHADE_SHARES = (0.0, 0.3, 0.6)  # of the colour of text laid over a colour
 _CHIP_PX = 10
+
+
+def place_colour(place: int, shade: int = 0) -> str:
+    """`#rrggbb` of a place below 2 * HUES; a shade lies nearer to the colour of text."""
+    theme = themes().theme
+    hue = theme.runs[place % HUES]
+    colour = theme.blend(hue, _PALE_SHARE) if place // HUES % 2 else hue
+    return theme.blend(theme.text, _SHADE_SHARES[shade], colour) if shade else colour
+
+
+def style_colour(style: LineStyle) -> str:
+    """`#rrggbb` of a line."""
+    return place_colour(style.colour, style.shade)
 
 
 def format_colour(name: str) -> str:
     """`#rrggbb`; formats beside the fourteen usual ones share these colours."""
-    theme = themes().theme
-    if name in _FULL:
-        return theme.runs[_FULL.index(name)]
-    if name in _PALE:
-        return theme.blend(theme.runs[_PALE.index(name)], _SHARE)
-    place = crc32(name.encode()) % (2 * len(theme.runs))
-    colour = theme.runs[place % len(theme.runs)]
-    return colour if place < len(theme.runs) else theme.blend(colour, _SHARE)
+    return place_colour(format_place(name))
 
 
 def precision_colour(name: str) -> str:
-    """`#rrggbb` of the format in which a precision multiplies; muted for a name that is no precision of precgui."""
-    try:
-        return format_colour(traits(name).operand)
-    except KeyError:
-        return themes().theme.muted
+    """`#rrggbb` of the format in which a precision multiplies."""
+    return place_colour(precision_place(name))
 
 
 def colour_chip(colour: str) -> QIcon:

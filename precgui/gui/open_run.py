@@ -25,6 +25,7 @@ class DrawnRun:
     dash_index: int
     visible: bool = True
     line_px: float = 1.0
+    shade: int = 0
 
 
 @dataclass

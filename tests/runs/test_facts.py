@@ -145,7 +145,7 @@ def test_that_the_page_of_a_run_holds_its_facts_and_no_markup_of_others(tmp_path
 
 def test_that_the_page_of_a_run_begins_with_its_verdict_proof_and_fix() -> None:
     healthy = page(a_run())
-    assert healthy.index("No fault found: ") < healthy.index("Training loss, 1 to 0.125")
+    assert healthy.index("No fault found. ") < healthy.index("Training loss, 1 to 0.125")
     assert 'class="finding' not in healthy
     lost = [StepDone(n, 0.1 * n, math.nan, 1.0, True, 0.05, math.nan, 0.09, 0.01, 64, math.nan) for n in range(9, 40)]
     run = a_run()

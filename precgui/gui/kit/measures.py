@@ -1,6 +1,6 @@
 """The sizes of text and of the space between parts, in one table each.
 
-Text has four sizes: a title, an answer, everything else, and notes in pictures. Space comes in steps, so that edges of
+Text has four sizes: an answer, a title, everything else, and notes in pictures. Space comes in steps, so that edges of
 neighbours meet (1 is that of a border); `tests/gui/kit/test_measures.py` finds a margin or a spacing of another number.
 """
 
@@ -11,8 +11,8 @@ from typing import Literal
 from PySide6.QtGui import QFont, QFontDatabase
 from PySide6.QtWidgets import QApplication
 
-TextSize = Literal["title", "answer", "text", "small"]
-TEXT_SCALE: dict[TextSize, float] = {"title": 1.6, "answer": 1.4, "text": 1.0, "small": 0.9}  # of the system's font
+TextSize = Literal["answer", "title", "text", "small"]
+TEXT_SCALE: dict[TextSize, float] = {"answer": 2.0, "title": 1.6, "text": 1.0, "small": 0.9}  # of the system's font
 SPACES_PX = (0, 1, 2, 4, 8, 12, 16, 24, 32)
 
 

@@ -11,13 +11,14 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QCheckBox, QWidget
 
 from precgui.gui.colours import DASHES
+from precgui.gui.format_colours import style_colour
 from precgui.gui.kit.choice import Choice
 from precgui.gui.kit.parts import column, label, named, row
-from precgui.gui.plots.simple_plot import SimplePlot, run_colour
+from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.theme import themes
+from precgui.runs.line_styles import LineStyle, line_styles
 from precgui.runs.report.content import ReportContent
 from precgui.runs.study.bands import BandAxis, BandLoss, LossBand, loss_bands
-from precgui.runs.study.colour_places import colour_places
 
 _LOSSES: dict[BandLoss, str] = {"training": "Training loss", "validation": "Validation loss"}
 _AXES: dict[BandAxis, str] = {
@@ -32,14 +33,16 @@ class BandsPlot(SimplePlot):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("Loss of the groups", "log10", parent=parent)
         self.bands: list[LossBand] = []
-        self.places: dict[str, int] = {}
+        self.styles: dict[str, LineStyle] = {}
         self.each_seed = False
         self.sentence = ""
         self.legend = self.plotItem.addLegend(offset=(-8, 8), labelTextColor=themes().theme.text)
 
-    def show_bands(self, bands: list[LossBand], places: dict[str, int], names: tuple[str, str], sentence: str) -> None:
-        """`places` gives each group its colour; the sentence is shown where there is no band."""
-        self.bands, self.places, self.sentence = bands, places, sentence
+    def show_bands(
+        self, bands: list[LossBand], styles: dict[str, LineStyle], names: tuple[str, str], sentence: str
+    ) -> None:
+        """`styles` has the line of each group; the sentence is shown where there is no band."""
+        self.bands, self.styles, self.sentence = bands, styles, sentence
         self.name_axes(*names)
         self.redraw()
         self.show_all()
@@ -55,11 +58,11 @@ class BandsPlot(SimplePlot):
         self.legend.clear()
         self.legend.setLabelTextColor(themes().theme.text)
         for band in self.bands:
-            self._add(band, self.places[band.group])
+            self._add(band, self.styles[band.group])
         return "" if self.bands else self.sentence
 
-    def _add(self, band: LossBand, place: int) -> None:
-        colour = QColor(run_colour(place))
+    def _add(self, band: LossBand, style: LineStyle) -> None:
+        colour = QColor(style_colour(style))
         pale = QColor(colour)
         pale.setAlpha(_BAND_ALPHA)
         low, high = _curve(band.x, band.low), _curve(band.x, band.high)
@@ -70,7 +73,7 @@ class BandsPlot(SimplePlot):
             for losses in band.runs:
                 self.addItem(_curve(band.x, losses, pg.mkPen(thin, width=1)))
         pen = pg.mkPen(colour, width=2)
-        if dash := DASHES[place // len(themes().theme.runs) % len(DASHES)]:
+        if dash := DASHES[style.dash]:
             pen.setDashPattern(dash)
         mean = _curve(band.x, band.mean, pen)
         self.addItem(mean)
@@ -106,17 +109,17 @@ class BandsView(QWidget):
 
     def _show(self) -> None:
         content, loss, over = self._content, self.loss.currentData(), self.over.currentData()
-        groups = [group.group for group in content.study.groups] if content is not None else []
+        styles = line_styles(content.study.precisions) if content is not None else {}
         bands = loss_bands(content.study, content.runs, loss, over) if content is not None else []
         self.plot.each_seed = self.each_seed.isChecked()
         title = self.over.currentText()
         why = f"No group has a curve over this: {title.partition(' (')[0].lower()} was not measured."
         why = why if content is not None else self._waits
-        self.plot.show_bands(
-            bands, colour_places(groups, len(themes().theme.runs)), (title, self.loss.currentText()), why
-        )
-        missing = [name for name in groups if name not in {band.group for band in bands}] if bands else []
-        parts = ["Lines are means over the seeds, bands reach from the least to the largest run."]
+        self.plot.show_bands(bands, styles, (title, self.loss.currentText()), why)
+        missing = [name for name in styles if name not in {band.group for band in bands}] if bands else []
+        parts = [
+            "Lines are means over the seeds, bands reach from the least to the largest run. A colour is a precision."
+        ]
         parts += ["The cost of a step is the mean over the runs of its group."] if over != "steps" else []
         parts += [f"Not measurable here: {', '.join(missing)}."] if missing else []
         self.note.setText(" ".join(parts))

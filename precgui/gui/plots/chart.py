@@ -13,6 +13,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent
 from PySide6.QtWidgets import QGraphicsSimpleTextItem
 
 from precgui.gui.colours import DASHES
+from precgui.gui.format_colours import place_colour
 from precgui.gui.kit.plain_text import RichLabel
 from precgui.gui.open_run import short_names
 from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis, axis_name
@@ -66,8 +67,7 @@ class CsvRow:
 
 
 def colour_of(run: DrawnRun) -> str:
-    colours = themes().theme.runs
-    return colours[run.colour_index % len(colours)]
+    return place_colour(run.colour_index, run.shade)
 
 
 def dash_of(run: DrawnRun) -> tuple[float, ...]:

@@ -76,9 +76,3 @@ class SimplePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
     def _place_sentence(self) -> None:
         self.empty.setGeometry(self.rect().adjusted(24, 24, -24, -24))
-
-
-def run_colour(place: int) -> str:
-    """The colour of a group by its place in the study."""
-    colours = themes().theme.runs
-    return colours[place % len(colours)]

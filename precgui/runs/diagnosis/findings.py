@@ -15,7 +15,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 PROBLEMS = ("error", "warning")
 REPLAY = "precgui replay RUN.h5"
 _NOTHING_FOUND = (
-    "No fault found: the signs of {count} known faults were looked for in {steps} and not seen; others are possible."
+    "No fault found. The signs of {count} known faults were looked for in {steps} and not seen; others are possible."
 )
 BLAME = {
     True: "precision is to blame",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from precgui.runs.figures import FIGURES
+from precgui.runs.line_styles import HUES
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
 from precgui.runs.report.energy_table import EnergyTable
 from precgui.runs.report.group_table import MATRIX_COLUMNS, SettingsMatrix
@@ -16,10 +17,10 @@ from precgui.runs.report.sixteen_bits import NOT_BOTH, TENSOR_COLUMNS, SixteenBi
 _STYLE = """
 :root { color-scheme: light dark; --fg: #1c2430; --bg: #ffffff; --line: #d8dde4; --muted: #596473; --good: #1b7837;
   --bad: #b2182b; --open: #8a6100; --c0: #0b6b7d; --c1: #b35806; --c2: #5e3c99; --c3: #1b7837; --c4: #b2182b;
-  --c5: #2166ac; --c6: #7f6000; --c7: #c51b7d; }
+  --c5: #2166ac; --c6: #7f6000; }
 @media (prefers-color-scheme: dark) { :root { --fg: #e3e8ef; --bg: #14181e; --line: #323a46; --muted: #9aa5b4;
   --good: #6fcf8a; --bad: #f4818f; --open: #e3b341; --c0: #4fbccf; --c1: #f0a35e; --c2: #b9a1ea; --c3: #6fcf8a;
-  --c4: #f4818f; --c5: #7fb8ef; --c6: #d8b94a; --c7: #f08bc0; } }
+  --c4: #f4818f; --c5: #7fb8ef; --c6: #d8b94a; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg); max-width: 62rem;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; } .answer { font-size: 1.15rem;
@@ -34,16 +35,18 @@ code { font-family: ui-monospace, monospace;
 figure { margin: 1rem 0; } svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif;
   fill: var(--fg); } .axis { stroke: var(--muted); } .grid { stroke: var(--line); } .floor { fill: var(--line); }
 .ci { stroke: var(--c0); stroke-width: 2; } .dot { fill: var(--c0); } polyline { fill: none; stroke-width: 1.6; }
-.band { stroke: none; opacity: .15; }
+.band { stroke: none; opacity: .15; } .pale line, .pale circle, polyline.pale { opacity: .6; }
+.d1 line, polyline.d1 { stroke-dasharray: 6 3; } .d2 line, polyline.d2 { stroke-dasharray: 2 2; }
+.d3 line, polyline.d3 { stroke-dasharray: 8 3 2 3; }
 @media print { :root { color-scheme: light; --fg: #000; --bg: #fff; --line: #bbb; --muted: #444; --good: #1b7837;
   --bad: #b2182b; --open: #8a6100; --c0: #0b6b7d; --c1: #b35806; --c2: #5e3c99; --c3: #1b7837; --c4: #b2182b;
-  --c5: #2166ac; --c6: #7f6000; --c7: #c51b7d; } body { max-width: none; margin: 0; font-size: 9.5pt; }
+  --c5: #2166ac; --c6: #7f6000; } body { max-width: none; margin: 0; font-size: 9.5pt; }
   .answer { font-size: 11pt; } thead { display: table-header-group; }
   h2 { break-after: avoid; } figure, tr { break-inside: avoid; } }
 """
 _COLOURS = "\n".join(
     f".c{n} {{ stroke: var(--c{n}); }} .c{n} circle, .c{n} text, polygon.c{n} {{ fill: var(--c{n}); stroke: none; }}"
-    for n in range(8)
+    for n in range(HUES)
 )
 _LONGEST_WORD = 24
 _WORDS = {

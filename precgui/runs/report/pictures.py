@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.figures import Figure
+from precgui.runs.line_styles import HUES, LineStyle, line_styles
 from precgui.runs.study.bands import loss_bands
-from precgui.runs.study.colour_places import colour_places
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import GroupMetric, Study
 from precgui.runs.study.pareto import dominated
@@ -19,7 +19,6 @@ from precgui.runs.study.pareto import dominated
 WIDTH, LEFT, RIGHT, ROW = 760, 190, 20, 26
 _PLOT_HEIGHT, _BOTTOM, _TOP = 280, 40, 14
 _LETTER, _LINE = 7, 15  # of a label: width of a letter, height of a line
-COLOURS = 8  # classes c0 to c7 in the style of the page
 
 
 def interval_picture(study: Study, name: str, factor: float, unit: str, title: str) -> str:
@@ -60,11 +59,11 @@ def pareto_picture(study: Study, cost: Figure) -> str:
     x = PictureScale(*_bounds([c for _, _, c in points], cost.scale), LEFT - 100, WIDTH - 150)
     y = PictureScale(*_bounds([m for _, m, _ in points], share), _PLOT_HEIGHT - _BOTTOM, _TOP)
     parts, labels = [], _LabelPlaces()
-    places = colour_places((group.group for group in study.groups), COLOURS)
+    styles = line_styles(study.precisions)
     for group, metric, figure in points:
         beaten = {"no": "", "perhaps": ", perhaps dominated", "surely": ", surely dominated"}[worse[group.group]]
         name, ends = _short(group.group) + beaten, (_ends(x, figure, cost.scale), _ends(y, metric, share))
-        parts.append(_cross(places[group.group], name, *ends, labels.free(name, ends[0][0] + 8, ends[1][0] - 6)))
+        parts.append(_cross(styles[group.group], name, *ends, labels.free(name, ends[0][0] + 8, ends[1][0] - 6)))
     below = _PLOT_HEIGHT - _BOTTOM
     parts += [*_ticks(x, below, cost.unit), *_side_ticks(y, LEFT - 100), _base_line(below)]
     return _svg(_PLOT_HEIGHT, f"{study.metric.get('title')} against {cost.in_words}", parts)
@@ -95,13 +94,19 @@ class _LabelPlaces:
         return y
 
 
-def _cross(place: int, group: str, x: Ends, y: Ends, label_y: float) -> str:
+def _cross(style: LineStyle, group: str, x: Ends, y: Ends, label_y: float) -> str:
     return (
-        f'<g class="c{place % COLOURS}"><line x1="{x[1]:.1f}" x2="{x[2]:.1f}" y1="{y[0]:.1f}" y2="{y[0]:.1f}"/>'
+        f'<g class="{_classes(style)}"><line x1="{x[1]:.1f}" x2="{x[2]:.1f}" y1="{y[0]:.1f}" y2="{y[0]:.1f}"/>'
         f'<line x1="{x[0]:.1f}" x2="{x[0]:.1f}" y1="{y[1]:.1f}" y2="{y[2]:.1f}"/>'
         f'<circle cx="{x[0]:.1f}" cy="{y[0]:.1f}" r="4"/>'
         f'<text x="{x[0] + 8:.1f}" y="{label_y:.1f}">{escape(group)}</text></g>'
     )
+
+
+def _classes(style: LineStyle) -> str:
+    """Classes of the page's own style: c0 to c6 for the hue, `pale` for its second half, d1 to d3 for a dash."""
+    pale = " pale" if style.colour >= HUES else ""
+    return f"c{style.colour % HUES}{pale} d{style.dash}"
 
 
 def loss_picture(study: Study, runs: Sequence[RunFigures]) -> str:
@@ -113,9 +118,9 @@ def loss_picture(study: Study, runs: Sequence[RunFigures]) -> str:
     x = PictureScale(0.0, max(float(band.x[-1]) for band in bands), LEFT - 100, WIDTH - 150)
     y = PictureScale(math.log10(least), math.log10(largest), _PLOT_HEIGHT - _BOTTOM, _TOP)
     parts = []
-    places = colour_places((group.group for group in study.groups), COLOURS)
+    styles = line_styles(study.precisions)
     for place, band in enumerate(bands):
-        colour, group = f"c{places[band.group] % COLOURS}", band.group
+        colour, group = _classes(styles[band.group]), band.group
         outline = [*_points(x, y, band.x, band.high), *reversed(_points(x, y, band.x, band.low))]
         parts.append(f'<polygon class="{colour} band" points="{" ".join(outline)}"/>')
         parts.append(f'<polyline class="{colour}" points="{" ".join(_points(x, y, band.x, band.mean))}"/>')

@@ -96,6 +96,11 @@ class Study:
     grain: float = 0.0
     members: Sequence[StudyMember] = ()
 
+    @property
+    def precisions(self) -> dict[str, str]:
+        """The precision of each group, by its name."""
+        return {group.group: group.precision for group in self.groups}
+
 
 def _is_time(key: str) -> bool:
     """Whether a figure is a time of a step: its speed-up is the reciprocal of the ratio."""

@@ -45,4 +45,4 @@ def test_that_text_has_four_sizes(qtbot: QtBot) -> None:
     sizes = set(re.findall(r"font-size: ([\d.]+)pt", style_sheet(LIGHT)))
     assert len(TEXT_SCALE) == 4
     assert sizes == {str(points("title")), str(points("answer"))}
-    assert points("title") > points("answer") > points("text") > points("small")
+    assert points("answer") > points("title") > points("text") > points("small")

@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QToolButton, QWidget
 
 from precgui.config import OWN_LOOP, PRECISIONS
+from precgui.gui.kit.answer_label import AnswerLabel
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.parts import button, column, label, row
 from precgui.gui.kit.plain_text import plain_tip
@@ -29,15 +30,15 @@ class AnswerBar(QWidget):
         super().__init__(parent)
         self._session = session
         self._answer: ShortAnswer | None = None
-        self.answer = label("", "answer", selectable=True)
+        self.answer = AnswerLabel()
         self.more_seeds = button("", self._ask, _REPEAT.format(seeds=SEEDS), kind="primary")
         self.fold = QToolButton()
         self.fold.setProperty("kind", "fold")
         self.fold.setCheckable(True)
         self.fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.note = label("", "muted", selectable=True)
-        self.line = row(self.fold, 1)
-        column(row((self.answer, 1), self.more_seeds), self.line, self.note, spacing=8, on=self)
+        self.line = row(self.more_seeds, self.fold, 1)
+        column(self.answer, self.line, self.note, spacing=8, on=self)
         for part in (self.more_seeds, self.fold, self.note):
             part.hide()
         self.fold.toggled.connect(lambda _: self._show_note())

@@ -8,8 +8,10 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from precgui.gui.kit.parts import label
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.open_run import DrawnRun, OpenRun
+from precgui.gui.panels.compare.precision_lines import legend_html
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import BASELINE_SIGNALS, SIGNALS
@@ -43,6 +45,7 @@ class CompareCurves(QWidget):
         self.all_runs.setToolTip("Draw all runs, not only those that are selected in the table")
         self.caption = PlainLabel(self)
         self.caption.setProperty("kind", "muted")
+        self.legend = label(kind="muted", rich=True)
         self._comparisons: dict[tuple[str, str, int], BaselineComparison] = {}
         self.setMinimumHeight(LEAST_HEIGHT)
         bar = QHBoxLayout()
@@ -52,6 +55,7 @@ class CompareCurves(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addLayout(bar)
+        layout.addWidget(self.legend)
         layout.addWidget(self.plots, 1)
         self.axis_choice.chosen.connect(self.plots.set_over)
         self.smoothing.chosen.connect(self.plots.set_smoothing)
@@ -73,10 +77,10 @@ class CompareCurves(QWidget):
             key = (run.key, baseline.key, window)
             source = self._comparisons[key] = known.get(key) or BaselineComparison(run.run, baseline.run, window)
             width_px = BASELINE_PX if run is baseline else LINE_PX
-            drawn.append(
-                DrawnRun(repr(key), source, run.name, run.colour_index, run.dash_index, visible=True, line_px=width_px)
-            )
+            style = run.colour_index, run.dash_index
+            drawn.append(DrawnRun(repr(key), source, run.name, *style, line_px=width_px, shade=run.shade))
         self.plots.set_runs(drawn)
+        self.legend.setText(legend_html(requested, [run.run.config.precision for run in requested]))
         self.all_runs.setVisible(bool(chosen))
         caption = _CAPTIONS[window > 1, bool(chosen)]
         self.caption.setText(caption.format(steps=window, drawn=len(requested), runs=len(runs)))

@@ -7,6 +7,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from precgui.gui.examples import offer_examples
+from precgui.gui.kit.answer_label import AnswerLabel
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages
 from precgui.gui.kit.icons import icon
@@ -55,7 +56,7 @@ class GroupsView(Pages):
         self.report_content: ReportContent | None = None
         self._taken: ReportContent | None = None  # as it was read, without the price of the energy
         self.loose = LooseGroups(session, self)
-        self.answer, self.answer_lines = PlainLabel(self), PlainLabel(self)
+        self.answer, self.answer_lines = AnswerLabel(self), PlainLabel(self)
         self.fold = QToolButton(self)
         self.source = QComboBox(self)
         self.more_seeds = MoreSeedsButton(session, self)
@@ -75,11 +76,9 @@ class GroupsView(Pages):
         self.refresh()
 
     def _lay_out(self) -> None:
-        self.answer.setProperty("kind", "answer")
         self.answer_lines.setProperty("kind", "muted")
-        for text in (self.answer, self.answer_lines):
-            text.setWordWrap(True)
-            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.answer_lines.setWordWrap(True)
+        self.answer_lines.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.fold.setText("Figures behind it")
         self.fold.setProperty("kind", "fold")
         self.fold.setCheckable(True)

@@ -19,6 +19,7 @@ from precgui.gui.panels.compare.answer_bar import AnswerBar
 from precgui.gui.panels.compare.curves import CompareCurves
 from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.groups import SIXTEEN_BITS, GroupsView
+from precgui.gui.panels.compare.precision_lines import in_colours_of_precisions
 from precgui.gui.panels.compare.table import CompareTable
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -212,7 +213,7 @@ class ComparePanel(Pages):
         current = opened.get(self._session.runs.current or "")
         answer = short_answer(result, current.name if current is not None else "")
         self.answer.show_answer(answer, [note for note in notes if note])
-        displayed = list(opened.values())
+        displayed = in_colours_of_precisions(list(opened.values()), [row.precision for row in result.runs])
         self.table.show_comparison(displayed, result)
         self._mark_current()
         base = displayed[[row.run for row in result.runs].index(result.baseline)]

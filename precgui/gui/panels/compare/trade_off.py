@@ -6,12 +6,14 @@ import pyqtgraph as pg
 from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QWidget
 
+from precgui.gui.colours import DASHES
+from precgui.gui.format_colours import style_colour
 from precgui.gui.kit.choice import Choice
 from precgui.gui.kit.parts import column, label, named, row
-from precgui.gui.plots.simple_plot import SimplePlot, run_colour
+from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.theme import themes
 from precgui.runs.figures import COSTS, Figure
-from precgui.runs.study.colour_places import colour_places
+from precgui.runs.line_styles import LineStyle, line_styles
 from precgui.runs.study.groups import Group, GroupMetric, Study
 from precgui.runs.study.pareto import Domination, dominated, has_point
 
@@ -25,7 +27,8 @@ _WORDS = {
 _ABOUT = (
     "A group is dominated when another one has a better metric at a lower cost: surely, where the 95 % intervals of "
     "the differences paired by seed hold no zero in both (open ring); perhaps, by the means alone (pale dot). Crosses "
-    "are the 95 % intervals of the differences from the baseline, paired by seed; the baseline stands at zero and 1x."
+    "are the 95 % intervals of the differences from the baseline, paired by seed; the baseline stands at zero and 1x. "
+    "Groups of one precision have its colour, and a dash of their own."
 )
 
 
@@ -62,7 +65,7 @@ class TradeOffPlot(SimplePlot):
         self.name_axes(
             f"{cost.axis.partition(' (')[0]}, times the baseline's", f"{metric} ({unit})" if unit else metric
         )
-        colours = colour_places((group.group for group in study.groups), len(themes().theme.runs))
+        styles = line_styles(study.precisions)
         by_name = {group.group: group for group in study.groups}
         for group in study.groups:
             base = by_name.get(group.baseline, group)
@@ -70,15 +73,17 @@ class TradeOffPlot(SimplePlot):
                 y, low, high = _difference(group.metrics["metric"], base.metrics["metric"])
                 of_metric = share * y, share * low, share * high
                 self.places[group.group] = _ratio(group.metrics[cost.key], base.metrics[cost.key]), of_metric
-                self._add(group, colours[group.group])
+                self._add(group, styles[group.group])
         return ""
 
-    def _add(self, group: Group, place: int) -> None:
+    def _add(self, group: Group, style: LineStyle) -> None:
         (x, left, right), (y, low, high) = self.places[group.group]
-        colour, word = run_colour(place), self.points[group.group]
-        pen = pg.mkPen(colour, width=1.5)
-        self.addItem(pg.PlotCurveItem([left, right], [y, y], pen=pen))
-        self.addItem(pg.PlotCurveItem([x, x], [low, high], pen=pen))
+        colour, word = style_colour(style), self.points[group.group]
+        pen, line = pg.mkPen(colour, width=1.5), pg.mkPen(colour, width=1.5)
+        if dash := DASHES[style.dash]:
+            line.setDashPattern(dash)
+        self.addItem(pg.PlotCurveItem([left, right], [y, y], pen=line))
+        self.addItem(pg.PlotCurveItem([x, x], [low, high], pen=line))
         theme = themes().theme
         brush = {"no": colour, "perhaps": theme.blend(colour, 0.45), "surely": theme.base}[word]
         self.addItem(pg.ScatterPlotItem([x], [y], size=11, pen=pen, brush=pg.mkBrush(brush)))

@@ -14,6 +14,7 @@ from precgui.config.dotted import put_at
 from precgui.gui.answer import Answer, thread
 from precgui.gui.diagnosing import JudgedRun, has_error, judgement
 from precgui.gui.examples import offer_examples
+from precgui.gui.kit.answer_label import AnswerLabel
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.kit.segmented import SegmentedChoice
@@ -30,6 +31,7 @@ from precgui.gui.requests import TensorPlace
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.diagnosis import Diagnosis, Finding
+from precgui.runs.diagnosis.findings import BLAME
 from precgui.runs.recorded_facts import breaks_sentence
 
 REFRESH_MS = 2000
@@ -54,6 +56,7 @@ class DiagnosePanel(Pages):
         self.fold = QToolButton(self)
         self.ruled_out = PlainLabel(self)
         self._heading = PlainLabel(self)
+        self.answer = AnswerLabel(self)
         self._column = QVBoxLayout()
         self._measurement = StepMeasurement(session, self)
         self.view = SegmentedChoice(
@@ -81,6 +84,7 @@ class DiagnosePanel(Pages):
         column = QVBoxLayout(inner)
         column.setContentsMargins(0, 0, 8, 0)
         column.setSpacing(12)
+        column.addWidget(self.answer)
         column.addWidget(self._heading)
         self._column.setSpacing(12)
         column.addLayout(self._column)
@@ -230,6 +234,8 @@ class DiagnosePanel(Pages):
         self.cards = [self._card(key, finding, where) for key, finding, where in self._finding_rows(keys)]
         for card in self.cards:
             self._column.addWidget(card)
+        self.answer.setText(_answer(self.diagnoses[keys[0]]) if len(keys) == 1 else "")
+        self.answer.setVisible(bool(self.answer.text()))
         self._heading.setText(self._heading_of(keys))
         self._heading.setVisible(bool(self._heading.text()))
         lines = _ruled_out(self.diagnoses[keys[0]]) if keys else []
@@ -239,13 +245,12 @@ class DiagnosePanel(Pages):
         self.ruled_out.setVisible(bool(lines) and self.fold.isChecked())
 
     def _heading_of(self, keys: list[str]) -> str:
-        first = "" if not keys or self.cards else self.diagnoses[keys[0]].sentence
-        lines = ["Two runs are chosen: first what only one of them has."] if len(keys) == 2 else [first]
+        lines = ["Two runs are chosen: first what only one of them has."] if len(keys) == 2 else []
         for key in keys:
             opened = self._session.runs[key]
             if why := breaks_sentence(opened.run):
                 lines.append(f"{opened.name} {why}.")
-        return "\n".join(filter(None, lines))
+        return "\n".join(lines)
 
     def _finding_rows(self, keys: list[str]) -> list[tuple[str, Finding, str]]:
         if len(keys) < 2:
@@ -315,6 +320,12 @@ class DiagnosePanel(Pages):
         text = f"{opened.name} is trained again with {changes}; Compare opens with both runs at the end."
         self._session.notice.emit(Problem(text, severity="info"))
         self._session.training.try_fix(config, key)
+
+
+def _answer(diagnosis: Diagnosis) -> str:
+    """The diagnosis in a few sentences, with the blame of the weightiest problem."""
+    blame = BLAME[diagnosis.problems[0].precision_is_to_blame] if diagnosis.problems else ""
+    return f"{diagnosis.sentence} {blame[:1].upper()}{blame[1:]}." if blame else diagnosis.sentence
 
 
 def _ruled_out(diagnosis: Diagnosis) -> list[str]:

@@ -13,6 +13,7 @@ from precgui.gui.theme import severity_colour, themes
 from precgui.runs.diagnosis import Evidence
 
 _HEIGHT, _MARGIN = 44, 5
+_LEAST_SHARE = 1e-3  # of the largest value: a smaller span is that of the last digits of a constant
 
 
 class Sparkline(QWidget):
@@ -56,7 +57,11 @@ def _span(evidence: Evidence) -> tuple[float, float]:
     if math.isfinite(evidence.limit):
         known.append(evidence.limit)
     low, high = min(known, default=0.0), max(known, default=1.0)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    least = _LEAST_SHARE * max(abs(low), abs(high))
+    if high > low and high - low >= least:
+        return low, high
+    middle, room = (low + high) / 2, least / 2 or 0.5
+    return middle - room, middle + room
 
 
 def _x(evidence: Evidence, step: int, width: int) -> float:

@@ -63,7 +63,7 @@ class BitsTab(QWidget):
 
     def _make_number_row(self) -> None:
         self.edit = QLineEdit(self.explorer.text)
-        self.edit.setFont(fixed_font("answer"))
+        self.edit.setFont(fixed_font("title"))
         self.edit.setPlaceholderText("0.1, 1/3, 2**-14 + 2**-24, 0x1.8p3, fp16:0x3c00, nan(0x1), nextup(1, fp16)")
         self.edit.setAccessibleName("Number")
         self.edit.textEdited.connect(self._typed)

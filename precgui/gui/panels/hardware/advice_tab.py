@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.config import RECIPES, ConfigError, RunConfig, build
+from precgui.gui.kit.answer_label import AnswerLabel
 from precgui.gui.kit.measures import fixed_font
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.decision_tree import TreeView
@@ -53,7 +54,7 @@ class AdviceTab(QWidget):
         self.run_button = QPushButton("Open in Run")
         self.claims_button = QPushButton("Claims")
         self.sixteen_bits_button = QPushButton("FP16 or BF16")
-        self.answer = label("", "answer")
+        self.answer = AnswerLabel()
         self.reason = label("")
         self.watch = label("")
         self.path = label("", "muted", rich=True)

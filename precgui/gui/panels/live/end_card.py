@@ -7,7 +7,8 @@ from PySide6.QtWidgets import QFrame, QWidget
 from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
 from precgui.events import Metric
 from precgui.gui.broken_runs import BrokenRuns
-from precgui.gui.kit.parts import button, label, row
+from precgui.gui.kit.answer_label import AnswerLabel
+from precgui.gui.kit.parts import button, column, row
 from precgui.gui.open_run import OpenRun, Problem
 from precgui.gui.session import Session
 from precgui.runs.broken_off import can_go_on
@@ -29,7 +30,7 @@ class EndCard(QFrame):
         self._closed: set[str] = set()
         self._key = ""
         self.setProperty("kind", "card")
-        self.text = label("", "answer", selectable=True)
+        self.text = AnswerLabel()
         self.compare = button("Compare", self._compare, "Both runs side by side", kind="primary")
         self.other = button("", self._train_other, "The same training in another precision; Compare opens with both")
         self.go_on = button("Go on", self._go_on, "From the checkpoint beside the run's file to its last step")
@@ -37,7 +38,7 @@ class EndCard(QFrame):
         self.diagnose = button("Diagnose", self._diagnose, "Whether the run is healthy, and if not why")
         self.close_button = button("Close", self._close, "Hide this line")
         parts = (self.go_on, self.compare, self.other, self.diagnose, self.close_button)
-        row((self.text, 1), *parts, margins=(12, 8, 12, 8), on=self)
+        column(self.text, row(*parts, 1), margins=(12, 8, 12, 8), on=self)
         self.hide()
 
     def refresh(self) -> None:

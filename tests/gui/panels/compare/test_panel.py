@@ -13,10 +13,13 @@ from pytestqt.qtbot import QtBot
 
 from precgui.config import RunConfig
 from precgui.events import Evaluated, Metric, RunEnded, RunStarted
+from precgui.gui.format_colours import precision_colour
 from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.compare.curves import BASELINE_PX, LINE_PX
 from precgui.gui.panels.compare.panel import READ_AT_ONCE, ComparePanel
 from precgui.gui.panels.compare.table import COLUMNS, DIFFERENCE, METRIC
+from precgui.gui.plots.chart import colour_of, dash_of
+from precgui.gui.plots.export import swatch_icon
 from precgui.gui.session import Session
 from tests.gui.conftest import write_run
 from tests.gui.plotted import items, training_run
@@ -256,3 +259,24 @@ def test_that_runs_that_repeat_are_offered_as_groups(qtbot: QtBot) -> None:
     assert panel.show_groups.text() == "2 runs repeat others: show groups"
     panel.show_groups.click()
     assert panel.view.current == "Groups"
+
+
+def test_that_runs_of_one_precision_share_its_colour_in_table_and_curves_and_differ_in_dash(qtbot: QtBot) -> None:
+    session = Session()
+    panel = ComparePanel(session)
+    qtbot.addWidget(panel)
+    panel.show()
+    for key, precision in (("a", "fp32"), ("b", "bf16-amp"), ("c", "fp32"), ("<d>", "fp16-amp")):
+        run = live_run([RunStarted(0.0, 1, 1, "cpu", {}), RunEnded(1.0, "completed")], RunConfig(precision=precision))
+        run.run_id = key
+        session.runs.put(OpenRun(key, run, key, 0, 0))
+    qtbot.waitUntil(lambda: panel.table.rowCount() == 4 and "fp16" in panel.curves.legend.text())
+    drawn = panel.curves.plots.frames[0].chart.visible_runs()
+    assert [each.name for each in drawn] == ["a", "b", "c", "<d>"]
+    assert colour_of(drawn[0]) == colour_of(drawn[2]) == precision_colour("fp32")
+    assert dash_of(drawn[0]) != dash_of(drawn[2])
+    assert len({colour_of(each) for each in drawn}) == 3
+    swatches = [panel.table.verticalHeaderItem(row).icon().cacheKey() for row in range(4)]  # type: ignore[union-attr]
+    assert swatches[1] == swatch_icon(drawn[1], 2.0).cacheKey() and len(set(swatches)) == 4
+    assert panel.curves.legend.text().count("■") == 3 and precision_colour("bf16-amp") in panel.curves.legend.text()
+    assert "dash" in panel.curves.legend.text()

@@ -56,13 +56,15 @@ def test_that_each_open_run_has_a_sentence_and_the_chosen_one_its_cards(qtbot: Q
     texts = [panel.verdicts.item(row, 1).text() for row in range(2)]  # type: ignore[union-attr]
     assert panel.verdicts.keys == ["bad", "good"]  # problems come first
     assert "step 21" in texts[0]
-    assert texts[1].startswith("No fault found: ")
+    assert texts[1].startswith("No fault found. ")
     panel.verdicts.choose("bad")
     assert len(panel.cards) == 1
     assert "step 21" in panel.cards[0].title.text()
     assert panel.cards[0].findChildren(Sparkline)
+    assert panel.answer.text().startswith(panel.cards[0].title.text()) and "to blame" in panel.answer.more.text()
     panel.verdicts.choose("good")
     assert panel.cards == []
+    assert panel.answer.first.text() == "No fault found."
     assert panel.fold.text().startswith("Ruled out (")
     panel.fold.click()
     assert panel.ruled_out.isVisible()
@@ -241,3 +243,12 @@ def test_that_a_run_that_was_broken_off_says_where_it_went_on(qtbot: QtBot) -> N
     panel.verdicts.choose("cut")
     shown = [label.text() for label in panel.findChildren(PlainLabel) if label.isVisibleTo(panel)]
     assert any("cut went on from a checkpoint after step 40" in text for text in shown)
+
+
+def test_that_the_curve_of_a_constant_does_not_magnify_its_last_digits() -> None:
+    nearly = Evidence("x", {}, "x", series=((1, 1.0), (2, 1.0 + 1e-7), (3, 1.0)))
+    heights = [y for part in place(nearly, 100, 44) for _, y in part]
+    assert max(heights) - min(heights) < 0.1
+    real = Evidence("x", {}, "x", series=((1, 1.0), (2, 1.1), (3, 1.0)))
+    heights = [y for part in place(real, 100, 44) for _, y in part]
+    assert max(heights) - min(heights) > 20
