@@ -206,6 +206,7 @@ class Answer(QObject):
             self._progress(event)
 
     def _end(self, work: Work, death: str) -> None:
+        work.deleteLater()  # its connections hold it, and with it the result
         if self.title:
             going_on().end(work)
         if work not in self._running:
@@ -228,6 +229,7 @@ class Answer(QObject):
 
 def _forget(work: Work) -> None:
     """End the title of a work whose owner is gone."""
+    work.deleteLater()
     if QCoreApplication.instance() is not None:
         going_on().end(work)
 

@@ -36,7 +36,14 @@ class ManagedThread(QThread):
 
     def _release(self) -> None:
         self.wait()
-        QTimer.singleShot(0, partial(_running.pop, self, None))  # not inside a slot of the thread itself
+        QTimer.singleShot(0, partial(_forget, self))  # not inside a slot of the thread itself
+
+
+def _forget(thread: ManagedThread) -> None:
+    """Let a thread that has ended go; its connections may hold it, and what it has made."""
+    _running.pop(thread, None)
+    if isValid(thread):
+        thread.finished.disconnect()
 
 
 def running() -> list[ManagedThread]:
