@@ -52,13 +52,16 @@ class _Thread(ManagedThread):
 
     def __init__(self, compute: Computation, progress: ProgressCallback) -> None:
         super().__init__()
-        self._compute, self._progress = compute, progress
+        self._compute: Computation | None = compute
+        self._progress = progress
         self.outcome: tuple[Any] | None = None
         self.fault = ""
 
     def run(self) -> None:
+        compute, self._compute = self._compute, None  # what it holds is freed with the work
+        assert compute is not None
         try:
-            self.outcome = (self._compute(self._progress),)
+            self.outcome = (compute(self._progress),)
         except CancelledError:
             pass
         except MemoryError:
@@ -112,6 +115,7 @@ class ThreadWork(QObject):
     def _finish(self) -> None:
         self._poll.stop()
         self.ended.emit("")
+        self._thread.outcome = None
 
 
 def thread(act: Callable[..., Any], *arguments: Any) -> ThreadWork:

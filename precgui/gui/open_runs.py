@@ -133,8 +133,8 @@ class OpenRuns(QObject):
         if (opened := self._runs.pop(key, None)) is not None:
             was_current = key == self.current
             if by_hand:
-                is_on_disk = opened.run.path is not None and opened.run.status != "running" and opened.run.path.is_file()
-                kept = opened.run.path if is_on_disk and opened.run.path else opened  # not all of its numbers
+                path = opened.run.path if opened.run.status != "running" else None
+                kept = path if path is not None and path.is_file() else opened  # all of its numbers, if need be
                 self._undo.offer(f"“{opened.name}” was closed.", partial(self._reopen, kept, was_current))
             if was_current:
                 self.current, self.is_chosen = next(reversed(self._runs), None), False

@@ -74,10 +74,11 @@ def compare(
     at = _baseline_index(runs, called, baseline)
     sides = (kept or KeptFigures()).of(runs)
     clocks = [_clock(side, sides[at]) for side in sides]
-    between = [noise_between(_repeated_times(sides, clock)) for clock in clocks]
+    signals = {clock.signal: clock for clock in clocks}
+    between = {signal: noise_between(_repeated_times(sides, clock)) for signal, clock in signals.items()}
     rows = [
-        _compared(name, side, sides[at], clock, noise)
-        for name, side, clock, noise in zip(called, sides, clocks, between, strict=True)
+        _compared(name, side, sides[at], clock, between[clock.signal])
+        for name, side, clock in zip(called, sides, clocks, strict=True)
     ]
     silent = [name for name, side in zip(called, sides, strict=True) if not side.tells_samples]
     timed = {row.run: clock for row, clock in zip(rows, clocks, strict=True) if row.speedup and row.run != called[at]}
@@ -120,6 +121,18 @@ class _Side:
     def identity(self) -> TrainingIdentity:
         return identity_of(self.run)
 
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Those that move the result of a training; they do not change while the run goes on."""
+        return training_settings(self.run)
+
+    @cached_property
+    def repeated_work(self) -> str:
+        """The same for runs of the same work in the same precision on one machine."""
+        config, timing = self.run.config, self.timing
+        where = (timing.host, timing.device, timing.threads, self.samples)
+        return repr((config.precision, config.task, config.model, self.settings, where))
+
     def variation(self, clock: StepClock) -> Variation | None:
         """The variation of the step times; on a CPU also the share of the time in which they waited for it."""
         if clock.signal not in self._variations:
@@ -143,6 +156,8 @@ class KeptFigures:
 
     def read_ahead(self, runs: Sequence[Run], most: int) -> int:
         """Read at most so many of the runs that `of` has not had; returns how many are left after them."""
+        wanted = {id(run) for run in runs}
+        self._sides = [side for side in self._sides if id(side.run) in wanted]
         known = {id(side.run) for side in self._sides}
         unread = [run for run in runs if id(run) not in known]
         self._sides += [_side(run) for run in unread[:most]]
@@ -171,11 +186,9 @@ def _repeated_times(sides: Sequence[_Side], clock: StepClock) -> list[list[float
     origin. Copies of a run count once."""
     groups: dict[str, dict[str, float]] = {}
     for side in sides:
-        time_s, config = getattr(side.timing, clock.signal), side.run.config
+        time_s = getattr(side.timing, clock.signal)
         if time_s and side.is_final:
-            where = (side.timing.host, side.timing.device, side.timing.threads, side.samples)
-            key = repr((config.precision, config.task, config.model, training_settings(side.run), where))
-            groups.setdefault(key, {})[side.run.run_id or str(id(side.run))] = time_s
+            groups.setdefault(side.repeated_work, {})[side.run.run_id or str(id(side.run))] = time_s
     return [list(times.values()) for times in groups.values()]
 
 
@@ -211,7 +224,7 @@ def _compared(name: str, side: _Side, base: _Side, clock: StepClock, between: No
         withheld=withheld,
         accuracy_withheld="" if withheld else no_difference,
         costs_withheld=no_costs,
-        differs_in={} if withheld else _other_settings(run, base.run),
+        differs_in={} if withheld else _other_settings(side, base),
         cpu_s_median=side.timing.cpu_s,
         accuracy_grain=_grain(work.data, Metric(**own["metric"])),
         outcome=outcome(own["status"], own),
@@ -220,9 +233,9 @@ def _compared(name: str, side: _Side, base: _Side, clock: StepClock, between: No
     )
 
 
-def _other_settings(run: Run, base: Run) -> dict[str, tuple[Any, Any]]:
+def _other_settings(side: _Side, base: _Side) -> dict[str, tuple[Any, Any]]:
     """Settings that move the result of a training and are no part of its precision, each with both values."""
-    own, other = (training_settings(each) for each in (run, base))
+    own, other = side.settings, base.settings
     return {key: (value, other[key]) for key, value in own.items() if key in other and value != other[key]}
 
 

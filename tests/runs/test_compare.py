@@ -335,3 +335,23 @@ def test_that_another_open_run_changes_the_clock_of_no_pair() -> None:
     pair = [busy_run("fp32", 0.1, 0.02, 0.9), busy_run("bf16-amp", 0.2, 0.01, 0.9)]
     third = run("fp32", 0.1, 0.9, 1.0, 1.0, "no CPU time")
     assert compare([*pair, third]).runs[1].speedup == compare(pair).runs[1].speedup == pytest.approx(2)
+
+
+def test_that_the_settings_of_each_run_are_read_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    monkeypatch.setattr(
+        "precgui.runs.compare.training_settings", lambda run: read.append(run) or {}
+    )  # reading a config costs a millisecond, and the window waits
+    runs = [run("fp32", 0.1, 0.9, 100.0, 40.0) for _ in range(6)]
+    kept = KeptFigures()
+    compare(runs, kept=kept)
+    assert len(read) == 6
+    compare(runs, kept=kept)
+    assert len(read) == 6
+
+
+def test_that_figures_of_runs_that_were_closed_are_let_go_while_others_are_read() -> None:
+    kept = KeptFigures()
+    for _ in range(5):
+        assert kept.read_ahead([run("fp32", 0.1, 0.9, 100.0, 40.0)], 4) == 0
+    assert len(kept._sides) == 1

@@ -14,7 +14,7 @@ from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.parts import button, named
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import is_covered
-from precgui.gui.open_run import Problem
+from precgui.gui.open_run import OpenRun, Problem
 from precgui.gui.panels.compare.answer_bar import AnswerBar
 from precgui.gui.panels.compare.curves import CompareCurves
 from precgui.gui.panels.compare.differences_view import DifferencesView
@@ -72,6 +72,7 @@ class ComparePanel(Pages):
         self._next_turn = QTimer(self, singleShot=True, interval=0)
         self._pair: tuple[str, str] | None = None  # baseline and run, until the panel is seen
         self._kept, self._facts = KeptFigures(), KeptFacts()
+        self._displayed: tuple[list[OpenRun], OpenRun] | None = None  # with the baseline
         self._lay_out()
         self._connect()
         if session.study.folder is not None:
@@ -102,7 +103,7 @@ class ComparePanel(Pages):
         for timer in (self._timer, self._next_turn):
             timer.timeout.connect(self.refresh)
         self.baseline.activated.connect(lambda _: self._choose_baseline())
-        self.table.itemSelectionChanged.connect(self.refresh)
+        self.table.itemSelectionChanged.connect(self._draw)
         self.table.cellClicked.connect(lambda row, _: session.runs.choose(list(session.runs)[row]))
         self.table.verticalHeader().sectionClicked.connect(lambda row: session.runs.choose(list(session.runs)[row]))
         self.answer.study_requested.connect(self._repeat)
@@ -214,10 +215,17 @@ class ComparePanel(Pages):
         answer = short_answer(result, current.name if current is not None else "")
         self.answer.show_answer(answer, [note for note in notes if note])
         displayed = in_colours_of_precisions(list(opened.values()), [row.precision for row in result.runs])
+        self._displayed = None  # of other rows, perhaps, while the table is filled
         self.table.show_comparison(displayed, result)
         self._mark_current()
-        base = displayed[[row.run for row in result.runs].index(result.baseline)]
-        self.curves.show_runs(displayed, base, [displayed[row] for row in self.table.chosen()])
+        self._displayed = displayed, displayed[[row.run for row in result.runs].index(result.baseline)]
+        self._draw()
+
+    def _draw(self) -> None:
+        """Draw the curves of the selected rows, or of all, as they were compared last."""
+        if self._displayed is not None and self.table.rowCount() == len(self._displayed[0]):
+            displayed, base = self._displayed
+            self.curves.show_runs(displayed, base, [displayed[row] for row in self.table.chosen()])
 
     def _reads_ahead(self) -> bool:
         """Read a few of the runs that have not been compared yet; whether more are left for the next turns."""
@@ -232,11 +240,13 @@ class ComparePanel(Pages):
 
     def _compare_pair(self, base: str, key: str) -> None:
         """Show two runs, the first as the baseline."""
-        self.view.choose(RUNS)
-        self.refresh()
-        self.baseline.setCurrentIndex(max(self.baseline.findData(base), 0))
-        self._choose_baseline()
         keys = list(self._session.runs)
+        self._fill_baseline(keys, base)
+        self._keep_baseline()
+        if self.view.current == RUNS:
+            self.refresh()
+        else:
+            self.view.choose(RUNS)  # compares, too
         self.table.choose([keys.index(each) for each in (base, key) if each in keys])
 
     def _show_repeats(self) -> None:
@@ -252,10 +262,14 @@ class ComparePanel(Pages):
         self._session.requests.set_up_study(opened.run.config, opened.name, precisions, SEEDS)
 
     def _choose_baseline(self) -> None:
+        self._keep_baseline()
+        self.refresh()
+
+    def _keep_baseline(self) -> None:
+        """Keep the chosen baseline for the next session."""
         opened = self._session.runs.get(self.baseline.currentData() or "")
         path = opened.run.path if opened is not None else None
         self._session.baseline_file = str(path.absolute()) if path is not None else ""
-        self.refresh()
 
     def _baseline_key(self) -> str | None:
         """The run that was chosen as the baseline, in this session or in the last one."""

@@ -383,9 +383,7 @@ class LibraryPanel(QWidget):
         deleted, faults = answer
         for fault in faults:
             self._session.notice.emit(Problem(fault))
-        for path in deleted.opened:
-            if path.exists():
-                self._session.runs.open_file(path)
+        self._session.runs.opener.open([path for path in deleted.opened if path.exists()], lambda _: None)
         self.refresh()
 
     def ask_for_folder(self) -> None:
