@@ -25,6 +25,7 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.comparable import repeated_runs
 from precgui.runs.compare import KeptFigures, compare
+from precgui.runs.compared import RunComparison
 from precgui.runs.differences import KeptFacts, differing, machine_sentence
 from precgui.runs.short_answer import SEEDS, short_answer
 
@@ -214,6 +215,11 @@ class ComparePanel(Pages):
         current = opened.get(self._session.runs.current or "")
         answer = short_answer(result, current.name if current is not None else "")
         self.answer.show_answer(answer, [note for note in notes if note])
+        self._show_rows(result)
+
+    def _show_rows(self, result: RunComparison) -> None:
+        """Show the table and the curves of a comparison of the open runs."""
+        opened = self._session.runs
         displayed = in_colours_of_precisions(list(opened.values()), [row.precision for row in result.runs])
         self._displayed = None  # of other rows, perhaps, while the table is filled
         self.table.show_comparison(displayed, result)
