@@ -1,4 +1,4 @@
-"""`precgui cluster`: files that start one run on several hosts of a cluster, and a trial of the link between them."""
+"""`precgui cluster`: one run on several hosts, by files for Slurm or a command for each, and a trial of their link."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument(
         "--try-link", action="store_true", help="under torchrun: measure the link between the ranks, for plan --link"
     )
+    parser.add_argument(
+        "--rendezvous", metavar="HOST:PORT",
+        help="without Slurm: print the command for each host; they meet at this port of the first one",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
 
@@ -39,8 +43,13 @@ def run(args: argparse.Namespace) -> int:
     from precgui.config.refusals import require_startable
     from precgui.planner.cluster import SCRIPT, ClusterJob, cluster_files
 
+    if args.config is not None and args.rendezvous:
+        return _show_commands(args)
     if args.config is None or args.output is None:
-        raise UserError("name a config and, with -o, a new folder on a disk that all hosts share")
+        raise UserError(
+            "name a config and, with -o, a new folder on a disk that all hosts share, or --rendezvous HOST:PORT for "
+            "hosts without Slurm"
+        )
     chosen = config.load(args.config, args.settings)
     require_startable(chosen)
     job = ClusterJob(args.nodes, args.ranks_per_node, args.gpus_per_node, args.minutes, args.account, args.partition)
@@ -58,6 +67,25 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"folder": str(folder), "files": sorted(files)}))
     else:
         say(f"sbatch {folder / SCRIPT}")
+    return 0
+
+
+def _show_commands(args: argparse.Namespace) -> int:
+    """The command for each host of a run without Slurm."""
+    from precgui.config.refusals import require_startable
+    from precgui.planner.cluster import ClusterJob, host_commands
+
+    chosen = config.load(args.config, args.settings)
+    require_startable(chosen)
+    words = [args.config, *(word for setting in args.settings for word in ("--set", setting))]
+    if args.output is not None:
+        words += ["-o", str(args.output)]
+    commands = host_commands(chosen, words, ClusterJob(args.nodes, args.ranks_per_node), args.rendezvous)
+    if args.json:
+        print(json.dumps({"commands": commands}))
+        return 0
+    for number, command in enumerate(commands, 1):
+        say(f"host {number} of {len(commands)}: {command}")
     return 0
 
 

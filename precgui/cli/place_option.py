@@ -7,6 +7,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,11 @@ def run_words_there(args: argparse.Namespace, words: Sequence[str]) -> int:
     return follow_command(args.place, without_place(words))
 
 
-def run_source_there(args: argparse.Namespace, words: Sequence[str]) -> int:
+def run_source_there(args: argparse.Namespace, words: Sequence[str], bring: Callable[[Any], None] | None = None) -> int:
     """Run the words with the config, recipe or run file that they name. Returns their exit code.
 
     A config or recipe is sent as a file. A run file must be of a run that was trained at the place: its file there is
-    taken. What `-o` and `--sweep` name comes home.
+    taken. What `-o` and `--sweep` name comes home, or what `bring` fetches from the job.
     """
     name = next(name for name in ("source", "config", "file") if hasattr(args, name))
     source = str(getattr(args, name))
@@ -69,7 +70,7 @@ def run_source_there(args: argparse.Namespace, words: Sequence[str]) -> int:
         raise UserError(f"{own} is a task of your own, which only `precgui run --place {args.place} --own-code` sends")
     rest[rest.index(source) if source in rest else 1 : rest.index(source) + 1 if source in rest else 1] = [_CONFIG_FILE]
     text = config.to_toml(requested).encode()
-    return follow_command(args.place, rest, {_CONFIG_FILE: text}, homes)
+    return follow_command(args.place, rest, {_CONFIG_FILE: text}, homes, bring=bring)
 
 
 def _run_file_there(place: str, path: Path, words: list[str], homes: Sequence[Path]) -> int:
@@ -106,10 +107,13 @@ def follow_command(
     *,
     of: str = "",
     beside: Path | None = None,
+    bring: Callable[[Any], None] | None = None,
+    printed: list[str] | None = None,
 ) -> int:
     """Run the words at a place and print what they print; `homes` take the files that they make. Returns their code.
 
-    `of` is a run there in whose folder they run; results that they keep beside its file come beside the file `beside`.
+    `of` is a job there in whose folder they run; results that they keep beside the file of a run come beside the file
+    `beside`. `bring` takes the job instead, to fetch what it wants; `printed` takes what is printed.
     """
     import hashlib
 
@@ -122,16 +126,16 @@ def follow_command(
     job = PlacedJob(place_called(place), order=StartCommand(uuid.uuid4().hex, tuple(words), columns, sent, of))
     try:
         job.open()
-        code = _relay(job)
+        code = _relay(job, printed)
         if code in _CODES_WITH_FILES:
             job.job = of or job.job
-            _bring_files(job, homes, beside)
+            (bring or partial(_bring_files, homes=homes, beside=beside))(job)
     finally:
         job.close()
     return code
 
 
-def _relay(job: Any) -> int:
+def _relay(job: Any, printed: list[str] | None) -> int:
     from precgui.places.messages import CommandEnded, JobOutput
 
     shown = LinkWords()
@@ -146,7 +150,9 @@ def _relay(job: Any) -> int:
             job.stop()
             continue
         shown.show(job.state)
-        if isinstance(message, JobOutput):
+        if isinstance(message, JobOutput) and message.stream == "stdout" and printed is not None:
+            printed.append(message.text)
+        elif isinstance(message, JobOutput):
             say(message.text, file=sys.stdout if message.stream == "stdout" else sys.stderr, end="", flush=True)
         elif isinstance(message, CommandEnded):
             return message.exit_code

@@ -60,6 +60,12 @@ def add_parsers(subparsers: Any) -> None:
 
 def _run_there(args: argparse.Namespace, words: Sequence[str]) -> int:
     """A folder of this machine, or several places: its blocks are trained there. Else the place does all of it."""
+    from precgui.cli.place_queue import ask_queue, queued_at, submit_there
+
+    if queued_at(Path(args.source)) is not None:
+        return ask_queue(args, words)
+    if args.slurm and not Path(args.source).is_dir():
+        return submit_there(args, words)
     return run(args) if "," in args.place or Path(args.source).is_dir() else run_source_there(args, words)
 
 

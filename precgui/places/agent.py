@@ -253,7 +253,7 @@ def _check(order: StartRun | StartCommand) -> None:
         if not order.words or order.words[0] not in COMMANDS:
             raise OrderError(f"a place runs the commands {', '.join(COMMANDS)}")
         if order.of:
-            _check_run(order.of)
+            _check_of(order.of)
         return
     if not hello().torch:
         raise OrderError(_NO_TORCH)
@@ -265,11 +265,13 @@ def _check(order: StartRun | StartCommand) -> None:
         )
 
 
-def _check_run(job: str) -> None:
-    """Raises OrderError where no command can be run in the folder of a run."""
+def _check_of(job: str) -> None:
+    """Raises OrderError where no command can be run in the folder of a job."""
     folder = _known(job)
-    if folder.is_running or not (folder.out / RUN_FILE).is_file():
-        raise OrderError(f"the run {job} has not ended, or has left no file")
+    if folder.is_running:
+        raise OrderError(f"the job {job} has not ended")
+    if isinstance(folder.order(), StartRun) and not (folder.out / RUN_FILE).is_file():
+        raise OrderError(f"the run {job} has left no file")
 
 
 def _end_of(folder: JobFolder, number: int) -> JobEvents | CommandEnded:

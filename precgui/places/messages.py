@@ -216,7 +216,7 @@ class StartRun:
 class StartCommand:
     """Run `precgui WORDS` in the folder of the job, where `files` lie, and follow it.
 
-    With `of`, the name of a run that has ended, it runs in the folder of that run instead.
+    With `of`, the name of a job that has ended, it runs in the folder of that job instead.
     """
 
     job: str

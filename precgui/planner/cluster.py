@@ -1,9 +1,10 @@
-"""The files that start one run on several hosts of a Slurm cluster: its config, and a script for sbatch."""
+"""One run on several hosts: its config and a script for sbatch on a Slurm cluster, or the command for each host."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from precgui.errors import SentenceError
 
 CONFIG, SCRIPT, RUN = "config.toml", "run.sbatch", "run.h5"
 _WORD = re.compile(r"[\w.,:@/+=-]{1,200}", re.ASCII)  # of a line that sbatch reads
+
+_ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})", re.ASCII)
 
 _SCRIPT = """\
 #!/bin/bash
@@ -59,10 +62,7 @@ class ClusterJob:
 
 def cluster_files(config: RunConfig, job: ClusterJob, folder: Path, python: str) -> dict[str, str]:
     """The texts of the files by name. Raises SentenceError for a config of one process, or an impossible request."""
-    if config.parallel.strategy == "none":
-        raise SentenceError("the config has one process; add --set parallel.strategy=ddp (or fsdp)")
-    if job.nodes < 1 or job.ranks_per_node < 1:
-        raise SentenceError("--nodes and --ranks-per-node are 1 at least")
+    _check(config, job)
     settings = {
         "job-name": "precgui", "nodes": job.nodes, "ntasks-per-node": 1, "gpus-per-node": job.gpus_per_node,
         "time": job.minutes, "account": job.account, "partition": job.partition,
@@ -79,3 +79,34 @@ def cluster_files(config: RunConfig, job: ClusterJob, folder: Path, python: str)
         config=CONFIG, run=RUN,
     )  # fmt: skip
     return {CONFIG: to_toml(config.model_copy(update={"parallel": parallel})), SCRIPT: script}
+
+
+def host_commands(
+    config: RunConfig, words: Sequence[str], job: ClusterJob, rendezvous: str, python: str = "python3"
+) -> list[str]:
+    """The command for each host, the first of which is that of `rendezvous`, HOST:PORT, and writes the run file.
+
+    `words` name the run to `precgui run`. Raises SentenceError.
+    """
+    _check(config, job)
+    if (found := _ENDPOINT.fullmatch(rendezvous)) is None or not 1 <= int(found["port"]) < 1 << 16:
+        raise SentenceError(
+            f"--rendezvous {rendezvous!r}: write HOST:PORT, a name or address of the first host that all others reach, "
+            "and a free port there, such as gpu1:29400"
+        )
+    address = found["host"].strip("[]")
+    return [
+        shlex.join([
+            python, "-m", "torch.distributed.run", "--nnodes", str(job.nodes), "--node-rank", str(node),
+            "--nproc-per-node", str(job.ranks_per_node), "--master-addr", address, "--master-port", found["port"],
+            "-m", "precgui", "run", *words,
+        ])
+        for node in range(job.nodes)
+    ]  # fmt: skip
+
+
+def _check(config: RunConfig, job: ClusterJob) -> None:
+    if config.parallel.strategy == "none":
+        raise SentenceError("the config has one process; add --set parallel.strategy=ddp (or fsdp)")
+    if job.nodes < 1 or job.ranks_per_node < 1:
+        raise SentenceError("--nodes and --ranks-per-node are 1 at least")

@@ -33,11 +33,12 @@ SPEC, PLAN, MEMBERS, DISCARDED = "sweep.toml", "plan.json", "members", "discarde
 TARGETS, TARGET_CHANGES = "targets.toml", "targets-changes.jsonl"
 PAUSE, JOBS = "pause", "jobs"  # what submitit and the jobs print
 PLACES = "places.json"  # which place trains which block
+QUEUED = "queued.json"  # of a sweep whose folder is at a place: where it is
 MOST_PLAN_BYTES = 16 << 20
 
 
 _PARTS = {  # and whether each is a folder
-    **dict.fromkeys((SPEC, PLAN, TARGETS, TARGET_CHANGES, PAUSE, PLACES), False),
+    **dict.fromkeys((SPEC, PLAN, TARGETS, TARGET_CHANGES, PAUSE, PLACES, QUEUED), False),
     **dict.fromkeys((MEMBERS, DISCARDED, JOBS), True),
 }
 

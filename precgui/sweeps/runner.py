@@ -18,7 +18,7 @@ from precgui.runs.step_times import keep_step_time
 from precgui.sweeps.beats import GONE_AFTER_S, BeatWatch
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
-from precgui.sweeps.folder import SweepFolder
+from precgui.sweeps.folder import QUEUED, SweepFolder
 from precgui.sweeps.lock import FileLock
 from precgui.sweeps.member_process import TrainMember, run_in_process
 from precgui.sweeps.plan import Member
@@ -57,7 +57,7 @@ def run_sweep(
     ends its present one and leaves the others to this one. `train` trains a member; by default a process of its own
     does. Raises SweepBusy while another one runs them, or SweepError.
     """
-    _refuse_power_limits(folder)
+    _refuse_what_cannot_be(folder)
     lock = folder.runner if block is None else folder.lock_of_block(block)
     if not _acquired(lock) and not take_over:
         raise SweepBusy(lock.owner() or {})
@@ -82,8 +82,14 @@ def run_sweep(
         lock.release()
 
 
-def _refuse_power_limits(folder: SweepFolder) -> None:
-    """Raises SweepError where a run is to set a power limit and this machine refuses it: before the first one."""
+def _refuse_what_cannot_be(folder: SweepFolder) -> None:
+    """Raises SweepError for a sweep that is trained in the queue of a place, and, before the first run, where one is
+    to set a power limit and this machine refuses it."""
+    if (folder.path / QUEUED).exists():
+        raise SweepError(
+            f"the runs of {folder.path} are in the queue of a place, which {QUEUED} names; "
+            f"`precgui sweep {folder.path} --place NAME` asks it"
+        )
     spec = folder.spec
     limits = [*spec.vary.get("power.limit_w", []), build(spec.config).power.limit_w]
     if any(limit is not None for limit in limits) and (why := why_no_power_limit()):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -62,6 +64,10 @@ def test_that_the_script_runs_tries_the_link_resumes_and_queues_again(tmp_path: 
         ([*CONFIG, "-o", "new", "--account", "a\nb"], "is no word that sbatch reads"),
         ([*CONFIG, "-o", "."], "already exists"),
         (["--try-link"], "start it with torchrun"),
+        (["gpt-quick", "--rendezvous", "a:1"], "the config has one process"),
+        ([*CONFIG, "--rendezvous", "gpu1"], "write HOST:PORT"),
+        ([*CONFIG, "--rendezvous", "gpu1:70000"], "write HOST:PORT"),
+        ([*CONFIG, "--rendezvous", "_x:1"], "write HOST:PORT"),
     ],
 )
 def test_that_what_cannot_be_is_refused(
@@ -72,6 +78,17 @@ def test_that_what_cannot_be_is_refused(
     assert main(["cluster", *arguments]) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_that_each_host_gets_its_command_without_slurm(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--nodes", "2", "--ranks-per-node", "4", "--rendezvous", "[fd00::1]:29400", "-o", "it's.h5"]
+    assert main(["cluster", *CONFIG, *words, "--json"]) == 0
+    commands = [shlex.split(command) for command in json.loads(capsys.readouterr().out)["commands"]]
+    assert [command[command.index("--node-rank") + 1] for command in commands] == ["0", "1"]
+    for command in commands:
+        assert command[command.index("--master-addr") + 1] == "fd00::1"
+        assert command[command.index("-m", 3) :] == ["-m", "precgui", "run", *CONFIG, "-o", "it's.h5"]
+        assert command[command.index("--nproc-per-node") + 1] == "4"
 
 
 def test_that_the_measured_link_is_one_that_the_plan_reads() -> None:
