@@ -39,6 +39,9 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     )  # fmt: skip
     parser.add_argument("source", type=Path, metavar="FILE|DIR", help="a file or a folder with one model")
     parser.add_argument(
+        "other", nargs="?", type=Path, metavar="OTHER", help="another model: what moved from the first to this one"
+    )
+    parser.add_argument(
         "--formats", metavar="F,F", help=f"scan it in these: {', '.join(known_formats())}; any eXmY or INT2 to INT8, "
         f"with /row, /none or a group, such as e3m4/32; default: {','.join(DEFAULT)}",
     )  # fmt: skip
@@ -55,6 +58,10 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def run_model(args: argparse.Namespace) -> int:
     """Print the contents, then the scan. Raises SentenceError for what is no model; 130 where it was broken off."""
+    if args.other is not None:
+        from precgui.cli.model_comparison import run_comparison
+
+        return run_comparison(args)
     names = args.formats.split(",") if args.formats else DEFAULT
     formats = [weight_format(name.strip()) for name in names]
     checkpoint = open_checkpoint(args.source)

@@ -1,0 +1,221 @@
+"""Two checkpoints tensor by tensor: the numbers that fine-tuning or quantising moved, in ulps and in dB."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precgui.formats.arrays import Floats
+from precgui.formats.checkpoints.contents import StoredModel
+from precgui.formats.checkpoints.survey import ratio_db
+from precgui.formats.checkpoints.tensor import CheckpointTensor, Singles
+from precgui.formats.model import FloatFormat
+from precgui.formats.registry import get
+
+PIECE = 1 << 18  # numbers
+_PLAIN = {"fp64": "fp32", "fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}  # numbers of FP64 are read as FP32
+_CUT = 20  # bits of an FP32 number that a bin of the histogram of ulps leaves out: 8 bins an octave
+
+
+@dataclass(frozen=True)
+class TensorChange:
+    """The difference of one tensor. `changed` counts numbers with another value, NaN being equal to NaN.
+
+    nonfinite: how many of these are NaN or infinite on one side; they are in no other figure. signal, noise: sums of
+    squares of the first model and of the difference. largest: the largest difference. ulps_of: the format whose ulps
+    are counted, that of the first model, or of the other where the first is quantised; empty where both are.
+    median_ulps: of the numbers that changed, exact up to 15, above cut by at most an eighth.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    other_dtype: str
+    changed: int
+    nonfinite: int
+    signal: float
+    noise: float
+    largest: float
+    ulps_of: str
+    median_ulps: float
+    largest_ulps: float
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def sqnr_db(self) -> float:
+        """Squares of the first model over squares of the difference, in dB; inf where nothing finite changed."""
+        return ratio_db(self.signal, self.noise)
+
+
+@dataclass(frozen=True)
+class ModelComparison:
+    """All tensors that both have, in the order of the first, and those that are not compared."""
+
+    source: str
+    other: str
+    changes: tuple[TensorChange, ...]
+    only_source: tuple[str, ...]
+    only_other: tuple[str, ...]
+    other_shapes: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+    skipped: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def unchanged(self) -> int:
+        """How many tensors hold the same numbers in both."""
+        return sum(not each.changed for each in self.changes)
+
+    @property
+    def numbers(self) -> int:
+        return sum(each.size for each in self.changes)
+
+    @property
+    def changed_numbers(self) -> int:
+        return sum(each.changed for each in self.changes)
+
+    @property
+    def sqnr_db(self) -> float:
+        """That of all compared numbers together."""
+        return ratio_db(math.fsum(each.signal for each in self.changes), math.fsum(each.noise for each in self.changes))
+
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        if not self.changes:
+            return "No tensor has the same name and shape in both models, so nothing was compared."
+        count, same = len(self.changes), self.unchanged
+        if same == count:
+            return f"All {count} compared tensors hold the same numbers."
+        share = self.changed_numbers / max(self.numbers, 1)
+        return (
+            f"{count - same} of {count} compared tensors differ, in {share:.3%} of all numbers; {same} are unchanged."
+        )
+
+
+class _ComparisonStopped(Exception):
+    """The comparison is no longer wanted."""
+
+
+def compare_models(
+    source: StoredModel, other: StoredModel, on_progress: Callable[[float], None], *, threads: int = 1
+) -> ModelComparison:
+    """Compare every tensor that both have in one shape, in pieces of PIECE numbers for each thread.
+
+    on_progress gets the share that is done, in the calling thread; what it raises ends the comparison. Raises
+    TensorFileError for files that cannot be read.
+    """
+    held = {each.name: each for each in other.tensors}
+    pairs, shapes, skipped = [], [], []
+    for each in source.tensors:
+        twin = held.get(each.name)
+        if twin is None:
+            continue
+        if each.shape != twin.shape:
+            shapes.append((each.name, each.shape, twin.shape))
+        elif why := each.why_not or twin.why_not:
+            skipped.append((each.name, why))
+        else:
+            pairs.append((each, twin))
+    names = {each.name for each in source.tensors}
+    return ModelComparison(
+        str(source.source), str(other.source), tuple(_compare_all(pairs, on_progress, threads)),
+        tuple(each.name for each in source.tensors if each.name not in held),
+        tuple(name for name in held if name not in names), tuple(shapes), tuple(skipped),
+    )  # fmt: skip
+
+
+def _compare_all(
+    pairs: list[tuple[CheckpointTensor, CheckpointTensor]], on_progress: Callable[[float], None], threads: int
+) -> list[TensorChange]:
+    end, lock = threading.Event(), threading.Lock()
+    total, done = max(sum(each.size for each, _ in pairs), 1), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        if end.is_set():
+            raise _ComparisonStopped
+        with lock:
+            done += count
+
+    with ThreadPoolExecutor(max(threads, 1), thread_name_prefix="compare") as pool:
+        largest_first = sorted(pairs, key=lambda pair: -pair[0].size)
+        futures = {pool.submit(compare_tensors, *pair, advance): pair[0].name for pair in largest_first}
+        running: set[Future[TensorChange]] = set(futures)
+        try:
+            while running:
+                finished, running = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
+                for each in finished:
+                    each.result()
+                on_progress(done / total)
+        finally:
+            end.set()
+            pool.shutdown(cancel_futures=True)
+    changes = {name: future.result() for future, name in futures.items()}
+    return [changes[each.name] for each, _ in pairs]
+
+
+def compare_tensors(
+    first: CheckpointTensor, second: CheckpointTensor, advance: Callable[[int], None] = lambda _: None
+) -> TensorChange:
+    """Compare two tensors of one shape. advance gets how many numbers were compared, after each piece."""
+    measured = next((_PLAIN[each.dtype] for each in (first, second) if each.dtype in _PLAIN), "")
+    fmt = get(measured) if measured else None
+    unit = math.lcm(first.unit, second.unit)
+    step = max(PIECE // unit, 1) * unit
+    changed, nonfinite, signals, noises = 0, 0, [0.0], [0.0]
+    largest, largest_ulps, bins = 0.0, 0.0, np.zeros(1 << (32 - _CUT), np.int64)
+    for start in range(0, first.size, step):
+        stop = min(start + step, first.size)
+        a, b = first.read(start, stop), second.read(start, stop)
+        known = np.isfinite(a)
+        signals.append(float(np.square(a[known], dtype=np.float64).sum()))
+        differs = (a != b) & ~(np.isnan(a) & np.isnan(b))
+        count = int(np.count_nonzero(differs))
+        changed += count
+        if count:
+            a, b = a[differs], b[differs]
+            finite = np.isfinite(a) & np.isfinite(b)
+            nonfinite += count - int(np.count_nonzero(finite))
+            a, b = a[finite], b[finite]
+            gap = np.abs(b.astype(np.float64) - a)
+            noises.append(float(np.square(gap).sum()))
+            largest = max(largest, float(gap.max(initial=0.0)))
+            if isinstance(fmt, FloatFormat):
+                ulps = np.abs(ordinals(b, fmt) - ordinals(a, fmt))
+                largest_ulps = max(largest_ulps, float(ulps.max(initial=0.0)))
+                prefix = ulps.astype(np.float32).view(np.uint32) >> np.uint32(_CUT)
+                bins += np.bincount(prefix, minlength=bins.size)
+        advance(stop - start)
+    return TensorChange(
+        first.name, first.shape, first.dtype, second.dtype, changed, nonfinite, math.fsum(signals), math.fsum(noises),
+        largest, measured, _median(bins) if measured else math.nan, largest_ulps if measured else math.nan,
+    )  # fmt: skip
+
+
+def ordinals(values: Singles, fmt: FloatFormat) -> Floats:
+    """Places of finite numbers on the axis of a format's values, neighbours one apart; fractions between them."""
+    magnitude = np.abs(values)
+    smallest_normal = np.float32(2.0**fmt.emin)
+    bits = magnitude.view(np.uint32).astype(np.float64)
+    above = (bits - float(smallest_normal.view(np.uint32))) * 2.0 ** (fmt.mantissa_bits - 23) + 2.0**fmt.mantissa_bits
+    below = magnitude.astype(np.float64) * 2.0 ** (fmt.mantissa_bits - fmt.emin)
+    result: Floats = np.copysign(np.where(magnitude >= smallest_normal, above, below), values)
+    return result
+
+
+def _median(bins: NDArray[np.int64]) -> float:
+    """The lower edge of the bin that holds the middle number; 0 of none."""
+    total = int(bins.sum())
+    if not total:
+        return 0.0
+    place = int(np.searchsorted(np.cumsum(bins), (total + 1) // 2))
+    return float((np.array([place], np.uint32) << np.uint32(_CUT)).view(np.float32)[0])

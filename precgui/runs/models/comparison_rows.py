@@ -1,0 +1,86 @@
+"""The comparison of two checkpoints as cells and sentences, for the terminal and for the window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from precgui.formats.checkpoints.comparison import ModelComparison, TensorChange
+from precgui.formats.text import grouped
+from precgui.sanitize import visible_name
+
+TITLES = (
+    "Tensor",
+    "Formats",
+    "Changed",
+    "Signal to noise, dB",
+    "Largest change",
+    "Ulps of",
+    "Median ulps",
+    "Most ulps",
+)
+_MOST_NAMES = 8
+
+
+def change_rows(result: ModelComparison) -> list[tuple[str, ...]]:
+    """A row of TITLES for all compared tensors together, then for each that differs, the most changed in dB first."""
+    moved = sorted((each for each in result.changes if each.changed), key=lambda each: (each.sqnr_db, each.name))
+    changed = _share(result.changed_numbers, result.numbers)
+    largest = max((each.largest for each in moved), default=0.0)
+    whole = ("All compared tensors", "", changed, _decibel(result.sqnr_db), f"{largest:.3g}", "", "", "")
+    return [whole, *(_row(each) for each in moved)]
+
+
+def _row(each: TensorChange) -> tuple[str, ...]:
+    formats = each.dtype if each.dtype == each.other_dtype else f"{each.dtype} to {each.other_dtype}"
+    return (
+        visible_name(each.name), formats, _share(each.changed, each.size), _decibel(each.sqnr_db),
+        f"{each.largest:.3g}", each.ulps_of, _ulps(each.median_ulps), _ulps(each.largest_ulps),
+    )  # fmt: skip
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count / max(of, 1):.3%}" if count else "none"
+
+
+def _decibel(value: float) -> str:
+    return f"{value:.1f}" if math.isfinite(value) else "exact" if value > 0 else "-inf"
+
+
+def _ulps(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.3g}" if value < 1000 else f"{value:.2e}"
+
+
+def comparison_notes(result: ModelComparison) -> list[str]:
+    """Sentences on tensors that are not compared, in other formats, or with numbers that are not finite."""
+    found = []
+    for where, only in (("first", result.only_source), ("second", result.only_other)):
+        if only:
+            found.append(f"Only in the {where} model: {_names(only)}.")
+    if result.other_shapes:
+        shapes = [f"{visible_name(name)} ({_shape(a)} and {_shape(b)})" for name, a, b in result.other_shapes]
+        found.append(f"Of other shapes, not compared: {_listed(shapes)}.")
+    kinds = [each.name for each in result.changes if each.dtype != each.other_dtype]
+    if kinds:
+        found.append(f"In another format: {_names(kinds)}.")
+    found += [
+        f"{visible_name(each.name)} has {grouped(each.nonfinite)} changed numbers that are NaN or infinite on one "
+        "side; they count as changed and are in no other figure."
+        for each in result.changes if each.nonfinite
+    ]  # fmt: skip
+    if result.skipped:
+        found.append(f"Not read: {_listed([f'{visible_name(name)} ({why})' for name, why in result.skipped])}.")
+    return found
+
+
+def _names(names: Sequence[str]) -> str:
+    return _listed([visible_name(name) for name in names])
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_NAMES
+    return ", ".join(texts[:_MOST_NAMES]) + (f" and {grouped(more)} more" if more > 0 else "")
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "one number"
