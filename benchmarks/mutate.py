@@ -54,7 +54,7 @@ from precgui.runs.page import page
 from precgui.runs.recorded_gradients import recorded_gradients
 from precgui.runs.replays import REPLAYS
 from precgui.runs.report.html import html_report
-from precgui.runs.report.loose import loose_report
+from precgui.runs.report.ungrouped import ungrouped_report
 from precgui.runs.report.writing import markdown_report
 from precgui.runs.scaler_simulation import policy_of, simulate
 from precgui.runs.signals import SIGNALS
@@ -103,7 +103,7 @@ def read_run(path: Path, out: Path) -> None:
         examine(run), page(run), json_text.dump(asdict(compare([run], None)))
         export_csv(run, out / "csv")
         export_events(run, out / "events")
-    report = loose_report([path, path.parent / "seed" / path.name])
+    report = ungrouped_report([path, path.parent / "seed" / path.name])
     html_report(report), markdown_report(report), read_entry(path), REPLAYS.all(path)
 
 

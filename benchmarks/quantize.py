@@ -76,12 +76,12 @@ class Bench:
 
     def into(self, name: str, rounding: str, target: float | None) -> None:
         """Into memory that is there already, against copy_."""
-        fmt, convention = get(name), CastPolicy(rounding)  # type: ignore[arg-type]
+        fmt, cast_policy = get(name), CastPolicy(rounding)  # type: ignore[arg-type]
         source, out = self.source.numpy(), self.out.numpy()
         threads = torch.get_num_threads()
         self.line(
             f"{rounding} {name}",
-            lambda: round_into(source, out, fmt, convention, 1, threads),
+            lambda: round_into(source, out, fmt, cast_policy, 1, threads),
             lambda: self.out.copy_(self.source),
             target,
         )

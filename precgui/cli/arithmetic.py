@@ -98,7 +98,7 @@ def _settings(args: argparse.Namespace, chosen: Operation) -> ArithmeticSettings
     for key, fmt in named.items():
         if fmt is not None and (not chosen.lists or (key == "product" and chosen.lists < 2)):
             raise UserError(f"--{key} has no meaning for {chosen.name}; leave it out")
-    return ArithmeticSettings(**named, order=args.order, convention=partial(convention_of, args), seed=args.seed)
+    return ArithmeticSettings(**named, order=args.order, cast_policy=partial(convention_of, args), seed=args.seed)
 
 
 def _exact(real: ExtendedReal) -> str:

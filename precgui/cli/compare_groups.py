@@ -122,14 +122,14 @@ def groups_of(
     """Runs that belong to no sweep, in groups; notes on the files go to stderr. Raises SentenceError."""
     from precgui.runs.open import open_run_or_events
     from precgui.runs.study.groups import make_study
-    from precgui.runs.study.loose import loose_figures
+    from precgui.runs.study.ungrouped import ungrouped_figures
 
     with ExitStack() as stack:
         opened: list[SavedRun | ImportedRun] = []
         for path in paths:
             opened.append(open_run_or_events(path, tags))
             stack.callback(opened[-1].close)
-        runs = loose_figures(opened)
+        runs = ungrouped_figures(opened)
         for path, run in zip(paths, opened, strict=True):
             say_notes(path, run.notes if with_notes else ())
     named = {run.name: run.group for run in runs} | {str(run.path): run.group for run in runs}

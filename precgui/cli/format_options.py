@@ -37,5 +37,5 @@ def convention_of(args: argparse.Namespace, fmt: Format) -> CastPolicy:
     """The cast policy that --rounding, --overflow and --stack give for a format. Raises SentenceError."""
     if args.stack is not None and args.stack not in BY_NAME:
         raise UserError(f"{args.stack!r} is no stack; there are {'; '.join(BY_NAME)}")
-    base = BY_NAME[args.stack].convention(fmt) if args.stack else CastPolicy()
+    base = BY_NAME[args.stack].cast_policy(fmt) if args.stack else CastPolicy()
     return CastPolicy(args.rounding, args.overflow or base.overflow, base.nan)

@@ -189,7 +189,7 @@ def _print_encodings(reports: Sequence[Report], value: str) -> None:
 
 def _print_stacks(each: Report, real: ExtendedReal) -> None:
     """Which stack stores what, where they disagree."""
-    rows = library_table(real, each.format, each.convention.rounding)
+    rows = library_table(real, each.format, each.cast_policy.rounding)
     if not any(row.differs for row in rows):
         return
     created = table("What each stack stores", ("Stack", "Value", "Bits", "Convention"), right=())

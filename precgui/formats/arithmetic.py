@@ -73,7 +73,7 @@ class ArithmeticSettings:
     product: Format | None = None
     output: Format | None = None
     order: Order = "one by one"
-    convention: Callable[[Format], CastPolicy] = field(default=lambda _: CastPolicy())
+    cast_policy: Callable[[Format], CastPolicy] = field(default=lambda _: CastPolicy())
     seed: int = 0
 
 
@@ -92,7 +92,7 @@ class Result:
     stored: Decoded
     exact: ExtendedReal
     meant: ExtendedReal
-    convention: CastPolicy
+    cast_policy: CastPolicy
 
     @property
     def rounded(self) -> ExtendedReal:
@@ -101,12 +101,12 @@ class Result:
     @property
     def report(self) -> Report:
         """The result against the exact result of the operands that the format holds."""
-        return Report(self.exact, self.stored, self.convention)
+        return Report(self.exact, self.stored, self.cast_policy)
 
     @property
     def overall(self) -> Report:
         """The result against what was typed: rounding the operands counts, too."""
-        return Report(self.meant, self.stored, self.convention)
+        return Report(self.meant, self.stored, self.cast_policy)
 
 
 class Rounder:
@@ -114,24 +114,25 @@ class Rounder:
 
     def __init__(self, fmt: Format, settings: ArithmeticSettings, draws: Iterator[int]) -> None:
         self._format, self._draws = fmt, draws
-        self._convention = settings.convention(fmt)
-        self._random = self._convention.rounding == "stochastic"
-        self._down = self._convention.rounding == "down"
+        self._cast_policy = settings.cast_policy(fmt)
+        self._random = self._cast_policy.rounding == "stochastic"
+        rounding = self._cast_policy.rounding
+        self._down = rounding == "down"
         self._fast: FloatFormat | None = None
-        if isinstance(fmt, FloatFormat) and fmt.signed and fmt.has_zero and self._convention.rounding == "nearest_even":
+        if isinstance(fmt, FloatFormat) and fmt.signed and fmt.has_zero and rounding == "nearest_even":
             self._fast = fmt
         self._largest = fmt.max_finite
         self._known: dict[ExtendedReal, Report] = {}
 
     def stored(self, real: ExtendedReal) -> Decoded:
         random = next(self._draws) if self._random else None
-        return decode(encode(real, self._format, self._convention, random), self._format)
+        return decode(encode(real, self._format, self._cast_policy, random), self._format)
 
     def report(self, real: ExtendedReal) -> Report:
         if self._random:
-            return Report(real, self.stored(real), self._convention)
+            return Report(real, self.stored(real), self._cast_policy)
         if real not in self._known:
-            self._known[real] = Report(real, self.stored(real), self._convention)
+            self._known[real] = Report(real, self.stored(real), self._cast_policy)
         return self._known[real]
 
     def add(self, left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
@@ -188,13 +189,13 @@ def operate(
     held = tuple(tuple(hold.report(real) for real in part) for part in operands)
     values = [[each.stored.real for each in part] for part in held]
     if chosen.exact is not None:
-        options = {"down": settings.convention(fmt).rounding == "down"} if chosen.adds else {}
+        options = {"down": settings.cast_policy(fmt).rounding == "down"} if chosen.adds else {}
         exact, meant = (
             _within_reach(chosen.exact(*(part[0] for part in parts), **options)) for parts in (values, operands)
         )
-        return Result(held, hold.stored(exact), exact, meant, settings.convention(fmt))
+        return Result(held, hold.stored(exact), exact, meant, settings.cast_policy(fmt))
     accumulator = settings.accumulator or fmt
-    down = settings.convention(accumulator).rounding == "down"
+    down = settings.cast_policy(accumulator).rounding == "down"
     exact, meant = (_exact_sum(_products(parts), down=down) for parts in (values, operands))
     gather = Rounder(accumulator, settings, draws)
     terms = _products(values)
@@ -202,7 +203,7 @@ def operate(
         terms = map(Rounder(settings.product, settings, draws), terms)
     last = settings.output or accumulator
     result = Rounder(last, settings, draws).stored(_SUMS[settings.order](list(terms), gather))
-    return Result(held, result, exact, meant, settings.convention(last))
+    return Result(held, result, exact, meant, settings.cast_policy(last))
 
 
 def _check(chosen: Operation, operands: Sequence[Sequence[ExtendedReal]]) -> None:

@@ -21,7 +21,7 @@ _NO_DRAWS: Draws = np.zeros((), np.uint32)
 
 
 def quantize_array(
-    values: ArrayLike, fmt: Format, convention: CastPolicy = _DEFAULT, seed: int = 0, first: int = 0
+    values: ArrayLike, fmt: Format, cast_policy: CastPolicy = _DEFAULT, seed: int = 0, first: int = 0
 ) -> Floats:
     """Each double rounded to `fmt`, as doubles of the same shape.
 
@@ -30,12 +30,12 @@ def quantize_array(
     """
     with np.errstate(invalid="ignore"):  # a signalling NaN on its way to double
         array = np.asarray(values, dtype=np.float64)
-    drawn = draws(seed, array.size, first).reshape(array.shape) if convention.rounding == "stochastic" else _NO_DRAWS
+    drawn = draws(seed, array.size, first).reshape(array.shape) if cast_policy.rounding == "stochastic" else _NO_DRAWS
     if isinstance(fmt, CodeBook):
-        return _to_codebook(array, fmt, convention, drawn)
+        return _to_codebook(array, fmt, cast_policy, drawn)
     if isinstance(fmt, IntFormat):
-        return _to_integer(array, fmt, convention, drawn)
-    return _to_float(array, fmt, convention, drawn)
+        return _to_integer(array, fmt, cast_policy, drawn)
+    return _to_float(array, fmt, cast_policy, drawn)
 
 
 def draws(seed: int, count: int, first: int = 0) -> Draws:
@@ -51,14 +51,14 @@ def draws(seed: int, count: int, first: int = 0) -> Draws:
     return out
 
 
-def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: CastPolicy, drawn: Draws) -> Floats:
+def _goes_away(scaled: Floats, negative: NDArray[np.bool_], cast_policy: CastPolicy, drawn: Draws) -> Floats:
     """Magnitudes in units of their last place, rounded to integers."""
-    if convention.rounding == "nearest_even":
+    if cast_policy.rounding == "nearest_even":
         nearest: Floats = np.rint(scaled)
         return nearest
     whole: Floats = np.floor(scaled)
     floats: Floats = scaled - whole
-    match convention.rounding:
+    match cast_policy.rounding:
         case "nearest_away":
             away = floats >= 0.5
         case "toward_zero":
@@ -75,7 +75,7 @@ def _goes_away(scaled: Floats, negative: NDArray[np.bool_], convention: CastPoli
     return result
 
 
-def _to_float(array: Floats, fmt: FloatFormat, convention: CastPolicy, drawn: Draws) -> Floats:
+def _to_float(array: Floats, fmt: FloatFormat, cast_policy: CastPolicy, drawn: Draws) -> Floats:
     negative = np.signbit(array)
     magnitude = np.abs(array)
     is_finite = np.isfinite(array)
@@ -84,11 +84,11 @@ def _to_float(array: Floats, fmt: FloatFormat, convention: CastPolicy, drawn: Dr
         safe = np.maximum(safe, float(fmt.min_positive))
     with np.errstate(over="ignore", under="ignore"):
         shrink, grow = _quanta(safe, fmt)
-        rounded = grow(_goes_away(shrink(safe), negative, convention, drawn))
-    result = _past_the_end(rounded, array, fmt, convention, negative)
+        rounded = grow(_goes_away(shrink(safe), negative, cast_policy, drawn))
+    result = _past_the_end(rounded, array, fmt, cast_policy, negative)
     if not fmt.has_negative_zero:
         result = np.where(result == 0, 0.0, result)
-    return _nan_and_sign(result, array, fmt, convention)
+    return _nan_and_sign(result, array, fmt, cast_policy)
 
 
 def _quanta(magnitude: Floats, fmt: FloatFormat) -> tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]:
@@ -103,12 +103,12 @@ def _quanta(magnitude: Floats, fmt: FloatFormat) -> tuple[Callable[[Floats], Flo
 
 
 def _past_the_end(
-    rounded: Floats, array: Floats, fmt: FloatFormat, convention: CastPolicy, negative: NDArray[np.bool_]
+    rounded: Floats, array: Floats, fmt: FloatFormat, cast_policy: CastPolicy, negative: NDArray[np.bool_]
 ) -> Floats:
     largest = _largest_double(fmt)
     is_inf = np.isinf(array)
-    limit = np.array([_limit(fmt, convention, negative=False), _limit(fmt, convention, negative=True)])
-    from_inf = CastPolicy("nearest_even", convention.overflow, convention.nan)
+    limit = np.array([_limit(fmt, cast_policy, negative=False), _limit(fmt, cast_policy, negative=True)])
+    from_inf = CastPolicy("nearest_even", cast_policy.overflow, cast_policy.nan)
     limit_inf = np.array([_limit(fmt, from_inf, negative=False), _limit(fmt, from_inf, negative=True)])
     side = negative.astype(np.intp)
     result = np.where(rounded > largest, limit[side], rounded)
@@ -122,45 +122,45 @@ def _largest_double(fmt: FloatFormat) -> float:
     return nearest if np.isinf(nearest) or Fraction(nearest) <= fmt.max_finite else float(np.nextafter(nearest, 0.0))
 
 
-def _limit(fmt: FloatFormat, convention: CastPolicy, *, negative: bool) -> float:
+def _limit(fmt: FloatFormat, cast_policy: CastPolicy, *, negative: bool) -> float:
     largest = float(to_float(finite(fmt.max_finite)))
-    if convention.overflow == "saturate":
+    if cast_policy.overflow == "saturate":
         return largest
-    if convention.overflow == "nan":
+    if cast_policy.overflow == "nan":
         return np.nan if fmt.has_nan else largest
-    if keeps_finite(convention.rounding, negative=negative):
+    if keeps_finite(cast_policy.rounding, negative=negative):
         return largest
     return np.inf if fmt.has_inf else np.nan if fmt.has_nan else largest
 
 
-def _nan_and_sign(result: Floats, array: Floats, fmt: FloatFormat, convention: CastPolicy) -> Floats:
+def _nan_and_sign(result: Floats, array: Floats, fmt: FloatFormat, cast_policy: CastPolicy) -> Floats:
     if not fmt.signed:
         outside = (result < 0) if fmt.has_zero else (array <= 0)
         below = 0.0 if fmt.has_zero else float(fmt.min_positive)
-        result = np.where(outside, below if convention.overflow == "saturate" else np.nan, result)
-    stand_in = np.nan if fmt.has_nan else _nan_stand_in(array, fmt, convention)
+        result = np.where(outside, below if cast_policy.overflow == "saturate" else np.nan, result)
+    stand_in = np.nan if fmt.has_nan else _nan_stand_in(array, fmt, cast_policy)
     final: Floats = np.where(np.isnan(array), stand_in, result)
     return final
 
 
-def _nan_stand_in(array: Floats, fmt: FloatFormat, convention: CastPolicy) -> float | Floats:
-    if convention.nan == "max":
+def _nan_stand_in(array: Floats, fmt: FloatFormat, cast_policy: CastPolicy) -> float | Floats:
+    if cast_policy.nan == "max":
         return float(fmt.max_finite)
-    if convention.nan == "zero" or not fmt.has_negative_zero:
+    if cast_policy.nan == "zero" or not fmt.has_negative_zero:
         return 0.0
     return np.where(np.signbit(array), 0.0, -0.0)
 
 
-def _to_integer(array: Floats, fmt: IntFormat, convention: CastPolicy, drawn: Draws) -> Floats:
+def _to_integer(array: Floats, fmt: IntFormat, cast_policy: CastPolicy, drawn: Draws) -> Floats:
     step = float(fmt.step)
     scaled = np.nan_to_num(array, nan=0.0, posinf=np.inf, neginf=-np.inf) / step
     clipped = np.clip(scaled, fmt.min_ordinal - 1.0, fmt.max_ordinal + 1.0)
-    magnitude = _goes_away(np.abs(clipped), np.signbit(clipped), convention, drawn)
+    magnitude = _goes_away(np.abs(clipped), np.signbit(clipped), cast_policy, drawn)
     result: Floats = np.clip(np.copysign(magnitude, clipped), fmt.min_ordinal, fmt.max_ordinal) * step + 0.0
     return result
 
 
-def _to_codebook(array: Floats, fmt: CodeBook, convention: CastPolicy, drawn: Draws) -> Floats:
+def _to_codebook(array: Floats, fmt: CodeBook, cast_policy: CastPolicy, drawn: Draws) -> Floats:
     book = np.array([float(value) for value in fmt.values])
     clipped = np.clip(np.nan_to_num(array, nan=0.0), book[0], book[-1])
     low = np.clip(np.searchsorted(book, clipped, side="right") - 1, 0, len(book) - 2)
@@ -168,7 +168,7 @@ def _to_codebook(array: Floats, fmt: CodeBook, convention: CastPolicy, drawn: Dr
     inside, at_top = clipped > below, clipped >= above
     negative, middle = clipped <= 0, below + above
     odd = (low + (len(book) == 2)) % 2 == 1
-    match convention.rounding:
+    match cast_policy.rounding:
         case "nearest_even":
             up = (2 * clipped > middle) | ((2 * clipped == middle) & odd)
         case "nearest_away":

@@ -12,36 +12,36 @@ from precgui.formats.rounding import CastPolicy, beyond, clip, keeps_finite, rou
 DEFAULT = CastPolicy()
 
 
-def encode(real: ExtendedReal, fmt: Format, convention: CastPolicy = DEFAULT, random: int | None = None) -> int:
+def encode(real: ExtendedReal, fmt: Format, cast_policy: CastPolicy = DEFAULT, random: int | None = None) -> int:
     """The code of `real`. `random` in [0, 2^24) decides stochastic rounding; without it that mode raises ValueError."""
     if real.kind == "nan":
-        return _nan_code(real, fmt, convention)
+        return _nan_code(real, fmt, cast_policy)
     if real.kind == "inf":
-        return _overflow(fmt, convention, real.negative, from_infinity=True)
+        return _overflow(fmt, cast_policy, real.negative, from_infinity=True)
     if not fmt.has_zero and isinstance(fmt, FloatFormat) and real.value <= 0:
-        return _outside(fmt, convention)
-    ordinal = round_ordinal(real.value, fmt, convention.rounding, random)
+        return _outside(fmt, cast_policy)
+    ordinal = round_ordinal(real.value, fmt, cast_policy.rounding, random)
     if isinstance(fmt, FloatFormat) and not fmt.signed and ordinal < 0:
-        return _outside(fmt, convention)
+        return _outside(fmt, cast_policy)
     if beyond(fmt, ordinal):
-        return _overflow(fmt, convention, real.negative)
+        return _overflow(fmt, cast_policy, real.negative)
     return code_of(fmt, ordinal, negative_zero=real.negative)
 
 
-def _outside(fmt: FloatFormat, convention: CastPolicy) -> int:
+def _outside(fmt: FloatFormat, cast_policy: CastPolicy) -> int:
     """A negative value (or zero, for powers of two) in a format that has none."""
-    return 0 if convention.overflow == "saturate" else canonical_nan(fmt)
+    return 0 if cast_policy.overflow == "saturate" else canonical_nan(fmt)
 
 
-def _overflow(fmt: Format, convention: CastPolicy, negative: bool, *, from_infinity: bool = False) -> int:
+def _overflow(fmt: Format, cast_policy: CastPolicy, negative: bool, *, from_infinity: bool = False) -> int:
     largest = code_of(fmt, clip(fmt, -(1 << 200) if negative else 1 << 200))
-    if not isinstance(fmt, FloatFormat) or convention.overflow == "saturate":
+    if not isinstance(fmt, FloatFormat) or cast_policy.overflow == "saturate":
         return largest
     if negative and not fmt.signed:
         return canonical_nan(fmt)
-    if convention.overflow == "nan":
+    if cast_policy.overflow == "nan":
         return canonical_nan(fmt, negative=negative) if fmt.has_nan else largest
-    if not from_infinity and keeps_finite(convention.rounding, negative=negative):
+    if not from_infinity and keeps_finite(cast_policy.rounding, negative=negative):
         return largest
     if fmt.has_inf:
         return infinity_code(fmt, negative=negative)
@@ -89,9 +89,9 @@ def quiet_bit(fmt: FloatFormat) -> int:
     return 1 << (fmt.mantissa_bits - 1) if fmt.special == "ieee" and fmt.mantissa_bits else 0
 
 
-def _nan_code(real: ExtendedReal, fmt: Format, convention: CastPolicy) -> int:
+def _nan_code(real: ExtendedReal, fmt: Format, cast_policy: CastPolicy) -> int:
     if not isinstance(fmt, FloatFormat) or not fmt.has_nan:
-        return _nan_stand_in(real, fmt, convention)
+        return _nan_stand_in(real, fmt, cast_policy)
     code = canonical_nan(fmt, negative=real.negative)
     quiet = quiet_bit(fmt)
     if quiet < 2:
@@ -102,11 +102,11 @@ def _nan_code(real: ExtendedReal, fmt: Format, convention: CastPolicy) -> int:
     return code | payload
 
 
-def _nan_stand_in(real: ExtendedReal, fmt: Format, convention: CastPolicy) -> int:
+def _nan_stand_in(real: ExtendedReal, fmt: Format, cast_policy: CastPolicy) -> int:
     if isinstance(fmt, FloatFormat):
-        if convention.nan == "max" or not fmt.has_zero:
+        if cast_policy.nan == "max" or not fmt.has_zero:
             return fmt.max_ordinal
-        return code_of(fmt, 0, negative_zero=convention.nan == "negative_zero" and not real.negative)
+        return code_of(fmt, 0, negative_zero=cast_policy.nan == "negative_zero" and not real.negative)
     nearest_to_zero = round_ordinal(Fraction(0), fmt, "nearest_even")
     return code_of(fmt, nearest_to_zero)
 

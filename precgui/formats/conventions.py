@@ -22,7 +22,7 @@ class Preset:
 
     name: str
     about: str
-    convention: Callable[[Format], CastPolicy]
+    cast_policy: Callable[[Format], CastPolicy]
     is_torch: bool = False
 
 
@@ -33,11 +33,11 @@ def _everywhere(overflow: Overflow, nan: NanPolicy = "negative_zero") -> Callabl
 def _saturating(
     chosen: Callable[[FloatFormat], bool], nan: NanPolicy = "negative_zero"
 ) -> Callable[[Format], CastPolicy]:
-    def convention(fmt: Format) -> CastPolicy:
+    def cast_policy(fmt: Format) -> CastPolicy:
         saturates = isinstance(fmt, FloatFormat) and chosen(fmt)
         return CastPolicy(overflow="saturate" if saturates else "ieee", nan=nan)
 
-    return convention
+    return cast_policy
 
 
 def _narrow(fmt: FloatFormat) -> bool:
@@ -76,7 +76,7 @@ BY_NAME = {preset.name: preset for preset in PRESETS}
 
 def as_in(stack: str, rounding: RoundingMode, fmt: Format) -> CastPolicy:
     """How a stack treats overflow and NaN of a format, with this rounding."""
-    return replace(BY_NAME[stack].convention(fmt), rounding=rounding)
+    return replace(BY_NAME[stack].cast_policy(fmt), rounding=rounding)
 
 
 @dataclass(frozen=True)
@@ -113,16 +113,16 @@ def library_table(real: ExtendedReal, fmt: Format, rounding: RoundingMode = "nea
     return rows
 
 
-def _as_stored(real: ExtendedReal, fmt: Format, convention: CastPolicy, preset: Preset) -> Report | None:
+def _as_stored(real: ExtendedReal, fmt: Format, cast_policy: CastPolicy, preset: Preset) -> Report | None:
     if not preset.is_torch or isinstance(fmt, IntFormat):
-        return report(real, fmt, convention, random=0)
+        return report(real, fmt, cast_policy, random=0)
     if fmt.name not in TORCH_CASTS:
         return None
     if fmt.name != "e8m0" or not real.is_finite:
-        return report(real, fmt, convention, random=0)
+        return report(real, fmt, cast_policy, random=0)
     magnitude, smallest = abs(real.value), fmt.value(0)
     if magnitude <= smallest:
-        return Report(real, decode(0, fmt), convention)
-    if magnitude < 2 * smallest and convention.rounding == "nearest_even":
-        return Report(real, decode(1, fmt), convention)
-    return Report(real, decode(encode(finite(magnitude), fmt, convention, 0), fmt), convention)
+        return Report(real, decode(0, fmt), cast_policy)
+    if magnitude < 2 * smallest and cast_policy.rounding == "nearest_even":
+        return Report(real, decode(1, fmt), cast_policy)
+    return Report(real, decode(encode(finite(magnitude), fmt, cast_policy, 0), fmt), cast_policy)

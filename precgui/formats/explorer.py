@@ -60,12 +60,12 @@ class Explorer:
     def report(self, name: str) -> Report:
         """The number in one format, under the chosen rounding and stack."""
         fmt = get(name)
-        return report(self.real, fmt, self.convention(fmt), draw(self.seed, 0))
+        return report(self.real, fmt, self.cast_policy(fmt), draw(self.seed, 0))
 
     def reports(self) -> list[Report]:
         return [self.report(name) for name in self.names]
 
-    def convention(self, fmt: Format) -> CastPolicy:
+    def cast_policy(self, fmt: Format) -> CastPolicy:
         return as_in(self.stack, self.rounding, fmt)
 
     def store(self, name: str, code: int, *, joined: bool = False) -> None:

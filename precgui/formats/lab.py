@@ -60,11 +60,11 @@ def running_sums(
         q = rounder(fmt)
         sums[:] = list(accumulate(steps.tolist(), lambda total, step: q(total + step), initial=0.0))
         return sums
-    convention = CastPolicy(rounding)
+    cast_policy = CastPolicy(rounding)
     for n, step in enumerate(steps, 1):
         if n % PROGRESS_STEPS == 0:
             on_progress(n / steps.size)
-        sums[:, n] = quantize_array(sums[:, n - 1] + step, fmt, convention, seed * 1_000_003 + n)
+        sums[:, n] = quantize_array(sums[:, n - 1] + step, fmt, cast_policy, seed * 1_000_003 + n)
     return sums
 
 
@@ -166,9 +166,9 @@ FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
 }
 
 
-def function_values(name: str, x: ArrayLike, fmt: Format, convention: CastPolicy = DEFAULT) -> tuple[Floats, Floats]:
+def function_values(name: str, x: ArrayLike, fmt: Format, cast_policy: CastPolicy = DEFAULT) -> tuple[Floats, Floats]:
     """f(x) in double precision and Q(f(Q(x))) in the format."""
     function = FUNCTIONS[name]
     array = np.asarray(x, dtype=np.float64)
     with np.errstate(all="ignore"):
-        return function(array), quantize_array(function(quantize_array(array, fmt, convention)), fmt, convention)
+        return function(array), quantize_array(function(quantize_array(array, fmt, cast_policy)), fmt, cast_policy)

@@ -19,7 +19,7 @@ class Report:
 
     requested: ExtendedReal
     stored: Decoded
-    convention: CastPolicy
+    cast_policy: CastPolicy
 
     @property
     def format(self) -> Format:
@@ -66,7 +66,7 @@ class Report:
     def interval(self) -> Interval | None:
         """The reals that become the stored value under this convention; None for NaN and infinity."""
         ordinal = ordinal_of(self.format, self.stored.code)
-        return None if ordinal is None else interval_of(self.format, ordinal, self.convention)
+        return None if ordinal is None else interval_of(self.format, ordinal, self.cast_policy)
 
     @property
     def probability_up(self) -> Fraction | None:
@@ -183,15 +183,15 @@ def _nan_note(report: Report) -> str:
     return f"{what}: {fmt.name} has no infinity, becomes NaN" if not fmt.has_inf else f"{what}: becomes NaN"
 
 
-def report(real: ExtendedReal, fmt: Format, convention: CastPolicy | None = None, random: int | None = None) -> Report:
+def report(real: ExtendedReal, fmt: Format, cast_policy: CastPolicy | None = None, random: int | None = None) -> Report:
     """Encode `real` in `fmt` and say everything about the result."""
-    chosen = convention or CastPolicy()
+    chosen = cast_policy or CastPolicy()
     return Report(real, decode(encode(real, fmt, chosen, random), fmt), chosen)
 
 
 def report_code(
-    code: int, fmt: Format, requested: ExtendedReal | None = None, convention: CastPolicy | None = None
+    code: int, fmt: Format, requested: ExtendedReal | None = None, cast_policy: CastPolicy | None = None
 ) -> Report:
     """The report on given bits; without `requested` the error is zero."""
     stored = decode(code, fmt)
-    return Report(stored.real if requested is None else requested, stored, convention or CastPolicy())
+    return Report(stored.real if requested is None else requested, stored, cast_policy or CastPolicy())

@@ -111,27 +111,27 @@ class Interval:
         return above and (self.high is None or value < self.high or (self.high_closed and value == self.high))
 
 
-def interval_of(fmt: Format, ordinal: int, convention: CastPolicy) -> Interval:
+def interval_of(fmt: Format, ordinal: int, cast_policy: CastPolicy) -> Interval:
     """The real numbers that are stored as `ordinal`, overflow included; for stochastic rounding, those that can be."""
-    result = rounding_interval(fmt, ordinal, convention.rounding)
-    if ordinal == fmt.max_ordinal and _takes_all_beyond(fmt, convention, negative=False):
+    result = rounding_interval(fmt, ordinal, cast_policy.rounding)
+    if ordinal == fmt.max_ordinal and _takes_all_beyond(fmt, cast_policy, negative=False):
         result = replace(result, high=None, high_closed=False)
     if isinstance(fmt, FloatFormat) and not fmt.has_zero and ordinal == fmt.min_ordinal:
         result = replace(result, low=Fraction(0), low_closed=False)
-    if ordinal == fmt.min_ordinal and _takes_all_beyond(fmt, convention, negative=True):
+    if ordinal == fmt.min_ordinal and _takes_all_beyond(fmt, cast_policy, negative=True):
         result = replace(result, low=None, low_closed=False)
     return result
 
 
-def _takes_all_beyond(fmt: Format, convention: CastPolicy, *, negative: bool) -> bool:
+def _takes_all_beyond(fmt: Format, cast_policy: CastPolicy, *, negative: bool) -> bool:
     """Whether the last value on a side stands for every finite number past it."""
-    if not isinstance(fmt, FloatFormat) or convention.overflow == "saturate":
+    if not isinstance(fmt, FloatFormat) or cast_policy.overflow == "saturate":
         return True
     if negative and not fmt.signed:
         return False
-    if convention.overflow == "nan":
+    if cast_policy.overflow == "nan":
         return not fmt.has_nan
-    return keeps_finite(convention.rounding, negative=negative) or not (fmt.has_inf or fmt.has_nan)
+    return keeps_finite(cast_policy.rounding, negative=negative) or not (fmt.has_inf or fmt.has_nan)
 
 
 def rounding_interval(fmt: Format, ordinal: int, rounding: RoundingMode) -> Interval:

@@ -79,7 +79,7 @@ def test_that_kahan_pairwise_and_stochastic_sums_keep_growing() -> None:
     ones, bf16 = [[finite(1)] * 600], get("bf16")
     assert operate("sum", ones, bf16, ArithmeticSettings(order="kahan")).rounded.value == pytest.approx(600, abs=2)
     assert operate("sum", ones, bf16, ArithmeticSettings(order="pairwise")).rounded.value == 600
-    random = [ArithmeticSettings(convention=lambda _: CastPolicy("stochastic"), seed=seed) for seed in range(12)]
+    random = [ArithmeticSettings(cast_policy=lambda _: CastPolicy("stochastic"), seed=seed) for seed in range(12)]
     spread = [float(operate("sum", ones, bf16, each).rounded.value) for each in random]
     assert np.mean(spread) == pytest.approx(600, rel=0.05)
     assert len(set(spread)) > 1

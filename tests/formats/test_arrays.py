@@ -28,13 +28,13 @@ def test_that_arrays_round_as_ml_dtypes_does(name: str) -> None:
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("name", NAMES)
 def test_that_arrays_and_single_values_agree(name: str, rounding: RoundingMode, overflow: Overflow) -> None:
-    fmt, convention = get(name), CastPolicy(rounding, overflow)
+    fmt, cast_policy = get(name), CastPolicy(rounding, overflow)
     rng = np.random.default_rng(NAMES.index(name) * 10 + ROUNDINGS.index(rounding))
     inputs = rng.uniform(-1, 1, 60) * 2.0 ** rng.integers(-12, 12, 60)
     inputs[:8] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-44]
-    ours = quantize_array(inputs, fmt, convention, seed=9)
+    ours = quantize_array(inputs, fmt, cast_policy, seed=9)
     exact = [
-        to_float(decode(encode(from_float(v), fmt, convention, draw(9, i)), fmt).real) for i, v in enumerate(inputs)
+        to_float(decode(encode(from_float(v), fmt, cast_policy, draw(9, i)), fmt).real) for i, v in enumerate(inputs)
     ]
     assert bits_equal(ours, exact).all()
 

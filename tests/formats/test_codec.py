@@ -47,8 +47,8 @@ def test_that_the_rounding_modes_agree_with_gfloat(name: str, rounding: Rounding
     rng = np.random.default_rng(7)
     top = min(fmt.emax + 2, 127)
     inputs = rng.uniform(-1, 1, 300) * 2.0 ** rng.uniform(fmt.emin - fmt.mantissa_bits - 2, top, 300)
-    convention = CastPolicy(rounding, overflow="saturate" if sat else "ieee")
-    ours = [to_float(decode(encode(from_float(v), fmt, convention), fmt).real) for v in inputs]
+    cast_policy = CastPolicy(rounding, overflow="saturate" if sat else "ieee")
+    ours = [to_float(decode(encode(from_float(v), fmt, cast_policy), fmt).real) for v in inputs]
     theirs = [gfloat.round_float(info, v, modes[rounding], sat) for v in inputs]
     assert bits_equal(ours, theirs).all()
 
@@ -94,10 +94,10 @@ def test_that_overflow_of_e4m3fn_follows_the_switch(value: float, default: float
 
 
 def test_that_overflow_to_nan_takes_infinity_along() -> None:
-    fmt, convention = get("fp16"), CastPolicy(overflow="nan")
+    fmt, cast_policy = get("fp16"), CastPolicy(overflow="nan")
     for value in (65520.0, -1e9, np.inf):
-        assert decode(encode(from_float(value), fmt, convention), fmt).real.kind == "nan"
-    assert encode(from_float(65504.0), fmt, convention) == 0x7BFF
+        assert decode(encode(from_float(value), fmt, cast_policy), fmt).real.kind == "nan"
+    assert encode(from_float(65504.0), fmt, cast_policy) == 0x7BFF
 
 
 @pytest.mark.parametrize("name", ["fp16", "e4m3fn", "e4m3fnuz", "e2m1", "int4", "nf4", "e8m0"])

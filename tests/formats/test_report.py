@@ -76,7 +76,7 @@ def test_that_a_reader_is_told_what_happened(value: str, name: str, words: str) 
 
 
 @pytest.mark.parametrize(
-    ("value", "name", "convention", "interval"),
+    ("value", "name", "cast_policy", "interval"),
     [("448", "e4m3fn", CastPolicy(), "[432, 464]"), ("-448", "e4m3fn", CastPolicy(), "[-464, -432]"),
      ("448", "e4m3fn", CastPolicy(overflow="nan"), "[432, 464]"), ("6", "e2m1", CastPolicy(), "(5, ∞)"),
      ("-6", "e2m1", CastPolicy(overflow="nan"), "(-∞, -5)"), ("65504", "fp16", CastPolicy("down"), "[65504, ∞)"),
@@ -86,9 +86,9 @@ def test_that_a_reader_is_told_what_happened(value: str, name: str, words: str) 
      ("1e-45", "e8m0", CastPolicy(), "(0, 8.8162076311671563e-39)")],
 )  # fmt: skip
 def test_that_the_last_value_takes_what_the_convention_gives_it(
-    value: str, name: str, convention: CastPolicy, interval: str
+    value: str, name: str, cast_policy: CastPolicy, interval: str
 ) -> None:
-    assert report(parse(value), get(name), convention).interval_text == interval
+    assert report(parse(value), get(name), cast_policy).interval_text == interval
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS)
@@ -99,14 +99,14 @@ def test_that_the_last_value_takes_what_the_convention_gives_it(
 def test_that_exactly_the_numbers_of_the_interval_are_stored_as_its_value(
     name: str, rounding: RoundingMode, overflow: Overflow
 ) -> None:
-    fmt, convention = get(name), CastPolicy(rounding, overflow)
+    fmt, cast_policy = get(name), CastPolicy(rounding, overflow)
     ends = [fmt.min_ordinal, fmt.min_ordinal + 1, -1, 0, 1, fmt.max_ordinal - 1, fmt.max_ordinal]
     ordinals = [each for each in ends if fmt.min_ordinal <= each <= fmt.max_ordinal]
-    intervals = {each: interval_of(fmt, each, convention) for each in ordinals}
+    intervals = {each: interval_of(fmt, each, cast_policy) for each in ordinals}
     corners = {end for each in intervals.values() for end in (each.low, each.high) if end is not None}
     corners |= {fmt.value(each) for each in ordinals} | {2 * fmt.max_finite, -2 * fmt.max_finite}
     for value in {corner + shift for corner in corners for shift in (0, Fraction(1, 10**60), -Fraction(1, 10**60))}:
-        stored = report(finite(value), fmt, convention).stored
+        stored = report(finite(value), fmt, cast_policy).stored
         found = stored.ordinal if stored.real.is_finite else None
         assert [each for each in ordinals if value in intervals[each]] == [each for each in ordinals if each == found]
 

@@ -25,7 +25,7 @@ FORMATS = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
 
 def differences(kind: str, operation: str, rounding: str, cases: list[list[int]]) -> list[str]:
     """The cases whose result has other bits than SoftFloat's; every NaN is as good as another."""
-    fmt, settings = get(FORMATS[kind]), ArithmeticSettings(convention=lambda _: CastPolicy(MODES[rounding]))
+    fmt, settings = get(FORMATS[kind]), ArithmeticSettings(cast_policy=lambda _: CastPolicy(MODES[rounding]))
     different = []
     for *operands, wanted in cases:
         reals = [[decode(code, fmt).real] for code in operands]

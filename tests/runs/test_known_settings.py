@@ -19,7 +19,7 @@ from precgui.runs.known_settings import NOT_KNOWN, known_config, known_scaling, 
 from precgui.runs.open import open_run_or_events
 from precgui.runs.page import write_page
 from precgui.runs.report.content import difference_of_settings
-from precgui.runs.study.loose import loose_figures
+from precgui.runs.study.ungrouped import ungrouped_figures
 from precgui.runs.tensorboard.export import export_events
 from tests.runs.synthetic import live_run
 
@@ -161,9 +161,12 @@ def test_that_an_event_file_of_a_loop_keeps_what_is_known(tmp_path: Path) -> Non
 
 def test_that_groups_hold_what_is_not_known_neither_equal_nor_different(tmp_path: Path) -> None:
     own, other = recorded(tmp_path / "own.h5"), recorded(tmp_path / "other.h5", lr=0.2)
-    first, second, trained = loose_figures([own, other, live_run([])])
+    first, second, trained = ungrouped_figures([own, other, live_run([])])
     assert first.settings["train.epochs"] == NOT_KNOWN
     for run in (first, second):
         assert not {"train.epochs", "model.size", "autocast.dtype"} & set(difference_of_settings(run, trained))
     assert difference_of_settings(first, second) == {"optimizer.lr": (0.1, 0.2)}
-    assert {each.group for each in loose_figures([own, other])} == {"fp32 optimizer.lr=0.1", "fp32 optimizer.lr=0.2"}
+    assert {each.group for each in ungrouped_figures([own, other])} == {
+        "fp32 optimizer.lr=0.1",
+        "fp32 optimizer.lr=0.2",
+    }

@@ -30,31 +30,31 @@ SLOW_PIECE = 1 << 16
 Array = NDArray[Any]
 
 
-def round_into(source: Array, out: Array, fmt: Format, convention: CastPolicy, seed: int, threads: int) -> None:
+def round_into(source: Array, out: Array, fmt: Format, cast_policy: CastPolicy, seed: int, threads: int) -> None:
     """Round a flat contiguous float32 or float64 array into another one, which may be the same."""
     machine = SINGLE if source.dtype == np.float32 else DOUBLE
-    plan = make_plan(fmt, convention, machine) if isinstance(fmt, FloatFormat) and fmt.has_zero else None
-    table = _table_runner(fmt, convention, machine, seed) if plan is None else None
+    plan = make_plan(fmt, cast_policy, machine) if isinstance(fmt, FloatFormat) and fmt.has_zero else None
+    table = _table_runner(fmt, cast_policy, machine, seed) if plan is None else None
     if table is not None:
         _in_threads(table, source, out, machine, threads)
     elif plan is None or plan.method == "none":
-        _round_slowly(source, out, fmt, convention, seed)
+        _round_slowly(source, out, fmt, cast_policy, seed)
     elif plan.method == "identity":
         _exchange_specials(source, out, plan)
     else:
-        _in_threads(_runner(plan, convention, seed), source, out, machine, threads)
+        _in_threads(_runner(plan, cast_policy, seed), source, out, machine, threads)
 
 
-def _table_runner(fmt: Format, convention: CastPolicy, machine: HostFloat, seed: int) -> Run | None:
+def _table_runner(fmt: Format, cast_policy: CastPolicy, machine: HostFloat, seed: int) -> Run | None:
     """The loop for a format that is no binary float; None where only the slow way serves."""
-    rounding = convention.rounding
+    rounding = cast_policy.rounding
     drawn = seed if rounding == "stochastic" else 0
     if isinstance(fmt, IntFormat):
         return integer_runner(fmt, machine, rounding, drawn)
     if isinstance(fmt, CodeBook):
         ordered = fmt.has_zero or rounding != "toward_zero"  # else the gap around zero is entered from both sides
         return book_runner(fmt, machine, rounding, drawn) if ordered else None
-    return power_runner(fmt, machine, convention, drawn)
+    return power_runner(fmt, machine, cast_policy, drawn)
 
 
 def _in_threads(run: Run, source: Array, out: Array, machine: HostFloat, threads: int) -> None:
@@ -75,8 +75,8 @@ def _cuts(size: int, threads: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(ordered)] or [slice(0, 0)]
 
 
-def _runner(plan: RoundingPlan, convention: CastPolicy, seed: int) -> Run:
-    numbers, rounding, machine = constants(plan), convention.rounding, plan.machine
+def _runner(plan: RoundingPlan, cast_policy: CastPolicy, seed: int) -> Run:
+    numbers, rounding, machine = constants(plan), cast_policy.rounding, plan.machine
     if rounding == "stochastic":
         return _stochastic_runner(plan, numbers, seed)
     if rounding in SHARES and (plan.method not in ADDING or rounding != "nearest_away"):
@@ -105,13 +105,13 @@ def _stochastic_runner(plan: RoundingPlan, numbers: Any, seed: int) -> Run:
     return lambda bits, out, start: stochastic(bits, out, numbers, stream(seed, start))
 
 
-def _round_slowly(source: Array, out: Array, fmt: Format, convention: CastPolicy, seed: int) -> None:
+def _round_slowly(source: Array, out: Array, fmt: Format, cast_policy: CastPolicy, seed: int) -> None:
     """Round by the array form of `formats`, in pieces that fit the cache; stochastic rounding in one piece."""
-    piece = source.size if convention.rounding == "stochastic" else SLOW_PIECE
+    piece = source.size if cast_policy.rounding == "stochastic" else SLOW_PIECE
     for start in range(0, source.size, piece or 1):
         part = slice(start, start + piece)
         with np.errstate(over="ignore"):
-            rounded = quantize_array(source[part], fmt, convention, seed)
+            rounded = quantize_array(source[part], fmt, cast_policy, seed)
             rounded[np.isnan(source[part])] = np.nan  # as the loops keep it, in formats without NaN, too
             out[part] = rounded
 

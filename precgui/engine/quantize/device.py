@@ -24,16 +24,16 @@ from precgui.process.spawn import safe_path
 VARIANTS = 64  # methods, roundings and overflow policies are compiled apart; torch gives up after 8 by default
 
 
-def rounded_on_device(source: Tensor, fmt: Format, convention: CastPolicy, seed: int) -> Tensor:
+def rounded_on_device(source: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int) -> Tensor:
     """Round a contiguous float32 or float64 tensor where it is; rare combinations take the way over the CPU."""
-    result = rounded(source, fmt, convention, seed, fused if source.device.type == "cuda" else called)
-    return _over_cpu(source, fmt, convention, seed) if result is None else result
+    result = rounded(source, fmt, cast_policy, seed, fused if source.device.type == "cuda" else called)
+    return _over_cpu(source, fmt, cast_policy, seed) if result is None else result
 
 
-def _over_cpu(source: Tensor, fmt: Format, convention: CastPolicy, seed: int) -> Tensor:
+def _over_cpu(source: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int) -> Tensor:
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = source.cpu().numpy()
-        rounded = quantize_array(numbers, fmt, convention, seed)
+        rounded = quantize_array(numbers, fmt, cast_policy, seed)
     return torch.from_numpy(np.where(np.isnan(numbers), numbers, rounded)).to(source)
 
 

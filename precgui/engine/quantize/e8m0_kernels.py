@@ -12,15 +12,15 @@ from precgui.formats.rounding import DRAW_BITS, CastPolicy
 
 
 @lru_cache(maxsize=64)
-def power_runner(fmt: FloatFormat, machine: HostFloat, convention: CastPolicy, seed: int) -> Run:
+def power_runner(fmt: FloatFormat, machine: HostFloat, cast_policy: CastPolicy, seed: int) -> Run:
     """A function from the bits of the input to the bits of the output and the place of the first; NaN stays.
 
     What is too small becomes the smallest power; zero and negative numbers become NaN, or the smallest power where
     the convention saturates.
     """
-    numbers = PowerConstants(*map(machine.word, power_constants(fmt, machine, convention)))
-    run = _power_loop(machine, convention.rounding == "stochastic")
-    if convention.rounding == "stochastic":
+    numbers = PowerConstants(*map(machine.word, power_constants(fmt, machine, cast_policy)))
+    run = _power_loop(machine, cast_policy.rounding == "stochastic")
+    if cast_policy.rounding == "stochastic":
         return lambda bits, out, start: run(bits, out, numbers, stream(seed, start))
     return lambda bits, out, start: run(bits, out, numbers, ())
 

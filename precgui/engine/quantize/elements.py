@@ -45,11 +45,11 @@ def quantize(
     fmt = _format(format)
     _check(tensor, rounding, overflow, nan)
     chosen: Overflow = overflow or ("saturate" if saturate else "ieee")
-    convention = CastPolicy(rounding, chosen)
+    cast_policy = CastPolicy(rounding, chosen)
     key = drawn(seed) if rounding == "stochastic" else 0
     if tensor.requires_grad and torch.is_grad_enabled():
-        return StraightThrough.apply(tensor, fmt, convention, key, nan)  # type: ignore[no-any-return]
-    return _quantized(tensor.detach(), fmt, convention, key, nan)
+        return StraightThrough.apply(tensor, fmt, cast_policy, key, nan)  # type: ignore[no-any-return]
+    return _quantized(tensor.detach(), fmt, cast_policy, key, nan)
 
 
 def _format(format: Any) -> Format:
@@ -95,41 +95,41 @@ class StraightThrough(torch.autograd.Function):
     """Straight-through estimator: forward rounds, backward passes the gradient unchanged (Bengio et al. 2013)."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
-        return _quantized(tensor, fmt, convention, seed, nan)
+    def forward(ctx: Any, tensor: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int, nan: Nan) -> Tensor:
+        return _quantized(tensor, fmt, cast_policy, seed, nan)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         return gradients[0], None, None, None, None
 
 
-def _quantized(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
-    key = ("elements", fmt, convention, seed, nan)
+def _quantized(tensor: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int, nan: Nan) -> Tensor:
+    key = ("elements", fmt, cast_policy, seed, nan)
     bits = fmt.mantissa_bits if isinstance(fmt, FloatFormat) else None
-    return as_operation(tensor, key, lambda source: _any_order(source, fmt, convention, seed, nan), bits)
+    return as_operation(tensor, key, lambda source: _any_order(source, fmt, cast_policy, seed, nan), bits)
 
 
-def _any_order(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
+def _any_order(tensor: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int, nan: Nan) -> Tensor:
     """Round a tensor of any memory order, with its subnormals."""
     if tensor.is_meta:
         return torch.empty_like(tensor)
     with subnormals_kept(tensor):
-        return _in_order(tensor, fmt, convention, seed, nan)
+        return _in_order(tensor, fmt, cast_policy, seed, nan)
 
 
-def _in_order(tensor: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
+def _in_order(tensor: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int, nan: Nan) -> Tensor:
     source = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
     def run(dense: Tensor) -> Tensor:
-        return _held(_rounded(dense, fmt, convention, seed, nan), fmt, convention, tensor.dtype)
+        return _held(_rounded(dense, fmt, cast_policy, seed, nan), fmt, cast_policy, tensor.dtype)
 
-    return in_memory_order(source, run, by_place=convention.rounding == "stochastic")
+    return in_memory_order(source, run, by_place=cast_policy.rounding == "stochastic")
 
 
-def _held(result: Tensor, fmt: Format, convention: CastPolicy, dtype: torch.dtype) -> Tensor:
+def _held(result: Tensor, fmt: Format, cast_policy: CastPolicy, dtype: torch.dtype) -> Tensor:
     """The result in the dtype of the tensor; no finite number passes the largest that both of them hold."""
     if isinstance(fmt, FloatFormat) and dtype in _NARROW and (limit := _largest_in_both(fmt, dtype)) is not None:
-        if convention.overflow == "saturate":
+        if cast_policy.overflow == "saturate":
             result = result.clamp(-limit, limit)
         elif fmt.max_finite <= Fraction(torch.finfo(dtype).max):
             result = torch.where(result.isfinite(), result.clamp(-limit, limit), result)
@@ -149,15 +149,15 @@ def _largest_in_both(fmt: FloatFormat, dtype: torch.dtype) -> float | None:
         value = both
 
 
-def _rounded(source: Tensor, fmt: Format, convention: CastPolicy, seed: int, nan: Nan) -> Tensor:
+def _rounded(source: Tensor, fmt: Format, cast_policy: CastPolicy, seed: int, nan: Nan) -> Tensor:
     """Round a contiguous float32 or float64 tensor."""
     if source.device.type == "cpu":
         result = torch.empty_like(source)
-        round_into(source.view(-1).numpy(), result.view(-1).numpy(), fmt, convention, seed, torch.get_num_threads())
+        round_into(source.view(-1).numpy(), result.view(-1).numpy(), fmt, cast_policy, seed, torch.get_num_threads())
     else:
         from precgui.engine.quantize.device import rounded_on_device
 
-        result = rounded_on_device(source, fmt, convention, seed)
+        result = rounded_on_device(source, fmt, cast_policy, seed)
     return _with_nan(result, source, fmt, nan)
 
 

@@ -126,23 +126,23 @@ class PowerConstants(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def power_constants(fmt: FloatFormat, machine: HostFloat, convention: CastPolicy) -> PowerConstants:
+def power_constants(fmt: FloatFormat, machine: HostFloat, cast_policy: CastPolicy) -> PowerConstants:
     """Zero and negative numbers become NaN, or the smallest power where the convention saturates."""
     bits_of, whole = machine.bits_of, 1 << machine.mantissa_bits
     lowest, largest = bits_of(power_of_two(fmt.emin)), bits_of(power_of_two(fmt.emax))
-    saturates = convention.overflow == "saturate"
-    finite = convention.overflow == "ieee" and keeps_finite(convention.rounding, negative=False)
+    saturates = cast_policy.overflow == "saturate"
+    finite = cast_policy.overflow == "ieee" and keeps_finite(cast_policy.rounding, negative=False)
     half = whole >> 1  # every power counts as odd, so ties go outwards
     added = {"nearest_even": half, "nearest_away": half, "up": whole - 1, "stochastic": whole}
     return PowerConstants(
         lowest, largest, largest if saturates or finite else machine.nan, largest if saturates else machine.nan,
         lowest if saturates else machine.nan, machine.infinity, machine.sign, whole,
-        added.get(convention.rounding, 0),
+        added.get(cast_policy.rounding, 0),
     )  # fmt: skip
 
 
 @lru_cache(maxsize=256)
-def make_plan(fmt: FloatFormat, convention: CastPolicy, machine: HostFloat) -> RoundingPlan:
+def make_plan(fmt: FloatFormat, cast_policy: CastPolicy, machine: HostFloat) -> RoundingPlan:
     """The plan for a format with a zero. `method` is `none` where the kernels cannot serve."""
     drop = machine.mantissa_bits - fmt.mantissa_bits
     method = _method(fmt, machine)
@@ -162,11 +162,11 @@ def make_plan(fmt: FloatFormat, convention: CastPolicy, machine: HostFloat) -> R
         magic,
         ulp,
         _largest_within(fmt, machine),
-        _beyond(fmt, convention, machine, negative=False, infinite=False),
-        _beyond(fmt, convention, machine, negative=True, infinite=False),
-        _beyond(fmt, convention, machine, negative=False, infinite=True),
-        _beyond(fmt, convention, machine, negative=True, infinite=True),
-        None if fmt.signed else (0 if convention.overflow == "saturate" else machine.nan),
+        _beyond(fmt, cast_policy, machine, negative=False, infinite=False),
+        _beyond(fmt, cast_policy, machine, negative=True, infinite=False),
+        _beyond(fmt, cast_policy, machine, negative=False, infinite=True),
+        _beyond(fmt, cast_policy, machine, negative=True, infinite=True),
+        None if fmt.signed else (0 if cast_policy.overflow == "saturate" else machine.nan),
         fmt.has_negative_zero,
     )
 
@@ -202,15 +202,15 @@ def _largest_within(fmt: FloatFormat, machine: HostFloat) -> int:
     return bits if held <= fmt.max_finite else bits - 1
 
 
-def _beyond(fmt: FloatFormat, convention: CastPolicy, machine: HostFloat, *, negative: bool, infinite: bool) -> int:
-    if machine.bits_of(fmt.max_finite) == machine.infinity and (not infinite or convention.overflow == "saturate"):
+def _beyond(fmt: FloatFormat, cast_policy: CastPolicy, machine: HostFloat, *, negative: bool, infinite: bool) -> int:
+    if machine.bits_of(fmt.max_finite) == machine.infinity and (not infinite or cast_policy.overflow == "saturate"):
         return machine.infinity  # the format holds the value, the type does not
     largest = machine.bits_of(fmt.max_finite)
-    if convention.overflow == "saturate":
+    if cast_policy.overflow == "saturate":
         return largest
-    if convention.overflow == "nan":
+    if cast_policy.overflow == "nan":
         return machine.nan if fmt.has_nan else largest
-    if not infinite and keeps_finite(convention.rounding, negative=negative):
+    if not infinite and keeps_finite(cast_policy.rounding, negative=negative):
         return largest
     if fmt.has_inf:
         return machine.infinity

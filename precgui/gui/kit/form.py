@@ -211,9 +211,9 @@ class Form(QWidget, Generic[M]):
         for card in self._cards:
             card.update_visibility()
         placed = {fault for path in self.rows for fault in self._faults_of(path)}
-        loose = [f"{path}: {text}" if path else text for path, text in self.faults.items() if path not in placed]
-        self.general.setText("\n".join(loose))
-        self.general.setVisible(bool(loose))
+        unplaced = [f"{path}: {text}" if path else text for path, text in self.faults.items() if path not in placed]
+        self.general.setText("\n".join(unplaced))
+        self.general.setVisible(bool(unplaced))
         self.changed.emit()
 
     def first_fault(self) -> QLineEdit | QWidget | None:

@@ -99,9 +99,9 @@ def test_that_tensors_without_numbers_are_rounded_on_any_device(name: str) -> No
 
 @pytest.mark.parametrize("rounding", ["nearest_even", "nearest_away"])
 def test_that_the_sign_of_zero_is_positive_everywhere(rounding: RoundingMode) -> None:
-    sign, zeros, convention = get("sign1"), torch.tensor([0.0, -0.0]), CastPolicy(rounding)
+    sign, zeros, cast_policy = get("sign1"), torch.tensor([0.0, -0.0]), CastPolicy(rounding)
     assert quantize(zeros, "sign1", rounding=rounding).tolist() == [1.0, 1.0]
-    assert quantize_array(zeros.numpy(), sign, convention).tolist() == [1.0, 1.0]
+    assert quantize_array(zeros.numpy(), sign, cast_policy).tolist() == [1.0, 1.0]
     assert quantize_sign(zeros.numpy(), 1.0).tolist() == [1.0, 1.0]
-    assert [encode(from_float(zero), sign, convention) for zero in zeros.tolist()] == [1, 1]
-    assert [0 in interval_of(sign, ordinal, convention) for ordinal in (0, 1)] == [False, True]
+    assert [encode(from_float(zero), sign, cast_policy) for zero in zeros.tolist()] == [1, 1]
+    assert [0 in interval_of(sign, ordinal, cast_policy) for ordinal in (0, 1)] == [False, True]

@@ -17,7 +17,7 @@ from precgui.runs.file.user_notes import notes_path, read_notes
 from precgui.runs.library import read_entry
 from precgui.runs.metric import metric_of
 from precgui.runs.page import page
-from precgui.runs.report.loose import loose_report
+from precgui.runs.report.ungrouped import ungrouped_report
 from precgui.runs.report.writing import write_report
 from precgui.sanitize import MOST_TITLE, one_line, sanitize
 
@@ -75,7 +75,7 @@ def test_that_pages_hold_nothing_that_acts_whatever_the_name_of_the_file(
         replace_attribute(path, "title", f"{ESCAPES}{TURNED}")
         with precgui.open_run(path) as run:
             assert not ACTING.search(page(run))
-    content = loose_report(paths)
+    content = ungrouped_report(paths)
     for kind in ("html", "markdown", "csv"):
         write_report(content, kind, tmp_path / kind)
         text = (tmp_path / kind).read_text(encoding="utf-8")

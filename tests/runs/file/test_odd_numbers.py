@@ -13,7 +13,7 @@ import precgui
 from precgui.events import EXPONENT_BINS, TENSOR_STATS, RunEnded, RunStarted, TensorStats
 from precgui.runs.recorded_gradients import recorded_gradients
 from precgui.runs.report.html import html_report
-from precgui.runs.report.loose import loose_report
+from precgui.runs.report.ungrouped import ungrouped_report
 from precgui.runs.report.writing import markdown_report
 from precgui.runs.study.figures import figures_of
 from precgui.runs.tensors.what_if_table import what_if_table
@@ -39,7 +39,7 @@ def test_that_runs_with_numbers_that_no_run_has_are_reported(
         figures = figures_of(run, "one")
         for figure in (figures.metric_value, figures.val_loss, figures.step_s, figures.time_s):
             assert figure is None or np.isfinite(figure)
-    report = loose_report(paths)
+    report = ungrouped_report(paths)
     shown = markdown_report(report).split("## Claims")[0]  # claims speak of NaN
     assert "nan" not in shown.casefold().replace("nan or inf", "")
     assert html_report(report)

@@ -21,12 +21,12 @@ from precgui.gui.panels.compare.claims_view import ClaimsView
 from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.energy_view import EnergyView
 from precgui.gui.panels.compare.figures_view import FiguresView
-from precgui.gui.panels.compare.loose_groups import LooseGroups
 from precgui.gui.panels.compare.matrix_view import MatrixView
 from precgui.gui.panels.compare.more_seeds import MoreSeedsButton
 from precgui.gui.panels.compare.report_export import ReportExport
 from precgui.gui.panels.compare.sixteen_bits_view import SixteenBitsView
 from precgui.gui.panels.compare.trade_off import TradeOffView
+from precgui.gui.panels.compare.ungrouped_runs import UngroupedRuns
 from precgui.gui.plots.bands_view import BandsView
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -55,7 +55,7 @@ class GroupsView(Pages):
         self._stale: set[str] = set()
         self.report_content: ReportContent | None = None
         self._taken: ReportContent | None = None  # as it was read, without the price of the energy
-        self.loose = LooseGroups(session, self)
+        self.ungrouped = UngroupedRuns(session, self)
         self.answer, self.answer_lines = AnswerLabel(self), PlainLabel(self)
         self.fold = QToolButton(self)
         self.source = QComboBox(self)
@@ -118,7 +118,7 @@ class GroupsView(Pages):
         session.study.groups_read.connect(self._take)
         for signal in (session.runs.added, session.runs.removed, session.runs.changed):
             signal.connect(lambda _: self.refresh())
-        self.loose.read.connect(self._take)
+        self.ungrouped.read.connect(self._take)
         self.energy.repriced.connect(self._reprice)
         self.source.activated.connect(lambda _: self._choose_source())
         self.view.chosen.connect(lambda _: self._show_page())
@@ -148,7 +148,7 @@ class GroupsView(Pages):
         return str(self.source.currentData() or "")
 
     def _name_sources(self) -> None:
-        study, runs = self._session.study, len(self.loose.paths())
+        study, runs = self._session.study, len(self.ungrouped.paths())
         entries: list[tuple[str, str]] = []
         if study.folder is not None:
             entries.append((_study_title(study.grid, study.folder.name), STUDY))
@@ -184,15 +184,15 @@ class GroupsView(Pages):
             self._fill()
         study = self._session.study
         if self.source_kind == RUNS:
-            self.loose.ask()
-            if self._taken is not self.loose.content:
+            self.ungrouped.ask()
+            if self._taken is not self.ungrouped.content:
                 self._take()
         elif self.source_kind == STUDY and study.grid is not None and study.grid.document.done != self._judged:
             self._judged = study.grid.document.done
             study.read_groups()
 
     def _take(self) -> None:
-        content = self.loose.content if self.source_kind == RUNS else self._session.study.groups
+        content = self.ungrouped.content if self.source_kind == RUNS else self._session.study.groups
         self._taken = content
         self.report_content = None if content is None else self.energy.with_price(content)
         self._fill()
@@ -232,7 +232,7 @@ class GroupsView(Pages):
     def _why_not(self) -> str:
         """Why there is no answer."""
         if self.source_kind == RUNS:
-            why = self.loose.why or "reading the open runs..."
+            why = self.ungrouped.why or "reading the open runs..."
         elif self.source_kind == STUDY:
             why = self._session.study.why_no_groups or "reading the runs of the study..."
         else:
@@ -278,7 +278,7 @@ class GroupsView(Pages):
     def ask_for_targets(self) -> TargetsDialog | None:
         """Open the form of the targets; the groups are judged by them again."""
         study = self._session.study
-        targets = self.loose.targets if self.source_kind == RUNS else study.targets()
+        targets = self.ungrouped.targets if self.source_kind == RUNS else study.targets()
         if targets is None:
             return None
         dialog = TargetsDialog(targets, self, late=self.report_content is not None)
@@ -288,8 +288,8 @@ class GroupsView(Pages):
 
     def _use_targets(self, targets: Targets) -> None:
         if self.source_kind == RUNS:
-            self.loose.targets = targets
-            self.loose.ask()
+            self.ungrouped.targets = targets
+            self.ungrouped.ask()
         elif self._session.study.set_targets(targets):
             self._session.study.read_groups()
 

@@ -196,11 +196,11 @@ class ArithmeticTab(QWidget):
 
     def settings(self) -> ArithmeticSettings:
         if not self.chosen.lists:
-            return ArithmeticSettings(convention=self.switches.convention(), seed=self.switches.seed.value())
+            return ArithmeticSettings(cast_policy=self.switches.cast_policy(), seed=self.switches.seed.value())
         product = self.product.format() if self.chosen.lists == 2 else None
         return ArithmeticSettings(
             self.accumulator.format(), product, self.output.format(), ORDERS[self.order.currentIndex()],
-            self.switches.convention(), self.switches.seed.value(),
+            self.switches.cast_policy(), self.switches.seed.value(),
         )  # fmt: skip
 
     def refresh(self) -> None:

@@ -126,7 +126,7 @@ class Details(QWidget):
         self._fill_comparison(report)
 
     def _show_stacks(self, report: Report) -> None:
-        rows = library_table(self._explorer.real, report.format, report.convention.rounding)
+        rows = library_table(self._explorer.real, report.format, report.cast_policy.rounding)
         differ = any(row.differs for row in rows)
         self._stacks.setVisible(differ)
         self._stack_rows.setVisible(differ)

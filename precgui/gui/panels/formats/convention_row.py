@@ -63,6 +63,6 @@ class ConventionRow(QWidget):
         chosen: RoundingMode = self.rounding.currentData()
         return chosen
 
-    def convention(self) -> Callable[[Format], CastPolicy]:
+    def cast_policy(self) -> Callable[[Format], CastPolicy]:
         """The cast policy that is chosen now, for a format; may be called in any thread."""
         return partial(as_in, self.stack.currentText(), self.mode)

@@ -72,7 +72,7 @@ def facts_of(report: Report) -> dict[str, str]:
         facts[label] = text.short(near.real, report.digits) if near else ""
     facts["Rounds here"] = report.interval_text
     chance = report.probability_up
-    if report.convention.rounding == "stochastic" and chance is not None:
+    if report.cast_policy.rounding == "stochastic" and chance is not None:
         facts["Chance of up"] = f"{text.approximate(chance * 100, 4)} %"
     return facts
 

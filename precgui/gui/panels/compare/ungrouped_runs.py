@@ -10,11 +10,11 @@ from PySide6.QtCore import QObject, Signal
 from precgui.gui.answer import Answer, thread
 from precgui.gui.session import Session
 from precgui.runs.report.content import ReportContent
-from precgui.runs.report.loose import loose_report
+from precgui.runs.report.ungrouped import ungrouped_report
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 
 
-class LooseGroups(QObject):
+class UngroupedRuns(QObject):
     """`read` comes when `content` is that of the runs that were asked for; None, with `why`, where there is none."""
 
     read = Signal()
@@ -55,4 +55,4 @@ class LooseGroups(QObject):
 
 def _report(paths: Sequence[Path], targets: Targets) -> ReportContent:
     """Raises RunFileError for a file that cannot be read, ValueError where no study is possible."""
-    return loose_report(paths, targets)
+    return ungrouped_report(paths, targets)

@@ -10,7 +10,7 @@ from pathlib import Path
 from precgui.runs.file.reader import open_run
 from precgui.runs.report.content import ReportContent, report_content
 from precgui.runs.study.groups import make_study
-from precgui.runs.study.loose import loose_figures
+from precgui.runs.study.ungrouped import ungrouped_figures
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
 
 _NOT_PLANNED = (
@@ -19,13 +19,13 @@ _NOT_PLANNED = (
 )
 
 
-def loose_report(paths: Sequence[Path], targets: Targets = DEFAULT_TARGETS) -> ReportContent:
+def ungrouped_report(paths: Sequence[Path], targets: Targets = DEFAULT_TARGETS) -> ReportContent:
     """The content of the report on these run files.
 
     Raises RunFileError for a file that cannot be read, ValueError when there is none.
     """
     with ExitStack() as stack:
-        runs = loose_figures([stack.enter_context(open_run(path)) for path in paths])
+        runs = ungrouped_figures([stack.enter_context(open_run(path)) for path in paths])
     study = make_study(runs, targets=targets)
     study.notes.append(_NOT_PLANNED)
     command = f"precgui compare {shlex.join(path.name for path in paths)}"

@@ -16,7 +16,7 @@ _MAX_FIELDS = 3  # differing fields in a name; more are a number
 _IN_NO_NAME = ("train.rounding_twin",)
 
 
-def loose_figures(runs: Sequence[Run]) -> list[RunFigures]:
+def ungrouped_figures(runs: Sequence[Run]) -> list[RunFigures]:
     """The figures of runs in groups named by precision and by what else differs between the runs."""
     results = [figures_of(run, name) for run, name in zip(runs, names(runs), strict=True)]
     differing = _differing([run.settings for run in results])
