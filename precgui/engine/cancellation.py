@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.samples import sampled
 from precgui.engine.tensor_marks import TensorMarks
@@ -186,4 +187,4 @@ def _is_rounding(source: Any, out: Tensor) -> bool:
         return False
     places = slice(None, None, max(out.numel() // _SAMPLE, 1))
     before, after = source.detach().reshape(-1)[places], out.detach().reshape(-1)[places]
-    return bool((before.double() != after.double()).double().mean() > _MOSTLY)
+    return bool(in_fp64(in_fp64(before) != in_fp64(after)).mean() > _MOSTLY)

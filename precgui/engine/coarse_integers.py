@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import DIGITS, dtype_name
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list, graph_task, operation_name
@@ -177,7 +178,7 @@ def _ramp(tensor: Tensor, module: str | None) -> _Rounded | None:
     """Consecutive whole numbers that have become fewer: they do not fall, and reach from end to end in steps of 1."""
     exact = _EXACT[tensor.dtype]
     rows = tensor.detach().reshape(-1, tensor.shape[-1]) if tensor.dim() > 1 and tensor.shape[-1] >= exact else None
-    values = (rows[0] if rows is not None else tensor.detach().reshape(-1))[:_MOST].double()
+    values = in_fp64((rows[0] if rows is not None else tensor.detach().reshape(-1))[:_MOST])
     if len(values) < exact or not bool(((values == values.round()) & values.isfinite()).all()):
         return None
     low, high = float(values[0]), float(values[-1])
@@ -192,8 +193,8 @@ def _ramp(tensor: Tensor, module: str | None) -> _Rounded | None:
 
 def _counted(terms: Tensor, out: Tensor, module: str | None) -> _Rounded | None:
     """A cumulative sum of zeros and ones in 16 bits, of which rounding has merged numbers, or which stops to grow."""
-    row = terms.detach().reshape(-1, terms.shape[-1])[0, :_MOST].double()
-    exact, own = row.cumsum(0), out.detach().reshape(-1, out.shape[-1])[0, :_MOST].double()
+    row = in_fp64(terms.detach().reshape(-1, terms.shape[-1])[0, :_MOST])
+    exact, own = row.cumsum(0), in_fp64(out.detach().reshape(-1, out.shape[-1])[0, :_MOST])
     if not bool(((row == 0) | (row == 1)).all()) or not float(exact.max()) > _EXACT[out.dtype]:
         return None
     merged = 1 - len(own.unique()) / len(exact.unique())

@@ -103,6 +103,18 @@ def physical_cores() -> int:
     return min(usable, physical) if isinstance(physical, int) and physical > 0 else usable
 
 
+def has_fp64(device: torch.device) -> bool:
+    """Whether the device computes in FP64, as Apple's GPUs and some of Intel's do not."""
+    if device.type == "xpu":
+        return bool(torch.xpu.get_device_properties(device).has_fp64)
+    return device.type != "mps"
+
+
+def in_fp64(tensor: Tensor) -> Tensor:
+    """The tensor in FP64, in main memory where its own device has none."""
+    return tensor.double() if has_fp64(tensor.device) else tensor.cpu().double()
+
+
 def synchronize(device: torch.device) -> None:
     """Wait for the work queued on an accelerator; nothing to wait for on the CPU."""
     if device.type != "cpu":
@@ -112,12 +124,18 @@ def synchronize(device: torch.device) -> None:
 def upload(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a device; where it comes from main memory, the host does not wait for the copy.
 
-    CUDA copies pageable memory only when the work that is queued has ended, so the way leads over pinned memory.
+    CUDA copies pageable memory only when the work that is queued has ended, so the way leads over pinned memory. A view
+    with gaps, such as all tokens but the last, is packed before: CUDA would pack it into pageable memory.
     """
     plain = type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.requires_grad
     if plain and tensor.is_cpu and device.type == "cuda":
-        tensor = tensor.pin_memory()
+        tensor = (tensor if _is_packed(tensor) else tensor.contiguous()).pin_memory()
     return tensor.to(device, non_blocking=device.type != "cpu")  # on its way back the CPU would read it too early
+
+
+def _is_packed(tensor: Tensor) -> bool:
+    """Whether the elements lie side by side in the order of the dimensions, or in that of channels last."""
+    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
 
 
 def forget_peak_memory(device: torch.device) -> None:

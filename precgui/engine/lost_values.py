@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.torch_private import graph_task, operation_name
 
@@ -64,10 +65,10 @@ class LostValues:
         if is_data and _loses_spread(source, out) and (share := _worst_column(source, out)) > _COARSE:
             self._note("coarse cast", out, share, float(before.abs().max()), module)
         if out.dtype in _INTEGERS and source.dtype not in (out.dtype, torch.bool):
-            exact = before.double().trunc()
-            share = float((after.double() != exact).double().mean())
+            exact = in_fp64(before).trunc()
+            share = float(in_fp64(in_fp64(after) != exact).mean())
             if share > _SOME:
-                self._note("wrapped cast", out, share, float(before.double().abs().max()), module)
+                self._note("wrapped cast", out, share, float(in_fp64(before).abs().max()), module)
 
     def _computed(self, name: str, args: Any, out: Tensor, module: str | None) -> None:
         """Sums, differences and products of integers in the format of their operands, which wraps around."""
@@ -75,7 +76,7 @@ class LostValues:
         if len(operands) < 2 or any(isinstance(each, float) for each in operands):
             return
         exact = getattr(torch, name)(*operands)
-        share = float((exact != out).double().mean())
+        share = float(in_fp64(exact != out).mean())
         if share > _SOME:
             self._note(f"wrapped {name}", out, share, float(exact.abs().max()), module)
 
@@ -108,8 +109,8 @@ def _worst_column(source: Tensor, out: Tensor) -> float:
     columns count whose spread is not small beside that of another: slow cosines of an embedding carry next to nothing.
     """
     shape = (len(source), -1) if source.dim() <= 2 and source[0].numel() <= _MOST_COLUMNS else (-1, 1)
-    rows = source.detach().reshape(shape)[:_MOST].double()
-    error = (out.detach().reshape(shape)[:_MOST].double() - rows).square().mean(0).sqrt()
+    rows = in_fp64(source.detach().reshape(shape)[:_MOST])
+    error = (in_fp64(out.detach().reshape(shape)[:_MOST]) - rows).square().mean(0).sqrt()
     spread = rows.std(0)
     known = (spread > _CONSTANT * rows.abs().amax(0)) & error.isfinite()
     known &= spread >= _CARRIES * spread.nan_to_num(0, 0).amax()

@@ -374,7 +374,7 @@ class StoredUpdates:
             infinite, count = infinite + float(actual.isinf().sum()), count + actual.numel()
             finite = (chain.exact - chain.begin).isfinite() & actual.isfinite()
             begin, exact, after = (
-                torch.where(finite, each, 0).double().cpu() for each in (chain.begin, chain.exact, actual)
+                torch.where(finite, each, 0).cpu().double() for each in (chain.begin, chain.exact, actual)
             )
             group.before[place] = exact - begin
             totals += _sums(begin, exact - begin, after - begin, before.get(place))

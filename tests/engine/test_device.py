@@ -48,3 +48,31 @@ def test_that_random_states_are_those_of_the_accelerator(kind: str, monkeypatch:
     device.set_random_state(place, before + 1)
     assert held[0].tolist() == [8]
     assert device.random_state(torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize(("kind", "has_fp64"), [("cuda", True), ("xpu", False), ("xpu", True), ("mps", False)])
+def test_that_fp64_is_not_asked_of_a_gpu_that_has_none(
+    kind: str, has_fp64: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Properties:
+        pass
+
+    Properties.has_fp64 = has_fp64  # type: ignore[attr-defined]
+    monkeypatch.setattr(torch.xpu, "get_device_properties", lambda _: Properties)
+    assert device.has_fp64(torch.device(kind, 0)) is has_fp64
+
+
+def test_that_numbers_of_a_device_without_fp64_are_widened_in_main_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in has the numbers in main memory already; what is widened has left it before."""
+
+    class Held:
+        device = torch.device("mps", 0)
+        left = False
+
+        def cpu(self) -> torch.Tensor:
+            self.left = True
+            return torch.ones(2)
+
+    held = Held()
+    assert device.in_fp64(held).dtype is torch.float64  # type: ignore[arg-type]
+    assert held.left

@@ -79,10 +79,11 @@ def on_pretended_gpu(pretended_libraries: tuple[Path, Path], tmp_path_factory: p
     caches = tmp_path_factory.getbasetemp() / "pretended-caches"
 
     def run(text: str, **environment: str) -> str:
+        paths = [str(HERE.parents[1]), str(HERE / "everywhere")]
         settings = {
             **os.environ, "LD_PRELOAD": str(runtime), "LD_LIBRARY_PATH": str(folder), "PYTHONWARNINGS": "ignore",
             "TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-            "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]), **environment,
+            "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]), **environment,
         }  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-c", _BEGIN + text + _END], env=settings, capture_output=True, text=True, timeout=900

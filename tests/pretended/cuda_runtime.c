@@ -15,6 +15,7 @@ static long queued, waited_for; /* numbers of the newest work, and of the newest
 /* Waits of the host; launches; copies from main memory to a device, and those from pageable memory; allocations of
    memory on devices, and of pinned memory. */
 long pretended_records[16]; /* of events, by the device that was current */
+long pretended_touches[16]; /* of what needs a context on the device: memory, streams, events, launches */
 long pretended_waits, pretended_launches, pretended_uploads, pretended_unpinned, pretended_allocations, pretended_pins;
 
 int pretended_current(void) { return current; }
@@ -25,7 +26,7 @@ int pretended_error;
 static int setting(const char *name, int usual) { const char *text = getenv(name); return text ? atoi(text) : usual; }
 static int capability(void) { return setting("PRETENDED_CAPABILITY", 90); }
 cudaError_t pretended_wait(void) { pretended_waits++; waited_for = queued; return pretended_error; }
-static cudaError_t launch(void) { pretended_launches++; queued++; return pretended_error; }
+static cudaError_t launch(void) { pretended_touches[current]++; pretended_launches++; queued++; return pretended_error; }
 static double now_ms(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e3 + t.tv_nsec * 1e-6; }
 static cudaError_t allocate(void **place, size_t bytes, size_t alignment) {
   return posix_memalign(place, alignment, bytes ? bytes : 1) ? cudaErrorMemoryAllocation : cudaSuccess;
@@ -79,7 +80,7 @@ static int is_pinned(const void *place) {
 static void uploaded(enum cudaMemcpyKind kind, const void *from) {
   if (kind == cudaMemcpyHostToDevice) { pretended_uploads++; pretended_unpinned += !is_pinned(from); }
 }
-cudaError_t cudaMalloc(void **place, size_t bytes) { pretended_allocations++; return pretended_error ? pretended_error : allocate(place, bytes, 512); }
+cudaError_t cudaMalloc(void **place, size_t bytes) { pretended_touches[current]++; pretended_allocations++; return pretended_error ? pretended_error : allocate(place, bytes, 512); }
 cudaError_t cudaFree(void *place) { free(place); return cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) { *free_bytes = *total_bytes = 80ull << 30; return cudaSuccess; }
 cudaError_t cudaHostAlloc(void **place, size_t bytes, unsigned flags) {
@@ -109,7 +110,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr att
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) { *(unsigned long long *)value = 0; return cudaSuccess; }
 
 /* Streams and events. */
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) { static long last = 16; *stream = (cudaStream_t)(last += 16); return cudaSuccess; }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) { static long last = 16; pretended_touches[current]++; *stream = (cudaStream_t)(last += 16); return cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return cudaSuccess; }
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return waited_for >= queued ? cudaSuccess : cudaErrorNotReady; }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return pretended_wait(); }
@@ -117,7 +118,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) { *status = cudaStreamCaptureStatusNone; return cudaSuccess; }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges, size_t *count) { *status = cudaStreamCaptureStatusNone; return cudaSuccess; }
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) { return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) { *event = calloc(1, sizeof(struct event)); return cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) { pretended_touches[current]++; *event = calloc(1, sizeof(struct event)); return cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { free(event); return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { struct event *own = (void *)event; own->at_ms = now_ms(); own->work = ++queued; own->device = current; pretended_records[current]++; return pretended_error; }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) { return cudaEventRecord(event, stream); }

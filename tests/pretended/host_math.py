@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import functools
 import math
 import os
 import traceback
@@ -84,6 +85,12 @@ def records(device: int) -> int:
     return (ctypes.c_long * 16).in_dll(runtime, "pretended_records")[device]
 
 
+def touched() -> list[int]:
+    """The devices on which something needed a context of this process."""
+    touches = (ctypes.c_long * 16).in_dll(runtime, "pretended_touches")
+    return [number for number, count in enumerate(touches) if count]
+
+
 def lost() -> int:
     """Launches so far that nothing has computed: kernels of torch, and of those that were compiled at run time."""
     return counted("launches") + ctypes.c_long.in_dll(driver, "pretended_triton_launches").value
@@ -114,6 +121,15 @@ class Fault:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has no more.")
         if lost.value:
             torch.cuda.check_error(lost.value)
+
+
+refused: set[torch.dtype] = set()  # types in which the device cannot compute, nor hold a tensor
+
+
+def _refuse_types(tensors: Iterable[Any]) -> None:
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and tensor.is_cuda and tensor.dtype in refused:
+            raise RuntimeError(f"the pretended device has no {tensor.dtype}")
 
 
 LAUNCH_FAILURE = 719  # cudaErrorLaunchFailure
@@ -181,6 +197,7 @@ def on_device(value: Tensor, device: torch.device) -> Tensor:
     return result
 
 
+@functools.cache
 def install() -> None:
     """Compute all operations on CUDA tensors of this process from now on; attention and LSTM by plain products."""
     names = torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
@@ -204,21 +221,21 @@ def install_compiled() -> None:
 
 def _launched(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(*args: Any) -> Tensor:
-        _check_current(value for value in args if isinstance(value, Tensor))
+        check_current(value for value in args if isinstance(value, Tensor))
         return function(*args)
 
     return call
 
 
 def _rounded_blocks(tensor: Tensor, chosen: BlockFormat, rule: Any, rounding: Any, seed: int, largest: Any) -> Tensor:
-    _check_current([tensor])
+    check_current([tensor])
     runtime.pretended_queue()
     record.operations["block rounding"] += 1
     words = {"rule": rule, "rounding": rounding, "seed": seed, "largest": largest}
     return on_device(quantize_blocks(memory_of(tensor), chosen.name, **words), tensor.device)
 
 
-def _check_current(operands: Iterable[Tensor]) -> None:
+def check_current(operands: Iterable[Tensor]) -> None:
     current = torch.cuda.current_device()
     for operand in operands:
         if operand.device.index != current:
@@ -236,7 +253,7 @@ class _Piece:
         pieces: Tensor, places: Tensor, whole: Tensor, sums: Tensor, counts: Tensor, factor: float, kind: str,
         size: int, block: int, *, num_warps: int,
     ) -> None:  # fmt: skip
-        _check_current((pieces, places, whole, sums, counts))
+        check_current((pieces, places, whole, sums, counts))
         runtime.pretended_queue()
         record.operations["telemetry kernel"] += 1
         tables = [memory_of(each) for each in (whole, sums, counts)]
@@ -293,6 +310,7 @@ def _watched(operation: Any, kernel: Any) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         operands = [value for value in args if isinstance(value, Tensor)]
+        _refuse_types(operands)
         if all(value.is_cuda for value in operands) and len(operands) > 1 and operands[0].device == operands[1].device:
             record.operations[operation.overloadpacket.__name__] += 1
 
@@ -346,7 +364,10 @@ def _computed(operation: Any) -> Callable[..., Any]:
             return _captured(name, compute, args, kwargs, outs, place)
         runtime.pretended_queue()
         _wait_as(name, args)
-        return _result(compute, args, kwargs, outs, place)
+        result = _result(compute, args, kwargs, outs, place)
+        if refused:
+            _refuse_types(_each([*operands, result]))
+        return result
 
     return call
 
@@ -410,8 +431,9 @@ def _result(
             return value
         return known[id(value)][1] if id(value) in known else on_device(value, place)
 
-    words = {key: plain(value) for key, value in kwargs.items() if key not in outs and key != "pin_memory"}
-    fresh = {name: torch.empty(0, dtype=kwargs[name].dtype) for name in outs if isinstance(kwargs.get(name), Tensor)}
+    single = [name for name in outs if isinstance(kwargs.get(name), Tensor)]  # lists have the sizes of the results
+    words = {key: plain(value) for key, value in kwargs.items() if key not in single and key != "pin_memory"}
+    fresh = {name: torch.empty(0, dtype=kwargs[name].dtype) for name in single}
     result = compute(*[plain(value) for value in args], **words, **fresh)
     for name, value in fresh.items():
         own = kwargs[name]

@@ -256,7 +256,7 @@ def print_loop(name: str, folder: str, steps: int = 6, device: str = "cuda:0") -
             recorder.close()
             result["file"] = str(path)
         result["losses"][way] = [float(loss).hex() for loss in losses]
-        result["weights"][way] = [float(p.double().sum()).hex() for p in parts.model.parameters()]
+        result["weights"][way] = [float(p.detach().cpu().double().sum()).hex() for p in parts.model.parameters()]
         result["steps"][way] = counts
     rest = {"lost": host_math.lost(), "records": [host_math.records(number) for number in (0, 1)]}
     print("ROW " + json.dumps({**result, **rest}))  # noqa: T201

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,11 +53,14 @@ CANNOT = {
 }  # fmt: skip
 
 
-def rows_of(on_pretended_gpu: Script, calls: list[str], gpus: int = 1, begin: str = _TRAINING) -> list[dict[str, Any]]:
-    """The rows that these calls print, one each, in a process after `begin`."""
+def rows_of(
+    on_pretended_gpu: Script, calls: list[str], gpus: int = 1, begin: str = _TRAINING, *, in_children: bool = False
+) -> list[dict[str, Any]]:
+    """The rows that these calls print, one each, in a process after `begin`, and `in_children` of it."""
     if not hasattr(torch.library, "get_kernel"):
         pytest.skip("the pretended CUDA device computes with torch 2.15 and later: this one cannot replace its kernels")
-    printed = on_pretended_gpu(_BEGIN + begin + "\n".join(calls), PRETENDED_GPUS=str(gpus))
+    settings = {"PRETENDED_GPUS": str(gpus), **({"PRETENDED_NUMBERS": "1"} if in_children else {})}
+    printed = on_pretended_gpu(_BEGIN + begin + "\n".join(calls), **settings)
     rows = [json.loads(line.removeprefix("ROW ")) for line in printed.splitlines() if line.startswith("ROW ")]
     assert len(rows) == len(calls), printed
     return rows
@@ -177,6 +181,33 @@ def test_that_blocks_of_fp64_on_a_gpu_are_rounded_as_on_the_cpu(on_pretended_gpu
     (row,) = rows_of(on_pretended_gpu, ["print_blocks()"], begin=_BLOCKS)
     assert len(row) >= 7 * 5
     assert {name: count for name, count in row.items() if count} == {}
+
+
+_WITHOUT_FP64 = """
+from precgui.engine import device
+from precgui.engine.telemetry import backends
+from tests.pretended.loops import print_loop
+from tests.pretended.training import print_run
+host_math.refused.add(torch.float64)
+device.has_fp64 = backends.has_fp64 = lambda device: device.type == "cpu"
+backends._fused_for = lambda device: None  # the kernel is for CUDA, which has FP64
+"""
+# The scaler of torch computes in FP64 on all devices but Apple's.
+PRECISIONS_WITHOUT_FP64 = ("fp32", "bf16-sr", "fp8")
+
+
+@pytest.mark.pretended_long
+def test_that_runs_need_no_fp64_of_a_device_that_has_none(on_pretended_gpu: Script, tmp_path: Path) -> None:
+    """As GPUs of Apple and some of Intel: each operation on it that has an operand or a result in FP64 raises."""
+    calls = {
+        name: _call("digits-quick", f"precision={name}", to_the_end=name == "fp32") for name in PRECISIONS_WITHOUT_FP64
+    }
+    calls["loop"] = f"print_loop('plain', {str(tmp_path)!r})"
+    rows = dict(zip(calls, rows_of(on_pretended_gpu, list(calls.values()), begin=_WITHOUT_FP64), strict=True))
+    loop = rows.pop("loop")
+    assert loop["losses"]["recorded"] == loop["losses"]["alone"]
+    for name, row in rows.items():
+        check_row(row, CLOSE.get(name, 1e-6))
 
 
 def test_that_no_recipe_is_left_out_without_a_reason() -> None:

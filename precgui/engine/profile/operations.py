@@ -18,11 +18,17 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from precgui.engine.device import synchronize
+from precgui.engine.errors import EngineError
 from precgui.engine.memory import stderr_closed
 from precgui.engine.profile import kinds
 from precgui.engine.torch_private import is_compiled
 
 STEP, WARM_UP, PHASE, MODULE = "precgui step", "precgui warm-up", "precgui phase: ", "precgui module: "
+_NO_KERNELS = (
+    "torch's profiler recorded no kernel of the GPU, so nothing can be said of its time; end other programs that "
+    "profile it (Nsight, DCGM), or allow this one to: set the option NVreg_RestrictProfilingToAdminUsers=0 of the "
+    "driver, or give a container the capability SYS_ADMIN"
+)
 DATA = "data"  # the phase of waiting for a batch, in which the end of an epoch has events of its own
 _TYPES = {"float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16",
           "c10::Float8_e4m3fn": "e4m3fn", "c10::Float8_e5m2": "e5m2", "signed char": "int8"}  # fmt: skip
@@ -109,13 +115,15 @@ def record_steps(
 
 
 def profile_of_steps(profiler: profile, steps: int, device: torch.device) -> Profiled:
-    """The operations of so many recorded steps."""
+    """The operations of so many recorded steps. Raises EngineError where no kernel of a GPU was recorded."""
     sums, wall_s, on_device = _Sums(), 0.0, device.type == "cuda"
     for event, place in in_steps(profiler, on_device=on_device):
         if event.name == STEP:
             wall_s += event.cpu_time_total * 1e-6
         _book(sums, event, place)
     rows = sorted(sums.rows.values(), key=lambda row: -(row.device_s if on_device else row.cpu_s))
+    if on_device and not any(row.device_s for row in rows):
+        raise EngineError(_NO_KERNELS)
     return Profiled(rows, steps, wall_s, sums.gap_s, sums.data_s, sums.events, sums.gap_events, sums.markers, on_device)
 
 

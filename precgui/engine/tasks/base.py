@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SequentialSampler
 
+from precgui.engine.device import in_fp64
 from precgui.engine.errors import EngineError
 from precgui.events import Metric
 
@@ -143,6 +144,6 @@ def ratio(scores: Sequence[Tensor]) -> float:
 
     Scores are [2] or [2, parts]. With parts (such as classes) it is the mean over those of which there were any.
     """
-    reached, possible = torch.stack([score.double() for score in scores]).sum(0)
+    reached, possible = torch.stack([in_fp64(score) for score in scores]).sum(0)
     parts = (reached / possible)[possible > 0]
     return float(parts.mean()) if parts.numel() else float("nan")

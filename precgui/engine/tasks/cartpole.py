@@ -114,7 +114,7 @@ class CartPole(Ratio):
         poles, standing = CartPoles(carts, draw), torch.ones(carts, dtype=torch.bool)
         history: list[tuple[Tensor, Tensor, Tensor]] = []
         while len(history) < LONGEST and bool(standing.any()):
-            logits = self._player(poles.state.to(weight.device, weight.dtype)).double().cpu()
+            logits = self._player(poles.state.to(weight.device, weight.dtype)).cpu().double()
             chances = logits.softmax(1)[:, 1]
             drawn = torch.rand(carts, generator=draw, dtype=torch.float64)
             actions = (chances > (0.5 if greedy else drawn)).long()

@@ -30,12 +30,12 @@ def matches(boxes: Tensor, labels: Tensor, scores: Tensor, true_boxes: Tensor, t
     order = scores.argsort(descending=True, stable=True)
     overlaps = box_iou(boxes[order], true_boxes.to(boxes)) * (labels[order, None] == true_labels)
     result = torch.zeros(len(order), dtype=torch.float64)
-    free = overlaps.double().cpu()
+    free = overlaps.cpu().double()
     for n, row in enumerate(free):
         if len(row) and float(row.max()) >= OVERLAP:
             result[n] = 1.0
             free[:, int(row.argmax())] = 0.0
-    return torch.stack((labels[order].double().cpu(), scores[order].double().cpu(), result), 1)
+    return torch.stack((labels[order].cpu().double(), scores[order].cpu().double(), result), 1)
 
 
 def average_precision(rows: Tensor, objects: Tensor) -> float:

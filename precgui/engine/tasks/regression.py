@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.device import in_fp64
 from precgui.engine.tasks.base import DatasetTask, InMemory
 from precgui.events import Metric
 
@@ -62,5 +63,5 @@ class Regression(DatasetTask):
         return nn.functional.mse_loss(outputs, targets)
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        variance = targets.double().square().sum()
-        return torch.stack((variance - (outputs - targets).double().square().sum(), variance))
+        variance = in_fp64(targets).square().sum()
+        return torch.stack((variance - in_fp64(outputs - targets).square().sum(), variance))

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from precgui.engine.device import has_fp64
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.telemetry import cpu_kernels as k
 from precgui.engine.telemetry.readable import dense, readable, single
@@ -134,7 +135,7 @@ def _together(rows: Sequence[Any]) -> Tensor | None:
     if not tensors:
         return None
     place = tensors[0].device
-    dtype = torch.float64 if _has_fp64(place) else torch.float32
+    dtype = torch.float64 if has_fp64(place) else torch.float32
     return torch.cat([part.to(place, dtype).reshape(-1) for part in tensors])
 
 
@@ -232,7 +233,7 @@ class CudaStats:
     def __init__(self, device: torch.device, fused: ModuleType | None = None) -> None:
         """`fused` is `engine.telemetry.triton_kernels`, where it works."""
         self._device, self._fused = device, fused
-        self._wide = torch.float64 if _has_fp64(device) else torch.float32
+        self._wide = torch.float64 if has_fp64(device) else torch.float32
         self._halves = half_ulps().tolist()
 
     def measure(self, tensors: Sequence[Tensor], strides: Sequence[int], tick: int, factor: float = 1.0) -> Tensor:
@@ -299,13 +300,6 @@ class CudaStats:
     def _histogram(self, exponents: Tensor) -> Tensor:
         counted = exponents if exponents.device.type == "cuda" else exponents.to(self._wide)
         return torch.histc(counted, k.BINS, 0, k.BINS).to(self._wide)
-
-
-def _has_fp64(device: torch.device) -> bool:
-    """Whether the device computes in FP64, as Apple's GPUs and some of Intel's do not."""
-    if device.type == "xpu":
-        return bool(torch.xpu.get_device_properties(device).has_fp64)
-    return device.type != "mps"
 
 
 @contextmanager

@@ -59,7 +59,9 @@ def _plain(event: Any) -> dict[str, Any]:
     return {name: getattr(event, name) for name in names}
 
 
-def run_all(runs: Sequence[Mapping[str, Any]], ranks: int, folder: Path, port: int) -> list[dict[str, Any]]:
+def run_all(
+    runs: Sequence[Mapping[str, Any]], ranks: int, folder: Path, port: int, rank_main: Callable[..., None] = main
+) -> list[dict[str, Any]]:
     """The results of the first rank: of each run its error, and its events by name."""
     (folder / "runs.json").write_text(json.dumps(runs))
     results = folder / "results.json"
@@ -69,7 +71,7 @@ def run_all(runs: Sequence[Mapping[str, Any]], ranks: int, folder: Path, port: i
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     started = [
         context.Process(  # type: ignore[attr-defined]
-            target=main,
+            target=rank_main,
             args=(folder / "runs.json", results, {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}),
         )
         for rank in range(ranks)

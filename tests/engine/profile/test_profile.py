@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from precgui.config import load
+from precgui.engine.errors import EngineError
 from precgui.engine.profile import floors, kinds
 from precgui.engine.profile import paired as paired_steps
 from precgui.engine.profile.counts import OperationCounts
@@ -117,6 +118,14 @@ def test_that_an_operation_has_its_kind(name: str, converts: bool, kind: str | N
 )  # fmt: skip
 def test_that_a_fused_kernel_names_its_operations(kernel: str, operations: tuple[str, ...] | None) -> None:
     assert kinds.fused_operations(kernel) == operations
+
+
+def test_that_a_gpu_of_which_no_kernel_is_recorded_is_told_with_the_cure() -> None:
+    """As in a container that may not ask, or beside another profiler."""
+    parts = build_step(load("digits-quick", QUICK))
+    recorded = record_steps(parts.model, CPU, lambda phases: step(parts, phases), 1)
+    with pytest.raises(EngineError, match=r"recorded no kernel of the GPU.*NVreg_RestrictProfilingToAdminUsers"):
+        profile_of_steps(recorded, 1, torch.device("cuda"))
 
 
 @needs_compiler
