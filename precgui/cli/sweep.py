@@ -222,13 +222,10 @@ def _run_at_places(folder: SweepFolder, args: argparse.Namespace) -> int:
 
 
 def _submit(folder: SweepFolder, args: argparse.Namespace) -> int:
-    from precgui.sweeps.slurm import submit_blocks
+    from precgui.sweeps.slurm import job_settings, submit_blocks
     from precgui.sweeps.spec import parse_setting
 
-    named = {
-        "slurm_account": args.slurm_account, "slurm_gpus_per_node": args.slurm_gpus, "timeout_min": args.slurm_minutes,
-    }  # fmt: skip
-    settings = {name: value for name, value in named.items() if value is not None}
+    settings = job_settings(args.slurm_account, args.slurm_gpus, args.slurm_minutes)
     jobs = submit_blocks(folder, settings | dict(parse_setting(text) for text in args.slurm_settings))
     ids = ", ".join(str(job.job_id) for job in jobs)
     say(f"{len(jobs)} jobs submitted: {ids}" if jobs else "no block has runs left", file=sys.stderr)

@@ -50,7 +50,7 @@ class StudyControl(QObject):
         self._answer = Answer(self, answered=self._take)
         self._groups_requested = False
         self._grid_requested = False
-        self._changes: list[Callable[[SweepFolder], None]] = []
+        self._changes: list[tuple[Callable[[SweepFolder], None], str]] = []  # with the sentence of its fault
         self._timer = QTimer(self, interval=FOLLOW_MS)
         self._timer.timeout.connect(self.read_grid)
 
@@ -122,9 +122,9 @@ class StudyControl(QObject):
         """Wait no longer for the process that runs it."""
         self._runner.forget()
 
-    def change(self, act: Callable[[SweepFolder], None]) -> None:
-        """Change the plan (skip, order, more seeds) in a thread, whichever process runs the study."""
-        self._changes.append(act)
+    def change(self, act: Callable[[SweepFolder], None], refusal: str = "The plan was not changed: {why}.") -> None:
+        """Change the plan (skip, order, more seeds) or its jobs in a thread, whichever process runs the study."""
+        self._changes.append((act, refusal))
         self._read_next()
 
     def targets(self) -> Targets | None:
@@ -167,8 +167,8 @@ class StudyControl(QObject):
         if self._answer.busy or self._reading is None:
             return
         if self._changes:
-            act = self._changes.pop(0)
-            self._begin(partial(self._reading.change, act), self._take_change)
+            act, refusal = self._changes.pop(0)
+            self._begin(partial(self._reading.change, act), partial(self._take_change, refusal))
         elif self._grid_requested:
             self._grid_requested = False
             self._begin(self._reading.grid, self._take_grid)
@@ -186,9 +186,9 @@ class StudyControl(QObject):
             take(result)
         self._read_next()
 
-    def _take_change(self, fault: str | None) -> None:
+    def _take_change(self, refusal: str, fault: str | None) -> None:
         if fault is not None:
-            self._tell(f"The plan was not changed: {fault}.", severity="error")
+            self._tell(refusal.format(why=fault), severity="error")
         self.read_grid()
 
     def _take_grid(self, grid: StudyGrid | str) -> None:

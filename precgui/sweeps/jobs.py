@@ -25,6 +25,7 @@ _MOST_BYTES = 4 << 20
 _MOST_JOBS = 100_000
 _ID = re.compile(r"\d{1,12}(?:_\d{1,7})?")  # of Slurm, also of a part of an array; of a local one its process
 _ANSWER_S = 20.0
+OVER = "ended"  # the state of a job that is no longer in the queue
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,10 @@ class JobWatch:
 
 def _state(job: SubmittedJob, queue: Mapping[str, tuple[str, str]] | None) -> JobState:
     if job.cluster == "local":
-        return JobState(job, "running" if _local_process(job) is not None else "ended")
+        return JobState(job, "running" if _local_process(job) is not None else OVER)
     if queue is None:
         return JobState(job, "not known", "squeue gives no answer here")
-    state, reason = queue.get(job.job_id, ("ended", ""))
+    state, reason = queue.get(job.job_id, (OVER, ""))
     return JobState(job, state.lower(), "" if reason in ("None", "(null)") else reason)
 
 
@@ -124,7 +125,7 @@ def _queue(ids: Sequence[str]) -> dict[str, tuple[str, str]] | None:
 
 def cancel_jobs(jobs: Sequence[SubmittedJob]) -> list[SubmittedJob]:
     """Cancel the jobs that have not ended; returns them. Raises SweepError where the cluster refuses."""
-    left = [state.job for state in job_states(jobs) if state.state != "ended"]
+    left = [state.job for state in job_states(jobs) if state.state != OVER]
     if ids := [job.job_id for job in left if job.cluster == "slurm"]:
         try:
             subprocess.run(["scancel", *ids], capture_output=True, text=True, timeout=_ANSWER_S, check=True)

@@ -54,6 +54,23 @@ def submit_blocks(folder: SweepFolder, settings: Mapping[str, Any], cluster: str
     return list(jobs)
 
 
+def job_settings(
+    account: str | None = None, gpus: int | None = None, minutes: int | None = None, partition: str | None = None
+) -> dict[str, Any]:
+    """Parameters of submitit's executor; what is None or empty is left to the cluster.
+
+    Args:
+        account: that the jobs are charged to.
+        gpus: of each job.
+        minutes: the time limit of each job, after which it is queued again.
+        partition: of the cluster.
+    """
+    named = {
+        "slurm_account": account, "slurm_gpus_per_node": gpus, "timeout_min": minutes, "slurm_partition": partition,
+    }  # fmt: skip
+    return {name: value for name, value in named.items() if value}
+
+
 class BlockJob:
     """One job: what is left of a block. submitit calls `checkpoint` when the job is preempted or its time ends."""
 

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.plain_text import PlainInputDialog, PlainLabel, plain_tip
+from precgui.gui.panels.live.cluster_button import ClusterButton
 from precgui.gui.panels.live.study_cells import (
     GridCell,
     GridTable,
@@ -85,6 +86,7 @@ class StudyGridView(QWidget):
         self.curves = BandsView(self)
         self._judged = -1  # runs that had ended when the curves were asked for
         self.consent = Consent(self, session.agreed_code)
+        self.cluster_button = ClusterButton(session, self.consent, self)
         self._lay_out()
         self._connect()
 
@@ -116,7 +118,7 @@ class StudyGridView(QWidget):
         buttons = QHBoxLayout()
         buttons.setSpacing(8)
         runs = (self.go_on_button, self.take_button, self.pause_button, self.stop_button)
-        for button in (*runs, self.seeds_button, self.run_button):
+        for button in (*runs, self.seeds_button, self.run_button, self.cluster_button):
             buttons.addWidget(button)
         buttons.addStretch(1)
         buttons.addWidget(self.compare_button)
@@ -238,6 +240,7 @@ class StudyGridView(QWidget):
         self.compare_button.setEnabled(document is not None and document.done > 0)
         self.seeds_button.setEnabled(document is not None and not study.is_example)
         self.run_button.setEnabled(self._chosen() is not None)
+        self.cluster_button.refresh()
         if document is None:
             text = ""
         elif not left:
