@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -46,6 +47,20 @@ for number in range(1, 100):
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 connection.send([step(1000)])
 print(taken)
+"""
+_FOLLOWS = """
+import json, sys
+from precgui.places import link, placed_job
+from precgui.places.placed_job import PlacedJob
+from precgui.places.settings import command_place
+from tests.places.test_stopped_agents import JOB, steps_of
+link.PING_S, link.SILENT_S, placed_job.FIRST_WAIT_S = 0.2, 1.0, 0.05
+job = PlacedJob(command_place("box", json.loads(sys.argv[1])), JOB)
+job.open()
+steps = steps_of(job, lambda steps: len(steps) > 3)
+print("begun", flush=True)
+print(json.dumps(steps + steps_of(job)))
+job.close()
 """
 
 
@@ -112,6 +127,23 @@ def test_that_an_agent_that_is_stopped_or_killed_is_left_for_another(
             os.kill(first, signal.SIGKILL) if Path(f"/proc/{first}").exists() else None
     assert steps == list(range(1, STEPS + 1))
     assert len(agents(tmp_path)) == 2
+
+
+def test_that_a_window_that_sleeps_misses_nothing(place: NamedPlace, trains: threading.Thread) -> None:
+    root, words = Path(__file__).parents[2], json.dumps(place.command)
+    client = subprocess.Popen([sys.executable, "-c", _FOLLOWS, words], cwd=root, stdout=subprocess.PIPE, text=True)
+    try:
+        assert client.stdout is not None
+        trains.start()
+        assert client.stdout.readline() == "begun\n"
+        client.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)  # longer than a link may be silent
+        client.send_signal(signal.SIGCONT)
+        printed, _ = client.communicate(timeout=60)
+    finally:
+        client.kill()
+        client.wait()
+    assert json.loads(printed) == list(range(1, STEPS + 1))
 
 
 def test_that_two_windows_on_one_run_see_all_of_it(place: NamedPlace, trains: threading.Thread) -> None:
