@@ -30,10 +30,13 @@ from precgui.runs.diagnosis import (
     trend_rules,
     watched_rules,
 )
+from precgui.runs.diagnosis.checkpoint_rules import examine_scan
 from precgui.runs.diagnosis.findings import SEVERITIES, Diagnosis, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.phases import for_its_phase
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.errors import RunFileError
+from precgui.runs.models.model_file import holds_scan, read_model_file
 from precgui.runs.open import open_run_or_events
 from precgui.runs.run import Run
 
@@ -124,7 +127,17 @@ _OF_A_STEP = (
 
 @np.errstate(all="ignore")  # a file may hold any number; each rule judges what comes out
 def examine(run: Run) -> Diagnosis:
-    """Findings, the weightiest first, and what is ruled out. A run file is read, nothing else; needs no torch."""
+    """Findings, the weightiest first, and what is ruled out. A run file is read, nothing else; needs no torch.
+
+    The scan of a model has rules of its own.
+    """
+    if holds_scan(run) and run.path is not None:
+        try:
+            scan = read_model_file(run.path)
+        except RunFileError as error:
+            return Diagnosis((), (), (Undecided("scan", str(error)),), 0)
+        if scan is not None:
+            return examine_scan(scan)
     m = Measurements(run)
     findings: list[Finding] = []
     ruled_out: list[RuledOut] = []

@@ -73,6 +73,7 @@ class Finding:
 
     `module` is empty where the whole model is meant. `confidence` is a share of 1. `config_change` maps paths of the
     config to values. An `exact` finding is an `estimate` where its answer who is to blame is one.
+    `scope` stands in the place of the steps where a finding has none, as on the weights of a model.
     """
 
     rule: str
@@ -89,6 +90,7 @@ class Finding:
     config_change: Mapping[str, Any] = field(default_factory=dict)
     certainty: Certainty = "exact"
     blame: Blame = UNDECIDED
+    scope: str = ""
 
     def __post_init__(self) -> None:
         if self.certainty == "exact":
@@ -111,6 +113,8 @@ class Finding:
     @property
     def steps(self) -> str:
         """The steps that it is about, in words."""
+        if self.scope:
+            return self.scope
         first, last = self.first_step, self.last_step
         return f"step {first}" if first == last else f"steps {first} to {last}"
 
@@ -144,12 +148,13 @@ class Undecided:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All findings of a run, the weightiest first, and what is ruled out."""
+    """All findings of a run, the weightiest first, and what is ruled out. `examined` says of what without steps."""
 
     findings: tuple[Finding, ...]
     ruled_out: tuple[RuledOut, ...]
     undecided: tuple[Undecided, ...]
     steps: int
+    examined: str = ""
 
     @property
     def problems(self) -> tuple[Finding, ...]:
@@ -167,7 +172,7 @@ class Diagnosis:
         if self.verdict == "cannot be told":
             return "Cannot be told: no step is recorded."
         if not self.problems:
-            steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
+            steps = self.examined or ("1 step" if self.steps == 1 else f"{self.steps} steps")
             return _NOTHING_FOUND.format(count=len(self.ruled_out), steps=steps)
         first, remainder = self.problems[0], len(self.problems) - 1
         more = "1 more finding." if remainder == 1 else f"{remainder} more findings."
