@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import tempfile
@@ -14,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from precgui import config as configs
 from precgui.config import ConfigError, RunConfig, is_own_task
 from precgui.errors import SentenceError
-from precgui.formats.checkpoints.contents import MOST_CONFIG_BYTES, StoredModel, open_checkpoint
+from precgui.formats.checkpoints.contents import MOST_CONFIG_BYTES, CheckpointFile, StoredModel, open_checkpoint
 from precgui.formats.tensorfile import TensorFileError, metadata_of
 from precgui.formats.weight_formats import weight_format
 from precgui.model_job import scan_model
 from precgui.runs.models.effects import rise_row
-from precgui.runs.models.model_file import keep_effects, read_model_file
+from precgui.runs.models.model_file import file_rows, keep_effects, read_model_file
 from precgui.safe_open import read_text
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ def opened(order: QuantizeOrder, tell: Callable[[str], None]) -> Iterator[Opened
             weights, config = _of_run(path, Path(scratch) / "weights.safetensors")
         config = _config(order, path, weights, config)
         checkpoint = replace(open_checkpoint(weights), source=path)
+        if weights != path:
+            checkpoint = replace(checkpoint, files=(CheckpointFile(path.name, checkpoint.nbytes),))
         yield Opened(from_config(config, weights, tell), checkpoint, str(path), config.task)
 
 
@@ -358,11 +361,25 @@ def check_output(path: Path) -> None:
         raise QuantizeError(f"{path} holds something else than a model; choose another name")
 
 
+def free_output(path: Path, checkpoint: StoredModel) -> Path:
+    """The path, or the first with a number before its ends that is free or holds the same model."""
+    stem, ends = path.name.partition(".")[0], path.name.partition(".")[2]
+    for number in itertools.count(2):
+        try:
+            scan = read_model_file(path) if path.exists() else None
+        except SentenceError:
+            scan = None
+        if not path.exists() or (scan is not None and list(scan.files) == file_rows(checkpoint)):
+            return path
+        path = path.with_name(f"{stem}-{number}.{ends}")
+    raise AssertionError("numbers have no end")
+
+
 def serve(emit: Callable[[Any], None], control: StopToken, *, order: Mapping[str, Any], output: str) -> None:
     """Task of a child process: measures what a QuantizeOrder says and keeps it.
 
-    Emits `{"kind": "told", "message"}`, `{"kind": "row", "part", "row"}` on the way, then `{"kind": "kept"}` or
-    `{"kind": "fault", "message"}`.
+    Emits `{"kind": "told", "message"}`, `{"kind": "row", "part", "row"}` on the way, then `{"kind": "kept", "file"}`
+    or `{"kind": "fault", "message"}`. `output` gets a number where it holds another model.
     """
     from precgui.engine.errors import Stopped
 
@@ -373,13 +390,14 @@ def serve(emit: Callable[[Any], None], control: StopToken, *, order: Mapping[str
     asked = QuantizeOrder(**values)
     try:
         check_order(asked)
-        check_output(Path(output))
         with opened(asked, lambda text: emit({"kind": "told", "message": text})) as ready:
             document = measure_model(asked, ready, row, control.stopped)
-            keep(Path(output), asked, ready, document, control.stopped)
+            kept = free_output(Path(output), ready.checkpoint)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            keep(kept, asked, ready, document, control.stopped)
     except Stopped:
         emit({"kind": "fault", "message": "The measurement was stopped."})
     except (SentenceError, OSError, MemoryError) as error:
         emit({"kind": "fault", "message": str(error) or "The memory is full."})
     else:
-        emit({"kind": "kept", "document": document})
+        emit({"kind": "kept", "file": str(kept)})

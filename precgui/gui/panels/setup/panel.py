@@ -51,6 +51,7 @@ from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.open_run import Problem
 from precgui.gui.panels.setup.command import changes, command, study_command, value_text
+from precgui.gui.panels.setup.existing_model import ExistingModel
 from precgui.gui.panels.setup.outlook_text import OutlookText, word_of
 from precgui.gui.panels.setup.plan_sheet import PlanSheet
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
@@ -61,7 +62,7 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.report.sixteen_bits import BF16, FP16, FP32
 
-ONE_RUN, STUDY = "One run", "Study"
+ONE_RUN, STUDY, EXISTING = "One run", "Study", "Existing model"
 USUAL = ("fp32", "bf16-amp", "fp16-amp", "int8-qat")  # precisions that most people choose from
 TOML_FILES = "Configurations (*.toml);;TrainingArguments of a Trainer (*.json);;All files (*)"
 
@@ -88,7 +89,7 @@ class SetupPanel(QWidget):
         self.outlook = OutlookText(self)
         self._marked_for = ""
         self.form: Form[RunConfig] = Form(RunConfig, build_compatible, {"precision": self.precision}, self)
-        self.kind = SegmentedChoice((ONE_RUN, STUDY), "One run or a study", self)
+        self.kind = SegmentedChoice((ONE_RUN, STUDY, EXISTING), "One run, a study, or a model that is trained", self)
         self.study = StudySettings(session.folder, self)
         self.assigned_formats = AssignedFormats(session, self)
         self.consent = Consent(self, session.agreed_code)
@@ -130,6 +131,7 @@ class SetupPanel(QWidget):
         self.where.changed.connect(self._choose_where)
         for signal in (session.training.changed, session.runs.changed):
             signal.connect(self._state.request)
+        self.existing.kept.connect(session.models.kept)
         session.requests.settings.connect(self.use_settings)
         session.requests.study.connect(self.study.choose)
         themes().follow(self, self._recolour)
@@ -155,7 +157,10 @@ class SetupPanel(QWidget):
         tab_in_order(*self.kind.buttons.values(), *parts, *self.precision.tab_stops, self.outlook)
         column.addWidget(self.recipe_note)
         column.addSpacing(4)
-        column.addWidget(_heading("Precision", page))
+        self._of_training = [start_from, *parts, self.recipe_note, _heading("Precision", page), self.form]
+        self.existing = ExistingModel(self._session, self.consent, self)
+        column.addWidget(self.existing)
+        column.addWidget(self._of_training[-2])
         column.addWidget(self.precision)
         column.addWidget(self.outlook)
         column.addWidget(self.study)
@@ -174,7 +179,9 @@ class SetupPanel(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(scroll, 1)
-        layout.addWidget(self._footer())
+        self._of_training.append(self._footer())
+        layout.addWidget(self._of_training[-1])
+        self.existing.hide()
 
     def _footer(self) -> QFrame:
         footer = QFrame(self)
@@ -338,10 +345,13 @@ class SetupPanel(QWidget):
     # Starting ----------------------------------------------------------------------------------------------
 
     def can_start(self) -> bool:
-        return self.form.value() is not None
+        return self.is_existing or self.form.value() is not None
 
     def start(self) -> None:
         """Start the run, or queue it behind the one that is active. With a fault: go to it."""
+        if self.is_existing:
+            self.existing.toggle()
+            return
         config = self.form.value()
         if config is None:
             if faulty := self.form.first_fault():
@@ -369,7 +379,7 @@ class SetupPanel(QWidget):
         """Set up one run, or a study; `study/fp16-or-bf16` chooses the precisions that decide between the two, and
         `study/energy` these with an idle baseline before each run."""
         kind, _, purpose = tab.partition("/")
-        self.kind.choose(STUDY if kind == "study" else ONE_RUN)
+        self.kind.choose({"study": STUDY, "existing": EXISTING}.get(kind, ONE_RUN))
         if purpose:
             self.study.choose((FP32, FP16, BF16), SEEDS)
         if purpose == "energy" and (config := self.form.value()) is not None:
@@ -387,8 +397,15 @@ class SetupPanel(QWidget):
     def is_study(self) -> bool:
         return self.kind.current == STUDY
 
+    @property
+    def is_existing(self) -> bool:
+        return self.kind.current == EXISTING
+
     def _choose_kind(self) -> None:
-        self.precision.setVisible(not self.is_study)
+        for part in self._of_training:
+            part.setVisible(not self.is_existing)
+        self.existing.setVisible(self.is_existing)
+        self.precision.setVisible(self.kind.current == ONE_RUN)
         self.where.set_wanted(not self.is_study)
         self._show_outlook()
         self.study.setVisible(self.is_study)
@@ -402,7 +419,7 @@ class SetupPanel(QWidget):
 
     def _show_outlook(self) -> None:
         """The outlook is that of this machine."""
-        self.outlook.setVisible(not self.is_study and not self.where.name)
+        self.outlook.setVisible(self.kind.current == ONE_RUN and not self.where.name)
 
     def _start_study(self, config: RunConfig) -> None:
         spec, study = self.study.spec(config), self._session.study
