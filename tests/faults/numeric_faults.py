@@ -226,7 +226,7 @@ def rmsnorm_half(opened: Open, broken: bool) -> float:
         return score(model)
 
 
-@_mistake("zero-gradients gradient-underflow coarse-loss", True, "a Dice loss whose sums overflow FP16")
+@_mistake("hidden-overflow zero-gradients gradient-underflow coarse-loss", True, "a Dice loss whose sums overflow FP16")
 def dice_half(opened: Open, broken: bool) -> float:
     model = network(classes=CLASSES)
 

@@ -49,9 +49,8 @@ def net() -> nn.Module:
 
 def test_that_a_norm_that_overflows_fp16_is_named_where_it_clips_all_gradients_to_zero(tmp_path: Path) -> None:
     [finding] = trained(tmp_path / "run.h5", net(), lambda p: clip(p, torch.float16), factor=10.0)
-    assert finding.rule == "zero-gradients" and finding.precision_is_to_blame is True
-    assert "reach the modules" in finding.title
-    assert any("gives Inf in FP16" in each.text for each in finding.evidence)
+    assert finding.rule == "hidden-overflow" and finding.precision_is_to_blame is True
+    assert "in the loop overflows FP16" in finding.title and "factor of clipping" in finding.fix
 
 
 def test_that_the_same_norm_in_fp32_clips_without_a_finding(tmp_path: Path) -> None:
@@ -93,7 +92,7 @@ class SquareNorm(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_that_outputs_that_fp16_may_have_made_zero_are_not_called_innocent(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_that_outputs_that_an_overflow_in_fp16_made_zero_are_put_down_to_it(tmp_path: Path, dtype: torch.dtype) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -106,6 +105,9 @@ def test_that_outputs_that_fp16_may_have_made_zero_are_not_called_innocent(tmp_p
     torch.manual_seed(0)
     findings = {each.rule: each for each in trained(tmp_path / "run.h5", Net(), factor=1e-3)}
     if dtype == torch.bfloat16:
-        assert "dead-units" not in findings
+        assert "dead-units" not in findings and "hidden-overflow" not in findings
     else:
-        assert findings["dead-units"].precision_is_to_blame is None
+        assert "dead-units" not in findings
+        assert (
+            findings["hidden-overflow"].precision_is_to_blame is True and findings["hidden-overflow"].module == "norm"
+        )
