@@ -13,7 +13,7 @@ from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.samples import sampled
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, transform_level
+from precgui.engine.torch_private import graph_task, packet_name, transform_level
 
 _PLAIN = (Tensor, nn.Parameter)
 _FORMATS = (torch.bfloat16, torch.float16, torch.float32)
@@ -90,7 +90,7 @@ class Cancellations:
             return
         if not out.is_floating_point() or transform_level() is not None or _is_captured(out):
             return
-        name = str(func.overloadpacket)
+        name = packet_name(func)
         mark = self._marks.get(args[0])
         second = self._marks.get(args[1]) if len(args) > 1 else None
         self._note_use(name, args, mark, second)

@@ -17,7 +17,7 @@ from precgui.engine.emulation.layers import ATTENTION, current_label
 from precgui.engine.lost_digits import After, LostDigits
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard, guarded
-from precgui.engine.torch_private import TorchDispatchMode, graph_task, operation_name
+from precgui.engine.torch_private import TorchDispatchMode, graph_task, operation_name, packet_name
 
 _MOST_MODULES = 300  # in the record; the rest is summed up
 OTHERS = "(others)"
@@ -125,10 +125,10 @@ class Census(TorchDispatchMode):
         if not operands or func.is_view:
             return
         self._calls[operation_name(func)][_format(operands)] += 1
-        if operands[0].dtype in SHORT_DTYPES and str(func.overloadpacket) in _ANGLES and operands[0].numel():
+        if operands[0].dtype in SHORT_DTYPES and packet_name(func) in _ANGLES and operands[0].numel():
             largest = float(operands[0].detach().abs().max())
             self._angle = max(self._angle, (largest, dtype_name(operands[0].dtype), self._module()))
-        count = flop_registry.get(func.overloadpacket) or _RECURRENT.get(str(func.overloadpacket))
+        count = flop_registry.get(func.overloadpacket) or _RECURRENT.get(packet_name(func))
         if count is not None:
             module = self._module()
             place = ATTENTION if "attention" in str(func) and ATTENTION in self._labels else module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -102,9 +103,12 @@ class FiniteInFp32:
         if out.dtype not in SHORT_DTYPES or func.is_view or name in _EXACT or not args:
             return False
         numbers = out.detach()
-        if not bool(numbers.isfinite().all()):
-            return True
-        return name not in _PRODUCTS and bool(((numbers == 0) | (numbers.abs() == 1)).any())
+        if not math.isfinite(numbers.sum(dtype=torch.float32)) and not bool(numbers.isfinite().all()):
+            return True  # the sum, which is cheaper, overflows at times where no number does
+        if name in _PRODUCTS:
+            return False
+        sizes = numbers.abs()
+        return bool((sizes == 0).any()) or bool((sizes == 1).any())
 
     def _widened(self, value: Any) -> Any:
         if isinstance(value, Tensor):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
-from precgui.engine.torch_private import graph_task, tree_leaves, tree_map
+from precgui.engine.torch_private import graph_task, packet_name, tree_leaves, tree_map
 
 _SUMS = ("aten.add", "aten.add_", "aten.sub", "aten.sub_")
 _ELEMENTWISE = {
@@ -47,7 +47,7 @@ class LostDigits:
 
     def before(self, func: Any, args: Any, kwargs: Any, module: str | None, *, in_optimizer: bool) -> After | None:
         """An operation is about to run, in the forward pass of `module`, None outside, or in an optimizer."""
-        name = str(func.overloadpacket)
+        name = packet_name(func)
         if in_optimizer:
             return self._in_optimizer(func, name, args, kwargs) if name in _ELEMENTWISE else None
         if name not in _SUMS or graph_task() != -1 or not (module is None or torch.is_grad_enabled()):

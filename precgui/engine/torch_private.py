@@ -7,6 +7,7 @@ every name against the installed torch, and `tests/test_layers.py` keeps them ou
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from collections.abc import Iterator
@@ -61,9 +62,16 @@ has_avx2 = torch.cpu._is_avx2_supported
 operation_types = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
+@functools.cache
+def packet_name(func: Any) -> str:
+    """The name of an operation that a dispatch mode is told of, with its library, such as `aten.mul_`."""
+    return str(func.overloadpacket)
+
+
+@functools.cache
 def operation_name(func: Any) -> str:
-    """The name of an operation that a dispatch mode is told of, without its overload, such as `mul_`."""
-    return str(func.overloadpacket).removeprefix("aten.")
+    """As `packet_name`, without the library where that is `aten`, such as `mul_`."""
+    return packet_name(func).removeprefix("aten.")
 
 
 def as_list(value: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.hook import Hook
 from precgui.engine.tensor_marks import TensorMarks
-from precgui.engine.torch_private import graph_task, tree_leaves
+from precgui.engine.torch_private import graph_task, packet_name, tree_leaves
 
 _PRODUCTS = ("aten.mul", "aten.mul_", "aten._foreach_mul")
 _QUOTIENTS = ("aten.div", "aten.div_", "aten._foreach_div")
@@ -56,7 +56,7 @@ class BackwardRoots:
         if (task := graph_task()) != -1:
             self._in_backward(task, out)
             return
-        name, operands = str(func.overloadpacket), [each for each in tree_leaves(args) if isinstance(each, Tensor)]
+        name, operands = packet_name(func), [each for each in tree_leaves(args) if isinstance(each, Tensor)]
         if name == "aten.ones_like" and operands:
             self._root = self._is_scaled(operands[0])
         elif (name in _PRODUCTS and self._has_scale(args)) or (self._scaled and any(map(self._is_scaled, operands))):

@@ -85,24 +85,25 @@ class Watchers:
 
     def after(self, told: list[After], func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operation has run."""
-        if not self.cancellations.in_optimizer:
-            self._finite.observe(func, args, kwargs, out, self.where())
+        module, in_optimizer = self.where(), self.cancellations.in_optimizer
+        if not in_optimizer:
+            self._finite.observe(func, args, kwargs, out, module)
         if self._only_finite:
             return
-        self.stored.after(func, args, out, self.where())  # first: new memory tells how a result is found again
+        self.stored.after(func, args, out, module)  # first: new memory tells how a result is found again
         for each in told:
             each(out)
         self.cancellations.observe(func, args, kwargs, out)
-        if not self.cancellations.in_optimizer:
-            self._integers.observe(func, args, out, self.where())
+        if not in_optimizer:
+            self._integers.observe(func, args, out, module)
             self._losses.observe(func, args, kwargs, out)
-            self._values.observe(func, args, out, self.where())
-            self._twice.observe(func, args, out, self.where())
-            self._rounded.observe(func, args, out, self.where())
+            self._values.observe(func, args, out, module)
+            self._twice.observe(func, args, out, module)
+            self._rounded.observe(func, args, out, module)
             self._constants.observe(func, args, kwargs, out)
-            self._flat.observe(func, out, self.where())
+            self._flat.observe(func, out, module)
             if self.is_inside():
-                self.hidden.observe(args, self.where() or "")
+                self.hidden.observe(args, module or "")
 
     def end(self) -> None:
         """The step is over."""
@@ -266,27 +267,34 @@ class _Mode(TorchDispatchMode):
         """Tell nothing any more, though it may still be entered, and let go of the model."""
         was_stopped, self._stopped = self._stopped, True  # the operations of the watchers themselves are not told
         if not was_stopped:
-            self._tell(self._watchers.end)
+            self._end()
         if self._modules is not None:
             self._modules.close()
             self._modules = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        told = [] if self._stopped else self._tell(self._watchers.before, func, args, kwargs) or []
+        told: list[After] = []
+        if not (self._stopped or self.guard.is_shut):
+            try:  # here and below without a call more, since a step has thousands of operations
+                told = self._watchers.before(func, args, kwargs)
+            except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the training goes on
+                self._stopped = True
         try:
             out = func(*args, **kwargs)
         except Exception:
             self._has_failed = self._stopped = True
             raise
-        if not self._stopped:
-            self._tell(self._watchers.after, told, func, args, kwargs, out)
+        if not (self._stopped or self.guard.is_shut):
+            try:
+                self._watchers.after(told, func, args, kwargs, out)
+            except Exception:  # noqa: BLE001 - as above
+                self._stopped = True
         return out
 
     @guarded
-    def _tell(self, watch: Callable[..., Any], *operation: Any) -> Any:
+    def _end(self) -> None:
         try:
-            return watch(*operation)
-        except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the training goes on
+            self._watchers.end()
+        except Exception:  # noqa: BLE001 - as above
             self._stopped = True
-        return None
