@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 
 from precgui.cli.main import main
+from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.formats.checkpoints.survey import ratio_db
 from precgui.formats.weight_formats import round_weights, weight_format
+from precgui.model_job import scan_model
 from precgui.runs.file.reader import open_run
 from precgui.runs.models.model_file import read_model_file
 from precgui.runs.tensors.what_if import WhatIf
@@ -158,3 +160,11 @@ def test_that_odd_names_are_kept_in_a_scan(tmp_path: Path, capsys: pytest.Captur
     assert kept is not None and sorted(each.name for each in kept.surveys) == sorted(names)
     with open_run(tmp_path / "m.h5") as run:
         assert run.tensors() is not None
+
+
+def test_that_a_scan_broken_off_before_its_first_tensor_is_kept(folder: Path) -> None:
+    file = folder.parent / "m.h5"
+    formats = [weight_format("int8")]
+    assert scan_model(open_checkpoint(folder), formats, file, lambda _: None, stopped=lambda: True) == ([], False)
+    kept = read_model_file(file)
+    assert kept is not None and not kept.is_complete and kept.surveys == () and Path(kept.source).is_absolute()

@@ -100,8 +100,9 @@ def write_model_file(
     order = {row["name"]: place for place, row in enumerate(rows)}
     ordered = sorted(surveys, key=lambda each: order[each.name])
     about = {
-        "source": str(checkpoint.source), "files": file_rows(checkpoint), "architecture": checkpoint.architecture,
-        "notes": list(checkpoint.notes), "formats": [fmt.name for fmt in formats], "tensors": rows,
+        "source": str(checkpoint.source.absolute()), "files": file_rows(checkpoint),
+        "architecture": checkpoint.architecture, "notes": list(checkpoint.notes),
+        "formats": [fmt.name for fmt in formats], "tensors": rows,
         "surveys": [_facts(each) for each in ordered],
     }  # fmt: skip
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.h5")
@@ -178,7 +179,8 @@ def _write_survey(group: h5py.Group, about: dict[str, Any], surveys: list[Tensor
             values = np.pad(values, (0, -len(values) % _ROW)).reshape(-1, _ROW)
         rows = max(_CHUNK // max(math.prod(values.shape[1:]), 1), 1)
         chunk = (min(rows, max(len(values), 1)), *values.shape[1:])
-        group.create_dataset(name, data=values, chunks=chunk, compression="gzip", shuffle=True)
+        longest = (None, *values.shape[1:])  # a chunk of no rows is refused where the length is fixed
+        group.create_dataset(name, data=values, chunks=chunk, maxshape=longest, compression="gzip", shuffle=True)
 
 
 def _write_text(group: h5py.Group, document: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from precgui.gui.panels.compare.answer_bar import AnswerBar
 from precgui.gui.panels.compare.curves import CompareCurves
 from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.groups import SIXTEEN_BITS, GroupsView
+from precgui.gui.panels.compare.models_view import ModelsView
 from precgui.gui.panels.compare.precision_lines import in_colours_of_precisions
 from precgui.gui.panels.compare.table import CompareTable
 from precgui.gui.session import Session
@@ -27,13 +28,14 @@ from precgui.runs.comparable import repeated_runs
 from precgui.runs.compare import KeptFigures, compare
 from precgui.runs.compared import RunComparison
 from precgui.runs.differences import KeptFacts, differing, machine_sentence
+from precgui.runs.models.model_file import holds_scan
 from precgui.runs.short_answer import SEEDS, short_answer
 
 REFRESH_MS = 1000
 READ_AT_ONCE = 4  # runs; their figures take some 15 ms each
 _GROUPS = "{count} runs repeat others: show groups"
 _GROUPS_TIP = "Runs that differ in their seed alone are one group, with a mean, an interval and a verdict"
-RUNS, DIFFERENCES, GROUPS = "Runs", "Differences", "Groups"
+RUNS, DIFFERENCES, GROUPS, MODELS = "Runs", "Differences", "Groups", "Models"
 _EMPTY = (
     "Open two or more runs, or train the same recipe in another precision, and their accuracy, time, memory, energy "
     "and losses stand here side by side."
@@ -44,7 +46,8 @@ class ComparePanel(Pages):
     """A row a run; the baseline is the first FP32 run unless another is chosen. Follows a run that goes on.
 
     *Differences* shows in which machines and settings the runs differ, *Groups* the groups of the open study, or of the
-    open runs. A click on a row makes its run the current one, whose name is bold.
+    open runs, *Models* what moved between two open models. A click on a row makes its run the current one, whose name
+    is bold.
     """
 
     place_changed = Signal()
@@ -63,11 +66,13 @@ class ComparePanel(Pages):
         self.show_groups.hide()
         self.table = CompareTable(self)
         self.curves = CompareCurves(self)
-        self.view = SegmentedChoice((RUNS, DIFFERENCES, GROUPS), "Single runs, or the groups of a study", self)
+        self.view = SegmentedChoice((RUNS, DIFFERENCES, GROUPS, MODELS), "Single runs, or the groups of a study", self)
         self.differences = DifferencesView(self)
         self.differences.column.setContentsMargins(24, 12, 24, 16)
         self.groups = GroupsView(session, self)
-        for page in (self.differences, self.groups):
+        self.models = ModelsView(session, self)
+        self.models.column.setContentsMargins(24, 12, 24, 16)
+        for page in (self.differences, self.groups, self.models):
             self.add_page(page)
         self._timer = QTimer(self, singleShot=True, interval=REFRESH_MS)
         self._next_turn = QTimer(self, singleShot=True, interval=0)
@@ -147,10 +152,16 @@ class ComparePanel(Pages):
                 self._timer.start()
 
     def show_tab(self, tab: str) -> None:
-        """Show `groups`, `fp16-or-bf16` of them, `differences`, `claims` (those about a precision that follows a
-        space), or the single runs."""
+        """Show `groups`, `fp16-or-bf16` of them, `differences`, `models`, `claims` (those about a precision that
+        follows a space), or the single runs."""
         name, _, precision = tab.partition(" ")
-        views = {"groups": GROUPS, "claims": GROUPS, "fp16-or-bf16": GROUPS, "differences": DIFFERENCES}
+        views = {
+            "groups": GROUPS,
+            "claims": GROUPS,
+            "fp16-or-bf16": GROUPS,
+            "differences": DIFFERENCES,
+            "models": MODELS,
+        }
         self.view.choose(views.get(name, RUNS))
         if name == "claims":
             self.groups.show_claims(precision)
@@ -172,7 +183,7 @@ class ComparePanel(Pages):
         self.table.mark(keys.index(self._session.runs.current) if self._session.runs.current in keys else -1)
 
     def _choose_view(self, name: str) -> None:
-        pages: dict[str, QWidget] = {GROUPS: self.groups, DIFFERENCES: self.differences}
+        pages: dict[str, QWidget] = {GROUPS: self.groups, DIFFERENCES: self.differences, MODELS: self.models}
         self.show_page(pages.get(name))
         self.refresh()
 
@@ -186,6 +197,7 @@ class ComparePanel(Pages):
             return
         opened = self._session.runs
         self.show_content(bool(opened))
+        self.view.buttons[MODELS].setVisible(self.models.show_models() > 0 or self.view.current == MODELS)
         if self._reads_ahead():
             return
         if self._pair is not None and self.isVisible():
@@ -194,7 +206,7 @@ class ComparePanel(Pages):
             return
         for part in (self.baseline_label, self.baseline):
             part.setVisible(bool(opened) and self.view.current == RUNS)
-        if self.view.current == GROUPS and self.isVisible():
+        if self.view.current in (GROUPS, MODELS) and self.isVisible():
             return
         facts = self._facts.of({key: (each.run, each.name) for key, each in opened.items()})
         if self.view.current == DIFFERENCES:
@@ -245,7 +257,12 @@ class ComparePanel(Pages):
         return left > 0
 
     def _compare_pair(self, base: str, key: str) -> None:
-        """Show two runs, the first as the baseline."""
+        """Show two runs, the first as the baseline, or what moved between two models."""
+        opened = [self._session.runs.get(each) for each in (base, key)]
+        if all(each is not None and holds_scan(each.run) for each in opened):
+            self.view.choose(MODELS)
+            self.models.choose(base, key)
+            return
         keys = list(self._session.runs)
         self._fill_baseline(keys, base)
         self._keep_baseline()
