@@ -54,6 +54,7 @@ def _started(state: dict[str, object], environment: dict[str, str], group: int) 
     os.setpgid(0, group)
     os.environ.clear()
     os.environ.update(environment)
+    fork_from_a_warm_process(pytest.MonkeyPatch())  # what it starts: the members of a sweep, and ranks
     process = spawn.ChildProcess.__new__(spawn.ChildProcess)
     process.__dict__.update(state)
     return process
