@@ -95,7 +95,7 @@ class _Step(nn.Module):
         return torch.tanh(self.linear(x))
 
 
-@_planted("saturated-units", "hardly better than a constant")
+@_planted("saturated-units", "began so large")
 def initialised_for_a_shallow_network(opened: Open, broken: bool) -> None:
     layers = [_Step(48, 1.5 if broken else 0.15) for _ in range(8)]
     model = nn.Sequential(nn.Linear(8, 48), *layers, nn.Linear(48, 1))
