@@ -18,7 +18,13 @@ class ContactError(SentenceError, OSError):
         self.is_final = is_final
 
 
-_INSTALL = "python3 -m pip install precgui"
+def _install(place: NamedPlace, options: str = "") -> str:
+    """The commands that install precgui at a place, after "with": it is on no package index."""
+    install = f"python3 -m pip install {options}./precgui-*.whl"
+    if place.host:
+        copy = f"make wheel && scp dist/precgui-*.whl {place.host}:"
+        return f"`{copy}` in your checkout, then `ssh {place.host} '{install}'`"
+    return f"`make wheel` in your checkout, a copy of dist/precgui-*.whl there, and `{install}` there"
 
 
 def _key_changed(place: NamedPlace) -> str:
@@ -43,13 +49,13 @@ def _unknown_name(place: NamedPlace) -> str:
 
 
 def _not_installed(place: NamedPlace) -> str:
-    where = f"`ssh {place.host} {_INSTALL}`" if place.host else f"`{_INSTALL}` there"
-    return f"precgui is not installed at {place.name}; {where} installs it, or name its path with --precgui"
+    return (
+        f"precgui is not installed at {place.name}; install it with {_install(place)}, or name its path with --precgui"
+    )
 
 
 def _not_whole(place: NamedPlace) -> str:
-    where = f"`ssh {place.host} {_INSTALL}`" if place.host else f"`{_INSTALL}` there"
-    return f"libraries that precgui needs are not installed at {place.name}; {where} installs them"
+    return f"libraries that precgui needs are not installed at {place.name}; install them with {_install(place)}"
 
 
 def no_torch(place: NamedPlace) -> str:
@@ -60,9 +66,7 @@ def no_torch(place: NamedPlace) -> str:
 
 
 def _too_old(place: NamedPlace) -> str:
-    upgrade = f"{_INSTALL} --upgrade"
-    where = f"`ssh {place.host} {upgrade}`" if place.host else f"`{upgrade}` there"
-    return f"precgui at {place.name} is too old to be a place; {where} upgrades it"
+    return f"precgui at {place.name} is too old to be a place; upgrade it with {_install(place, '--upgrade ')}"
 
 
 def _refused(place: NamedPlace) -> str:

@@ -23,6 +23,10 @@ from precgui.places.settings import (
 from precgui.places.trial import answer_of
 
 SERVE = f"{sys.executable} -m precgui"
+INSTALL = (
+    "`make wheel && scp dist/precgui-*.whl gpu1:` in your checkout, "
+    "then `ssh gpu1 'python3 -m pip install ./precgui-*.whl'`"
+)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +42,14 @@ SERVE = f"{sys.executable} -m precgui"
         ("ssh: Could not resolve hostname gpu1: Name or service not known", "no host is called gpu1", False),
         ("ssh: connect to host gpu1 port 22: Connection refused", "gpu1 refuses connections", False),
         ("ssh: connect to host gpu1 port 22: Connection timed out", "gpu1 does not answer", False),
-        ("bash: line 1: precgui: command not found", "`ssh gpu1 python3 -m pip install precgui` installs it", True),
+        ("bash: line 1: precgui: command not found", f"install it with {INSTALL}", True),
         ("/usr/bin/python3: No module named precgui", "precgui is not installed at gpu1", True),
         (
             "ModuleNotFoundError: No module named 'pydantic'",
-            "`ssh gpu1 python3 -m pip install precgui` installs them",
+            f"install them with {INSTALL}",
             True,
         ),
-        ("precgui: serve is neither a file nor a command", "`ssh gpu1 python3 -m pip install precgui --upgrade`", True),
+        ("precgui: serve is neither a file nor a command", "`ssh gpu1 'python3 -m pip install --upgrade ./", True),
         ("first\nSegmentation fault", "the agent at gpu1 ended with exit code 9: Segmentation fault", False),
     ],
 )
@@ -54,6 +58,11 @@ def test_that_each_failure_is_one_sentence_with_its_cure(words: str, sentence: s
     assert sentence in str(error)
     assert "\n" not in str(error)
     assert error.is_final == is_final
+
+
+def test_that_a_place_without_ssh_gets_a_copy_of_the_wheel() -> None:
+    error = explained(command_place("box", ["docker", "exec"]), "precgui: command not found", 127)
+    assert "a copy of dist/precgui-*.whl there, and `python3 -m pip install ./precgui-*.whl` there" in str(error)
 
 
 def test_that_a_missing_program_is_named() -> None:
