@@ -24,7 +24,7 @@ from precgui.runs.file.reader import SavedRun
 from tests.gui.conftest import write_run
 from tests.runs.synthetic import live_run
 
-ROUNDS, WARM = 50, 10
+ROUNDS, WARM = 17, 8  # each place is shown once in between
 
 
 def collect() -> None:
