@@ -32,6 +32,7 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         description="Quantise numbers with commas between them, such as 0.1,0.5,1/3, or a tensor of a file "
         f"({', '.join(SUFFIXES)}): codes, scales, zero point and the error. --format uint8 --scale 2/255 "
         "--zero-point 0 repeats a scale of your own.",
+        epilog="A trained model, with the rise of its loss on held-out data: precgui quantize.",
     )  # fmt: skip
     take_negative_values(parser)
     parser.add_argument("source", metavar="VALUES|FILE", help="numbers with commas between them, or a file of tensors")

@@ -119,3 +119,12 @@ def test_that_a_file_of_several_tensors_asks_for_one(capsys: pytest.CaptureFixtu
     assert "--tensor: a, b" in capsys.readouterr().err
     (result,) = _results(capsys, str(path), "--tensor", "b")
     assert _column(result, "code") == [127, 127, 127]
+
+
+@pytest.mark.parametrize(("command", "other"), [("quantise", "precgui quantize"), ("quantize", "precgui quantise")])
+def test_that_each_of_two_like_commands_names_the_other(
+    command: str, other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert other in " ".join(capsys.readouterr().out.split())

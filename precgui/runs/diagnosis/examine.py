@@ -123,6 +123,7 @@ _OF_A_STEP = (
     "data-not-finite", "divergence", "epsilon-vanishes", "forward-overflow", "nonfinite-update", "undefined-operation",
     "weights-not-finite", "zero-row",
 )  # fmt: skip
+_NO_SCAN = "{path} is the scan of a model without its figures; scan the model again."
 
 
 @np.errstate(all="ignore")  # a file may hold any number; each rule judges what comes out
@@ -135,9 +136,10 @@ def examine(run: Run) -> Diagnosis:
         try:
             scan = read_model_file(run.path)
         except RunFileError as error:
-            return Diagnosis((), (), (Undecided("scan", str(error)),), 0)
-        if scan is not None:
-            return examine_scan(scan)
+            return Diagnosis((), (), (), 0, why_not=str(error))
+        if scan is None:
+            return Diagnosis((), (), (), 0, why_not=_NO_SCAN.format(path=run.path))
+        return examine_scan(scan)
     m = Measurements(run)
     findings: list[Finding] = []
     ruled_out: list[RuledOut] = []

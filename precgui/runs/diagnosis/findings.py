@@ -148,13 +148,17 @@ class Undecided:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All findings of a run, the weightiest first, and what is ruled out. `examined` says of what without steps."""
+    """All findings of a run, the weightiest first, and what is ruled out. `examined` says of what without steps.
+
+    why_not: a sentence with its cure where the file could not be examined.
+    """
 
     findings: tuple[Finding, ...]
     ruled_out: tuple[RuledOut, ...]
     undecided: tuple[Undecided, ...]
     steps: int
     examined: str = ""
+    why_not: str = ""
 
     @property
     def problems(self) -> tuple[Finding, ...]:
@@ -170,7 +174,7 @@ class Diagnosis:
     def sentence(self) -> str:
         """The diagnosis in one or two sentences: no fault found, or the weightiest problem and how many more."""
         if self.verdict == "cannot be told":
-            return "Cannot be told: no step is recorded."
+            return f"Cannot be told: {self.why_not or 'no step is recorded.'}"
         if not self.problems:
             steps = self.examined or ("1 step" if self.steps == 1 else f"{self.steps} steps")
             return _NOTHING_FOUND.format(count=len(self.ruled_out), steps=steps)
