@@ -12,7 +12,7 @@ from tests.pretended.test_training import rows_of
 
 STEPS = 3
 BASE = (
-    "threads=1", f"train.max_steps={STEPS}", "data.sequence_length=16", "data.epoch_steps=4", "record.tensors=false",
+    "threads=1", f"train.max_steps={STEPS}", "data.sequence_length=16", "data.epoch_steps=8", "record.tensors=false",
     "parallel.error_every=0",
 )  # fmt: skip
 RUNS = {
@@ -80,7 +80,7 @@ def test_that_no_kernel_of_a_rank_is_left_out(row: dict[str, Any]) -> None:
 def test_that_ranks_wait_no_more_often_than_they_must(row: dict[str, Any], name: str) -> None:
     begin = list(row["runs"]).index(f"{name} cuda") * STEPS
     for process in row["processes"]:
-        step = process["steps"][begin + 1]
+        step = process["steps"][begin + STEPS - 1]  # in the second one DDP orders its buckets anew
         own = sum(step["waiting"].values())
         assert own == WAITS.get(name, 1), step["waiting"]
         assert step["waits"] - own <= TORCH_WAITS.get(name, 8)
