@@ -1,4 +1,5 @@
-"""Parameters that a model computes with and does not hold, as those of layers in a plain list: nothing trains them."""
+"""Parameters that a model computes with and nothing trains: of layers that it does not hold, as those in a plain
+list, or of layers that its optimizers do not have."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from precgui.engine.torch_private import as_list, graph_task
 
 _SAMPLE = 64  # elements that tell whether a parameter has changed
 _MOST = 4096  # parameters that are remembered
+_MOST_NAMES = 64  # that are told
 
 
 @dataclass
@@ -25,21 +27,23 @@ class _Met:
 
 
 class HiddenParameters:
-    """Told of each operation in the forward pass of a model: parameters that require a gradient, are neither the
-    model's nor an optimizer's, get gradients, and are as they were in the step seen before."""
+    """Told of each operation in the forward pass of a model: parameters that require a gradient, are no optimizer's,
+    and are as they were in the step seen before. Those that are not the model's must have a gradient."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
-        self._known: set[int] = set()
+        self._known: set[int] = set()  # an optimizer has them
+        self._own: dict[int, str] = {}  # names of the model's
         self._met: dict[int, _Met] = {}
         self._still: dict[int, tuple[int, str]] = {}  # elements and module of those that stayed as they were
         self._trained = self._step = 0
+        self._has_told = False
 
     def begin(self, step: int, trained: Iterable[Tensor]) -> None:
         """A step begins, which will update `trained`."""
         model, weights = self._model(), list(trained)
-        own = list(model.parameters()) if model is not None else []
-        self._known = {id(each) for each in (*own, *weights)}
+        self._own = {id(own): name for name, own in model.named_parameters()} if model is not None else {}
+        self._known = {id(each) for each in weights}
         self._trained, self._step = sum(each.numel() for each in weights), step
 
     def observe(self, args: Any, module: str) -> None:
@@ -56,7 +60,8 @@ class HiddenParameters:
             if len(self._met) < _MOST and parameter.is_leaf:
                 self._met[id(parameter)] = _Met(weakref.ref(parameter), module, _sample(parameter), self._step)
         elif known.step < self._step:
-            is_still = parameter.grad is not None and torch.equal(_sample(parameter), known.sample)
+            may_learn = parameter.grad is not None or id(parameter) in self._own  # may be cleared by now
+            is_still = may_learn and torch.equal(_sample(parameter), known.sample)
             known.step = self._step
             if is_still:
                 self._still[id(parameter)] = parameter.numel(), known.module
@@ -66,12 +71,19 @@ class HiddenParameters:
 
     def facts(self) -> list[dict[str, Any]]:
         """One row where there are such parameters, see `hidden_parameters` in docs/run-file.md."""
-        if not self._still:
+        hidden = [each for place, each in self._still.items() if place not in self._own]
+        if not hidden:
             return []
-        elements = sum(count for count, _ in self._still.values())
-        modules = sorted({module for _, module in self._still.values()})
-        return [{"parameters": len(self._still), "elements": elements, "trained": self._trained,
+        modules = sorted({module for _, module in hidden})
+        return [{"parameters": len(hidden), "elements": sum(count for count, _ in hidden), "trained": self._trained,
                  "modules": modules[:8], "step": self._step}]  # fmt: skip
+
+    def left_out(self) -> list[dict[str, Any]]:
+        """One row with the names of such parameters that the model holds, see `untrained_parameters` in
+        docs/run-file.md; once there were some, also where there are none any more."""
+        names = [name for place, name in self._own.items() if place in self._still]
+        self._has_told |= bool(names)
+        return [{"names": names[:_MOST_NAMES], "parameters": len(names), "step": self._step}] if self._has_told else []
 
 
 def _sample(parameter: Tensor) -> Tensor:

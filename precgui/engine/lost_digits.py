@@ -19,6 +19,11 @@ _ELEMENTWISE = {
     for prefix in ("", "_foreach_")
     for suffix in ("", "_")
 } | {"aten._to_copy", "aten.copy_"}
+_SCATTERED = {
+    f"aten.{name}{suffix}"
+    for name in ("index_add", "scatter_add", "index_put", "scatter_reduce")
+    for suffix in ("", "_")
+}
 LOOP = "(loop)"  # stands for a module where an operation ran outside of the model
 _DAMAGED = 1 / 64  # relative error of an element that rounding in range stays far below, in either format
 After = Callable[[Any], None]  # called with the result of the operation
@@ -32,11 +37,25 @@ class _Additions:
     format: str = ""
 
 
+@dataclass
+class _Scattered:
+    """Of terms that are added at places of an index: sums of magnitudes, and the element that lost most."""
+
+    operation: str
+    format: str
+    elements: int = 0
+    total: float = 0.0
+    lost: float = 0.0
+    exact: float = 0.0
+    value: float = 0.0
+
+
 class LostDigits:
     """Asked before each operation; what it returns is called with the result. Counts, and changes nothing."""
 
     def __init__(self) -> None:
         self._additions: dict[str, _Additions] = {}  # by module
+        self._scattered: dict[str, _Scattered] = {}  # by module
         self._passes: dict[str, int] = {}  # calls of each module
         self._optimizer = {"elements": 0, "damaged": 0}
         self._worst: tuple[float, str, str] = (0.0, "", "")  # share of one operation, its name, its format
@@ -50,6 +69,8 @@ class LostDigits:
         name = packet_name(func)
         if in_optimizer:
             return self._in_optimizer(func, name, args, kwargs) if name in _ELEMENTWISE else None
+        if name in _SCATTERED:
+            return self._scatters(func, name, args, kwargs, module)
         if name not in _SUMS or graph_task() != -1 or not (module is None or torch.is_grad_enabled()):
             return None
         if len(args) < 2 or not isinstance(args[0], Tensor):
@@ -69,6 +90,30 @@ class LostDigits:
             counts.calls += 1
             counts.elements += int(both.sum())
             counts.swallowed += int((both & ((out == a) | (out.abs() == b.abs()))).sum())
+
+        return after
+
+    def _scatters(self, func: Any, name: str, args: Any, kwargs: Any, module: str | None) -> After | None:
+        """Compares a sum at places of an index in 16 bits with that of the same terms in FP32."""
+        terms = _terms(name, args, kwargs)
+        if graph_task() != -1 or terms is None or not (module is None or torch.is_grad_enabled()):
+            return None
+        wide_args, wide_kwargs = tree_map(_wide, (args, kwargs))
+        exact = func(*wide_args, **wide_kwargs)
+        begin, base = wide_args[0] if not name.endswith("_") else args[0].float(), name.removeprefix("aten.")
+
+        def after(out: Tensor) -> None:
+            known = out.isfinite() & exact.isfinite()
+            lost = torch.where(known, (out.float() - exact).abs(), 0.0)
+            counts = self._scattered.setdefault(
+                LOOP if module is None else module, _Scattered(base, dtype_name(out.dtype))
+            )
+            counts.elements += terms.numel()
+            counts.total += sum(float(each.float().abs().nan_to_num(0.0, 0.0, 0.0).sum()) for each in (terms, begin))
+            counts.lost += float(lost.sum())
+            place = int(lost.argmax()) if lost.numel() else -1
+            if place >= 0 and float(lost.reshape(-1)[place]) > abs(counts.exact - counts.value):
+                counts.exact, counts.value = float(exact.reshape(-1)[place]), float(out.reshape(-1)[place])
 
         return after
 
@@ -101,8 +146,8 @@ class LostDigits:
             self._worst = max(self._worst, (damaged / elements, name.removeprefix("aten."), "fp16"))
 
     def facts(self) -> dict[str, Any]:
-        """`additions`: by module, in 16 bits; `optimizer`: elements of its FP16 results. Keys without a count are left
-        out; see docs/run-file.md."""
+        """`additions` and `scattered`: by module, in 16 bits; `optimizer`: elements of its FP16 results. Keys without a
+        count are left out; see docs/run-file.md."""
         rows = {
             module or "(model)": {
                 "format": each.format, "per_pass": each.calls / max(self._passes.get(module, 1), 1),
@@ -110,11 +155,30 @@ class LostDigits:
             }
             for module, each in self._additions.items() if each.elements
         }  # fmt: skip
+        scattered = {
+            module or "(model)": {
+                "format": each.format, "operation": each.operation, "per_pass": 1.0, "elements": each.elements,
+                "swallowed": each.lost / each.total, "exact": each.exact, "value": each.value,
+            }
+            for module, each in self._scattered.items() if each.lost and each.total
+        }  # fmt: skip
         share, operation, fmt = self._worst
         count = self._optimizer["elements"]
         lost = {"share": self._optimizer["damaged"] / max(count, 1), "elements": count, "format": fmt,
                 "operation": operation, "operation_share": share}  # fmt: skip
-        return ({"additions": rows} if rows else {}) | ({"optimizer_loss": lost} if count else {})
+        told = {"additions": rows, "scattered": scattered, "optimizer_loss": lost if count else {}}
+        return {name: each for name, each in told.items() if each}
+
+
+def _terms(name: str, args: Any, kwargs: Any) -> Tensor | None:
+    """The terms that an operation adds up in 16 bits, None where it does something else."""
+    if not args or not isinstance(args[0], Tensor) or args[0].dtype not in SHORT_DTYPES:
+        return None
+    if "index_put" in name:
+        result, is_sum = args[2], (args[3] if len(args) > 3 else kwargs.get("accumulate", False))
+    else:
+        result, is_sum = args[3] if len(args) > 3 else None, "reduce" not in name or "sum" in args[4:]
+    return result if is_sum and isinstance(result, Tensor) and result.numel() > 1 else None
 
 
 def _wide(value: Any) -> Any:

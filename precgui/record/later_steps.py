@@ -113,8 +113,9 @@ class Watchers:
         self.stored.end()
         for each in (self._rounded, self._constants, self._flat):
             each.end()
-        rows = self._sums.facts().get("additions", {}).values()
-        self._additions = sorted([*self._additions, *rows], key=lambda row: -float(row["swallowed"]))[:1]
+        sums = self._sums.facts()
+        rows = [row for name in ("additions", "scattered") for row in sums.get(name, {}).values()]
+        self._additions = sorted([*self._additions, *rows], key=lambda row: -float(row["swallowed"]))[:2]
 
     def first_step(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operation of the first step, which the census sees, has run."""
@@ -136,6 +137,7 @@ class Watchers:
             "constant_answers": self._constants.facts(),
             "flat_units": self._flat.facts(),
             "hidden_parameters": self.hidden.facts(),
+            "untrained_parameters": self.hidden.left_out(),
             "loop_additions": self._additions,
         }
 

@@ -148,15 +148,15 @@ class LoopOrder:
     def news(self) -> dict[str, Any]:
         """The facts as far as they have changed since the last call; {} for none.
 
-        `gradients_cleared` is None while undecided, `stepped_twice` (see `SharedGradients`) and `evaluation_mode_since`
-        (see `EvaluationMode`) where it is not so. `past_scaler` counts nothing but says whether steps took gradients
-        that were still scaled and none went through a scaler in use; of such a loop, `still_scaled` is
-        `HandUnscaling.still_scaled`. `unscaled_twice` and `stale_casts` are those of `DoubleUnscaling` and
-        `StaleCasts`, None while undecided; see `BackwardRoots.facts` for others.
+        `gradients_cleared` is None while undecided, `stepped_twice` (see `SharedGradients`), `evaluation_mode_since`
+        and `always_in_evaluation` (see `EvaluationMode`) where it is not so. `past_scaler` counts nothing but says
+        whether steps took gradients that were still scaled and none went through a scaler in use; of such a loop,
+        `still_scaled` is `HandUnscaling.still_scaled`. `unscaled_twice` and `stale_casts` are those of
+        `DoubleUnscaling` and `StaleCasts`, None while undecided; see `BackwardRoots.facts` for others.
         """
         facts: dict[str, Any] = {
             "gradients_cleared": self._cleared, "stepped_twice": self._shared.are_used_twice or None,
-            "evaluation_mode_since": self._mode.since,
+            "evaluation_mode_since": self._mode.since, "always_in_evaluation": self._mode.is_constant or None,
         }  # fmt: skip
         if self._casts is not None:
             facts["stale_casts"] = self._casts.are_used

@@ -57,7 +57,7 @@ def _is_same(
 
 
 class EvaluationMode:
-    """Whether steps are made after passes in evaluation mode, in a loop that began in training mode."""
+    """Whether steps are made after passes in evaluation mode, from some step on or always."""
 
     def __init__(self) -> None:
         self._first: weakref.ref[Optimizer] | None = None
@@ -77,6 +77,11 @@ class EvaluationMode:
         self._steps += 1
         self._has_trained |= self._is_training
         self._in_a_row = 0 if self._is_training else self._in_a_row + 1
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no step up to now was in training mode, of 10 or more."""
+        return not self._has_trained and self._in_a_row >= _IN_EVALUATION
 
     @property
     def since(self) -> int | None:

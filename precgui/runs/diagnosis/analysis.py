@@ -39,6 +39,9 @@ class Streak:
         return self.last - self.first + 1
 
 
+FOREIGN = "(parameter "  # begins the name of a parameter of an optimizer that is not the model's
+
+
 def streaks(m: Measurements) -> list[Streak]:
     """All runs of skipped steps."""
     edges = np.diff(np.concatenate(([0], m.skipped.astype(np.int8), [0])))

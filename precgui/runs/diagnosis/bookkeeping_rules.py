@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from precgui.runs.diagnosis import origin
-from precgui.runs.diagnosis.analysis import has_no_optimizer, is_adaptive, median, percent, storage
+from precgui.runs.diagnosis.analysis import FOREIGN, has_no_optimizer, is_adaptive, median, percent, storage
 from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, TOO_FEW_DIGITS, UNDECIDED, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
@@ -24,7 +24,7 @@ def foreign_parameters(m: Measurements) -> Answer:
     table = m.table("weight") or m.table("gradient")
     if not m.own_loop or table is None:
         return None
-    foreign = [name for name in table.names if name.startswith("(parameter ")]
+    foreign = [name for name in table.names if name.startswith(FOREIGN)]
     own = [m.model.by_name.get(name) for name in table.names if name not in foreign]
     if not foreign or any(each is None or each.requires_grad for each in own):
         return RuledOut(

@@ -3,7 +3,7 @@ outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 _SWALLOWED = 0.5  # share of the elements of a sum
 _LOOP = "(loop)"  # in place of a module
 _TERMS = 6.0  # additions in one pass of a module: fewer are no integration
+_LOST_TERMS = 0.1  # share of a sum at places of an index
 _DAMAGED, _GRAVE = 0.2, 0.5  # share of the results of an optimizer
 _EPSILON = 1e-5  # with this or more, second moments that are zero in FP16 divide by nothing small
 _LEVELS = 4.0  # distances between numbers that the outputs spread over
@@ -28,12 +29,21 @@ _OFFSET = 32.0  # mean over standard deviation of the outputs
 
 
 def swallowed_additions(m: Measurements) -> Answer:
-    """Small terms are added to a state in 16 bits, one after another, and each is below half an ulp of it."""
-    counted = m.fact("census").get("additions")
+    """Small terms are added up in 16 bits, and each is below half an ulp of the sum."""
+    if not m.own_loop or not m.n:
+        return None
     outside = m.fact_rows("loop_additions")
+    found = _scattered(m, outside)
+    return [found] if found is not None else _one_after_another(m, outside)
+
+
+def _one_after_another(m: Measurements, outside: Sequence[Mapping[str, Any]]) -> Answer:
+    """Terms that are added to a state, one after another."""
+    counted = m.fact("census").get("additions")
     rows: dict[str, Any] = dict(counted) if isinstance(counted, Mapping) else {}
-    rows |= {_LOOP: outside[0]} if outside else {}
-    if not m.own_loop or not rows or not m.n:
+    sums = [row for row in outside if "operation" not in row]
+    rows |= {_LOOP: sums[0]} if sums else {}
+    if not rows:
         return None
     known = {str(name): row for name, row in rows.items() if isinstance(row, Mapping) and _number(row, "elements") > 0}
     bad = {name: row for name, row in known.items()
@@ -65,6 +75,33 @@ def swallowed_additions(m: Measurements) -> Answer:
             certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
+
+
+def _scattered(m: Measurements, outside: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """Terms that are added at places of an index, as counts of neighbours, and of which a share is lost."""
+    counted = m.fact("census").get("scattered")
+    known = [(str(name), row) for name, row in counted.items()] if isinstance(counted, Mapping) else []
+    known += [(_LOOP, row) for row in outside if "operation" in row]
+    bad = [(name, row) for name, row in known if isinstance(row, Mapping) and _number(row, "swallowed") > _LOST_TERMS]
+    if not bad:
+        return None
+    name, row = max(bad, key=lambda each: _number(each[1], "swallowed"))
+    share, terms = _number(row, "swallowed"), _number(row, "elements")
+    exact, value = _number(row, "exact"), _number(row, "value")
+    stored, operation, where = str(row.get("format")), str(row.get("operation")), "the loop" if name == _LOOP else name
+    proof = Evidence(
+        "sum of |result - result in FP32| > 10 % of the sum of all |terms|, the same terms and places",
+        {"share": share, "terms": terms, "exact": exact, "value": value},
+        f"{operation}() in {where} adds {terms:.0f} terms in {stored.upper()}; {percent(share)} of what they amount to "
+        f"is lost, since terms are below half an ulp of their sum: a sum of {exact:.6g} in FP32 is {value:.6g}.",
+    )  # fmt: skip
+    return Finding(
+        "swallowed-additions", "warning", f"{percent(share)} of what {where} adds up in {stored.upper()} is lost",
+        int(m.steps[0]), int(m.steps[-1]), (proof,),
+        f"Count and add up in FP32: give {operation}() a result and terms that are float().", 0.9,
+        "Higham 2002, Accuracy and Stability, section 4.2",
+        "" if name == _LOOP or name in origin.WHOLE else name, certainty="exact", blame=COMPARED,
+    )  # fmt: skip
 
 
 def optimizer_in_fp16(m: Measurements) -> Answer:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.events import TENSOR_STATS
-from precgui.runs.diagnosis.analysis import learning_ends, median, narrow_range, percent
+from precgui.runs.diagnosis.analysis import FOREIGN, learning_ends, median, narrow_range, percent
 from precgui.runs.diagnosis.blame import operations
 from precgui.runs.diagnosis.findings import (
     BEYOND_RANGE,
@@ -52,6 +52,8 @@ def parameters_left_out(m: Measurements) -> Answer:
         return RuledOut(
             "parameters-left-out", f"because an optimizer updates each of {len(known)} parameters that learns"
         )
+    if (stale := _replaced_since(m, out)) is not None:
+        return [stale]
     sizes = {each.name: math.prod(each.shape) for each in known if each.requires_grad}
     share = sum(sizes[name] for name in out) / max(sum(sizes.values()), 1)
     proof = Evidence(
@@ -69,6 +71,37 @@ def parameters_left_out(m: Measurements) -> Answer:
             "torch.optim documentation", out[0].rpartition(".")[0], tuple(out[:20]), blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
+
+
+def _replaced_since(m: Measurements, out: list[str]) -> Finding | None:
+    """Of the optimizer: parameters that are not the model's and never had a gradient, where parameters of the model
+    that no optimizer has stay as they were: layers were replaced after the optimizer was made."""
+    weights, gradients = m.table("weight"), m.table("gradient")
+    row = next(iter(m.fact_rows("untrained_parameters")), None)
+    if not m.own_loop or not m.n or weights is None or gradients is None or row is None:
+        return None
+    told = row.get("names")
+    still = [name for name in out if isinstance(told, list) and name in told]
+    learning = {name for name, some in zip(gradients.names, gradients.stat("amax").T, strict=True) if (some > 0).any()}
+    stale = [name for name in weights.names if name.startswith(FOREIGN) and name not in learning]
+    if not still or not stale:
+        return None
+    proof = Evidence(
+        "of the optimizer, not of the model, never a gradient; of the model, a gradient, of no optimizer, unchanged",
+        {"stale": len(stale), "left_out": len(still), "of": len(weights.names), "step": int(row["step"])},
+        f"{len(stale)} of {len(weights.names)} parameters of the optimizer are not the model's and never had a "
+        f"gradient, while {len(still)} parameters of the model ({', '.join(still[:5])}) get gradients, are in no "
+        f"optimizer and are in step {int(row['step'])} as they were in the step seen before.",
+    )  # fmt: skip
+    module = still[0].rpartition(".")[0]
+    return Finding(
+        "parameters-left-out", "warning",
+        f"The optimizer was made before a part of the model was replaced: {len(still)} parameters are never trained",
+        int(m.steps[0]), int(m.steps[-1]), (proof,),
+        "Make the optimizer after the last change of the model, such as a new head, or give it the new parameters "
+        "(optimizer.add_param_group).", 0.9, "torch.optim documentation", module, tuple(still[:20]),
+        blame=IN_ANY_FORMAT,
+    )  # fmt: skip
 
 
 def _hidden_parameters(m: Measurements) -> Finding | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from precgui.runs.diagnosis.analysis import divides_by_gradients, is_adaptive, median, power, recorded_optimizers
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, UNDECIDED, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
@@ -160,7 +162,11 @@ def stepped_twice(m: Measurements) -> Answer:
 def left_in_evaluation(m: Measurements) -> Answer:
     """A model with dropout or batch norm that stays in evaluation mode while it is trained, as after a validation."""
     since = m.fact("loop").get("evaluation_mode_since")
-    if not m.own_loop or not m.n or not isinstance(since, int):
+    if not m.own_loop or not m.n:
+        return None
+    if m.fact("loop").get("always_in_evaluation") is True:
+        return _never_in_training(m)
+    if not isinstance(since, int):
         return None
     kinds = [kind.rpartition(".")[2] for kind in m.model.module_types.values()]
     changed = [kind for kind in kinds if "BatchNorm" in kind or "Dropout" in kind]
@@ -177,6 +183,39 @@ def left_in_evaluation(m: Measurements) -> Answer:
             "left-in-evaluation", "warning", f"The model is trained in evaluation mode from step {since} on", since,
             int(m.steps[-1]), (proof,), "Call model.train() after each evaluation, before the next batch.", 0.9,
             "torch.nn.Module.train documentation", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def _never_in_training(m: Measurements) -> Answer:
+    """Batch norm that learns, in a model that never is in training mode, with the statistics that it was made with: 0
+    and 1. Those of a trained model are others, and it may well be kept in evaluation mode."""
+    table = m.table("buffer")
+    if table is None:
+        return None
+    ones = np.logical_and.reduce([table.stat(name) == 1 for name in ("amax", "amin_nonzero", "mean")]).all(0)
+    zeros = (table.stat("amax") == 0).all(0)
+    made = {name for name, one, zero in zip(table.names, ones, zeros, strict=True) if (zero if "mean" in name else one)}
+    unseen = []
+    for name, kind in m.model.module_types.items():
+        scale = m.model.by_name.get(f"{name}.weight")
+        learns = "BatchNorm" in kind and scale is not None and scale.requires_grad
+        if learns and {f"{name}.running_mean", f"{name}.running_var"} <= made:
+            unseen.append(name)
+    if not unseen:
+        return RuledOut("left-in-evaluation", "because the statistics of batch norm are those of some data")
+    proof = Evidence(
+        "all steps after passes in evaluation mode, running_mean = 0 and running_var = 1 in each recorded step",
+        {"modules": len(unseen), "rows": len(table.steps)},
+        f"Each forward pass before a step was in evaluation mode, and the statistics of {len(unseen)} modules "
+        f"({', '.join(unseen[:5])}) are to the end the 0 and 1 that they were made with: they normalise nothing.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "left-in-evaluation", "warning", "The model is trained in evaluation mode: batch norm never saw a batch",
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            "Call model.train() after each evaluation, also after one before the first step.", 0.9,
+            "torch.nn.Module.train documentation", unseen[0], blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 

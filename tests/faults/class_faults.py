@@ -1,0 +1,181 @@
+"""Mistakes of loops and models, each with its healthy twin and odd loops that look like it and are sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.faults.published_faults import Open, batches
+
+Loop = Callable[[Open], None]
+FAULTS: dict[str, Fault] = {}
+HEALTHY: dict[str, Loop] = {}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A loop, the rule that names its mistake, words of the title and the fix, and the blame."""
+
+    loop: Loop
+    rule: str
+    says: str
+    cures: str
+    blame: bool | None
+
+
+def _fault(rule: str, says: str, cures: str, blame: bool | None = False) -> Callable[[Loop], Loop]:
+    def keep(loop: Loop) -> Loop:
+        FAULTS[loop.__name__] = Fault(loop, rule, says, cures, blame)
+        return loop
+
+    return keep
+
+
+def _healthy(loop: Loop) -> Loop:
+    HEALTHY[loop.__name__] = loop
+    return loop
+
+
+class _Body(nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Linear(24, 32), nn.ReLU())
+        self.head = nn.Linear(32, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.features(x))
+        return out
+
+
+def _learn(opened: Open, model: nn.Module, optimizer: torch.optim.Optimizer, other: torch.optim.Optimizer | None = None,
+           steps: int = 40) -> None:  # fmt: skip
+    recorder = opened(model, optimizer)
+    for x, y in batches(steps):
+        loss = F.cross_entropy(model(x), y)
+        model.zero_grad()
+        loss.backward()
+        for each in (optimizer, other):
+            if each is not None:
+                each.step()
+        recorder.step(loss)
+
+
+@_fault("parameters-left-out", "made before a part of the model was replaced", "after the last change of the model")
+def head_replaced_after_the_optimizer(opened: Open) -> None:
+    model = _Body(2)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    model.head = nn.Linear(32, 6)
+    _learn(opened, model, optimizer)
+
+
+@_healthy
+def head_replaced_before_the_optimizer(opened: Open) -> None:
+    model = _Body(2)
+    model.head = nn.Linear(32, 6)
+    _learn(opened, model, torch.optim.Adam(model.parameters(), 3e-3))
+
+
+@_healthy
+def the_new_head_has_an_optimizer_of_its_own(opened: Open) -> None:
+    """The recorder was not told of the second one; the first one still holds the old head."""
+    model = _Body(2)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    model.head = nn.Linear(32, 6)
+    _learn(opened, model, optimizer, torch.optim.SGD(model.head.parameters(), 0.1))
+
+
+@_healthy
+def head_kept_as_it_began_beside_a_later_critic(opened: Open) -> None:
+    """A fixed random head, without gradients, and a part of another model that this optimizer trains later."""
+    model, critic = _Body(6), nn.Linear(6, 6)
+    model.head.requires_grad_(False)
+    _learn(opened, model, torch.optim.Adam([*model.features.parameters(), *critic.parameters()], 3e-3))
+
+
+def _normed(**options: bool) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(24, 48), nn.BatchNorm1d(48, **options), nn.ReLU(), nn.Linear(48, 6))
+
+
+@_fault("left-in-evaluation", "batch norm never saw a batch", "before the first step")
+def evaluated_before_the_first_step(opened: Open) -> None:
+    model = _normed()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    model.eval()
+    _learn(opened, model, optimizer)
+
+
+@_healthy
+def evaluated_and_set_back(opened: Open) -> None:
+    model = _normed()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    model.eval().train()
+    _learn(opened, model, optimizer)
+
+
+@_healthy
+def fine_tuned_with_kept_statistics(opened: Open) -> None:
+    model = _normed()
+    for x, _ in batches(20):
+        model(x)
+    _learn(opened, model.eval(), torch.optim.SGD(model.parameters(), 0.05))
+
+
+@_healthy
+def batch_norm_without_statistics(opened: Open) -> None:
+    model = _normed(track_running_stats=False)
+    _learn(opened, model.eval(), torch.optim.SGD(model.parameters(), 0.05))
+
+
+class _Graph(nn.Module):
+    """Means over neighbours, counted in a format."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.own, self.other, self.dtype = nn.Linear(8, 6), nn.Linear(8, 6), dtype
+
+    def forward(self, x: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        total = torch.zeros(len(x), 6).index_add_(0, target, self.other(x)[source])
+        one = torch.ones(len(target), dtype=self.dtype)
+        degree = torch.zeros(len(x), dtype=self.dtype).index_add_(0, target, one)
+        out: Tensor = self.own(x) + total / degree.clamp(min=1)[:, None]
+        return out
+
+
+def _on_a_graph(opened: Open, dtype: torch.dtype, hubs: int) -> None:
+    """Node 0 has `hubs` neighbours, the others three."""
+    source = torch.randint(0, 200, (hubs + 600,))
+    target = torch.cat([torch.zeros(hubs, dtype=torch.long), torch.arange(200).repeat_interleave(3)])
+    model, x, y = _Graph(dtype), torch.randn(200, 8), torch.randint(6, (200,))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    recorder = opened(model, optimizer)
+    for _ in range(20):
+        loss = F.cross_entropy(model(x, source, target), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_fault("swallowed-additions", "adds up in BF16 is lost", "float()", True)
+def neighbours_counted_in_bf16(opened: Open) -> None:
+    _on_a_graph(opened, torch.bfloat16, 1500)
+
+
+@_healthy
+def neighbours_counted_in_fp32(opened: Open) -> None:
+    _on_a_graph(opened, torch.float32, 1500)
+
+
+@_healthy
+def few_neighbours_counted_in_bf16(opened: Open) -> None:
+    _on_a_graph(opened, torch.bfloat16, 200)
+
+
+@_healthy
+def many_neighbours_counted_in_fp16(opened: Open) -> None:
+    """FP16 counts up to 2048."""
+    _on_a_graph(opened, torch.float16, 1500)

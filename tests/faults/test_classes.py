@@ -1,0 +1,27 @@
+"""Mistakes are named with their rule and blame; their twins, and sound loops that look like them, are left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from precgui.config import RecordConfig
+from tests.faults.class_faults import FAULTS, HEALTHY
+from tests.faults.odd_loops import judged
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_that_a_mistake_is_named(name: str, tmp_path: Path) -> None:
+    planted = FAULTS[name]
+    problems = judged(planted.loop, tmp_path / "run.h5", RecordConfig()).problems
+    told = [(each.rule, each.precision_is_to_blame) for each in problems]
+    assert told == [(planted.rule, planted.blame)], [(each.title, each.evidence[0].text) for each in problems]
+    assert planted.says in problems[0].title, problems[0].title
+    assert planted.cures in problems[0].fix, problems[0].fix
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_that_a_sound_loop_is_left_alone(name: str, tmp_path: Path) -> None:
+    problems = judged(HEALTHY[name], tmp_path / "run.h5", RecordConfig()).problems
+    assert [(each.rule, each.title, each.evidence[0].text) for each in problems] == []
