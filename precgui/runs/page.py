@@ -16,7 +16,8 @@ from precgui import __version__
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.diagnosis import Finding, blame_sentence, examine
 from precgui.runs.errors import RunFileError
-from precgui.runs.facts import FactGroup, RunFact, run_facts
+from precgui.runs.facts import FactGroup, RunFact
+from precgui.runs.models.model_facts import file_facts
 from precgui.runs.run import Run
 from precgui.runs.run_pictures import curve_picture, exponent_picture
 from precgui.sanitize import sanitize
@@ -56,7 +57,7 @@ def page(run: Run) -> str:
     title = escape(run.title)
     reported = escape(arithmetic_of(run).caveat)
     caveat = f'<p class="caveat">{reported}</p>' if reported else ""
-    groups = "".join(_group(group) for group in run_facts(run))
+    groups = "".join(_group(group) for group in file_facts(run))
     return sanitize(
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"

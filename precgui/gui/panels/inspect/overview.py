@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
+from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.caveat import CaveatLabel
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.open_run import Problem
@@ -17,6 +18,8 @@ from precgui.runs.facts import run_facts
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.user_notes import read_notes
 from precgui.runs.library import annotate
+from precgui.runs.models.model_facts import model_facts
+from precgui.runs.models.model_file import holds_scan
 
 _NO_FILE = "A note can be written when the run has ended and its file is open."
 _EXAMPLE = "An example stays as it is, without a note of yours."
@@ -32,6 +35,7 @@ class OverviewTab(RunTab):
         self.search = QLineEdit(self)
         self.note = QLineEdit(self)
         self.tree = FactTree(self)
+        self._model = Answer(self, answered=self.tree.show_groups, title="Reading the scan of a model")
         self._lay_out()
         self.search.textChanged.connect(self.tree.set_words)
         self.note.editingFinished.connect(self._keep_note)
@@ -70,6 +74,12 @@ class OverviewTab(RunTab):
         opened = self._session.runs.get(self._key or "")
         if opened is None or not self.isVisible():
             return
+        path = opened.run.path
+        if holds_scan(opened.run) and path is not None:
+            self.caveat.set_text("")
+            self._model.ask(thread(model_facts, path, opened.run.created), latest_only=True)
+            return
+        self._model.cancel()
         self.caveat.set_text(arithmetic_of(opened.run).caveat)
         self.tree.show_groups(run_facts(opened.run))
 

@@ -39,6 +39,13 @@ class TabSpec:
     absent: str = ""
 
 
+_RUNS_ONLY = "Runs have this: a stored model has no steps"
+
+
+def _has_steps(run: Run) -> bool:
+    return not holds_scan(run)
+
+
 TABS: tuple[TabSpec, ...] = (
     TabSpec(
         "overview",
@@ -57,30 +64,52 @@ TABS: tuple[TabSpec, ...] = (
         holds_scan,
         "Models have this: Runs > Scan a model, or precgui model DIR --scan -o MODEL.h5",
     ),
-    TabSpec("scaler", "Loss scale", "scaler.panel:ScalerTab", "other policies of the loss scaler over these gradients"),
+    TabSpec(
+        "scaler",
+        "Loss scale",
+        "scaler.panel:ScalerTab",
+        "other policies of the loss scaler over these gradients",
+        _has_steps,
+        _RUNS_ONLY,
+    ),
     TabSpec(
         "step",
         "Step",
         "step.step_tab:StepTab",
         "operations of a replayed step with their formats, ranges and errors, and its casts",
+        _has_steps,
+        _RUNS_ONLY,
     ),
     TabSpec(
         "error",
         "Error",
         "shadow.error_views:ErrorViews",
         "steps beside FP64: the line that makes the error of the gradient, the error of each layer, branches",
+        _has_steps,
+        _RUNS_ONLY,
     ),
     TabSpec(
         "time",
         "Time",
         "speedup.time_views:TimeViews",
         "where the time of a step goes, what BF16 or FP16 gained, and ranks",
+        _has_steps,
+        _RUNS_ONLY,
     ),
-    TabSpec("memory", "Memory", "speedup.memory_tab:MemoryTab", "the peak of a step by part, module and moment"),
+    TabSpec(
+        "memory",
+        "Memory",
+        "speedup.memory_tab:MemoryTab",
+        "the peak of a step by part, module and moment",
+        _has_steps,
+        _RUNS_ONLY,
+    ),
     TabSpec(
         "checklist",
         "Check list",
         "check_list_tab:CheckListTab",
         "what guides on mixed precision ask of a run, each line measured from its file",
+        _has_steps,
+        _RUNS_ONLY,
     ),
 )

@@ -15,6 +15,7 @@ from precgui.cli.main import main
 from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.gui.panels.inspect.model.format_grid import FIRST_FORMAT, NAME
 from precgui.gui.panels.inspect.model.formats_tab import FormatsTab, label_places
+from precgui.gui.panels.inspect.overview import OverviewTab
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.tabs import TABS
 from precgui.gui.session import Session
@@ -166,3 +167,34 @@ def test_that_a_measured_effect_is_shown_first_beside_the_weights(
     assert "Held-out loss 2.25 on 64 samples of text. Plan: 4 KiB, 4.5 bits" in tab.effect.summary.text()
     tab.page.choose("Weights")
     assert tab.table.isVisibleTo(tab) and not tab.effect.isVisibleTo(tab)
+
+
+def test_that_the_overview_of_a_model_has_its_numbers_and_nothing_of_runs(
+    qtbot: QtBot, session: Session, panel: InspectPanel, file: Path
+) -> None:
+    key = session.runs.open_file(file)
+    assert key is not None
+    panel.show()
+    session.requests.inspect(key, "overview")
+    overview = panel.tab("overview")
+    assert isinstance(overview, OverviewTab)
+    qtbot.waitUntil(lambda: overview.tree.topLevelItemCount() > 0)
+    tops = [overview.tree.topLevelItem(row) for row in range(overview.tree.topLevelItemCount())]
+    facts = {
+        top.text(0): {top.child(row).text(0): top.child(row).text(1) for row in range(top.childCount())}
+        for top in tops
+        if top is not None
+    }
+    assert facts["Model"]["Parameters"] == "2\u202f112" and facts["Model"]["Tensors"] == "3"
+    assert facts["Model"]["Size of the tensors"] == "4.125 KiB, 16 bits a parameter"
+    assert facts["Numbers as they are stored"] == {"bf16": "3 tensors, 2\u202f112 numbers, 4.125 KiB"}
+    assert next(iter(facts["All scanned formats, by bytes"])) == "mxfp4"
+    assert "2 of 3 tensors stay as they are stored" in facts["All scanned formats, by bytes"]["vllm:w4a16"]
+    assert facts["Smallest format within an error of the weights"]["Error of at most 0.1 %"].startswith("none")
+    assert facts["Smallest format within an error of the weights"]["Error of at most 3 %"].startswith(
+        "int8 (2.074 KiB, "
+    )
+    assert not {"Settings", "Result", "Machine"} & set(facts)
+    assert "not known" not in str(facts) and "not measured" not in str(facts)
+    index = [spec.id for spec in TABS].index("time")
+    assert not panel.tabs.isTabEnabled(index) and "no steps" in panel.tabs.tabToolTip(index)
