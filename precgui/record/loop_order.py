@@ -33,6 +33,7 @@ class _Watched:
         self.steps = 0
         self.uncleared = 0  # intervals between two steps in which no pass met cleared gradients
         self.arrived = self.was_cleared = False
+        self.meets: bool | None = None  # whether the gradient on its way meets cleared ones; None where unknown
         self.has_closure = False  # its gradients are made inside of its steps
 
 
@@ -65,7 +66,10 @@ class LoopOrder:
             if optimizer not in self._watched:
                 state = self._watched[optimizer] = _Watched()
                 hooked = _hooked(optimizer)
-                self._handles[optimizer] = [p.register_hook(_ArrivedHook(self._guard, p, state)) for p in hooked]
+                self._handles[optimizer] = [
+                    *(p.register_hook(_ArrivingHook(self._guard, p, state)) for p in hooked),
+                    *(p.register_post_accumulate_grad_hook(_AddedHook(self._guard, state)) for p in hooked),
+                ]
                 for each in (self._by_hand, self._double, self._roots) if hooked else ():
                     if each is not None:
                         each.watch(optimizer, hooked)
@@ -192,8 +196,8 @@ def _hooked(optimizer: Optimizer) -> list[Tensor]:
     return list({id(parameter): parameter for parameter in chosen}.values())
 
 
-class _ArrivedHook(Hook):
-    """Called by a parameter with a gradient that is about to be added to what it holds."""
+class _ArrivingHook(Hook):
+    """Called by a parameter with a gradient that may be added to what it holds; `autograd.grad` adds nothing."""
 
     __slots__ = ("_parameter", "_state")
 
@@ -203,13 +207,28 @@ class _ArrivedHook(Hook):
 
     def __call__(self, *_: Any) -> None:
         state, parameter = self._state, self._parameter()
+        state.meets = None
         if parameter is None or state.was_cleared or not state.steps:
             return
         held = parameter.grad
         with unseen():
             values = readable(held) if held is not None else None
-            if held is None or (values is not None and not bool(values.any())):
-                state.was_cleared = True
-            elif values is not None:
-                state.arrived = True
-        state.arrived = state.arrived or state.was_cleared
+            if held is None or values is not None:
+                state.meets = held is None or not bool(values.any())
+
+
+class _AddedHook(Hook):
+    """Called by a parameter once the gradient on its way was added to what it holds."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, guard: Guard, state: _Watched) -> None:
+        super().__init__(guard)
+        self._state = state
+
+    def __call__(self, *_: Any) -> None:
+        state = self._state
+        if state.meets is not None:
+            state.arrived = True
+            state.was_cleared = state.was_cleared or state.meets
+            state.meets = None

@@ -55,6 +55,27 @@ def _net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 5))
 
 
+@_healthy
+def gradients_of_two_losses_made_orthogonal(opened: Open) -> None:
+    """Made by `autograd.grad`, projected, and given to the parameters anew in each step: nothing is to be cleared."""
+    x, y = _classes()
+    model = _net()
+    parameters = list(model.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=2e-3)
+    recorder = opened(model, optimizer)
+    for start in range(60):
+        part = torch.arange(start * 10, start * 10 + 50) % len(x)
+        outputs = model(x[part])
+        losses = F.cross_entropy(outputs, y[part]), 1e-3 * outputs.square().mean()
+        one, two = (torch.autograd.grad(each, parameters, retain_graph=True) for each in losses)
+        product = sum((a * b).sum() for a, b in zip(one, two, strict=True))
+        share = min(float(product), 0.0) / float(sum(b.square().sum() for b in two))
+        for parameter, a, b in zip(parameters, one, two, strict=True):
+            parameter.grad = a - share * b + b
+        optimizer.step()
+        recorder.step(losses[0].detach())
+
+
 def _descend(model: nn.Module, optimizer: Optimizer, loss: Tensor) -> Tensor:
     optimizer.zero_grad()
     loss.backward()
