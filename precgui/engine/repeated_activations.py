@@ -28,11 +28,13 @@ class RepeatedActivations:
     def __init__(self) -> None:
         self._step = 0
         self._made = TensorMarks[tuple[str, str | None]]()  # the function and its module
+        self._sums = TensorMarks[bool]()  # logsumexp of probabilities
         self._found: dict[tuple[str, str], dict[str, Any]] = {}
 
     def begin(self, step: int) -> None:
         self._step = step
         self._made.clear()
+        self._sums.clear()
 
     def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
         if graph_task() != -1 or not args:
@@ -47,7 +49,11 @@ class RepeatedActivations:
         if func.is_view or name in _KEEPING:
             for each in out if isinstance(out, list | tuple) else (out,):
                 self._made[each] = made
-        elif made[0] in _AGAIN.get(name, ()) and operand.requires_grad and operand.numel() > 1:
+        elif name == "logsumexp":
+            self._sums[out] = True
+        elif name == "sub" and self._sums.get(args[1]):  # as torch.distributions write a log-softmax
+            name = "_log_softmax"
+        if made[0] in _AGAIN.get(name, ()) and operand.requires_grad and operand.numel() > 1:
             row = {"function": made[0], "operation": name.removeprefix("_"), "module": made[1], "step": self._step}
             self._found.setdefault((made[0], name), row)
 

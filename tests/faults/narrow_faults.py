@@ -230,6 +230,19 @@ def a_model_that_ends_in_softmax(opened: Open, broken: bool) -> float:
     return score(model)
 
 
+@_mistake("applied-twice", "scores before the softmax", blame=False)
+def a_policy_whose_probabilities_are_taken_for_scores(opened: Open, broken: bool) -> float:
+    model = nn.Sequential(*network(), nn.Softmax(1)) if broken else network()
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(60):
+        policy = torch.distributions.Categorical(logits=model(x))
+        action = policy.sample()
+        reward = (action == y).float() - 0.2
+        _descend(recorder, optimizer, -(policy.log_prob(action) * reward).mean())
+    return score(model)
+
+
 @_mistake("applied-twice", "scores before the sigmoid", blame=False)
 def sigmoids_as_logits_of_several_labels(opened: Open, broken: bool) -> float:
     """Weights without a module, in BF16 autocast, and a mask of the labels that are known."""
@@ -450,7 +463,8 @@ def probabilities_that_a_loss_takes_as_such(opened: Open) -> None:
         gate = torch.sigmoid(scores[:, :1])
         loss = F.nll_loss(chances.clamp_min(1e-9).log(), y) + F.cross_entropy(scores.log_softmax(1), y)
         loss = loss + F.cross_entropy(gate * scores, y) + F.cross_entropy(chances / 0.05, y)
-        loss = loss + F.binary_cross_entropy(chances, F.one_hot(y, 6).float())
+        loss = loss + F.binary_cross_entropy(chances, F.one_hot(y, 6).float()) + 0.1 * chances.logsumexp(1).mean()
+        loss = loss - torch.distributions.Categorical(probs=chances).log_prob(y).mean()
         _descend(recorder, optimizer, loss)
 
 
