@@ -212,9 +212,10 @@ class _ArrivingHook(Hook):
             return
         held = parameter.grad
         with unseen():
-            values = readable(held) if held is not None else None
-            if held is None or values is not None:
-                state.meets = held is None or not bool(values.any())
+            if held is None:
+                state.meets = True
+            elif (values := readable(held)) is not None:
+                state.meets = not bool(values.any())
 
 
 class _AddedHook(Hook):
