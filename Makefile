@@ -28,7 +28,7 @@ QUICK := tests/config tests/test_layers.py tests/formats tests/hardware tests/li
 COVERED := $(addprefix --cov=precgui.,config formats hardware lint planner runs) --cov-report= --cov-fail-under=80
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick pretended faults test-avx2 gpu check format bench constraints digits examples screenshots sizes wheel clean
+.PHONY: help run test quick pretended places faults test-avx2 gpu check format bench constraints digits examples screenshots sizes wheel clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -46,6 +46,9 @@ gpu: ## measure all that only an NVIDIA GPU can show, in 8 minutes, into GPU_OUT
 
 pretended: $(READY) ## run all that a GPU would do on a pretended one, in some ten minutes
 	@PRETENDED_LONG=1 $(PYTEST) tests/pretended $(ARGS)
+
+places: $(READY) ## run the tests of places with a hundred cut links
+	@PLACES_LONG=1 $(PYTEST) tests/places $(ARGS)
 
 faults: $(READY) ## judge every planted fault with each seed and way of recording, for the tests take turns
 	@FAULTS_LONG=1 $(PYTEST) tests/faults $(ARGS)

@@ -22,7 +22,9 @@ class LoopbackServer:
     def __init__(self, folder: Path, sshd: str) -> None:
         self.folder = folder
         for name in _KEYS:
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True, timeout=60
+            )
         (folder / "keys").write_text((folder / "user.pub").read_text())
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -62,11 +64,13 @@ class LoopbackServer:
 def loopback_server(folder: Path) -> Iterator[LoopbackServer]:
     """Skips the test where there is none."""
     sshd = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
-    if sshd is None or shutil.which("ssh") is None:
+    if sshd is None or None in map(shutil.which, ("ssh", "ssh-keygen")):
         pytest.skip("sshd is not installed; Debian has it in openssh-server")
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
     started = LoopbackServer(folder, sshd)
-    yield started
-    started.process.terminate()
-    started.process.wait()
+    try:
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait()

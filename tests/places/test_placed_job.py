@@ -19,7 +19,7 @@ from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace
 from tests.places.played_agent import JOB, PLACE, PlayedAgents, ended_job, make_job, step
 
-CUTS = int(os.environ.get("PRECGUI_CUTS", "12"))
+CUTS = 100 if os.environ.get("PLACES_LONG") else 10
 
 
 def followed(job: PlacedJob) -> list[Any]:

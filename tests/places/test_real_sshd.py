@@ -26,10 +26,39 @@ from precgui.places.trial import answer_of, jobs_of
 from precgui.runs.file.event_tables import EventRows
 from precgui.runs.file.reader import open_run
 from tests.places.loopback_sshd import LoopbackServer, loopback_server
+from tests.places.processes import none_left, processes_of
 
+pytestmark = pytest.mark.timeout(3600 if os.environ.get("PLACES_LONG") else 900)
 SERVE = f"{sys.executable} -m precgui"
-CUTS = int(os.environ.get("PRECGUI_SSH_CUTS", "3"))
+CUTS = 100 if os.environ.get("PLACES_LONG") else 3
 MOST_S = 240
+_TASK = """
+import time
+import torch
+from torch import nn
+
+
+class Paced:  # a run that waits for its test costs little
+    def __init__(self, config):
+        draw = torch.Generator().manual_seed(config.seed)
+        self.batches = [(torch.rand(8, 4, generator=draw), torch.rand(8, 1, generator=draw)) for _ in range(100)]
+
+    def model(self):
+        return nn.Linear(4, 1)
+
+    def train_batches(self):
+        return self.batches
+
+    def validation_batches(self):
+        return self.batches[:1]
+
+    def loss(self, outputs, targets):
+        time.sleep(0.01)
+        return nn.functional.mse_loss(outputs, targets)
+
+
+make_task = Paced
+"""
 
 
 @pytest.fixture(scope="module")
@@ -115,34 +144,36 @@ def kill_ssh() -> None:
 
 
 def kill_agents(state: Path) -> None:
-    for process in psutil.process_iter():
+    for process in processes_of(state):
         with contextlib.suppress(psutil.Error):
-            is_agent = process.cmdline()[-2:] == ["serve", "--stdio"]
-            if is_agent and process.environ().get("PRECGUI_STATE") == str(state):
+            if process.cmdline()[-2:] == ["serve", "--stdio"]:
                 process.kill()
 
 
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Path]:
+    """The state of the place."""
+    with none_left(tmp_path / "there"):
+        yield tmp_path / "there"
+
+
 def test_that_a_run_behind_ssh_outlives_its_links_its_agent_and_its_window(
-    server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: LoopbackServer, there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("precgui.places.placed_job.FIRST_WAIT_S", 0.1)
     monkeypatch.setattr("precgui.places.placed_job.LONGEST_WAIT_S", 0.5)
-    place, home, random_of = place_there(server, tmp_path / "there"), tmp_path / "home.h5", random.Random(3)
+    place, home, random_of = place_there(server, there), tmp_path / "home.h5", random.Random(3)
+    (code := tmp_path / "paced.py").write_text(_TASK, encoding="utf-8")
     config = build(
-        {
-            "task": "digits",
-            "precision": "fp32",
-            "model": {"name": "mlp"},
-            "train": {"epochs": 1000, "checkpoint_every": 50},
-        }
+        {"task": f"{code}:make_task", "precision": "fp32", "train": {"epochs": 1000, "checkpoint_every": 50}}
     )
-    first = Follower(PlacedTraining.of_config(place, config, home, may_send_code=False))
+    first = Follower(PlacedTraining.of_config(place, config, home, may_send_code=True))
     first.wait_for(20)
     for cut in range(CUTS):
         seen = len(first.steps)
         time.sleep(random_of.random() / 2)
-        kill_agents(tmp_path / "there") if cut % 3 == 2 else kill_ssh()
-        first.wait_for(seen + 200)
+        kill_agents(there) if cut % 3 == 2 else kill_ssh()
+        first.wait_for(seen + 20)
     assert any("the run goes on there" in state for state in first.states)
     first.training.detach()  # the lid is closed
     first.join()
@@ -167,8 +198,8 @@ def test_that_a_run_behind_ssh_outlives_its_links_its_agent_and_its_window(
     job.open()
     job.fetch(checkpoints[-1], tmp_path / "fetched")
     job.close()
-    there = tmp_path / "there" / "jobs" / run_id / "out" / checkpoints[-1]
-    assert (tmp_path / "fetched").read_bytes() == there.read_bytes()
+    kept = there / "jobs" / run_id / "out" / checkpoints[-1]
+    assert (tmp_path / "fetched").read_bytes() == kept.read_bytes()
 
     resumed = Follower(PlacedTraining.attached(PlacedRun(place, run_id, home, part=1)))
     resumed.wait_for(stopped_at + 20)
