@@ -55,7 +55,7 @@ class SimplePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.empty.setText(why)
         self.empty.setVisible(bool(why))
         for axis in (self._bottom, self._left):
-            axis.setVisible(not why)
+            axis.hide() if why else axis.show()  # unlike setVisible they make room for its texts
         self._place_sentence()
 
     def show_all(self) -> None:

@@ -68,6 +68,9 @@ def test_that_the_trade_off_says_who_is_dominated_and_who_is_left_out(view: Grou
     assert plot.points.keys() == {"fp32", "bf16-amp", "int8-qat"}
     view.trade_off.cost.setCurrentIndex(view.trade_off.cost.findText("Energy per sample (mJ)"))
     assert plot.empty.text() == "No group has been measured in both: energy per sample and the metric."
+    view.trade_off.cost.setCurrentIndex(view.trade_off.cost.findText("Model size (KiB)"))
+    bottom = plot.plotItem.getAxis("bottom")
+    assert bottom.minimumHeight() > bottom.label.boundingRect().height() + plot.fontMetrics().height()  # name and ticks
 
 
 def test_that_curves_are_bands_over_steps_or_time(view: GroupsView) -> None:
