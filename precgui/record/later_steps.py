@@ -114,8 +114,9 @@ class Watchers:
         for each in (self._rounded, self._constants, self._flat):
             each.end()
         sums = self._sums.facts()
-        rows = [row for name in ("additions", "scattered") for row in sums.get(name, {}).values()]
-        self._additions = sorted([*self._additions, *rows], key=lambda row: -float(row["swallowed"]))[:2]
+        rows = [*self._additions, *(row for name in ("additions", "scattered") for row in sums.get(name, {}).values())]
+        kinds = [[row for row in rows if ("operation" in row) is scattered] for scattered in (False, True)]
+        self._additions = [max(own, key=lambda row: float(row["swallowed"])) for own in kinds if own]
 
     def first_step(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operation of the first step, which the census sees, has run."""

@@ -179,3 +179,85 @@ def few_neighbours_counted_in_bf16(opened: Open) -> None:
 def many_neighbours_counted_in_fp16(opened: Open) -> None:
     """FP16 counts up to 2048."""
     _on_a_graph(opened, torch.float16, 1500)
+
+
+class _PackedAdam(torch.optim.Optimizer):
+    """Adam that keeps second moments in 256 levels of a tensor's largest one, `least` of them at least."""
+
+    def __init__(self, model: nn.Module, packed: bool, least: int, trusted: bool = False) -> None:
+        self.packed, self.least, self.trusted = packed, least, trusted
+        super().__init__(model.parameters(), {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            if not self.state[p]:
+                self.state[p] |= {"t": 0, "m": torch.zeros_like(p), "v": torch.zeros_like(p), "scale": 0.0}
+            state = self.state[p]
+            state["t"] += 1
+            state["m"].mul_(0.9).add_(p.grad, alpha=0.1)
+            v = state["v"].float() * state["scale"] * 0.999 + 0.001 * p.grad**2
+            state["scale"] = v.max() / 255 + 1e-30
+            state["v"] = v / state["scale"]
+            if self.packed:
+                state["v"] = state["v"].round().clamp(min=self.least).to(torch.uint8)
+            v = state["v"].float() * state["scale"] / (1 - 0.999 ** state["t"])
+            change = state["m"] / (1 - 0.9 ** state["t"]) / (v.sqrt() + 1e-8)
+            p.sub_(1e-3 * change * (p.norm() / change.norm() if self.trusted else 1))
+
+
+@_fault("moments-underflow", "divided by the epsilon alone", "second moments are stored", None)
+def second_moments_in_8_bits(opened: Open) -> None:
+    model = _Body(6)
+    _learn(opened, model, _PackedAdam(model, packed=True, least=0))
+
+
+@_healthy
+def second_moments_in_fp32(opened: Open) -> None:
+    model = _Body(6)
+    _learn(opened, model, _PackedAdam(model, packed=False, least=0))
+
+
+@_healthy
+def second_moments_in_8_bits_rounded_up(opened: Open) -> None:
+    model = _Body(6)
+    _learn(opened, model, _PackedAdam(model, packed=True, least=1))
+
+
+@_healthy
+def steps_as_large_as_the_weights_say(opened: Open) -> None:
+    """The rate times the norm of the weights, as LAMB does."""
+    model = _Body(6)
+    _learn(opened, model, _PackedAdam(model, packed=False, least=0, trusted=True))
+
+
+def _hyperbolic(opened: Open, dtype: torch.dtype, spread: float) -> None:
+    """Distances in hyperbolic space, of points that are near each other or not."""
+    model = nn.Embedding(40, 4)
+    nn.init.uniform_(model.weight, -spread, spread)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    recorder = opened(model, optimizer)
+    for _ in range(20):
+        rows = torch.randint(0, 39, (32,))
+        u, v = model(rows).to(dtype), model(rows + 1).to(dtype)
+        inside = (1 - (u * u).sum(-1)) * (1 - (v * v).sum(-1))
+        loss = torch.acosh(1 + 2 * ((u - v) ** 2).sum(-1) / inside).float().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_fault("undefined-operation", "The derivative of", "acosh", None)
+def near_points_of_hyperbolic_space_in_bf16(opened: Open) -> None:
+    _hyperbolic(opened, torch.bfloat16, 0.02)
+
+
+@_healthy
+def near_points_of_hyperbolic_space_in_fp32(opened: Open) -> None:
+    _hyperbolic(opened, torch.float32, 0.02)
+
+
+@_healthy
+def far_points_of_hyperbolic_space_in_bf16(opened: Open) -> None:
+    _hyperbolic(opened, torch.bfloat16, 0.4)

@@ -16,6 +16,7 @@ from precgui.runs.recorded_facts import fp32_repetition
 _ALIKE = 2  # repetitions of other steps that stand for one of their kind
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 # Operations that return NaN or Inf for finite numbers: of the census, and how it happens in FP32 and in 16 bits.
+_INFINITE_AT_THE_END = ("acosh", "acos", "asin", "atanh", "sqrt", "log", "log2", "log10")  # of their domain
 _UNDEFINED = (
     (("div", "div_", "reciprocal", "addcdiv"), "a division by zero",
      "a division whose divisor or epsilon is 0 in {format}, or by Inf"),
@@ -204,6 +205,12 @@ def low_operations(m: Measurements) -> tuple[str, ...]:
     """Operations outside of products that ran in 16 bits and are undefined for some numbers, by name."""
     low = low_formats(m)
     return tuple(name for name, own in operations(m).items() if name in _OF_LOSS and _parts(own) & low)
+
+
+def infinite_derivatives(m: Measurements) -> tuple[str, ...]:
+    """Operations of the first step in 16 bits whose derivative is infinite at the end of their domain, by name."""
+    low, ran = low_formats(m), operations(m)
+    return tuple(name for name in _INFINITE_AT_THE_END if name in ran and _parts(ran[name]) & low)
 
 
 def cure_of(m: Measurements, decided: Blame) -> str:

@@ -24,6 +24,7 @@ from precgui.runs.diagnosis.blame import (
     computes_in_16_bits,
     cure_of,
     finite_loss,
+    infinite_derivatives,
     low_formats,
     low_operations,
     made_by,
@@ -372,9 +373,15 @@ def _of_backward(m: Measurements, place: int) -> Cause:
     in_loss = result.place == "loss"
     low = computes_in_16_bits(m)
     where = "the loss function" if in_loss else result.module or "the backward pass"
+    edges = infinite_derivatives(m) if in_loss or not result.module else ()
+    fix = "Look for sqrt at 0, a norm of zero, or a root or power without an epsilon; the forward pass is finite."
+    if edges:
+        fix = (
+            f"Compute it in FP32 from its inputs on: suspect is the derivative of {', '.join(edges)}, which ran in 16 "
+            "bits and is infinite at the end of its domain (acosh at 1, sqrt and log at 0), where rounding can put it."
+        )
     return Cause(
-        "undefined-operation", f"the derivative of {where} is not finite in step {step}",
-        "Look for sqrt at 0, a norm of zero, or a root or power without an epsilon; the forward pass is finite.",
+        "undefined-operation", f"the derivative of {where} is not finite in step {step}", fix,
         (proof,), "" if in_loss else result.module, confidence=0.8,
         certainty="estimate" if low else "exact", blame=blame_of_symptom(m, needs=replay(m, step)),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import epsilons, growth, median, percent, recorded_optimizers
-from precgui.runs.diagnosis.findings import BEYOND_RANGE, TOO_FEW_DIGITS, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, TOO_FEW_DIGITS, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.number_formats import DIGITS
@@ -21,6 +21,7 @@ _FEWEST_TENSORS = 3  # that must agree on a decay
 _SQUARES = 4.0  # times the square of the largest gradient that is recorded: a second moment stays below
 _UNDERFLOWN = 0.1  # of the elements of a state are zero although their gradient is not
 _LARGE_EPSILON = 2.0**-14  # near the root of FP16's smallest number: what is divided by is not zero without it
+_SMALL_EPSILON, _HUGE = 1e-5, 1000.0  # of Adam; times the rate
 _SMALLEST_NORMAL = 2.0**-14  # of FP16; numbers below have fewer digits
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
@@ -161,7 +162,9 @@ def moments_underflow(m: Measurements) -> Answer:
     if table is None or gradients is None:
         return None
     low = [place for place, name in enumerate(table.formats) if name == "fp16" and table.names[place].count(".")]
-    if not low or min(epsilons(m), default=0.0) >= _LARGE_EPSILON:
+    if not low:
+        return _next_to_nothing(m)
+    if min(epsilons(m), default=0.0) >= _LARGE_EPSILON:
         return None
     lost = _zeros_of_its_own(table, gradients, low)
     if not lost:
@@ -187,6 +190,46 @@ def moments_underflow(m: Measurements) -> Answer:
             "Keep the optimizer's state in FP32 or BF16.", 0.9, "optax issue 1754", name.rpartition(".")[0]
             .rpartition(".")[0], tuple(sorted(lost, key=lambda each: -lost[each]))[:20], certainty="estimate",
             blame=BEYOND_RANGE,
+        )
+    ]  # fmt: skip
+
+
+@np.errstate(all="ignore")
+def _next_to_nothing(m: Measurements) -> Answer:
+    """Updates of an optimizer like Adam that are far larger than its rate, in a run that they spoil: elements are
+    divided by the epsilon alone. With second moments of these gradients an update is about the rate at most; without
+    the root of them it is below rate / (2 sqrt(eps))."""
+    table, gradients, eps = m.table("update"), m.table("gradient"), min(epsilons(m), default=0.0)
+    every = recorded_optimizers(m)
+    if not m.own_loop or table is None or gradients is None or not 0 < eps <= _SMALL_EPSILON:
+        return None
+    if m.finite_loss.all() or not all("betas" in each and "eps" in each for each in every):
+        return None
+    rates = [float(rate) for each in every if isinstance(rate := each.get("lr"), int | float)]
+    rate = max([*rates, *m.lr[np.isfinite(m.lr)].tolist()], default=0.0)
+    well = table.steps <= m.steps[int(np.argmin(m.finite_loss))]
+    most = np.nan_to_num(table.stat("amax")[well], posinf=0.0)
+    huge = most.max(1, initial=0.0) > max(rate / (2 * np.sqrt(eps)), _HUGE * rate)
+    if not rate > 0 or not huge.any():
+        return None
+    row = int(np.argmax(huge))
+    name, step, update = table.names[int(np.argmax(most[row]))], int(table.steps[row]), float(most[row].max())
+    proof = Evidence(
+        "max |update| > rate / (2 sqrt(eps)) and > 1000 rate, of an optimizer with betas and an epsilon",
+        {"step": step, "update": update, "rate": rate, "eps": eps},
+        f"Step {step} changed an element of {name} by {update:.3g}, {update / rate:.3g} times the learning rate "
+        f"{rate:.3g}. Divided by the root of their own second moment gradients give about the rate; divided by the "
+        f"epsilon, {eps:.3g}, alone they give that much.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "moments-underflow", "error",
+            "The optimizer's second moments are zero where gradients are not: updates are divided by the epsilon alone",
+            step, int(table.steps[-1]), (proof,),
+            "Look at how second moments are stored: a state in 8 bits needs a scale for each block, at best of its "
+            "root, and small values must not become zero (round up). Or keep it in FP32, or use a larger epsilon.",
+            0.85, "Dettmers et al. 2022, 8-bit optimizers", name.rpartition(".")[0], (name,), certainty="estimate",
+            blame=Blame(needs="how the optimizer stores its second moments, which is not recorded"),
         )
     ]  # fmt: skip
 
