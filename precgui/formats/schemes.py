@@ -17,6 +17,7 @@ from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.pieces import PIECE, OnProgress, TensorReader, spans
 from precgui.formats.registry import bits_per_value, blocks, get
 from precgui.formats.rounding import CastPolicy, RoundingMode
+from precgui.formats.weight_formats import known_formats
 
 INTEGERS = ("int8", "int4", "int2", "uint8", "uint4")
 SCHEMES: tuple[str, ...] = (*INTEGERS, "int1", "ternary", "nf4", *blocks(), "e4m3fn", "e5m2", "e2m1", "fp16", "bf16")
@@ -85,7 +86,7 @@ def convention(scheme: str, options: Options) -> str:
         return f"Blocks of {chosen.block} along the last axis with a power-of-two scale by rule {options.rule}."
     if isinstance(get(scheme), CodeBook):
         return f"Blocks of {NF4_BLOCK} with an FP32 scale, their largest magnitude (QLoRA without double quantisation)."
-    return "Cast without a scale; larger values become the largest of the format."
+    return f"Cast without a scale; larger values become the largest of the format.{_of_libraries(scheme)}"
 
 
 def _integer_convention(scheme: str, options: Options) -> str:
@@ -98,8 +99,24 @@ def _integer_convention(scheme: str, options: Options) -> str:
         steps = fmt.max_ordinal - fmt.min_ordinal
         return f"Affine: scale (largest − least) / {steps}, over all values without a percentile, {codes}."
     largest = fmt.max_ordinal if fmt.signed else fmt.max_ordinal // 2
-    others = f" torchao and compressed-tensors divide by {largest}.5." if scheme in ("int8", "int4") else ""
-    return f"Symmetric: scale largest magnitude / {largest}, over all values without a percentile, {codes}.{others}"
+    text = f"Symmetric: scale largest magnitude / {largest} (absmax / {largest}), over all values without a percentile"
+    return f"{text}, {codes}.{_of_libraries(scheme)}"
+
+
+_RULE_WORDS = {"absmax": "absmax", "signed": "signed max"}
+_SHARED_BY = {0: "the tensor", -1: "each row"}
+
+
+def _of_libraries(scheme: str) -> str:
+    """A sentence on the scales that libraries write in this format, after a space; empty where none is known."""
+    written: dict[str, list[str]] = {}
+    for fmt in known_formats().values():
+        if fmt.library and fmt.element == get(scheme) and fmt.rule in _RULE_WORDS:
+            who = _SHARED_BY.get(fmt.group) or f"each group of {fmt.group}"
+            rule = f"{_RULE_WORDS[fmt.rule]} / {fmt.divisor:g} for {who}".replace("-", "−")
+            written.setdefault(rule, []).append(fmt.name)
+    kinds = "; ".join(f"{rule} ({', '.join(names)})" for rule, names in written.items())
+    return f" Libraries write: {kinds}." if kinds else ""
 
 
 def check_scheme(scheme: str) -> None:

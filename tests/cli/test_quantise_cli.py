@@ -128,3 +128,19 @@ def test_that_each_of_two_like_commands_names_the_other(
     with pytest.raises(SystemExit):
         main([command, "--help"])
     assert other in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rules"),
+    [
+        ("int4", ["(absmax / 7)", "absmax / 7.5 for each group of 128 (vllm:w4a16)", "signed max / −8"]),
+        ("int8", ["(absmax / 127)", "absmax / 127.5 for each row (vllm:w8a8, torchao:int8)", "gguf:q8_0"]),
+        ("e4m3fn", ["Cast without a scale", "absmax / 448 for each row (vllm:fp8)"]),
+    ],
+)
+def test_that_the_conventions_of_libraries_are_named(
+    scheme: str, rules: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quantise", "0.5,-1", "--format", scheme]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert [rule for rule in rules if rule not in printed] == []
