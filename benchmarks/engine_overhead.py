@@ -132,7 +132,7 @@ def costs(
 ) -> dict[str, dict[str, float]]:
     """Best times of a step in each precision, and their ratio to FP32's; ends after `rounds` or `seconds`."""
     names = list(dict.fromkeys(["fp32", *wish]))
-    steps = {name: _stepper(wanted(model, size, threads, device, f"precision={name}")) for name in names}
+    steps = {name: stepper(wanted(model, size, threads, device, f"precision={name}"))[0] for name in names}
     best = dict.fromkeys(names, np.full(2, np.inf))
     deadline = time.perf_counter() + seconds
     for turn in range(rounds + 2):
@@ -153,12 +153,13 @@ def costs(
     }
 
 
-def _stepper(run: RunConfig) -> Callable[[], None]:
-    """One training step of a precision on one batch that stays."""
+def stepper(run: RunConfig) -> tuple[Callable[[], None], list[str]]:
+    """One training step of a precision on one batch that stays, and the notes of the precision."""
     device = torch.device(run.device)
     precision = precisions.make(run, device)
     task = tasks.make(run)
     torch.manual_seed(run.seed)
+    precision.prepare()  # which decides whether TF32 is native
     model = precision.convert(task.model()).train()
     optimizer = torch.optim.SGD(precision.weights(model), lr=run.optimizer.lr, momentum=0.9)
     batch = next(iter(task.train_batches()))
@@ -175,7 +176,7 @@ def _stepper(run: RunConfig) -> Callable[[], None]:
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    return step
+    return step, precision.notes
 
 
 def measure(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -2,41 +2,52 @@
 
     python benchmarks/gpu_report.py [--out FOLDER] [--device cuda] [--minutes 8] [--parts detection,tests,...]
 
-Runs each part in a process of its own, so that one that fails or hangs costs only its own figures, and writes
-`report.md` (to be pasted into docs/measurements.md), `results.json` and `log.txt` into the folder: `--out`, else the
-environment variable GPU_OUT, else `gpu-report`. Needs torch, torchvision, pytest and the packages of NEEDED, which it
-looks for first; no Qt, no network.
-`--device cpu` rehearses the parts that a CPU can do. Exit code 0 when every part came to its end, 1 when one did not,
-2 when there is no such device.
+Runs each part in a process of its own, the most telling first, so that one that fails or hangs costs only its own
+figures, and writes `report.md` (to be pasted into docs/measurements.md), `results.json` and `log.txt` into the folder:
+`--out`, else the environment variable GPU_OUT, else `gpu-report`. The limits of all parts fit into 8 minutes; what a
+part leaves of its own is given to those after it. Needs torch and the packages of NEEDED, and says at once which of
+them are absent; no Qt, no network.
+`--device cpu` rehearses the parts that a CPU can do. Exit code 0 when every part came to its end and no test failed, 1
+otherwise, 2 when there is no torch or no such device.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
+import math
 import os
 import platform
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).parent.parent
 NEEDED = (
-    "torch", "torchvision", "numpy", "h5py", "pydantic", "rich", "tomli_w", "numba", "psutil", "pytest", "ml_dtypes",
+    "torchvision", "numpy", "h5py", "pydantic", "rich", "tomli_w", "numba", "psutil", "pytest", "ml_dtypes",
     "PIL",
 )  # fmt: skip
+RESERVE_S = 10  # of the minutes, to end the last part and write
+FEWEST_S = 3  # in which a command can begin
 STUDIED = ("fp32", "bf16-amp", "fp16-amp", "fp8")
 Lines = list[str]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One section of the report: commands that run one after the other, and how their output becomes lines."""
+    """One section of the report: commands that run one after the other, and how their output becomes lines.
+
+    All commands together have `limit_s`. `write` takes the outputs of the commands that have done their work, and with
+    `by_line` also that of one which was ended.
+    """
 
     name: str
     title: str
@@ -44,6 +55,7 @@ class Part:
     write: Callable[[list[str]], Lines]
     limit_s: float
     gpu_only: bool = False
+    by_line: bool = False
     codes: tuple[int, ...] = (0,)  # exit codes of a command that has done its work
 
 
@@ -75,6 +87,11 @@ def tests(outputs: list[str]) -> Lines:
     return [lines[-1].strip("= ") if lines else "no output", *named]
 
 
+def failed_tests(lines: Lines) -> str:
+    """A sentence when one of the tests failed, or ''."""
+    return f"Tests failed: {lines[0]}." if any(line.startswith(("- `FAILED", "- `ERROR")) for line in lines) else ""
+
+
 def verbatim(outputs: list[str]) -> Lines:
     return [line for output in outputs for line in ("```", output.strip(), "```")]
 
@@ -97,6 +114,38 @@ def rates(outputs: list[str]) -> Lines:
     return [*lines, "", f"Bandwidth of a copy: {'not measured' if bandwidth is None else f'{bandwidth:.4g} GB/s'}."]
 
 
+def _rows(outputs: list[str]) -> list[dict[str, Any]]:
+    """The documents of one line each that these outputs hold."""
+    rows = [json.loads(line) for output in outputs for line in output.splitlines() if line.startswith("{")]
+    if not rows:
+        raise ValueError("there is no row in it")
+    return rows
+
+
+def speeds(outputs: list[str]) -> Lines:
+    """The ratio of each precision to FP32, and the reason where it was refused."""
+    lines = ["| model | precision | products | FP32, ms | it, ms | FP32 / it (95 %) | pairs | remark |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for row in _rows(outputs):
+        head, remark = f"| {row['model']} | {row['precision']}", row["remark"].replace("|", "/").replace("\n", " ")
+        if row["pairs"]:
+            interval = f"{row['ratio']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+            times = f"{row['fp32_ms']:.2f} | {row['step_ms']:.2f}"
+            lines += [f"{head} | {row['products']} | {times} | {interval} | {row['pairs']} | {remark} |"]
+        else:
+            lines += [f"{head} | | | | refused | 0 | {remark} |"]
+    return lines
+
+
+def registers(outputs: list[str]) -> Lines:
+    lines = ["| asked for | kernel | registers of a thread | spilled | warps | remark |", "|---|---|---|---|---|---|"]
+    for row in _rows(outputs):
+        cells = [row[name] for name in ("what", "kernel", "registers", "spilled", "warps", "remark")]
+        texts = ["" if cell is None else str(cell).replace("|", "/").replace("\n", " ") for cell in cells]
+        lines += [f"| {' | '.join(texts)} |"]
+    return lines
+
+
 def energy(outputs: list[str]) -> Lines:
     rows = json.loads(outputs[0]).get("energy", [])
     lines = [f"- {', '.join(f'{key} {value}' for key, value in row.items() if value is not None)}" for row in rows]
@@ -116,7 +165,7 @@ def overhead(outputs: list[str]) -> Lines:
 
 def study(outputs: list[str]) -> Lines:
     runs = [json.loads(output) for output in outputs]
-    base = runs[0]["step_s_median"]
+    base = next((run["step_s_median"] for run in runs if run["precision"] == "fp32"), None)
     lines = ["One seed each, one after the other: speeds are a hint, accuracies are no measurement.", ""]
     lines += ["| precision | status | steps | skipped | val. loss | accuracy | step, ms | FP32 / it | peak, MB | J |"]
     lines += ["|---|---|---|---|---|---|---|---|---|---|"]
@@ -140,7 +189,7 @@ def parts_for(device: str) -> list[Part]:
     precgui = (python, str(ROOT / "main.py"))
     bench = (*precgui, "bench", "--device", device, "--json", "--no-keep")
     sizes = ("--sizes", "256") if device == "cpu" else ()
-    models, size = ("cnn", "small") if device == "cpu" else ("resnet,gpt", "medium")
+    model, size = ("cnn", "small") if device == "cpu" else ("gpt", "medium")
 
     def script(name: str, *arguments: str) -> tuple[str, ...]:
         return (python, str(ROOT / "benchmarks" / name), *arguments)
@@ -150,34 +199,40 @@ def parts_for(device: str) -> list[Part]:
         settings = ("--set", f"precision={precision}", "--set", f"device={device}", "--set", "train.max_steps=300")
         return (*precgui, "run", recipe, *settings, "-o", f"{{out}}/{precision}.h5", "--json")
 
+    def on_gpu(name: str, limit_s: float) -> Part:
+        command = (python, "-m", "pytest", "-v", "-rfEs", "--tb=short", f"tests/gpu/test_{name}.py")
+        return Part(f"tests-{name}", f"Tests on the GPU: {name}", (command,), tests, limit_s, True, codes=(0, 1))
+
+    overheads = script("engine_overhead.py", "--device", device, "--models", model, "--size", size, "--seconds", "8",
+                       "--precisions", "")  # fmt: skip
+    recordings = script("telemetry_overhead.py", "--device", device, "--model", "gpt", "--pairs", "40", "--way",
+                        "nothing", "--way", "gradients, every element", "--way", "all tensors, budget 3 %")  # fmt: skip
+    ratios = script("precision_ratios.py", "--device", device, "--model", model, "--size", size, "--seconds", "35")
+    joules = (*bench, "--energy", "--formats", "bf16", "--sizes", "256" if device == "cpu" else "4096")
     return [
-        Part("detection", "Detection", ((*precgui, "detect", "--json"),), detection, 40),
-        *(
-            Part(f"tests-{name}", f"Tests on the GPU: {name}",
-                 ((python, "-m", "pytest", "-v", "-rfEs", "--tb=short", f"tests/gpu/test_{name}.py"),),
-                 tests, limit_s, gpu_only=True, codes=(0, 1))
-            for name, limit_s in (("quantize", 90), ("machine", 40), ("runs", 90), ("bench", 60))
+        Part("detection", "Detection", ((*precgui, "detect", "--json"),), detection, 20),
+        Part("speeds", "Speed of each precision, in pairs with FP32", (ratios,), speeds, 70, by_line=True),
+        Part("rates", "Rates per format", ((*bench, *sizes),), rates, 60),
+        on_gpu("quantize", 50),
+        Part(
+            "registers", "Registers of the fused kernels", (script("kernel_registers.py"),), registers, 40, True, True
         ),
-        Part("rates", "Rates per format", ((*bench, *sizes),), rates, 100),
-        Part("fp8", "FP8, native and emulated", (script("fp8_native.py"),), verbatim, 40, True),
-        Part("quantize", "Rounding tensors", (script("quantize.py", "--gpu-only"),), verbatim, 40, True),
-        Part("telemetry", "Cost of recording tensors", (
-            script("telemetry_overhead.py", "--device", device, "--model", "gpt", "--pairs", "40", "--way", "nothing",
-                   "--way", "gradients, every element", "--way", "all tensors, budget 3 %"),), verbatim, 60),
-        Part("engine", "Engine over a hand-written loop", (
-            script("engine_overhead.py", "--device", device, "--models", models, "--size", size, "--seconds", "10",
-                   "--precisions", ""),),
-            overhead, 90),
-        Part("study", "A short study", tuple(run(name) for name in STUDIED), study, 120),
-        Part("energy", "Energy of a known load", (
-            (*bench, "--energy", "--formats", "bf16", "--sizes", "256" if device == "cpu" else "4096"),), energy, 60),
-    ]  # fmt: skip
+        Part("fp8", "FP8, native and emulated", (script("fp8_native.py"),), verbatim, 25, True),
+        Part("quantize", "Rounding tensors", (script("quantize.py", "--gpu-only"),), verbatim, 25, True),
+        Part("telemetry", "Cost of recording tensors", (recordings,), verbatim, 35),
+        on_gpu("runs", 35),
+        Part("engine", "Engine over a hand-written loop", (overheads,), overhead, 35),
+        Part("energy", "Energy of a known load", (joules,), energy, 25),
+        on_gpu("machine", 15),
+        on_gpu("bench", 15),
+        Part("study", "A short study", tuple(run(name) for name in STUDIED), study, 20),
+    ]
 
 
 class PartError(RuntimeError):
     """A command that did not do its work, with what it had printed."""
 
-    def __init__(self, message: str, output: str) -> None:
+    def __init__(self, message: str, output: str = "") -> None:
         super().__init__(message)
         self.output = output
 
@@ -191,54 +246,92 @@ class Report:
         self._log = out / "log.txt"
         self._log.write_text("", encoding="utf-8")
         own = {"PRECGUI_RUNS": str(out / "runs"), "PRECGUI_STATE": str(out / "state"), "QT_QPA_PLATFORM": "offscreen"}
-        self._environment = {**os.environ, **own, "PYTHONPATH": str(ROOT)}
+        self._environment = {**os.environ, **own, "PYTHONPATH": os.pathsep.join([str(ROOT), *_path()])}
 
-    def run(self, part: Part) -> Outcome:
+    def run(self, part: Part, later_s: float = math.inf) -> Outcome:
+        """The end of a part, which has its limit, and twice as much where `later_s` are left for those after it."""
         begin = time.monotonic()
+        spare_s = self._deadline - begin - later_s
+        end = min(self._deadline, begin + min(max(part.limit_s, spare_s), 2 * part.limit_s))
         outcome = Outcome(part.name, part.title, 0.0)
+        outputs: list[str] = []
+        problems, told = [], Lines()
+        for place, command in enumerate(part.commands, 1):
+            try:
+                outputs.append(self._output(part, command, end))
+            except PartError as error:
+                which = f"Command {place} of {len(part.commands)}: " if len(part.commands) > 1 else ""
+                problems.append(f"{which}{error}")
+                if part.by_line:
+                    outputs.append(error.output)
+                else:
+                    told += _last_lines(error.output)
         try:
-            outcome.lines = part.write([self._output(part, command) for command in part.commands])
-        except subprocess.TimeoutExpired as error:
-            self._keep(error.stdout, error.stderr)
-            outcome.problem = f"Ended after {error.timeout:.0f} s, before it was ready."
-            outcome.lines = _last_lines(error.stdout)
-        except PartError as error:
-            outcome.problem, outcome.lines = str(error), _last_lines(error.output)
-        except RuntimeError as error:
-            outcome.problem = str(error)
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            outcome.problem = f"Its output could not be read: {type(error).__name__}: {error}"
+            outcome.lines = part.write(outputs) if any(outputs) else []
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            problems.append(f"Its output could not be read: {type(error).__name__}: {error}")
+            outcome.lines = _last_lines("\n".join(outputs))
+        if part.write is tests and not problems:
+            problems = [sentence] if (sentence := failed_tests(outcome.lines)) else []
+        outcome.problem = " ".join(problems)
+        outcome.lines += told
         outcome.seconds = time.monotonic() - begin
         return outcome
 
-    def _output(self, part: Part, command: Sequence[str]) -> str:
-        left_s = min(part.limit_s, self._deadline - time.monotonic())
-        if left_s < 5:
-            raise RuntimeError("Left out: the time for the report is over.")
+    def _output(self, part: Part, command: Sequence[str], end: float) -> str:
+        """What the command prints; it and all its children are gone when this returns."""
+        left_s = end - time.monotonic()
+        if left_s < FEWEST_S:
+            raise PartError("Left out: the time for it is over.")
         words = [word.replace("{out}", str(self._out)) for word in command]
         self._keep(f"\n$ {' '.join(words)}\n")
-        ran = subprocess.run(
-            words, capture_output=True, text=True, timeout=left_s, env=self._environment, cwd=ROOT, check=False
-        )
-        self._keep(ran.stdout, ran.stderr)
-        if ran.returncode not in part.codes or not ran.stdout.strip():
-            last = ran.stderr.strip().splitlines()[-1:] or [
-                "it printed nothing" if not ran.stdout else "no reason given"
-            ]
-            raise PartError(f"Ended with exit code {ran.returncode}: {last[0]}", ran.stdout)
-        return ran.stdout
+        with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complaints:
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=printed, stderr=complaints, env=self._environment, cwd=ROOT,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                code = process.wait(left_s)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                output, complaint = _text(printed), _text(complaints)
+                self._keep(output, complaint)
+        if code is None:
+            raise PartError(f"Ended after {left_s:.0f} s, before it was ready.", output)
+        if code not in part.codes or not output.strip():
+            reason = "it printed nothing" if not output.strip() else "no reason given"
+            last = complaint.strip().splitlines()[-1:] or [reason]
+            raise PartError(f"Ended with exit code {_code(code)}: {last[0]}", output)
+        return output
 
-    def _keep(self, *outputs: str | bytes | None) -> None:
-        """Add to the log; a process that was stopped leaves bytes."""
+    def _keep(self, *outputs: str) -> None:
         with self._log.open("a", encoding="utf-8") as log:
-            for output in outputs:
-                log.write(output.decode(errors="replace") if isinstance(output, bytes) else output or "")
+            log.writelines(outputs)
 
 
-def _last_lines(output: str | bytes | None, most: int = 40) -> Lines:
+def _path() -> list[str]:
+    """Folders of modules that this process was given, which its children need as well."""
+    return [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+def _code(code: int) -> str:
+    """An exit code, with the name of the signal that ended the process."""
+    names = {-number: number.name for number in signal.Signals}
+    return f"{code} ({names[code]})" if code in names else str(code)
+
+
+def _last_lines(output: str, most: int = 40) -> Lines:
     """The end of what a command had printed, as a block of the report."""
-    text = output.decode(errors="replace") if isinstance(output, bytes) else output or ""
-    lines = text.strip().splitlines()[-most:]
+    lines = output.strip().splitlines()[-most:]
     return ["```", *lines, "```"] if lines else []
 
 
@@ -258,26 +351,35 @@ def heading(device: str) -> Lines:
     return [f"# GPU report, {time.strftime('%Y-%m-%d')}", "", *(f"- {line}" for line in lines), f"- by `{command}`"]
 
 
-def write(out: Path, head: Lines, outcomes: list[Outcome]) -> None:
+def write(out: Path, head: Lines, outcomes: list[Outcome], waiting: Sequence[Part] = ()) -> None:
+    """The report so far; `waiting` are the part that runs now and those after it."""
     text = [*head]
     for outcome in outcomes:
         text += ["", f"## {outcome.title} ({outcome.seconds:.0f} s)", ""]
-        text += [f"Not measured. {outcome.problem}", ""] if outcome.problem else []
+        text += [f"Not measured in full. {outcome.problem}", ""] if outcome.problem else []
         text += outcome.lines
+    text += ["", *(f"- not ended when this was written: {part.title}" for part in waiting)] if waiting else []
     (out / "report.md").write_text("\n".join(text) + "\n", encoding="utf-8")
-    document: dict[str, Any] = {"head": head, "parts": [asdict(outcome) for outcome in outcomes]}
+    parts = [asdict(outcome) for outcome in outcomes]
+    document: dict[str, Any] = {"head": head, "parts": parts, "waiting": [part.name for part in waiting]}
     (out / "results.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
 
 
 def missing_device(device: str) -> str:
     """A sentence when the report cannot begin, or ''."""
-    if lacking := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        return f"{sys.executable} lacks {', '.join(lacking)}: install them, or run `make run` once, which does."
-    import torch
-
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return f"{sys.executable} cannot import torch ({error}): nothing can be measured. `make run` once installs it."
     if device.startswith("cuda") and not torch.cuda.is_available():
         return "torch sees no GPU here: this needs an NVIDIA GPU with its driver, and a torch that was built for CUDA."
     return ""
+
+
+def missing_packages() -> str:
+    """A sentence on packages without which some parts cannot run, or ''."""
+    lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    return f"{sys.executable} lacks {', '.join(lacking)}: parts that need them will fail." if lacking else ""
 
 
 def main() -> int:
@@ -287,6 +389,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--parts", default="", help="some of the parts, by name; empty: all")
     options = parser.parse_args()
+    chosen = [name for name in options.parts.split(",") if name]
+    known = [part.name for part in parts_for(options.device)]
+    if unknown := [name for name in chosen if name not in known]:
+        parser.error(f"--parts {', '.join(unknown)}: the parts are {', '.join(known)}")
     if problem := missing_device(options.device):
         print(problem, file=sys.stderr)
         return 2
@@ -294,13 +400,16 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     for name in STUDIED:
         (out / f"{name}.h5").unlink(missing_ok=True)  # of an earlier report
-    report, outcomes, head = Report(out, options.minutes * 60 - 10), [], heading(options.device)
-    chosen = [name for name in options.parts.split(",") if name]
-    for part in parts_for(options.device):
-        if (chosen and part.name not in chosen) or (part.gpu_only and options.device == "cpu"):
-            continue
-        outcomes.append(report.run(part))
-        write(out, head, outcomes)  # after each part, so that what is known stays when the machine goes
+    head = heading(options.device)
+    head += [f"- {sentence}" for sentence in [missing_packages()] if sentence]
+    print("\n".join(head), flush=True)
+    report, outcomes = Report(out, options.minutes * 60 - RESERVE_S), list[Outcome]()
+    parts = [part for part in parts_for(options.device) if not (part.gpu_only and options.device == "cpu")]
+    parts = [part for part in parts if part.name in chosen] if chosen else parts
+    for place, part in enumerate(parts):
+        write(out, head, outcomes, parts[place:])
+        outcomes.append(report.run(part, sum(other.limit_s for other in parts[place + 1 :])))
+        write(out, head, outcomes, parts[place + 1 :])
         print(f"{part.title}: {outcomes[-1].problem or 'done'} ({outcomes[-1].seconds:.0f} s)", flush=True)
     print(f"The report is {out / 'report.md'}.")
     return 1 if any(outcome.problem for outcome in outcomes) else 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
-from benchmarks import gpu_report
+from benchmarks import gpu_report, precision_ratios
 from benchmarks.gpu_report import Part, Report
 
 
@@ -36,7 +38,7 @@ def test_that_a_part_that_hangs_is_ended_and_its_output_kept(tmp_path: Path) -> 
 
 
 def test_that_no_part_begins_when_the_time_is_over(tmp_path: Path) -> None:
-    assert Report(tmp_path, 1.0).run(part("print(1)")).problem == "Left out: the time for the report is over."
+    assert Report(tmp_path, 1.0).run(part("print(1)")).problem == "Left out: the time for it is over."
 
 
 def test_that_output_that_is_not_the_expected_document_is_one_sentence(report: Report) -> None:
@@ -79,7 +81,7 @@ def test_that_the_report_of_a_part_is_written_as_soon_as_it_is_ready(monkeypatch
     monkeypatch.setattr(sys, "argv", ["gpu_report.py", "--out", str(tmp_path / "out"), "--device", "cpu"])
     assert gpu_report.main() == 1
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
-    assert "Not measured. Ended with exit code 1: no" in text
+    assert "Not measured in full. Ended with exit code 1: no" in text
     document = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert [each["problem"] for each in document["parts"]] == ["", "Ended with exit code 1: no"]
     assert "One: done" in capsys.readouterr().out
@@ -106,11 +108,11 @@ def test_that_tests_that_fail_or_are_ended_leave_the_results_of_the_others(tmp_p
     whole = Report(tmp_path, 600.0).run(
         Part("t", "T", ((*command, "-k", "not third"),), gpu_report.tests, 60.0, codes=(0, 1))
     )
-    assert not whole.problem
+    assert whole.problem.startswith("Tests failed: 1 failed, 1 passed")
     assert "1 failed, 1 passed" in whole.lines[0]
     assert any("test_second" in line for line in whole.lines[1:])
-    ended = Report(tmp_path, 600.0).run(Part("t", "T", (command,), gpu_report.tests, 45.0, codes=(0, 1)))
-    assert ended.problem == "Ended after 45 s, before it was ready."
+    ended = Report(tmp_path, 600.0).run(Part("t", "T", (command,), gpu_report.tests, 15.0, codes=(0, 1)))
+    assert ended.problem == "Ended after 15 s, before it was ready."
     assert any("test_first PASSED" in line for line in ended.lines)
 
 
@@ -120,3 +122,106 @@ def test_that_each_file_of_tests_on_the_gpu_is_a_part_of_its_own() -> None:
     ]
     files = (gpu_report.ROOT / "tests" / "gpu").glob("test_*.py")
     assert sorted(parts) == sorted(file.stem.removeprefix("test_") for file in files)
+
+
+ROWS = """
+import json
+row = {"model": "gpt medium", "precision": "fp8", "products": "native", "fp32_ms": 8.0, "step_ms": 4.0, "ratio": 2.0,
+       "low": 1.9, "high": 2.1, "pairs": 30, "remark": ""}
+print(json.dumps(row), flush=True)
+print("a warning of a driver", flush=True)
+print(json.dumps({"model": "gpt medium", "precision": "nvfp4", "pairs": 0, "remark": "refused: a | b"}), flush=True)
+"""
+TABLE = [
+    "| gpt medium | fp8 | native | 8.00 | 4.00 | 2.000 (1.900 to 2.100) | 30 |  |",
+    "| gpt medium | nvfp4 | | | | refused | 0 | refused: a / b |",
+]
+HANG = "import time; time.sleep(600)"
+
+
+def test_that_rows_that_were_printed_before_a_part_hung_or_died_are_in_its_table(tmp_path: Path) -> None:
+    ways = {
+        "": "",
+        HANG: "Ended after 5 s, before it was ready.",
+        "import os; os.kill(os.getpid(), 11)": "Ended with exit code -11 (SIGSEGV): no reason given",
+    }
+    for ending, problem in ways.items():
+        by_line = Part(
+            "one",
+            "One",
+            ((sys.executable, "-c", ROWS + ending),),
+            gpu_report.speeds,
+            5.0 if ending == HANG else 60.0,
+            by_line=True,
+        )
+        outcome = Report(tmp_path, 600.0).run(by_line)
+        assert (outcome.problem, outcome.lines[2:]) == (problem, TABLE)
+
+
+def test_that_garbage_is_kept_in_the_report_and_bytes_that_are_no_text_end_nothing(report: Report) -> None:
+    names = ("speeds", "registers", "detection", "overhead", "energy", "rates", "study")
+    for write in (getattr(gpu_report, name) for name in names):
+        garbage = report.run(part("import sys; sys.stdout.buffer.write(b'[1, 2]\\xff\\n{')", write))
+        assert garbage.problem.startswith("Its output could not be read: ")
+        assert garbage.lines == ["```", "[1, 2]\N{REPLACEMENT CHARACTER}", "{", "```"]
+
+
+def test_that_children_of_a_part_that_hangs_are_ended_with_it(tmp_path: Path) -> None:
+    begin = f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {HANG!r}])"
+    program = f"{begin}; print(child.pid, flush=True); {HANG}"
+    outcome = Report(tmp_path, 600.0).run(part(program, limit_s=4.0))
+    assert outcome.seconds < 60
+    child = int(outcome.lines[1])
+    for _ in range(200):
+        if not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE:
+            return
+        time.sleep(0.05)
+    pytest.fail("the child goes on")
+
+
+def test_that_the_commands_after_one_that_fails_are_in_the_report(report: Report) -> None:
+    commands = tuple((sys.executable, "-c", text) for text in ("print(1)", "import sys; sys.exit(7)", "print(3)"))
+    outcome = report.run(Part("one", "One", commands, gpu_report.verbatim, 60.0))
+    assert outcome.problem == "Command 2 of 3: Ended with exit code 7: it printed nothing"
+    assert outcome.lines == ["```", "1", "```", "```", "3", "```"]
+
+
+def test_that_the_limits_of_all_parts_fit_and_what_one_leaves_is_given_to_the_next(tmp_path: Path) -> None:
+    limits = [part.limit_s for part in gpu_report.parts_for("cuda")]
+    assert sum(limits) <= 8 * 60 - gpu_report.RESERVE_S
+    slow = part("import time; time.sleep(5); print(1)", limit_s=4.0)
+    assert Report(tmp_path, 30.0).run(slow, later_s=28.0).problem == "Ended after 4 s, before it was ready."
+    assert not Report(tmp_path, 30.0).run(slow, later_s=15.0).problem
+
+
+def test_that_parts_that_have_not_ended_are_named_in_the_report_of_those_that_have(tmp_path: Path) -> None:
+    outcome = gpu_report.Outcome("one", "One", 1.0, "", ["1"])
+    gpu_report.write(tmp_path, ["# GPU report"], [outcome], [part("")])
+    assert "- not ended when this was written: One" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["waiting"] == ["one"]
+
+
+def test_that_packages_that_are_absent_are_named_at_once_and_torch_ends_the_report(monkeypatch) -> None:
+    monkeypatch.setattr(gpu_report, "NEEDED", ("json", "no_such_package"))
+    assert "lacks no_such_package: parts that need them" in gpu_report.missing_packages()
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "cannot import torch" in gpu_report.missing_device("cuda")
+
+
+def test_that_a_study_without_its_first_run_has_the_others() -> None:
+    run = dict.fromkeys(("steps", "skipped_steps", "memory_peak_bytes", "energy_j"))
+    run |= {"precision": "fp8", "status": "completed", "step_s_median": 0.5}
+    lines = gpu_report.study([json.dumps({**run, "final": {"val_loss": 1.0, "val_accuracy": None}})])
+    assert lines[-1].startswith("| fp8 | completed |")
+
+
+def test_that_steps_are_timed_in_pairs_and_a_refused_precision_says_why(monkeypatch, capsys) -> None:
+    words = ["--model", "cnn", "--size", "small", "--seconds", "0", "--precisions", "fp8,no-such-precision"]
+    monkeypatch.setattr(sys, "argv", ["precision_ratios.py", *words])
+    assert precision_ratios.main() == 0
+    timed, refused = map(json.loads, capsys.readouterr().out.splitlines())
+    assert timed["pairs"] == precision_ratios.FEWEST_PAIRS
+    assert 0 < timed["low"] <= timed["ratio"] <= timed["high"]
+    assert timed["products"] == "emulated"
+    assert refused["pairs"] == 0
+    assert "no-such-precision" in refused["remark"]
