@@ -73,7 +73,7 @@ for device in ("cuda", "auto"):
     ("refusal", "reason"),
     [
         (35, "torch sees only the CPU (CUDA initialization: The NVIDIA driver on your system is too old)"),
-        (100, "torch sees only the CPU;"),
+        pytest.param(100, "torch sees only the CPU;", marks=pytest.mark.pretended_long),
     ],
     ids=("old driver", "no driver"),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -15,9 +14,8 @@ STEPS = 7
 WARM_UP_STEPS = 3
 PRECISIONS = ("bf16-amp", "fp32", "bf16-pure") if os.environ.get("PRETENDED_LONG") else ("bf16-amp",)
 _SINGLE = """
-from tests.pretended import host_math
-host_math.install()
 import json
+from tests.pretended.training import print_run
 from precgui.engine.captured_step import CapturedStep
 def printed(compute_waits):
     torch.manual_seed(1)
@@ -46,31 +44,32 @@ def printed(compute_waits):
     host_math.record.clear()
     own = rows(CapturedStep(compute, model, torch.device("cuda:0"), told.append))
     print("ROW " + json.dumps([plain, own, told, host_math.record.operations["graph"]]))
-for compute_waits in (False, True):
-    printed(compute_waits)
 """
+_SINGLE_CALLS = {"single": "printed(False)", "single that waits": "printed(True)"}
 
 
 @pytest.fixture(scope="module")
-def runs(on_pretended_gpu: Script) -> dict[str, dict[str, Any]]:
+def runs(on_pretended_gpu: Script) -> dict[str, Any]:
+    """Rows of runs and of single steps, all of one process, because its start takes longer than they do."""
     calls = {
         name: f"print_run('digits-quick', 'precision={name}', steps={STEPS}, of_gpu=['train.cuda_graph=true'])"
         for name in PRECISIONS
     }
-    return dict(zip(calls, rows_of(on_pretended_gpu, list(calls.values())), strict=True))
+    calls |= _SINGLE_CALLS
+    return dict(zip(calls, rows_of(on_pretended_gpu, list(calls.values()), begin=_SINGLE), strict=True))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_that_a_run_in_a_graph_has_the_losses_of_the_cpu(runs: dict[str, dict[str, Any]], precision: str) -> None:
+def test_that_a_run_in_a_graph_has_the_losses_of_the_cpu(runs: dict[str, Any], precision: str) -> None:
     row = runs[precision]
     check_row(row, CLOSE.get(precision, 1e-6))
     assert sum(step["graphs"] for step in row["steps"]) == STEPS - WARM_UP_STEPS
     assert [step["waits"] for step in row["steps"][WARM_UP_STEPS + 1 :]] == [1] * (STEPS - WARM_UP_STEPS - 1)
 
 
-def test_that_other_shapes_go_beside_the_graph_and_a_wait_is_told_once(on_pretended_gpu: Script) -> None:
-    rows = [json.loads(line[4:]) for line in on_pretended_gpu(_SINGLE).splitlines() if line.startswith("ROW ")]
-    (plain, own, told, replays), (plain_waiting, own_waiting, told_waiting, replays_waiting) = rows
+def test_that_other_shapes_go_beside_the_graph_and_a_wait_is_told_once(runs: dict[str, Any]) -> None:
+    plain, own, told, replays = runs["single"]
+    plain_waiting, own_waiting, told_waiting, replays_waiting = runs["single that waits"]
     assert own == plain
     assert (told, replays) == ([], 3)
     assert own_waiting == plain_waiting

@@ -87,7 +87,8 @@ def quick(on_pretended_gpu: Script) -> dict[str, dict[str, Any]]:
     calls = {precision: _in(precision) for precision in QUICK_PRECISIONS}
     calls |= {recipe: _call(recipe, *settings) for recipe, settings in QUICK_RECIPES.items()}
     calls |= {name: _call("digits-quick", *settings, steps=7) for name, settings in DIVERGING.items()}
-    return dict(zip(calls, rows_of(on_pretended_gpu, list(calls.values())), strict=True))
+    calls["second"] = _call("digits-quick", "precision=fp32", device="cuda:1", steps=STEPS)
+    return dict(zip(calls, rows_of(on_pretended_gpu, list(calls.values()), gpus=2), strict=True))
 
 
 @pytest.mark.parametrize("name", [*QUICK_PRECISIONS, *QUICK_RECIPES])
@@ -134,12 +135,10 @@ def test_that_a_step_waits_and_uploads_no_more_than_it_must(quick: dict[str, dic
     _check_counts(quick[precision], precision)
 
 
-def test_that_a_run_on_the_second_gpu_launches_each_kernel_there(on_pretended_gpu: Script) -> None:
+def test_that_a_run_on_the_second_gpu_launches_each_kernel_there(quick: dict[str, dict[str, Any]]) -> None:
     """A kernel whose operands are on another device than the current one raises, see `host_math`."""
-    call = _call("digits-quick", "precision=fp32", device="cuda:1", steps=STEPS)
-    (row,) = rows_of(on_pretended_gpu, [call], gpus=2)
-    check_row(row, 1e-6)
-    _check_counts(row, "fp32")
+    check_row(quick["second"], 1e-6)
+    _check_counts(quick["second"], "fp32")
 
 
 @pytest.mark.pretended_long
