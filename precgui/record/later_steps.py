@@ -19,6 +19,7 @@ from precgui.engine.hidden_parameters import HiddenParameters
 from precgui.engine.lost_digits import LostDigits
 from precgui.engine.lost_values import LostValues
 from precgui.engine.module_calls import ModuleStack
+from precgui.engine.quantised_values import QuantisedValues
 from precgui.engine.repeated_activations import RepeatedActivations
 from precgui.engine.stored_updates import After, StoredUpdates
 from precgui.engine.telemetry.guard import Guard, guarded
@@ -48,7 +49,7 @@ class Watchers:
         self._integers, self._losses = CoarseIntegers(model), BroadcastLosses()
         self._values, self._sums, self._twice = LostValues(model), LostDigits(), RepeatedActivations()
         self._finite, self._only_finite = FiniteInFp32(), False
-        self._rounded = HandQuantisers(model)
+        self._rounded, self._quantised = HandQuantisers(model), QuantisedValues()
         self._constants, self._flat, self.hidden = ConstantAnswers(), FlatUnits(), HiddenParameters(model)
         self._additions: list[dict[str, Any]] = []
         self.where: Callable[[], str | None] = lambda: None
@@ -68,7 +69,7 @@ class Watchers:
         self.writes.begin(step)
         for each in (self.cancellations, self.stored, self._integers, self._losses, self._values, self._twice):
             each.begin(step)
-        for late in (self._rounded, self._constants, self._flat):
+        for late in (self._rounded, self._quantised, self._constants, self._flat):
             late.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
@@ -94,6 +95,7 @@ class Watchers:
         for each in told:
             each(out)
         self.cancellations.observe(func, args, kwargs, out)
+        self._quantised.observe(func, args, out, module, in_optimizer=in_optimizer)
         if not in_optimizer:
             self._integers.observe(func, args, out, module)
             self._losses.observe(func, args, kwargs, out)
@@ -111,7 +113,7 @@ class Watchers:
         if self._only_finite:
             return
         self.stored.end()
-        for each in (self._rounded, self._constants, self._flat):
+        for each in (self._rounded, self._quantised, self._constants, self._flat):
             each.end()
         sums = self._sums.facts()
         rows = [*self._additions, *(row for name in ("additions", "scattered") for row in sums.get(name, {}).values())]
@@ -134,6 +136,7 @@ class Watchers:
             "applied_twice": self._twice.facts(),
             "rounded_weights": self._rounded.facts(),
             "rounded_activations": self._rounded.rounded_activations(),
+            "quantised_values": self._quantised.facts(),
             "finite_in_fp32": self._finite.facts(),
             "constant_answers": self._constants.facts(),
             "flat_units": self._flat.facts(),

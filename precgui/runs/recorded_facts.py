@@ -29,6 +29,7 @@ _REASONS = {
     "applied_twice": "no loss took probabilities for scores in the steps that were looked at",
     "rounded_weights": "no weights were rounded by the loop itself in the steps that were looked at",
     "rounded_activations": "nothing with a gradient was rounded to integers in the steps that were looked at",
+    "quantised_values": "no numbers were rounded to 8 bits or to integers in the steps that were looked at",
     "finite_in_fp32": "no loss that 16 bits alone made NaN or Inf was seen in the steps that were looked at",
     "loop_additions": "no sum in 16 bits was seen outside of the model in the steps that were looked at",
     "constant_answers": "no loss whose targets have a best constant answer was seen in the steps that were looked at",
@@ -42,7 +43,7 @@ _REASONS = {
 FACTS = tuple(_REASONS)
 _OF_OWN_LOOPS = (
     "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
-    "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations",
+    "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
     "loop_additions",
     "constant_answers", "gradient_edits", "late_edits", "flat_units", "hidden_parameters",
     "untrained_parameters",

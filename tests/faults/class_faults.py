@@ -261,3 +261,115 @@ def near_points_of_hyperbolic_space_in_fp32(opened: Open) -> None:
 @_healthy
 def far_points_of_hyperbolic_space_in_bf16(opened: Open) -> None:
     _hyperbolic(opened, torch.bfloat16, 0.4)
+
+
+def _codes_of(v: Tensor, scale: Tensor, low: int, high: int) -> Tensor:
+    """Rounded to integers times a scale; the gradient passes."""
+    codes = torch.clamp(torch.round(v / scale), low, high) * scale
+    return v + (codes - v).detach()
+
+
+class _Quantised(nn.Module):
+    """Layers whose inputs are rounded by a function that the loop brings."""
+
+    def __init__(self, rounding: Callable[[Tensor], Tensor], activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(24, 48), nn.Linear(48, 48), nn.Linear(48, 6)
+        self.rounding, self.activation = rounding, activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.activation(self.first(self.rounding(x)))
+        x = self.activation(self.second(self.rounding(x)))
+        out: Tensor = self.last(self.rounding(x))
+        return out
+
+
+def _train_quantised(opened: Open, rounding: Callable[[Tensor], Tensor], activation: Callable[[Tensor], Tensor],
+                     rate: float = 3e-3) -> None:  # fmt: skip
+    model = _Quantised(rounding, activation)
+    _learn(opened, model, torch.optim.Adam(model.parameters(), rate))
+
+
+@_fault("clipped-in-quantisation", "negative ones become zero", "zero point", True)
+def signed_activations_in_an_unsigned_range(opened: Open) -> None:
+    _train_quantised(opened, lambda v: _codes_of(v, v.detach().abs().max() / 255, 0, 255), torch.tanh)
+
+
+@_healthy
+def signed_activations_in_a_signed_range(opened: Open) -> None:
+    _train_quantised(opened, lambda v: _codes_of(v, v.detach().abs().max() / 127, -127, 127), torch.tanh)
+
+
+@_healthy
+def activations_of_relu_in_an_unsigned_range(opened: Open) -> None:
+    """The inputs are signed, and so is their range."""
+
+    def rounding(v: Tensor) -> Tensor:
+        signed = bool((v < 0).any())
+        top = 127 if signed else 255
+        return _codes_of(v, v.detach().abs().max() / top, -top if signed else 0, top)
+
+    _train_quantised(opened, rounding, torch.relu)
+
+
+@_healthy
+def activations_of_gelu_whose_small_negative_ones_are_cut(opened: Open) -> None:
+    def rounding(v: Tensor) -> Tensor:
+        return v if v.shape[1] == 24 else _codes_of(v, v.detach().abs().max() / 255, 0, 255)
+
+    _train_quantised(opened, rounding, F.gelu)
+
+
+@_healthy
+def sums_clipped_to_four_levels(opened: Open) -> None:
+    """The clamp is the activation function, as in DoReFa-Net."""
+
+    def activation(v: Tensor) -> Tensor:
+        return _codes_of(v.clamp(0, 1), torch.tensor(1 / 3), 0, 3)
+
+    _train_quantised(opened, lambda v: v, activation)
+
+
+@_healthy
+def a_few_outliers_are_clipped(opened: Open) -> None:
+    """Four standard deviations."""
+    _train_quantised(opened, lambda v: _codes_of(v, 4 * v.detach().std() / 127, -127, 127), torch.tanh)
+
+
+def _in_fp8(opened: Open, *, once: bool) -> None:
+    """The inputs grow from step to step; a scale is taken from the first ones or from those that are present."""
+
+    class Fp8(nn.Linear):
+        scale: Tensor | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.scale is None or not once:
+                self.scale = 448 / x.detach().abs().max()
+            codes = (x * self.scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() / self.scale
+            return super().forward(x + (codes - x).detach())
+
+    model = nn.Sequential(Fp8(24, 48), nn.GELU(), Fp8(48, 48), nn.GELU(), Fp8(48, 6))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    for step, (x, y) in enumerate(batches(40)):
+        loss = F.cross_entropy(model(x * (1 + step)), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_fault("clipped-in-quantisation", "its range is too small", "448 / x.abs().max()", True)
+def fp8_with_the_scale_of_the_first_batch(opened: Open) -> None:
+    _in_fp8(opened, once=True)
+
+
+@_healthy
+def fp8_with_the_scale_of_each_batch(opened: Open) -> None:
+    _in_fp8(opened, once=False)
+
+
+@_fault("divergence", "The training diverged", "learning rate", None)
+def diverged_beside_activations_of_8_bits(opened: Open) -> None:
+    """Nothing proves that the format has no part in it."""
+    _train_quantised(opened, lambda v: _codes_of(v, v.detach().abs().max() / 127, -127, 127), F.gelu, rate=3.0)

@@ -58,7 +58,7 @@ def blame_of(m: Measurements, step: int, *, alike: bool = False) -> Blame:
 
 def blame_of_symptom(m: Measurements, needs: str = "the same run in FP32") -> Blame:
     """Who made what may have any reason: no format where none of 16 bits or fewer was seen, else undecided."""
-    if computes_in_16_bits(m) or not _is_seen(m) or _rounds_by_itself(m):
+    if computes_in_16_bits(m) or not _is_seen(m) or rounds_by_itself(m):
         return Blame(needs=needs, certainty="estimate")
     return NO_16_BITS
 
@@ -66,14 +66,16 @@ def blame_of_symptom(m: Measurements, needs: str = "the same run in FP32") -> Bl
 def blame_of_rate(m: Measurements, update: float, needs: str = "the same run in FP32") -> Blame:
     """Who made an update of this share of the norm of the weights: the rate, where an optimizer like Adam makes steps
     of its size of weights in FP32, whatever the gradients are; else as of any symptom."""
-    if is_adaptive(m) and storage(m) == "fp32" and not low_state(m) and update > 0:
+    if is_adaptive(m) and storage(m) == "fp32" and not (low_state(m) or rounds_by_itself(m)) and update > 0:
         return Blame(False, _BY_RATE, certainty="estimate")
     return blame_of_symptom(m, needs)
 
 
-def _rounds_by_itself(m: Measurements) -> bool:
-    """Whether the loop was seen to round gradients or weights held in FP32 to fewer digits."""
-    return any(m.fact_rows(name) for name in ("gradient_edits", "rounded_weights"))
+def rounds_by_itself(m: Measurements) -> bool:
+    """Whether the loop was seen to round numbers held in FP32 to fewer digits: gradients, weights, activations or the
+    state of the optimizer."""
+    names = ("gradient_edits", "rounded_weights", "rounded_activations", "quantised_values")
+    return any(m.fact_rows(name) for name in names)
 
 
 def repetition(m: Measurements, step: int) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ _SPIKE = 2.0  # of the largest value in the history: all above it saturates by a
 _LOST_STEPS = 2
 _KEPT, _FAR = 0.3, 0.83  # weights of one sign and mean magnitude, as good as one bit can be, are 0.6 of the norm away
 _SEEN = 2  # watched steps
+_CLIPPED, _LOST_NORM = 0.2, 0.3  # shares of the numbers other than zero, and of their norm
 _DRIFT = 1.2  # of the loss with rounded weights in FP32
 
 
@@ -158,6 +159,46 @@ def coarse_quantiser(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def clipped_in_quantisation(m: Measurements) -> Answer:
+    """Activations that the loop rounds by itself, of which many lie far beyond the range of the rounding."""
+    rows = m.fact_rows("quantised_values")
+    if not m.own_loop or not m.n or not rows:
+        return None
+    row = max(rows, key=lambda each: _number(each, "share") if _number(each, "lost") > _LOST_NORM else -1.0)
+    names = ("share", "lost", "largest", "lowest", "highest")
+    share, lost, most, lowest, highest = (_number(row, name) for name in names)
+    if not (share > _CLIPPED and lost > _LOST_NORM):
+        return RuledOut(
+            "clipped-in-quantisation",
+            f"because the roundings of the loop clip {percent(share)} of the activations by more than half of them",
+        )
+    module, step = str(row.get("module") or ""), int(row.get("step") or 0)
+    place = f"activations in {module or 'the model'}"
+    unsigned = lowest >= 0
+    proof = Evidence(
+        "|clip(x) - x| > |x| / 2 for > 20 % of the x other than zero, and |clip(x) - x| > 0.3 |x| (norms)",
+        {"share": share, "lost": lost, "largest": most, "lowest": lowest, "highest": highest, "step": step},
+        f"In step {step} the {place} are clipped to {lowest:.4g} to {highest:.4g} where they are rounded, and reach "
+        f"{most:.4g} in magnitude: {percent(share)} of those other than zero lose more than half of their size, "
+        f"{percent(lost)} of the norm is lost.",
+    )  # fmt: skip
+    why = "negative ones become zero" if unsigned and most <= 1.5 * highest else "its range is too small"
+    return [
+        Finding(
+            "clipped-in-quantisation", "warning",
+            f"A quantisation clips {percent(share)} of the {place}: {why}", step, int(m.steps[-1]), (proof,),
+            "Take the scale from the largest magnitude that is present (448 / x.abs().max() for E4M3), not from the "
+            "first batch; where values are negative, use a signed range (-127 to 127) or a zero point.",
+            0.85, "Jacob et al. 2018", module, (module,) if module else (), blame=BEYOND_RANGE,
+        )
+    ]  # fmt: skip
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
 def _seen(row: Mapping[str, Any]) -> list[tuple[float, float, int]]:
     """Share that is kept, error and step of each watched step of a rounded tensor."""
     steps = row.get("steps")
@@ -206,6 +247,7 @@ def _loss(evaluation: Any, name: str) -> float | None:
 
 RULES = (
     Rule("coarse-quantiser", "B", "Do weights survive the loop's own rounding?", coarse_quantiser),
+    Rule("clipped-in-quantisation", "A", "Do activations fit the loop's own rounding?", clipped_in_quantisation),
     Rule("delayed-scale", "A", "Do values exceed what delayed scaling expects?", delayed_scale),
     Rule("hidden-infinity", "A", "Is Inf hidden behind a cast?", hidden_infinity),
     Rule("integer-drift", "D", "Is the integer model as good as the trained one?", integer_drift),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import first_update, growth, lower_rate, replay, storage, update_ratios
-from precgui.runs.diagnosis.blame import blame_of, blame_of_symptom, computes_in_16_bits, low_state
+from precgui.runs.diagnosis.blame import blame_of, blame_of_symptom, computes_in_16_bits, low_state, rounds_by_itself
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.findings import Blame, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
@@ -51,7 +51,8 @@ def of_rate(m: Measurements, place: int) -> Cause | None:
         text, "loss", m.series_of(m.loss, m.finite_loss),
     )  # fmt: skip
     # Steps as large as the weights, of a state in FP32, while all was finite: no format makes these.
-    certain = rose and largest > HUGE_UPDATE and grown.loss_ratio > _SURELY_GROWN and not low_state(m)
+    rounds = bool(low_state(m)) or rounds_by_itself(m)
+    certain = rose and largest > HUGE_UPDATE and grown.loss_ratio > _SURELY_GROWN and not rounds
     return _too_high_rate(m, place, proof, 0.9, certain=certain and storage(m) == "fp32")
 
 

@@ -20,7 +20,7 @@ from precgui.runs.diagnosis.analysis import (
     storage,
     update_ratios,
 )
-from precgui.runs.diagnosis.blame import blame_of_rate, blame_of_symptom, low_state, operations
+from precgui.runs.diagnosis.blame import blame_of_rate, blame_of_symptom, low_state, operations, rounds_by_itself
 from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.causes import non_finite_cause
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
@@ -131,7 +131,7 @@ def _rising(m: Measurements, proof: Evidence) -> Finding:
 
 def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by_rate: bool) -> Finding:
     rate = lower_rate(m)
-    stored_low = storage(m) in DIGITS or bool(low_state(m))
+    stored_low = storage(m) in DIGITS or bool(low_state(m)) or rounds_by_itself(m)
     low = stored_low or (not set(_WIDE).issuperset(m.precisions) and not m.own_loop and ratio < 0.05)
     needs = "the same run in fp32"
     blame = Blame(needs=needs) if low else blame_of_symptom(m, needs)

@@ -1,0 +1,124 @@
+"""Numbers that a loop rounds to 8 bits or to integers by itself, and how many of its activations that clips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from precgui.engine.dtype_names import dtype_name
+from precgui.engine.tensor_marks import TensorMarks
+from precgui.engine.torch_private import graph_task, operation_name
+
+_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+_EIGHT_BITS = {getattr(torch, name) for name in ("int8", "uint8", *_FLOATS) if hasattr(torch, name)}
+_ACTIVATIONS = {
+    "tanh", "sigmoid", "gelu", "silu", "elu", "leaky_relu", "softplus", "mish", "relu", "_softmax",
+}  # fmt: skip
+_SCALING = {"div", "mul", "_to_copy", "clone", "_unsafe_view", "detach", "lift_fresh"}
+_ROUNDING = {"round", "floor", "ceil", "trunc"}
+_CLIPPING = {"clamp", "clamp_min", "clamp_max", "minimum", "maximum", "hardtanh"}
+_FEWEST = 64  # numbers of a tensor, that a share means something
+_MOST_ROWS = 8
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """Results of an activation function, or inputs of the model, times a scale: whether a ReLU made them, whether they
+    were rounded to integers, and what clipping did to them."""
+
+    of_relu: bool = False
+    is_rounded: bool = False
+    clipped: tuple[float, float, float, float, float] | None = None  # share, lost, largest, lowest and highest kept
+
+
+class QuantisedValues:
+    """Told of each operation outside of the backward pass; reads, and changes nothing.
+
+    Sums and products are not followed: a clamp of theirs is an activation function, as ReLU6 is. Nor is that of a ReLU
+    which is rounded to integers (a learned limit, PACT).
+    """
+
+    def __init__(self) -> None:
+        self._step = 0
+        self._made = TensorMarks[_Scaled | bool]()  # False: made of something else, within the model
+        self._rows: dict[tuple[str | None, bool], dict[str, Any]] = {}
+
+    def begin(self, step: int) -> None:
+        self._step = step
+
+    def end(self) -> None:
+        """The step is over."""
+        self._made.clear()
+
+    @torch.no_grad()
+    def observe(self, func: Any, args: Any, out: Any, module: str | None, *, in_optimizer: bool) -> None:
+        if graph_task() != -1 or not isinstance(out, Tensor) or not args or not isinstance(args[0], Tensor):
+            return
+        name, first = operation_name(func).removesuffix("_"), args[0]
+        if not first.is_floating_point():
+            return
+        is_cast = name in ("_to_copy", "copy") and out.dtype in _EIGHT_BITS
+        known = self._of(first) if module is not None and not in_optimizer else None
+        learns = first.requires_grad or (known is not None and known.clipped is not None)
+        if is_cast or (name in _ROUNDING and learns and module is not None):
+            to_float = is_cast and out.is_floating_point()
+            counts = known if known is not None and (to_float or not known.of_relu) else None
+            self._note(module, in_optimizer, dtype_name(out.dtype) if is_cast else name, counts)
+        if module is None or in_optimizer:
+            return
+        self._made[out] = self._next(name, func, args, out, known)
+        after = self._made.get(out)
+        if name in _CLIPPING and isinstance(after, _Scaled) and after.is_rounded and not after.of_relu:
+            self._note(module, in_optimizer, "round", after)
+
+    def _of(self, value: Tensor) -> _Scaled | None:
+        """Of inputs of the model nothing is known; what has a gradient was made by something else."""
+        made = self._made.get(value)
+        if made is None and not value.requires_grad and not isinstance(value, nn.Parameter):
+            return _Scaled() if value.numel() >= _FEWEST else None
+        return made if isinstance(made, _Scaled) else None
+
+    def _next(self, name: str, func: Any, args: Any, out: Tensor, known: _Scaled | None) -> _Scaled | bool:
+        if name in _ACTIVATIONS:
+            return _Scaled(of_relu=name == "relu") if out.numel() >= _FEWEST else False
+        if known is None:
+            return False
+        if name in _ROUNDING:
+            return replace(known, is_rounded=True)
+        if name in _CLIPPING and out.shape == args[0].shape:
+            return replace(known, clipped=max(_lost(args[0], out), known.clipped or (0.0,) * 5))
+        factor = args[1] if len(args) > 1 else None
+        is_scale = not isinstance(factor, Tensor) or factor.numel() < out.numel()
+        return known if func.is_view or (name in _SCALING and is_scale) else False
+
+    def _note(self, module: str | None, in_optimizer: bool, operation: str, known: _Scaled | None) -> None:
+        place = (None if in_optimizer else module), in_optimizer
+        share, lost, largest, lowest, highest = (known.clipped if known else None) or (0.0,) * 5
+        before = self._rows.get(place)
+        if before is None and len(self._rows) >= _MOST_ROWS:
+            return
+        if before is not None and before["step"] == self._step and before["share"] >= share:
+            return
+        self._rows[place] = {
+            "module": place[0], "optimizer": in_optimizer, "operation": operation, "step": self._step, "share": share,
+            "lost": lost, "largest": largest, "lowest": lowest, "highest": highest,
+        }  # fmt: skip
+
+    def facts(self) -> list[dict[str, Any]]:
+        """A row for each module, see `quantised_values` in docs/run-file.md."""
+        return list(self._rows.values())
+
+
+def _lost(before: Tensor, after: Tensor) -> tuple[float, float, float, float, float]:
+    """The share of the numbers other than zero that lose more than half of their size, the norm of all that is lost
+    over their norm, the largest magnitude before, and the least and the largest number after."""
+    own, kept = before.detach().float(), after.detach().float()
+    there, off = own != 0, (kept - own).abs()
+    share = ((off > 0.5 * own.abs()) & there).sum() / there.sum().clamp(min=1)
+    norm = off.norm() / own.norm().clamp(min=1e-30)
+    numbers = torch.stack([share, norm, own.abs().max(), kept.min(), kept.max()])
+    part, lost, largest, lowest, highest = numbers.tolist()
+    return part, lost, largest, lowest, highest
