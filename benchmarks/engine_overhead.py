@@ -1,7 +1,9 @@
-"""What the engine costs over a hand-written loop, and what each precision costs over FP32. Prints one JSON document.
+"""What the engine costs over a hand-written loop, and what each precision costs over FP32.
 
     python benchmarks/engine_overhead.py [--pairs 60] [--models cnn,resnet,gpt] [--size medium] [--precisions fp8,...]
     python benchmarks/engine_overhead.py --seconds 20 --precisions fp8,tf32    about five minutes
+
+Prints a JSON line for each measurement, as soon as it is made: `part` is overhead, gain or precision.
 
 (a) Overhead: a hand-written step follows each step of the engine, in the same process on the same kind of data; the
 ratio of the two medians with its 95 % bootstrap interval, by the clock and in CPU time, which other work on the machine
@@ -179,7 +181,8 @@ def stepper(run: RunConfig) -> tuple[Callable[[], None], list[str]]:
     return step, precision.notes
 
 
-def measure(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A row for each measurement, as soon as it is made."""
     for model in options.models.split(","):
         found: dict[str, Any] = {}
         for name, dtype in [] if options.pairs == 0 else (("fp32", None), ("bf16-amp", torch.bfloat16)):
@@ -187,14 +190,14 @@ def measure(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]
                 model, options.size, options.threads, options.device, f"precision={name}", "train.epochs=100000"
             )
             found[name] = overhead(run, dtype, options.pairs, options.seconds)
+            yield {"part": "overhead", "model": model, "precision": name, **found[name]}
         if options.pairs:
-            found["gain_engine"] = found["fp32"]["engine_ms"] / found["bf16-amp"]["engine_ms"]
-            found["gain_hand"] = found["fp32"]["hand_ms"] / found["bf16-amp"]["hand_ms"]
+            engine, hand = (found["fp32"][key] / found["bf16-amp"][key] for key in ("engine_ms", "hand_ms"))
+            yield {"part": "gain", "model": model, "gain_engine": engine, "gain_hand": hand}
         if wish := [name for name in options.precisions.split(",") if name]:
-            found["precisions"] = costs(
-                model, options.size, options.threads, options.device, options.rounds, options.seconds, wish
-            )
-        yield model, found
+            rows = costs(model, options.size, options.threads, options.device, options.rounds, options.seconds, wish)
+            for name, row in rows.items():
+                yield {"part": "precision", "model": model, "precision": name, **row}
 
 
 def main() -> None:
@@ -211,7 +214,8 @@ def main() -> None:
     options = parser.parse_args()
     with backend_flags.restored():
         torch.set_num_threads(options.threads)
-        print(json.dumps(dict(measure(options)), indent=1))
+        for row in measure(options):
+            print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """Everything that only a GPU can show, in one command and one report: `make gpu`.
 
-    python benchmarks/gpu_report.py [--out FOLDER] [--device cuda] [--minutes 8] [--parts detection,tests,...]
+    python benchmarks/gpu_report.py [--out FOLDER] [--device cuda] [--minutes 8] [--parts detection,speeds,...]
 
 Runs each part in a process of its own, the most telling first, so that one that fails or hangs costs only its own
 figures, and writes `report.md` (to be pasted into docs/measurements.md), `results.json` and `log.txt` into the folder:
 `--out`, else the environment variable GPU_OUT, else `gpu-report`. The limits of all parts fit into 8 minutes; what a
 part leaves of its own is given to those after it. Needs torch and the packages of NEEDED, and says at once which of
 them are absent; no Qt, no network.
-`--device cpu` rehearses the parts that a CPU can do. Exit code 0 when every part came to its end and no test failed, 1
+`--device cpu` rehearses the parts that a CPU can do, `--small` all parts with little work: its figures mean nothing.
+Exit code 0 when every part came to its end and no test failed, 1
 otherwise, 2 when there is no torch or no such device.
 """
 
@@ -97,21 +98,28 @@ def verbatim(outputs: list[str]) -> Lines:
 
 
 def rates(outputs: list[str]) -> Lines:
-    result = json.loads(outputs[0])
+    rows = _rows(outputs)
     lines = ["| format | size | 10^12 operations/s | spread | share of the peak | clock, MHz | remark |"]
     lines += ["|---|---|---|---|---|---|---|"]
-    for row in result["gemm"]:
+    for row in (row for row in rows if row["part"] == "gemm"):
         tops, spread, share, clock_mhz = (row.get(name) for name in ("tops", "spread", "share", "clock_mhz"))
         cells = [
             "not measured" if tops is None else f"{tops:.4g}",
             "" if spread is None else f"{spread:.0%}",
             "peak not known" if share is None else f"{share:.0%}",
             "" if clock_mhz is None else f"{clock_mhz:.0f}",
-            row.get("note", ""),  # why torch refused it, where it did
+            _cell(row.get("note", "")),  # why torch refused it, where it did
         ]
         lines += [f"| {row['format']} | {row['m']} | {' | '.join(cells)} |"]
-    bandwidth = result["bandwidth_gbs"]
-    return [*lines, "", f"Bandwidth of a copy: {'not measured' if bandwidth is None else f'{bandwidth:.4g} GB/s'}."]
+    copied = [row for row in rows if row["part"] == "copy"]
+    told = [f"{row['gb_s']:.4g} GB/s" if row["gb_s"] is not None else f"not measured. {row['note']}" for row in copied]
+    doubts = [f"- {row['format']}: {row['note']}" for row in rows if row["part"] == "certificate" and row["note"]]
+    return [*lines, "", f"Bandwidth of a copy: {told[0] if told else 'not measured'}", *doubts]
+
+
+def _cell(text: str) -> str:
+    """A text that stands in one cell of a table."""
+    return text.replace("|", "/").replace("\n", " ")
 
 
 def _rows(outputs: list[str]) -> list[dict[str, Any]]:
@@ -127,7 +135,7 @@ def speeds(outputs: list[str]) -> Lines:
     lines = ["| model | precision | products | FP32, ms | it, ms | FP32 / it (95 %) | pairs | remark |"]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for row in _rows(outputs):
-        head, remark = f"| {row['model']} | {row['precision']}", row["remark"].replace("|", "/").replace("\n", " ")
+        head, remark = f"| {row['model']} | {row['precision']}", _cell(row["remark"])
         if row["pairs"]:
             interval = f"{row['ratio']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
             times = f"{row['fp32_ms']:.2f} | {row['step_ms']:.2f}"
@@ -141,25 +149,43 @@ def registers(outputs: list[str]) -> Lines:
     lines = ["| asked for | kernel | registers of a thread | spilled | warps | remark |", "|---|---|---|---|---|---|"]
     for row in _rows(outputs):
         cells = [row[name] for name in ("what", "kernel", "registers", "spilled", "warps", "remark")]
-        texts = ["" if cell is None else str(cell).replace("|", "/").replace("\n", " ") for cell in cells]
+        texts = ["" if cell is None else _cell(str(cell)) for cell in cells]
         lines += [f"| {' | '.join(texts)} |"]
     return lines
 
 
 def energy(outputs: list[str]) -> Lines:
-    rows = json.loads(outputs[0]).get("energy", [])
-    lines = [f"- {', '.join(f'{key} {value}' for key, value in row.items() if value is not None)}" for row in rows]
-    return lines or ["The device tells no energy."]
+    rows = [row for row in _rows(outputs) if row["part"] == "energy"]
+    told = [{key: value for key, value in row.items() if key != "part" and value not in (None, "")} for row in rows]
+    lines = [f"- {', '.join(f'{key} {_number(value)}' for key, value in row.items())}" for row in told]
+    return lines or ["Energy was not measured."]
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def overhead(outputs: list[str]) -> Lines:
-    lines = ["| model | precision | engine, ms | by hand, ms | ratio by the clock (95 %) |", "|---|---|---|---|---|"]
-    for model, found in json.loads(outputs[0]).items():
-        for precision in ("fp32", "bf16-amp"):
-            row = found[precision]
-            wall = row["wall"]
-            ratio = f"{wall['ratio']:.3f} ({wall['low']:.3f} to {wall['high']:.3f})"
-            lines += [f"| {model} | {precision} | {row['engine_ms']:.2f} | {row['hand_ms']:.2f} | {ratio} |"]
+    lines = ["| model | precision | engine, ms | by hand, ms | ratio by the clock (95 %) | pairs |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for row in (row for row in _rows(outputs) if row["part"] == "overhead"):
+        wall = row["wall"]
+        ratio = f"{wall['ratio']:.3f} ({wall['low']:.3f} to {wall['high']:.3f})"
+        times = f"{row['engine_ms']:.2f} | {row['hand_ms']:.2f}"
+        lines += [f"| {row['model']} | {row['precision']} | {times} | {ratio} | {row['pairs']} |"]
+    return lines
+
+
+def fp8(outputs: list[str]) -> Lines:
+    """Step times of a layer, native and emulated, and the relative distance of their results."""
+    lines = ["| size | native, ms | emulated, ms | BF16, ms | emulated / native | BF16 / native | output | gradient |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for row in _rows(outputs):
+        figures = [*(row["step_ms"][name] for name in ("native", "emulated", "bf16-amp")),
+                   row["emulated_over_native"], row["bf16_over_native"]]  # fmt: skip
+        apart = [row["difference_output"], row["difference_weight_gradient"]]
+        cells = [*(f"{figure:.3f}" for figure in figures), *(f"{figure:.1e}" for figure in apart)]
+        lines += [f"| {row['size']} | {' | '.join(cells)} |"]
     return lines
 
 
@@ -184,45 +210,64 @@ def _figure(value: float | None, factor: float = 1.0) -> str:
     return "not measured" if value is None else f"{value * factor:.4g}"
 
 
-def parts_for(device: str) -> list[Part]:
+SMALL = {
+    "speeds": ("--model", "cnn", "--size", "small", "--seconds", "1", "--precisions", "bf16-amp,fp8,fp64"),
+    "rates": ("--formats", "fp32,bf16", "--sizes", "128,256"),
+    "registers": ("--formats", "bf16"),
+    "fp8": ("--sizes", "64,128", "--rounds", "2"),
+    "quantize": ("--elements", "65536", "--gpu-elements", "65536"),
+    "telemetry": ("--pairs", "2", "--batch", "1"),
+    "engine": ("--models", "cnn", "--size", "small", "--pairs", "6", "--seconds", "1"),
+    "energy": ("--sizes", "128"),
+    "study": ("--set", "train.max_steps=3"),
+}  # what a part is given last for a rehearsal
+
+
+def parts_for(device: str, *, small: bool = False) -> list[Part]:
+    """The parts in their order; `small`: each with so little work that a CPU could do it, for a rehearsal."""
     python = sys.executable
     precgui = (python, str(ROOT / "main.py"))
-    bench = (*precgui, "bench", "--device", device, "--json", "--no-keep")
-    sizes = ("--sizes", "256") if device == "cpu" else ()
-    model, size = ("cnn", "small") if device == "cpu" else ("gpt", "medium")
+    little = small or device == "cpu"
+    model, size = ("cnn", "small") if little else ("gpt", "medium")
 
-    def script(name: str, *arguments: str) -> tuple[str, ...]:
-        return (python, str(ROOT / "benchmarks" / name), *arguments)
+    def script(part: str, name: str, *arguments: str) -> tuple[str, ...]:
+        return (python, str(ROOT / "benchmarks" / name), *arguments, *(SMALL[part] if small else ()))
+
+    def bench(part: str, *arguments: str) -> tuple[str, ...]:
+        return script(part, "bench_rows.py", "--device", device, *arguments)
 
     def run(precision: str) -> tuple[str, ...]:
-        recipe = "digits-quick" if device == "cpu" else "gpt-quick"
+        recipe = "digits-quick" if little else "gpt-quick"
         settings = ("--set", f"precision={precision}", "--set", f"device={device}", "--set", "train.max_steps=300")
-        return (*precgui, "run", recipe, *settings, "-o", f"{{out}}/{precision}.h5", "--json")
+        words = (*precgui, "run", recipe, *settings, *(SMALL["study"] if small else ()))
+        return (*words, "-o", f"{{out}}/{precision}.h5", "--json")
 
     def on_gpu(name: str, limit_s: float) -> Part:
         command = (python, "-m", "pytest", "-v", "-rfEs", "--tb=short", f"tests/gpu/test_{name}.py")
         return Part(f"tests-{name}", f"Tests on the GPU: {name}", (command,), tests, limit_s, True, codes=(0, 1))
 
-    overheads = script("engine_overhead.py", "--device", device, "--models", model, "--size", size, "--seconds", "8",
-                       "--precisions", "")  # fmt: skip
-    recordings = script("telemetry_overhead.py", "--device", device, "--model", "gpt", "--pairs", "40", "--way",
-                        "nothing", "--way", "gradients, every element", "--way", "all tensors, budget 3 %")  # fmt: skip
-    ratios = script("precision_ratios.py", "--device", device, "--model", model, "--size", size, "--seconds", "35")
-    joules = (*bench, "--energy", "--formats", "bf16", "--sizes", "256" if device == "cpu" else "4096")
+    overheads = script("engine", "engine_overhead.py", "--device", device, "--models", model, "--size", size,
+                       "--seconds", "8", "--precisions", "")  # fmt: skip
+    recordings = script("telemetry", "telemetry_overhead.py", "--device", device, "--model", "gpt", "--pairs", "40",
+                        "--way", "nothing", "--way", "gradients, every element", "--way", "all tensors, budget 3 %",
+                        )  # fmt: skip
+    ratios = script("speeds", "precision_ratios.py", "--device", device, "--model", model, "--size", size,
+                    "--seconds", "35")  # fmt: skip
+    products = bench("rates", "--parts", "gemm,copy", *(("--sizes", "256") if device == "cpu" else ()))
+    joules = bench("energy", "--parts", "energy", "--formats", "bf16", "--sizes", "256" if little else "4096")
+    kernels, rounded = script("registers", "kernel_registers.py"), script("quantize", "quantize.py", "--gpu-only")
     return [
         Part("detection", "Detection", ((*precgui, "detect", "--json"),), detection, 20),
         Part("speeds", "Speed of each precision, in pairs with FP32", (ratios,), speeds, 70, by_line=True),
-        Part("rates", "Rates per format", ((*bench, *sizes),), rates, 60),
+        Part("rates", "Rates per format", (products,), rates, 60, by_line=True),
         on_gpu("quantize", 50),
-        Part(
-            "registers", "Registers of the fused kernels", (script("kernel_registers.py"),), registers, 40, True, True
-        ),
-        Part("fp8", "FP8, native and emulated", (script("fp8_native.py"),), verbatim, 25, True),
-        Part("quantize", "Rounding tensors", (script("quantize.py", "--gpu-only"),), verbatim, 25, True),
-        Part("telemetry", "Cost of recording tensors", (recordings,), verbatim, 35),
+        Part("registers", "Registers of the fused kernels", (kernels,), registers, 40, True, True),
+        Part("fp8", "FP8, native and emulated", (script("fp8", "fp8_native.py"),), fp8, 25, True, True),
+        Part("quantize", "Rounding tensors", (rounded,), verbatim, 25, True, True),
+        Part("telemetry", "Cost of recording tensors", (recordings,), verbatim, 35, by_line=True),
         on_gpu("runs", 35),
-        Part("engine", "Engine over a hand-written loop", (overheads,), overhead, 35),
-        Part("energy", "Energy of a known load", (joules,), energy, 25),
+        Part("engine", "Engine over a hand-written loop", (overheads,), overhead, 35, by_line=True),
+        Part("energy", "Energy of a known load", (joules,), energy, 25, by_line=True),
         on_gpu("machine", 15),
         on_gpu("bench", 15),
         Part("study", "A short study", tuple(run(name) for name in STUDIED), study, 20),
@@ -388,9 +433,11 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--parts", default="", help="some of the parts, by name; empty: all")
+    parser.add_argument("--small", action="store_true", help="little work for each part, to rehearse the report")
     options = parser.parse_args()
     chosen = [name for name in options.parts.split(",") if name]
-    known = [part.name for part in parts_for(options.device)]
+    every = parts_for(options.device, small=options.small)
+    known = [part.name for part in every]
     if unknown := [name for name in chosen if name not in known]:
         parser.error(f"--parts {', '.join(unknown)}: the parts are {', '.join(known)}")
     if problem := missing_device(options.device):
@@ -401,10 +448,11 @@ def main() -> int:
     for name in STUDIED:
         (out / f"{name}.h5").unlink(missing_ok=True)  # of an earlier report
     head = heading(options.device)
+    head += ["- little work for each part (`--small`): the figures mean nothing"] if options.small else []
     head += [f"- {sentence}" for sentence in [missing_packages()] if sentence]
     print("\n".join(head), flush=True)
     report, outcomes = Report(out, options.minutes * 60 - RESERVE_S), list[Outcome]()
-    parts = [part for part in parts_for(options.device) if not (part.gpu_only and options.device == "cpu")]
+    parts = [part for part in every if not (part.gpu_only and options.device == "cpu")]
     parts = [part for part in parts if part.name in chosen] if chosen else parts
     for place, part in enumerate(parts):
         write(out, head, outcomes, parts[place:])

@@ -86,7 +86,7 @@ def recorder(loop: Loop, **settings: Any) -> Iterator[None]:
             record = run.tensors()["gradient"]
             told = f"gradients in {len(record)} of {run.steps} steps, largest stride {record.strides().max()}, "
             told += f"by its own account {run.environment['record']['cost_share']:.1%}"
-        print(f"    {told}")
+        print(f"    {told}", flush=True)
 
 
 @contextlib.contextmanager
@@ -234,7 +234,7 @@ def main() -> None:
         print_elements()
         return
     for name in options.model or ("resnet", "gpt"):
-        print(f"{name}, batch {options.batch}, one thread, {options.device}")
+        print(f"{name}, batch {options.batch}, one thread, {options.device}", flush=True)
         for way in options.way or WAYS:
             try:
                 told = measured(name, options.batch, WAYS[way], options.pairs, options.device)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-from benchmarks import gpu_report, precision_ratios
+from benchmarks import engine_overhead, gpu_report, precision_ratios
 from benchmarks.gpu_report import Part, Report
 
 
@@ -43,24 +44,25 @@ def test_that_no_part_begins_when_the_time_is_over(tmp_path: Path) -> None:
 
 def test_that_output_that_is_not_the_expected_document_is_one_sentence(report: Report) -> None:
     assert report.run(part("print('{')", gpu_report.rates)).problem.startswith("Its output could not be read: JSON")
-    assert report.run(part("print('{}')", gpu_report.rates)).problem.startswith(
-        "Its output could not be read: KeyError"
-    )
+    without = report.run(part("print('{}')", gpu_report.rates))
+    assert without.problem.startswith("Its output could not be read: KeyError")
+
+
+def gemm(**row: object) -> str:
+    return json.dumps({"part": "gemm", "format": "fp64", "m": 256, "tops": None, "note": "no time", **row})
 
 
 def test_that_a_figure_that_is_missing_is_not_a_number() -> None:
-    row = {
-        "format": "fp64",
-        "m": 256,
-        "tops": None,
-        "spread": None,
-        "share": None,
-        "clock_mhz": None,
-        "note": "no time",
-    }
-    lines = gpu_report.rates([json.dumps({"gemm": [row], "bandwidth_gbs": None})])
+    lines = gpu_report.rates([gemm(spread=None, share=None, clock_mhz=None)])
     assert lines[2] == "| fp64 | 256 | not measured |  | peak not known |  | no time |"
-    assert lines[-1] == "Bandwidth of a copy: not measured."
+    assert lines[-1] == "Bandwidth of a copy: not measured"
+
+
+def test_that_the_bandwidth_is_that_of_the_copy_and_doubts_of_a_format_are_told() -> None:
+    doubt = {"part": "certificate", "format": "bf16", "note": "asked for bf16, the error is that of fp32"}
+    copy = {"part": "copy", "gb_s": 2345.6, "note": ""}
+    lines = gpu_report.rates(["\n".join([json.dumps(doubt), gemm(), json.dumps(copy)])])
+    assert lines[-2:] == ["Bandwidth of a copy: 2346 GB/s", "- bf16: asked for bf16, the error is that of fp32"]
 
 
 def test_that_the_tests_that_failed_are_named() -> None:
@@ -77,7 +79,9 @@ def test_that_without_a_gpu_one_sentence_says_so(monkeypatch, tmp_path, capsys) 
 
 
 def test_that_the_report_of_a_part_is_written_as_soon_as_it_is_ready(monkeypatch, tmp_path, capsys) -> None:
-    monkeypatch.setattr(gpu_report, "parts_for", lambda device: [part("print(1)"), part("raise SystemExit('no')")])
+    monkeypatch.setattr(
+        gpu_report, "parts_for", lambda device, small: [part("print(1)"), part("raise SystemExit('no')")]
+    )
     monkeypatch.setattr(sys, "argv", ["gpu_report.py", "--out", str(tmp_path / "out"), "--device", "cpu"])
     assert gpu_report.main() == 1
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
@@ -88,8 +92,7 @@ def test_that_the_report_of_a_part_is_written_as_soon_as_it_is_ready(monkeypatch
 
 
 def test_that_a_row_that_torch_refused_stands_in_the_table_with_its_reason() -> None:
-    row = {"format": "e4m3fn", "m": 4096, "tops": None, "note": "torch refuses: no FP8 on this device"}
-    lines = gpu_report.rates([json.dumps({"gemm": [row], "bandwidth_gbs": None})])
+    lines = gpu_report.rates([gemm(format="e4m3fn", m=4096, note="torch refuses: no FP8 on this device")])
     assert lines[2] == "| e4m3fn | 4096 | not measured |  | peak not known |  | torch refuses: no FP8 on this device |"
 
 
@@ -111,8 +114,8 @@ def test_that_tests_that_fail_or_are_ended_leave_the_results_of_the_others(tmp_p
     assert whole.problem.startswith("Tests failed: 1 failed, 1 passed")
     assert "1 failed, 1 passed" in whole.lines[0]
     assert any("test_second" in line for line in whole.lines[1:])
-    ended = Report(tmp_path, 600.0).run(Part("t", "T", (command,), gpu_report.tests, 15.0, codes=(0, 1)))
-    assert ended.problem == "Ended after 15 s, before it was ready."
+    ended = Report(tmp_path, 600.0).run(Part("t", "T", (command,), gpu_report.tests, 8.0, codes=(0, 1)))
+    assert ended.problem == "Ended after 8 s, before it was ready."
     assert any("test_first PASSED" in line for line in ended.lines)
 
 
@@ -159,7 +162,7 @@ def test_that_rows_that_were_printed_before_a_part_hung_or_died_are_in_its_table
 
 
 def test_that_garbage_is_kept_in_the_report_and_bytes_that_are_no_text_end_nothing(report: Report) -> None:
-    names = ("speeds", "registers", "detection", "overhead", "energy", "rates", "study")
+    names = ("speeds", "registers", "detection", "overhead", "energy", "rates", "fp8", "study")
     for write in (getattr(gpu_report, name) for name in names):
         garbage = report.run(part("import sys; sys.stdout.buffer.write(b'[1, 2]\\xff\\n{')", write))
         assert garbage.problem.startswith("Its output could not be read: ")
@@ -225,3 +228,58 @@ def test_that_steps_are_timed_in_pairs_and_a_refused_precision_says_why(monkeypa
     assert timed["products"] == "emulated"
     assert refused["pairs"] == 0
     assert "no-such-precision" in refused["remark"]
+
+
+def test_that_a_part_that_is_cut_short_keeps_the_rows_of_the_bench_that_were_measured(tmp_path: Path) -> None:
+    rates = next(part for part in gpu_report.parts_for("cpu", small=True) if part.name == "rates")
+    cut = "from benchmarks import bench_rows; import os, sys; show = bench_rows.show; bench_rows.show = "
+    cut += "lambda event: (show(event), event.get('part') == 'copy' and os._exit(3)); bench_rows.main()"
+    command = (sys.executable, "-c", cut, *rates.commands[0][2:])
+    outcome = Report(tmp_path, 600.0).run(replace(rates, commands=(command,)))
+    assert outcome.problem.startswith("Ended with exit code 3")
+    measured = [line.split(" | ")[:2] for line in outcome.lines[2:6]]
+    assert measured == [[f"| {name}", size] for name in ("fp32", "bf16") for size in ("128", "256")]
+
+
+def test_that_the_engine_prints_each_measurement_as_soon_as_it_is_made(monkeypatch) -> None:
+    words = ["--models", "cnn", "--size", "small", "--pairs", "6", "--seconds", "0", "--precisions", ""]
+    monkeypatch.setattr(sys, "argv", ["engine_overhead.py", *words])
+    printed = []
+    monkeypatch.setattr("builtins.print", lambda text, flush: printed.append(text) if flush else None)
+    measured = engine_overhead.overhead
+
+    def fails_in_the_second(*arguments):
+        if printed:
+            raise RuntimeError("the device is lost")
+        return measured(*arguments)
+
+    monkeypatch.setattr(engine_overhead, "overhead", fails_in_the_second)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        engine_overhead.main()
+    lines = gpu_report.overhead(printed)
+    assert len(lines) == 3
+    assert lines[-1].startswith("| cnn | fp32 | ")
+
+
+def test_that_a_part_with_an_energy_that_is_not_known_says_why() -> None:
+    row = {"part": "energy", "format": "bf16", "m": 4096, "gross_j": None, "note": "no power sensor"}
+    assert gpu_report.energy([json.dumps(row)]) == ["- format bf16, m 4096, note no power sensor"]
+
+
+def test_that_sizes_of_fp8_are_rows() -> None:
+    row = {
+        "size": 64, "step_ms": {"native": 1.0, "emulated": 3.0, "bf16-amp": 2.0}, "emulated_over_native": 3.0,
+        "bf16_over_native": 2.0, "difference_output": 1e-7, "difference_weight_gradient": 2e-7,
+    }  # fmt: skip
+    assert gpu_report.fp8([json.dumps(row)])[2:] == [
+        "| 64 | 1.000 | 3.000 | 2.000 | 3.000 | 2.000 | 1.0e-07 | 2.0e-07 |"
+    ]
+
+
+def test_that_every_part_but_the_tests_has_a_small_size() -> None:
+    parts = {part.name: part for part in gpu_report.parts_for("cuda", small=True)}
+    alone = {name for name in parts if not name.startswith("tests-")} - {"detection"}
+    assert set(gpu_report.SMALL) == alone
+    for name, words in gpu_report.SMALL.items():
+        for command in parts[name].commands:
+            assert " ".join(words) in " ".join(command)
