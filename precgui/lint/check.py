@@ -88,11 +88,14 @@ def check_file(path: Path) -> list[ScriptFinding]:
     """As `check`, of a file, also of a notebook, whose findings have a cell. Raises ScriptError, a sentence that names
     the file."""
     notebook = notebook_at(path)
+    texts = [_text(path, _MOST_BYTES)] if notebook is None else [notebook.text, *notebook.scripts]
     try:
-        findings = check(read_script(path) if notebook is None else notebook.text)
+        findings = [each for text in texts for each in check(text)]
     except ScriptError as error:
         raise ScriptError(f"{path} {error}; choose a training script.") from None
-    return findings if notebook is None else [_in_cell(notebook, each) for each in findings]
+    if notebook is None:
+        return findings
+    return [_in_cell(notebook, each) for each in sorted(findings, key=lambda each: (each.line, each.rule))]
 
 
 def _in_cell(notebook: Notebook, finding: ScriptFinding) -> ScriptFinding:
@@ -118,6 +121,8 @@ def read_script(path: Path) -> str:
 
 
 def _text(path: Path, most_bytes: int) -> str:
+    if path.is_dir():
+        raise ScriptError(f"{path} is a folder; name the training scripts in it.")
     try:
         return read_text(path, most_bytes).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:

@@ -40,11 +40,11 @@ class Fragment:
     @classmethod
     def of(cls, text: str) -> Fragment:
         """The Python of a text. Raises SyntaxError where there is none that can be parsed."""
-        error = _error(text)
+        error = syntax_error(text)
         if error is None:
             return cls(text, text)
         for lines in (_without_indentation(lines_of(text)), _extracted(lines_of(text))):
-            if _error(code := "".join(lines)) is None and code.strip():
+            if syntax_error(code := "".join(lines)) is None and code.strip():
                 return cls(text, code)
         raise error
 
@@ -101,7 +101,8 @@ def lines_of(text: str) -> list[str]:
     return [match[0] for match in re.finditer(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)]
 
 
-def _error(text: str) -> SyntaxError | None:
+def syntax_error(text: str) -> SyntaxError | None:
+    """The error at which the parser stops, None for Python. Raises ValueError for a null character."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an escape that Python deprecates is not our subject
         try:
@@ -141,7 +142,7 @@ def _extracted(lines: list[str]) -> list[str]:
     for start, stop in blocks if blocks else [(0, len(lines))]:
         block = _without_prompts(lines[start:stop])
         for attempt in (block, _without_indentation(block), _without_prose(block)):
-            if _error("".join(attempt)) is None:
+            if syntax_error("".join(attempt)) is None:
                 code[start:stop] = attempt
                 break
     return code
@@ -176,7 +177,7 @@ def _without_prose(lines: list[str]) -> list[str]:
     at which the parser stops."""
     kept = _without_indentation([_blank(line) if _is_prose(line) else line for line in lines])
     for _ in range(_MOST_TRIES):
-        error = _error("".join(kept))
+        error = syntax_error("".join(kept))
         line = error.lineno if error is not None else None
         if error is None or line is None or not 0 < line <= len(kept):
             return kept
@@ -200,7 +201,7 @@ def _is_prose(line: str) -> bool:
     words = _WORDS.match(line)
     if words is None or line.lstrip()[:1] in "'\"":
         return False
-    return words[1] not in _STATEMENTS and words[2] not in _STATEMENTS and _error(line.strip()) is not None
+    return words[1] not in _STATEMENTS and words[2] not in _STATEMENTS and syntax_error(line.strip()) is not None
 
 
 def _is_doubtful(line: str) -> bool:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from precgui.lint.fragment import Fragment
+from precgui.lint.ipython import python_of_cell, written_file
 
 SUFFIX = ".ipynb"
-_MAGIC = re.compile(r"^(\s*)(?:[\w, ]+=\s*)?[%!?].*")
-_PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit")  # whose cells are Python all the same
 _LINE = re.compile(r"\bline (\d+)")
 _HEAD = "# %% cell {cell}"
+_WRITES = _HEAD + ", written to {name}: open that file to check it"
 _LEFT_OUT = _HEAD + ", left out: no Python that can be parsed"
 
 
@@ -27,11 +27,14 @@ class Notebook:
     """A notebook as a script in the percent format: a comment before each code cell, then its lines.
 
     Code cells are counted from 1, Markdown and raw cells are not. `left_out` are those that hold no Python.
+    `scripts` are the files that `%%writefile` cells write, each after empty lines: its lines have the
+    numbers of those of `text`.
     """
 
     text: str
     starts: tuple[int, ...]  # the line of the comment before each cell, from 1
     left_out: tuple[int, ...]
+    scripts: tuple[str, ...] = ()
 
     def place(self, line: int) -> tuple[int, int]:
         """The cell and the line in it, both from 1, of a line of `text`."""
@@ -53,16 +56,44 @@ def read_notebook(content: str) -> Notebook:
     if language and not language.lower().startswith(("python", "ipython")):
         raise NotebookError(f"is a notebook of {language[:40]}, not of Python")
     lines: list[str] = []
-    starts, left_out = [], []
+    starts, left_out, scripts = [], [], _Scripts()
+    has_python = False
     for number, source in enumerate(_code_cells(document), start=1):
-        code = _python(source)
+        code, written = _python(source), written_file(source)
         starts.append(len(lines) + 1)
-        lines.append((_LEFT_OUT if code is None else _HEAD).format(cell=number))
-        lines += [] if code is None else code.split("\n")
-        left_out += [number] if code is None else []
+        if code is None:
+            lines.append(_LEFT_OUT.format(cell=number))
+            left_out.append(number)
+            continue
+        has_python = has_python or bool(code.strip())
+        if written is None:
+            lines += [_HEAD.format(cell=number), *code.split("\n")]
+        else:
+            scripts.add(*written, code, after=len(lines) + 1)
+            lines.append(_WRITES.format(cell=number, name=written[0]))
+            lines += [""] * (code.count("\n") + 1)
     if not starts:
         raise NotebookError("is no notebook with cells of code")
-    return Notebook("\n".join(lines) + "\n", tuple(starts), tuple(left_out))
+    if left_out and not has_python:
+        raise NotebookError(f"holds no Python that can be parsed in any of its cells (the first is cell {left_out[0]})")
+    return Notebook("\n".join(lines) + "\n", tuple(starts), tuple(left_out), tuple(scripts.texts))
+
+
+class _Scripts:
+    """The files that cells write; a cell that appends continues the last one of its name."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._last: dict[str, int] = {}
+
+    def add(self, name: str, is_appended: bool, code: str, *, after: int) -> None:
+        """Add the code of a cell that stands after so many lines of the notebook's text."""
+        if is_appended and name in self._last:
+            before = self.texts[self._last[name]]
+            self.texts[self._last[name]] = before + "\n" * (after - before.count("\n")) + code + "\n"
+        else:
+            self._last[name] = len(self.texts)
+            self.texts.append("\n" * after + code + "\n")
 
 
 def _language(document: Any) -> str:
@@ -95,12 +126,8 @@ def _joined(source: Any) -> str:
 
 def _python(source: str) -> str | None:
     """The Python of a cell with as many lines, commands of IPython as `pass`; None where it is another language."""
-    first = source.lstrip().partition("\n")[0].strip()
-    if first.startswith("%%") and not first.startswith(_PYTHON_MAGICS):
-        return None if source.strip() else ""
-    for text in (source, "\n".join(_MAGIC.sub(r"\1pass", line) for line in source.split("\n"))):
-        try:
-            return Fragment.of(text).code if text.strip() else text
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-    return None
+    try:
+        code = python_of_cell(source)
+        return code if code is None or not code.strip() else Fragment.of(code).code
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
