@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from precgui import config as configs
 from precgui.config import ConfigError, RunConfig, is_own_task
+from precgui.config.new_places import place_fault
 from precgui.errors import SentenceError
 from precgui.formats.checkpoints.contents import MOST_CONFIG_BYTES, CheckpointFile, StoredModel, open_checkpoint
 from precgui.formats.tensorfile import TensorFileError, metadata_of
 from precgui.formats.weight_formats import weight_format
 from precgui.model_job import scan_model
 from precgui.runs.models.effects import rise_row
-from precgui.runs.models.model_file import file_rows, keep_effects, read_model_file
+from precgui.runs.models.model_file import file_rows, keep_effects, read_effects, read_model_file
 from precgui.safe_open import read_text
 
 if TYPE_CHECKING:
@@ -90,6 +91,14 @@ class Opened:
 
 def check_order(order: QuantizeOrder) -> None:
     """Raises SentenceError for words that are not known, before anything is loaded."""
+    for option, chosen, example in (
+        ("--formats", order.formats, DEFAULT_FORMATS), ("--methods", order.methods, METHODS),
+        ("--round", order.rounded, ROUNDED),
+    ):  # fmt: skip
+        if not chosen:
+            raise QuantizeError(f"{option} names nothing; name at least one, such as {example[0]}")
+    if order.text and not order.source.startswith(HUGGING_FACE):
+        raise QuantizeError(f"--text {order.text} belongs to hf:DIR; other models take their data from --task")
     for name in order.formats:
         weight_format(name)
     for name, known, option in (
@@ -107,6 +116,8 @@ def _check_plan(order: QuantizeOrder) -> None:
     if order.target and order.target not in TARGETS:
         raise QuantizeError(f"--as: {order.target!r} is not known; there are {', '.join(TARGETS)}")
     if not order.folder and not order.recipe:
+        if order.target and not order.budget:
+            raise QuantizeError(f"--as {order.target} alone has no effect; add --budget, --write or --recipe")
         return
     if not order.target:
         raise QuantizeError(f"--as says who reads what is written: {', '.join(TARGETS)}")
@@ -116,8 +127,12 @@ def _check_plan(order: QuantizeOrder) -> None:
         raise QuantizeError("several formats need a --budget: bytes=N, bits=B or loss=X; or name one format")
     if others := [name for name in order.methods if name not in ("rtn", "gptq")]:
         raise QuantizeError(f"{others[0]} scales inputs, for which files and recipes have no place; use rtn or gptq")
+    if order.folder and order.folder == order.recipe:
+        raise QuantizeError(f"--write and --recipe both name {order.folder}; choose two names")
     if order.folder and Path(order.folder).exists():
         raise QuantizeError(f"{order.folder} already exists; choose another name or delete it first")
+    if order.recipe and (fault := place_fault(order.recipe)):
+        raise QuantizeError(fault)
 
 
 @contextlib.contextmanager
@@ -131,6 +146,8 @@ def opened(order: QuantizeOrder, tell: Callable[[str], None]) -> Iterator[Opened
         yield Opened(subject, open_checkpoint(folder), str(folder), "next token of a text")
         return
     path = Path(order.source).expanduser()
+    if not path.exists():
+        raise QuantizeError(f"there is no {path}; give a file or a folder with a model, or a run file")
     with tempfile.TemporaryDirectory() as scratch:
         weights, config = path, None
         if path.suffix == RUN_SUFFIX:
@@ -301,7 +318,8 @@ def planned(
     half = plan.verified
     distance = half.mean_distance if math.isfinite(half.mean_distance) else None
     measured = rise_row(half.rise, half.error, len(half.rises)) | {
-        "distance": distance, "bytes": plan.nbytes, "bits": plan.bits, "method": plan.method, "chosen_by": plan.score,
+        "distance": distance, "bytes": plan.nbytes, "bits": plan.bits, "method": plan.method,
+        "chosen_by": plan.score if order.budget else None,
         "units": len(half.rises), "loss": float(meter.held_out.losses[1::2].mean()),
     }  # fmt: skip
     return {"plan": dict(plan.formats), "plan_measured": measured} | _written(order, ready, meter, plan)
@@ -321,7 +339,11 @@ def _written(order: QuantizeOrder, ready: Opened, meter: EffectMeter, plan: Veri
             if is_torchao
             else recipes.llm_compressor_recipe(formats, ignored, plan.method)
         )
-        Path(order.recipe).write_text(text, encoding="utf-8")
+        try:
+            with Path(order.recipe).expanduser().open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            raise QuantizeError(f"{order.recipe} already exists; choose another name or delete it first") from None
         written.append(order.recipe)
     if order.folder:
         base = _own_config(ready.checkpoint.source)
@@ -356,17 +378,21 @@ def keep(
 
 
 def check_output(path: Path) -> None:
-    """Raises QuantizeError at once for a file that is no scan of a model, not after the measurement."""
-    if path.exists() and read_model_file(path) is None:
+    """Raises QuantizeError at once, not after the measurement, for a file that is no scan, or that has measurements."""
+    if not path.exists():
+        return
+    if read_model_file(path) is None:
         raise QuantizeError(f"{path} holds something else than a model; choose another name")
+    if read_effects(path) is not None:
+        raise QuantizeError(f"{path} already holds measurements; choose another name or delete it first")
 
 
 def free_output(path: Path, checkpoint: StoredModel) -> Path:
-    """The path, or the first with a number before its ends that is free or holds the same model."""
+    """The path, or the first with a number before its ends that is free or holds a scan of the same model alone."""
     stem, ends = path.name.partition(".")[0], path.name.partition(".")[2]
     for number in itertools.count(2):
         try:
-            scan = read_model_file(path) if path.exists() else None
+            scan = read_model_file(path) if path.exists() and read_effects(path) is None else None
         except SentenceError:
             scan = None
         if not path.exists() or (scan is not None and list(scan.files) == file_rows(checkpoint)):

@@ -60,7 +60,7 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument("--methods", default="rtn", metavar="M,M", help=f"{', '.join(METHODS)}; default: rtn, nearest")
     parser.add_argument("--round", default=",".join(ROUNDED), metavar="R,R", dest="rounded",
                         help="weights; inputs (and weights); k, v: keys, values of attention; default all")  # fmt: skip
-    parser.add_argument("--singles", type=int, default=-1, metavar="N",
+    parser.add_argument("--singles", type=int, metavar="N",
                         help="layers measured alone; default: all up to 64 layers, else 12; 0: none")  # fmt: skip
     parser.add_argument("--samples", type=int, default=1024, metavar="N", help="most held-out samples; default: 1024")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
@@ -88,9 +88,12 @@ def order_of(args: argparse.Namespace) -> QuantizeOrder:
     for name in ("samples", "length", "batch"):
         if getattr(args, name) < 1:
             raise UserError(f"--{name} {getattr(args, name)}: a number from 1 on is needed")
+    if args.singles is not None and args.singles < 0:
+        raise UserError(f"--singles {args.singles}: a number from 0 on is needed")
+    singles = -1 if args.singles is None else args.singles
     order = QuantizeOrder(
         args.source, args.task, tuple(args.settings), args.own_code, _names(args.formats), _names(args.methods),
-        _names(args.rounded), args.singles, args.samples, args.text, args.length, args.batch, args.device,
+        _names(args.rounded), singles, args.samples, args.text, args.length, args.batch, args.device,
         args.budget, args.target, args.write, args.recipe,
     )  # fmt: skip
     check_order(order)
@@ -103,6 +106,8 @@ def run_quantize(args: argparse.Namespace) -> int:
 
     order = order_of(args)
     if args.output is not None:
+        if str(args.output) in (order.folder, order.recipe):
+            raise UserError(f"-o and the files of the plan both name {args.output}; choose two names")
         check_output(args.output)
     shows = not args.json and sys.stderr.isatty()
 
@@ -215,12 +220,14 @@ def print_plan(document: Mapping[str, Any]) -> None:
         listed.add_row(Text(visible_name(name)), Text(fmt))
     console().print(listed)
     noise = ", equal within noise" if measured["within_noise"] else ""
+    units = f"{measured['units']} held-out units"
+    if measured["chosen_by"] is not None:
+        units = f"the {units} that did not choose the plan"
     say(
         f"{mib(measured['bytes'])}, {measured['bits']:.3g} bits a weight, by {measured['method']}: the loss rises by "
-        f"{_rise(measured['rise'], measured['error'])} from {measured['loss']:.5g}{noise}, on the {measured['units']} "
-        "held-out units that did not choose the plan"
+        f"{_rise(measured['rise'], measured['error'])} from {measured['loss']:.5g}{noise}, on {units}"
     )
-    if measured["chosen_by"] != "measured":
+    if measured["chosen_by"] not in (None, "measured"):
         say(f"not all layers were measured alone, so the plan was chosen by a score: {SCORES[measured['chosen_by']]}")
     if document["read_back"] == "equal":
         say(f"read back by {document['read_back_by']}: every number of the layers is the one that was measured")

@@ -13,6 +13,8 @@ from precgui import config
 from precgui.cli.main import main
 from precgui.engine.adapters.weights_file import tensors_of, write_weights
 from precgui.engine.tasks import make
+from precgui.formats.checkpoints.contents import open_checkpoint
+from precgui.quantize_job import free_output
 from precgui.runs.errors import RunFileError
 from precgui.runs.models.model_file import read_effects, read_model_file
 
@@ -69,7 +71,7 @@ def fault(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_that_a_model_is_measured_kept_and_printed(
     weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = tmp_path / "m.h5"
+    kept, other = tmp_path / "m.h5", tmp_path / "other.h5"
     words = (str(weights), "--samples", "64", "--formats", "int8/row,int2/row", "-o", str(kept))
     printed = document(capsys, *words, "--methods", "rtn,gptq", "--round", "weights,k")
     rows = {(row["format"], row["method"], row["round"]): row for row in printed["whole"]}
@@ -85,12 +87,14 @@ def test_that_a_model_is_measured_kept_and_printed(
     assert effects.document["whole"] == printed["whole"] and [fmt.name for fmt in scan.formats] == printed["formats"]
     assert len(effects.of_layer(printed["layers"][0]["name"] + ".weight")) == 2
     assert main(["quantize", str(weights), "--samples", "32", "--formats", "int8/row", "--singles", "0",
-                 "--round", "weights", "-o", str(kept)]) == 0  # fmt: skip
+                 "--round", "weights", "-o", str(other)]) == 0  # fmt: skip
     text = capsys.readouterr().out
     assert "equal within noise" in text and "held-out loss" in text
-    again, scan = read_effects(kept), read_model_file(kept)
-    assert again is not None and len(again.whole) == 1 and not again.layers
-    assert scan is not None and len(scan.formats) == 2  # the scan stays
+    assert read_model_file(other) is not None and len(read_effects(other).whole) == 1  # type: ignore[union-attr]
+    assert "already holds measurements" in fault(capsys, *words)
+    again = read_effects(kept)
+    assert again is not None and again.document == effects.document
+    assert free_output(kept, open_checkpoint(weights)) == tmp_path / "m-2.h5"
     assert main(["model", str(weights), "--formats", "int8/row,int2/row", "-o", str(kept)]) == 0
     assert read_effects(kept) is not None  # and what was measured, when a scan is made again
 
@@ -131,7 +135,14 @@ def test_that_code_of_a_file_runs_only_where_it_was_named_or_allowed(
         (["W", "--as", "onnx"], "--as: 'onnx' is not known"),
         (["W", "--task", "gpt-quick"], "digits.safetensors has no token.weight; it is of another model"),
         (["/nowhere.safetensors", "--task", "digits-quick"], "there is no /nowhere.safetensors"),
+        (["/nowhere.safetensors"], "there is no /nowhere.safetensors"),
         (["hf:/nowhere"], "transformers"),
+        (["W", "--formats", ""], "--formats names nothing"),
+        (["W", "--methods", ","], "--methods names nothing"),
+        (["W", "--round", ""], "--round names nothing"),
+        (["W", "--singles", "-1"], "--singles -1: a number from 0 on is needed"),
+        (["W", "--as", "vllm"], "--as vllm alone has no effect; add --budget, --write or --recipe"),
+        (["W", "--text", "foo"], "--text foo belongs to hf:DIR"),
         (["RUN.h5"], "RUN.h5"),
     ],
 )
@@ -182,3 +193,20 @@ def test_that_a_plan_is_written_and_comes_back_as_it_was_measured(
     assert "compressed-tensors" in capsys.readouterr().out
     assert main(["quantize", *words]) == 0
     assert "did not choose the plan" in capsys.readouterr().out
+
+
+def test_that_a_recipe_of_one_format_names_no_score_and_overwrites_nothing(
+    own: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    words = (str(own[0]), "--task", own[1], "--formats", "int8/row", "--singles", "0", "--round", "weights",
+             "--as", "vllm", "--recipe", str(recipe))  # fmt: skip
+    assert main(["quantize", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "by a score" not in printed and "choose the plan" not in printed and "on 8 held-out units" in printed
+    recipe.write_text("mine")
+    text = fault(capsys, *words)
+    assert "recipe.yaml already exists; choose another name or delete it first" in text
+    assert recipe.read_text() == "mine"
+    same = (*words[:-1], str(tmp_path / "new"), "-o", str(tmp_path / "new"))
+    assert "both name" in fault(capsys, *same)
