@@ -18,6 +18,7 @@ from rich.text import Text
 from precgui.cli.format_tables import console, print_json, print_lines, table
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
+from precgui.config.new_places import place_fault
 from precgui.formats.checkpoints.contents import SUFFIXES, StoredModel, open_checkpoint
 from precgui.formats.checkpoints.survey import FIGURES, TensorSurvey, totals
 from precgui.formats.checkpoints.tensor import CheckpointTensor
@@ -62,6 +63,8 @@ def run_model(args: argparse.Namespace) -> int:
         from precgui.cli.model_comparison import run_comparison
 
         return run_comparison(args)
+    if args.csv is not None and (fault := place_fault(args.csv)):
+        raise UserError(fault)
     names = args.formats.split(",") if args.formats else DEFAULT
     formats = [weight_format(name.strip()) for name in names]
     checkpoint = open_checkpoint(args.source)
@@ -161,8 +164,10 @@ def _write_csv(path: Path, formats: Sequence[WeightFormat], surveys: Sequence[Te
         if not math.isnan(figures[0])
     )
     try:
-        with path.open("w", newline="", encoding="utf-8") as file:
+        with path.open("x", newline="", encoding="utf-8") as file:
             write_table(file, ("tensor", "format", *FIGURES), rows)
+    except FileExistsError:
+        raise UserError(f"{path} already exists; choose another name or delete it first") from None
     except (OSError, csv.Error) as error:
         raise UserError(f"{path} cannot be written: {error}") from None
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from precgui.cli.format_tables import console, print_json, print_lines, table
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
+from precgui.config.new_places import place_fault
 from precgui.formats.checkpoints.comparison import ModelComparison, TensorChange, compare_models
 from precgui.formats.checkpoints.contents import StoredModel, open_checkpoint
 from precgui.formats.text import grouped
@@ -29,6 +30,8 @@ def run_comparison(args: argparse.Namespace) -> int:
     """Compare two models and print the result; 0 also where they differ. Raises SentenceError for what is no model."""
     if args.formats or args.scan or args.output:
         raise UserError("two models are compared without a scan: leave --formats, --scan and -o away, or the second")
+    if args.csv is not None and (fault := place_fault(args.csv)):
+        raise UserError(fault)
     source, other = open_checkpoint(args.source), open_checkpoint(args.other)
     result = _compared(source, other, args.threads)
     if args.json:
@@ -84,8 +87,10 @@ def _write_csv(path: Path, changes: Sequence[TensorChange]) -> None:
     from precgui.runs.csv_cells import write_table
 
     try:
-        with path.open("w", newline="", encoding="utf-8") as file:
+        with path.open("x", newline="", encoding="utf-8") as file:
             write_table(file, _FIELDS, ([_row(each)[name] for name in _FIELDS] for each in changes))
+    except FileExistsError:
+        raise UserError(f"{path} already exists; choose another name or delete it first") from None
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error}") from None
 

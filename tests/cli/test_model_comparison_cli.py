@@ -18,6 +18,7 @@ from precgui.formats.checkpoints import comparison
 from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.formats.registry import get
 from precgui.formats.weight_formats import round_weights, weight_format
+from precgui.runs.models.comparison_rows import change_rows
 from tests.formats.checkpoint_files import safetensors, sharded
 
 RNG = np.random.default_rng(7)
@@ -105,6 +106,9 @@ def test_that_the_table_and_the_csv_name_each_tensor(tmp_path: Path, capsys: pyt
     assert main(["model", str(first), str(second), "--csv", str(tmp_path / "c.csv")]) == 0
     rows = list(csv.DictReader((tmp_path / "c.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["changed"] for row in rows] == ["9", "0", "8", "0"]
+    assert main(["model", str(first), str(second), "--csv", str(tmp_path / "c.csv")]) == 2
+    assert main(["model", str(first), "--csv", str(tmp_path / "c.csv")]) == 2
+    assert capsys.readouterr().err.count("c.csv already exists; choose another name") == 2
     assert main(["model", str(first), str(second), "--scan"]) == 2
     assert main(["model", str(first), str(tmp_path / "none")]) == 2
     assert "there is no" in capsys.readouterr().err
@@ -132,3 +136,34 @@ def test_that_what_the_progress_raises_ends_the_comparison(tmp_path: Path) -> No
 
     with pytest.raises(KeyboardInterrupt):
         comparison.compare_models(first, second, stop, threads=2)
+
+
+def test_that_fp64_is_compared_in_fp64(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = np.array([1.0, -2.0, 3.0, 1e300, 0.0])
+    moved = np.array([np.nextafter(1.0, 2), -2.0 - 2e-12, 3.0, -1e300, -0.0])
+    single = values[:3].astype(np.float32)
+    a = {"w": ("F64", values), "x": ("F32", single), "y": ("F64", values)}
+    b = {"w": ("F64", moved), "x": ("F64", single.astype(np.float64) + 2.0**-24), "y": ("F64", values)}
+    files = safetensors(tmp_path / "a.safetensors", a), safetensors(tmp_path / "b.safetensors", b)
+    rows = {row["name"]: row for row in document(capsys, *map(str, files))["tensors"]}
+    assert (rows["w"]["changed"], rows["w"]["ulps_of"], rows["w"]["largest"]) == (3, "fp64", 2e300)
+    assert rows["w"]["median_ulps"] > 4000 and rows["y"]["changed"] == 0
+    assert (rows["x"]["changed"], rows["x"]["ulps_of"], rows["x"]["largest_ulps"]) == (3, "fp32", 0.5)
+    near = comparison.ulps_between(np.array([1.0, -5e-324]), np.array([np.nextafter(1.0, 2), 5e-324]), get("fp64"))  # type: ignore[arg-type]
+    assert near.tolist() == [1, 2]
+
+
+def test_that_nan_on_one_side_has_no_figures_and_fp8_no_ulps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = np.ones(4, np.float32)
+    broken = np.array([np.nan, 1, 1, 1], np.float32)
+    eight = np.ones(4, ml_dtypes.float8_e4m3fn)
+    a = safetensors(tmp_path / "a.safetensors", {"w": ("F32", values), "e": ("F8_E4M3", eight)})
+    b = safetensors(tmp_path / "b.safetensors", {"w": ("F32", broken), "e": ("F8_E4M3", eight * eight.dtype.type(2))})
+    rows = {row["name"]: row for row in document(capsys, str(a), str(b))["tensors"]}
+    assert [rows["w"][name] for name in ("sqnr_db", "largest", "median_ulps", "largest_ulps")] == [None] * 4
+    assert (rows["e"]["largest"], rows["e"]["ulps_of"], rows["e"]["largest_ulps"]) == (1, "", None)
+    found = {row[0]: row[2:] for row in change_rows(comparison.compare_models(
+        open_checkpoint(a), open_checkpoint(b), lambda _: None))}  # fmt: skip
+    assert found["w"] == ("25.000%", "-", "-", "fp32", "-", "-") and found["e"][3:] == ("", "-", "-")

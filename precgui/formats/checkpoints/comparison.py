@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from precgui.formats.arrays import Floats
 from precgui.formats.checkpoints.contents import StoredModel
 from precgui.formats.checkpoints.survey import ratio_db
-from precgui.formats.checkpoints.tensor import CheckpointTensor, Singles
+from precgui.formats.checkpoints.tensor import CheckpointTensor, Doubles, Singles
 from precgui.formats.model import FloatFormat
 from precgui.formats.registry import get
 
+Numbers = Singles | Doubles
 PIECE = 1 << 18  # numbers
-_PLAIN = {"fp64": "fp32", "fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}  # numbers of FP64 are read as FP32
+_PLAIN = ("fp64", "fp32", "bf16", "fp16")
 _CUT = 20  # bits of an FP32 number that a bin of the histogram of ulps leaves out: 8 bins an octave
 
 
@@ -30,7 +31,8 @@ class TensorChange:
 
     nonfinite: how many of these are NaN or infinite on one side; they are in no other figure. signal, noise: sums of
     squares of the first model and of the difference. largest: the largest difference. ulps_of: the format whose ulps
-    are counted, that of the first model, or of the other where the first is quantised; empty where both are.
+    are counted, that of the first model, or of the other where the first has 8 bits or less; empty where both have.
+    largest and the ulps are NaN where no number is finite on both sides and changed, but for a tensor without changes.
     median_ulps: of the numbers that changed, exact up to 15, above cut by at most an eighth.
     """
 
@@ -53,8 +55,11 @@ class TensorChange:
 
     @property
     def sqnr_db(self) -> float:
-        """Squares of the first model over squares of the difference, in dB; inf where nothing finite changed."""
-        return ratio_db(self.signal, self.noise)
+        """Squares of the first model over squares of the difference, in dB; inf where nothing changed.
+
+        NaN where all numbers that changed are not finite.
+        """
+        return math.nan if self.changed and self.changed == self.nonfinite else ratio_db(self.signal, self.noise)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,9 @@ class ModelComparison:
 
     @property
     def sqnr_db(self) -> float:
-        """That of all compared numbers together."""
+        """That of all compared numbers together, as that of a tensor."""
+        if self.changed_numbers and self.changed_numbers == sum(each.nonfinite for each in self.changes):
+            return math.nan
         return ratio_db(math.fsum(each.signal for each in self.changes), math.fsum(each.noise for each in self.changes))
 
     @property
@@ -108,7 +115,7 @@ class _ComparisonStopped(Exception):
 def compare_models(
     source: StoredModel, other: StoredModel, on_progress: Callable[[float], None], *, threads: int = 1
 ) -> ModelComparison:
-    """Compare every tensor that both have in one shape, in pieces of PIECE numbers for each thread.
+    """Compare every tensor of floats that both have in one shape, in pieces of PIECE numbers for each thread.
 
     on_progress gets the share that is done, in the calling thread; what it raises ends the comparison. Raises
     TensorFileError for files that cannot be read.
@@ -167,7 +174,7 @@ def compare_tensors(
     first: CheckpointTensor, second: CheckpointTensor, advance: Callable[[int], None] = lambda _: None
 ) -> TensorChange:
     """Compare two tensors of one shape. advance gets how many numbers were compared, after each piece."""
-    measured = next((_PLAIN[each.dtype] for each in (first, second) if each.dtype in _PLAIN), "")
+    measured = next((each.dtype for each in (first, second) if each.dtype in _PLAIN), "")
     fmt = get(measured) if measured else None
     unit = math.lcm(first.unit, second.unit)
     step = max(PIECE // unit, 1) * unit
@@ -175,9 +182,9 @@ def compare_tensors(
     largest, largest_ulps, bins = 0.0, 0.0, np.zeros(1 << (32 - _CUT), np.int64)
     for start in range(0, first.size, step):
         stop = min(start + step, first.size)
-        a, b = first.read(start, stop), second.read(start, stop)
+        a, b = _numbers(first, start, stop), _numbers(second, start, stop)
         known = np.isfinite(a)
-        signals.append(float(np.square(a[known], dtype=np.float64).sum()))
+        signals.append(_squares(a[known]))
         differs = (a != b) & ~(np.isnan(a) & np.isnan(b))
         count = int(np.count_nonzero(differs))
         changed += count
@@ -186,27 +193,55 @@ def compare_tensors(
             finite = np.isfinite(a) & np.isfinite(b)
             nonfinite += count - int(np.count_nonzero(finite))
             a, b = a[finite], b[finite]
-            gap = np.abs(b.astype(np.float64) - a)
-            noises.append(float(np.square(gap).sum()))
+            with np.errstate(over="ignore"):
+                gap = np.abs(b.astype(np.float64) - a)
+            noises.append(_squares(gap))
             largest = max(largest, float(gap.max(initial=0.0)))
             if isinstance(fmt, FloatFormat):
-                ulps = np.abs(ordinals(b, fmt) - ordinals(a, fmt))
+                ulps = ulps_between(a, b, fmt)
                 largest_ulps = max(largest_ulps, float(ulps.max(initial=0.0)))
                 prefix = ulps.astype(np.float32).view(np.uint32) >> np.uint32(_CUT)
                 bins += np.bincount(prefix, minlength=bins.size)
         advance(stop - start)
+    if changed and changed == nonfinite:
+        largest = math.nan
+    has_ulps = bool(measured) and not math.isnan(largest)
     return TensorChange(
         first.name, first.shape, first.dtype, second.dtype, changed, nonfinite, math.fsum(signals), math.fsum(noises),
-        largest, measured, _median(bins) if measured else math.nan, largest_ulps if measured else math.nan,
+        largest, measured, _median(bins) if has_ulps else math.nan, largest_ulps if has_ulps else math.nan,
     )  # fmt: skip
 
 
-def ordinals(values: Singles, fmt: FloatFormat) -> Floats:
+def _numbers(tensor: CheckpointTensor, start: int, stop: int) -> Numbers:
+    return tensor.doubles(start, stop) if tensor.doubles else tensor.read(start, stop)
+
+
+def _squares(values: Numbers) -> float:
+    """The sum of squares in FP64; inf where FP64 numbers overflow."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.square(values, dtype=np.float64).sum())
+
+
+def ulps_between(first: Numbers, second: Numbers, fmt: FloatFormat) -> Floats:
+    """How many values of a format lie between finite numbers, the first counted and not the second; with fractions.
+
+    FP64 numbers are counted by their codes: their places on the axis have more digits than FP64 holds.
+    """
+    if fmt.name != "fp64":
+        return np.abs(ordinals(second, fmt) - ordinals(first, fmt))
+    a, b = (np.abs(each.astype(np.float64)).view(np.int64) for each in (first, second))
+    same_side = np.signbit(first) == np.signbit(second)
+    result: Floats = np.where(same_side, np.abs(a - b).astype(np.float64), a.astype(np.float64) + b.astype(np.float64))
+    return result
+
+
+def ordinals(values: Numbers, fmt: FloatFormat) -> Floats:
     """Places of finite numbers on the axis of a format's values, neighbours one apart; fractions between them."""
     magnitude = np.abs(values)
-    smallest_normal = np.float32(2.0**fmt.emin)
-    bits = magnitude.view(np.uint32).astype(np.float64)
-    above = (bits - float(smallest_normal.view(np.uint32))) * 2.0 ** (fmt.mantissa_bits - 23) + 2.0**fmt.mantissa_bits
+    smallest_normal = magnitude.dtype.type(2.0**fmt.emin)
+    codes, digits = (np.int64, 52) if magnitude.dtype == np.float64 else (np.int32, 23)
+    bits = magnitude.view(codes).astype(np.int64) - int(smallest_normal.view(codes))
+    above = bits.astype(np.float64) * 2.0 ** (fmt.mantissa_bits - digits) + 2.0**fmt.mantissa_bits
     below = magnitude.astype(np.float64) * 2.0 ** (fmt.mantissa_bits - fmt.emin)
     result: Floats = np.copysign(np.where(magnitude >= smallest_normal, above, below), values)
     return result

@@ -116,9 +116,11 @@ def _half_gap(fmt: WeightFormat) -> float:
 
 
 def ratio_db(signal: float, noise: float) -> float:
-    """Signal over noise in dB; inf where nothing was lost."""
+    """Signal over noise in dB; inf where nothing was lost, NaN where squares overflow."""
     if noise <= 0:
         return math.inf
+    if math.isinf(noise) or math.isinf(signal):
+        return math.nan
     return 10 * math.log10(signal / noise) if signal > 0 else -math.inf
 
 

@@ -18,6 +18,7 @@ from precgui.formats.tensorfile import StoredEntry, TensorFileError, read_words
 from precgui.formats.torchfile import Place
 
 Singles = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Words = NDArray[Any]
 ReadSingles = Callable[[int, int], Singles]
 ReadWords = Callable[[int, int], Words]
@@ -42,7 +43,8 @@ class CheckpointTensor:
 
     dtype: the format of its numbers as precgui names it. stored_as: the file's own word for it. files: names of the
     files that it lies in. nbytes: bytes in them, scales included. `read(start, stop)` gives numbers in C order as FP32;
-    both ends are multiples of `unit`, or the size. `words` gives those of a 16-bit tensor as its codes.
+    both ends are multiples of `unit`, or the size. `words` gives those of a 16-bit tensor as its codes. `doubles` gives
+    those of an FP64 tensor as they are.
     """
 
     name: str
@@ -54,6 +56,7 @@ class CheckpointTensor:
     unit: int = 1
     read: ReadSingles = _unreadable
     words: ReadWords | None = None
+    doubles: Callable[[int, int], Doubles] | None = None
     why_not: str = ""
 
     @property
@@ -98,7 +101,8 @@ def plain(path: Path, place: Place, code: str | None) -> dict[str, Any]:
     def read(start: int, stop: int) -> Singles:
         return singles(words(start, stop), code)
 
-    return {"read": read, "words": as_codes(words) if code == "bf16" or place.words == "<f2" else None}
+    return {"read": read, "words": as_codes(words) if code == "bf16" or place.words == "<f2" else None,
+            "doubles": words if place.words == "<f8" and code is None else None}  # fmt: skip
 
 
 def as_codes(words: ReadWords) -> ReadWords:

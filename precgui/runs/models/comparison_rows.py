@@ -20,14 +20,19 @@ TITLES = (
     "Most ulps",
 )
 _MOST_NAMES = 8
+_NONE = "-"
 
 
 def change_rows(result: ModelComparison) -> list[tuple[str, ...]]:
     """A row of TITLES for all compared tensors together, then for each that differs, the most changed in dB first."""
-    moved = sorted((each for each in result.changes if each.changed), key=lambda each: (each.sqnr_db, each.name))
+    moved = sorted(
+        (each for each in result.changes if each.changed),
+        key=lambda each: (math.isnan(each.sqnr_db), each.sqnr_db, each.name),
+    )
     changed = _share(result.changed_numbers, result.numbers)
-    largest = max((each.largest for each in moved), default=0.0)
-    whole = ("All compared tensors", "", changed, _decibel(result.sqnr_db), f"{largest:.3g}", "", "", "")
+    sizes = [each.largest for each in moved if not math.isnan(each.largest)]
+    largest = max(sizes, default=math.nan if moved else 0.0)
+    whole = ("All compared tensors", "", changed, _decibel(result.sqnr_db), _figure(largest), "", "", "")
     return [whole, *(_row(each) for each in moved)]
 
 
@@ -35,7 +40,7 @@ def _row(each: TensorChange) -> tuple[str, ...]:
     formats = each.dtype if each.dtype == each.other_dtype else f"{each.dtype} to {each.other_dtype}"
     return (
         visible_name(each.name), formats, _share(each.changed, each.size), _decibel(each.sqnr_db),
-        f"{each.largest:.3g}", each.ulps_of, _ulps(each.median_ulps), _ulps(each.largest_ulps),
+        _figure(each.largest), each.ulps_of, _ulps(each.median_ulps), _ulps(each.largest_ulps),
     )  # fmt: skip
 
 
@@ -43,12 +48,18 @@ def _share(count: int, of: int) -> str:
     return f"{count / max(of, 1):.3%}" if count else "none"
 
 
+def _figure(value: float) -> str:
+    return _NONE if math.isnan(value) else f"{value:.3g}"
+
+
 def _decibel(value: float) -> str:
+    if math.isnan(value):
+        return _NONE
     return f"{value:.1f}" if math.isfinite(value) else "exact" if value > 0 else "-inf"
 
 
 def _ulps(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3g}" if value < 1000 else f"{value:.2e}"
+    return _NONE if math.isnan(value) else f"{value:.3g}" if value < 1000 else f"{value:.2e}"
 
 
 def comparison_notes(result: ModelComparison) -> list[str]:
