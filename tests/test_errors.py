@@ -21,7 +21,7 @@ from precgui.sweeps.errors import SweepError
 
 PACKAGE = Path(__file__).parents[1] / "precgui"
 # Errors that never reach the user as they are: a caller makes a sentence of them.
-INSIDE = {"NotMeasuredError", "NotPredictableError", "StreamError", "CancelledError"}
+INSIDE = {"NotMeasuredError", "NotebookError", "NotPredictableError", "StreamError", "CancelledError"}
 
 
 def fails(error: BaseException) -> Callable[[Any], int]:

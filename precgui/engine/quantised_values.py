@@ -26,10 +26,11 @@ _MOST_ROWS = 8
 
 @dataclass(frozen=True)
 class _Scaled:
-    """Results of an activation function, or inputs of the model, times a scale: whether a ReLU made them, whether they
+    """Results of an activation function, or inputs of the model, times a scale: which of them made them, whether they
     were rounded to integers, and what clipping did to them."""
 
     of_relu: bool = False
+    of_input: bool = False
     is_rounded: bool = False
     clipped: tuple[float, float, float, float, float] | None = None  # share, lost, largest, lowest and highest kept
 
@@ -38,7 +39,7 @@ class QuantisedValues:
     """Told of each operation outside of the backward pass; reads, and changes nothing.
 
     Sums and products are not followed: a clamp of theirs is an activation function, as ReLU6 is. Nor is that of a ReLU
-    which is rounded to integers (a learned limit, PACT).
+    which is rounded to integers (a learned limit, PACT), nor one of the data that leaves out negative ones.
     """
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ class QuantisedValues:
         """Of inputs of the model nothing is known; what has a gradient was made by something else."""
         made = self._made.get(value)
         if made is None and not value.requires_grad and not isinstance(value, nn.Parameter):
-            return _Scaled() if value.numel() >= _FEWEST else None
+            return _Scaled(of_input=True) if value.numel() >= _FEWEST else None
         return made if isinstance(made, _Scaled) else None
 
     def _next(self, name: str, func: Any, args: Any, out: Tensor, known: _Scaled | None) -> _Scaled | bool:
@@ -97,6 +98,8 @@ class QuantisedValues:
     def _note(self, module: str | None, in_optimizer: bool, operation: str, known: _Scaled | None) -> None:
         place = (None if in_optimizer else module), in_optimizer
         share, lost, largest, lowest, highest = (known.clipped if known else None) or (0.0,) * 5
+        if known is not None and known.of_input and lowest >= 0:  # data that are made positive, as by a ReLU
+            share, lost = 0.0, 0.0
         before = self._rows.get(place)
         if before is None and len(self._rows) >= _MOST_ROWS:
             return

@@ -312,7 +312,7 @@ def test_that_a_file_of_several_tensors_does_not_widen_the_column(
 
 
 def test_that_the_convention_of_the_scales_is_named(quantise: QuantiseTab, qtbot: QtBot) -> None:
-    for scheme, words in (("int8", "largest magnitude / 127, over all values"), ("mxfp4", "by rule floor"),
+    for scheme, words in (("int8", "(absmax / 127), over all values"), ("mxfp4", "by rule floor"),
                           ("nvfp4", "(448 × 6)"), ("e4m3fn", "without a scale"), ("nf4", "Blocks of 64")):  # fmt: skip
         quantise.scheme.setCurrentText(scheme)
         qtbot.waitUntil(lambda words=words: words in quantise.result.text())
