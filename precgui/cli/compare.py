@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from precgui.cli.console import HarmlessConsole
+from precgui.cli.csv_file import write_new_csv
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say, say_notes
 from precgui.events import Metric
@@ -135,15 +136,7 @@ def _tags(given: list[str]) -> dict[str, str]:
 
 def _write_csv(comparison: RunComparison, path: Path) -> None:
     rows = [_worded(asdict(compared)) for compared in comparison.runs]
-    from precgui.runs.csv_cells import write_table
-
-    try:
-        with path.open("x", newline="", encoding="utf-8") as file:
-            write_table(file, ["baseline", *rows[0]], ([comparison.baseline, *row.values()] for row in rows))
-    except FileExistsError:
-        raise UserError(f"{path} already exists; choose another name or delete it first.") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}; choose another place.") from None
+    write_new_csv(path, ["baseline", *rows[0]], ([comparison.baseline, *row.values()] for row in rows))
 
 
 def _worded(row: dict[str, Any]) -> dict[str, Any]:

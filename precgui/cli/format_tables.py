@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
@@ -24,6 +25,11 @@ WIDE = 130  # columns of a terminal from which on everything is shown
 FREE = ("What", "Tensor", "Remark", "Convention", "Operands")  # columns whose text may wrap
 FOLDED = ("Tensor",)  # columns of names that differ only at their ends: none is cut
 Line = tuple[str, str | Text]
+
+
+def json_number(value: float) -> float | str | None:
+    """A number as JSON takes it: NaN as null, infinities as text."""
+    return value if math.isfinite(value) else None if math.isnan(value) else str(value)
 
 
 def print_json(document: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import signal
 import sys
@@ -15,7 +14,8 @@ from typing import Any
 
 from rich.text import Text
 
-from precgui.cli.format_tables import console, print_json, print_lines, table
+from precgui.cli.csv_file import write_new_csv
+from precgui.cli.format_tables import console, json_number, print_json, print_lines, table
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 from precgui.config.new_places import place_fault
@@ -124,7 +124,7 @@ def _document(
         "files": [{"name": file.name, "bytes": file.nbytes} for file in checkpoint.files],
         "parameters": checkpoint.parameters, "bytes": checkpoint.nbytes,
         "architecture": checkpoint.architecture or None, "tensors": rows,
-        "totals": {name: {"bytes": size, "sqnr_db": _number(sqnr)} for name, (size, sqnr) in sums.items()},
+        "totals": {name: {"bytes": size, "sqnr_db": json_number(sqnr)} for name, (size, sqnr) in sums.items()},
         "skipped": [{"name": each.name, "why": each.why_not} for each in checkpoint.tensors if each.why_not],
         "notes": list(checkpoint.notes),
     }  # fmt: skip
@@ -140,36 +140,24 @@ def _tensor(tensor: CheckpointTensor, formats: Sequence[WeightFormat], found: Te
             "amax": found.amax,
             "zeros": found.zeros,
             "nonfinite": found.nonfinite,
-            "kurtosis": _number(found.kurtosis),
+            "kurtosis": json_number(found.kurtosis),
         }
         row["formats"] = {
-            fmt.name: dict(zip(FIGURES, map(_number, figures.tolist()), strict=True)) | {"scale": fmt.rule}
+            fmt.name: dict(zip(FIGURES, map(json_number, figures.tolist()), strict=True)) | {"scale": fmt.rule}
             for fmt, figures in zip(formats, found.figures, strict=True)
             if not math.isnan(figures[0])
         }
     return row
 
 
-def _number(value: float) -> float | str | None:
-    return value if math.isfinite(value) else None if math.isnan(value) else str(value)
-
-
 def _write_csv(path: Path, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]) -> None:
-    from precgui.runs.csv_cells import write_table
-
     rows = (
         (each.name, fmt.name, *figures.tolist())
         for each in surveys
         for fmt, figures in zip(formats, each.figures, strict=True)
         if not math.isnan(figures[0])
     )
-    try:
-        with path.open("x", newline="", encoding="utf-8") as file:
-            write_table(file, ("tensor", "format", *FIGURES), rows)
-    except FileExistsError:
-        raise UserError(f"{path} already exists; choose another name or delete it first") from None
-    except (OSError, csv.Error) as error:
-        raise UserError(f"{path} cannot be written: {error}") from None
+    write_new_csv(path, ("tensor", "format", *FIGURES), rows)
 
 
 def _print_contents(checkpoint: StoredModel, *, rows: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,8 @@ from typing import Any
 
 from rich.text import Text
 
-from precgui.cli.format_tables import console, print_json, print_lines, table
+from precgui.cli.csv_file import write_new_csv
+from precgui.cli.format_tables import console, json_number, print_json, print_lines, table
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 from precgui.config.new_places import place_fault
@@ -63,7 +63,7 @@ def _document(result: ModelComparison) -> dict[str, Any]:
     return {
         "source": result.source, "other": result.other, "compared": len(result.changes),
         "unchanged": result.unchanged, "numbers": result.numbers, "changed": result.changed_numbers,
-        "sqnr_db": _number(result.sqnr_db), "sentence": result.sentence,
+        "sqnr_db": json_number(result.sqnr_db), "sentence": result.sentence,
         "tensors": [{**_row(each), "shape": list(each.shape)} for each in result.changes],
         "only_in_source": list(result.only_source), "only_in_other": list(result.only_other),
         "other_shapes": [
@@ -76,23 +76,11 @@ def _document(result: ModelComparison) -> dict[str, Any]:
 
 def _row(each: TensorChange) -> dict[str, Any]:
     values = {**vars(each), "numbers": each.size, "sqnr_db": each.sqnr_db}
-    return {name: _number(values[name]) if isinstance(values[name], float) else values[name] for name in _FIELDS}
-
-
-def _number(value: float) -> float | str | None:
-    return value if math.isfinite(value) else None if math.isnan(value) else str(value)
+    return {name: json_number(values[name]) if isinstance(values[name], float) else values[name] for name in _FIELDS}
 
 
 def _write_csv(path: Path, changes: Sequence[TensorChange]) -> None:
-    from precgui.runs.csv_cells import write_table
-
-    try:
-        with path.open("x", newline="", encoding="utf-8") as file:
-            write_table(file, _FIELDS, ([_row(each)[name] for name in _FIELDS] for each in changes))
-    except FileExistsError:
-        raise UserError(f"{path} already exists; choose another name or delete it first") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error}") from None
+    write_new_csv(path, _FIELDS, ([_row(each)[name] for name in _FIELDS] for each in changes))
 
 
 def _print(result: ModelComparison) -> None:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from precgui.cli import whatif_scaler
 from precgui.cli.console import HarmlessConsole
+from precgui.cli.csv_file import write_new_csv
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say_notes
 from precgui.events import TENSOR_KINDS
@@ -235,16 +236,9 @@ def _lost(line: WhatIfRow) -> float:
 
 
 def _write_csv(path: Path, tables: list[WhatIfTable]) -> None:
-    from precgui.runs.csv_cells import write_table
     from precgui.runs.tensors.what_if_table import as_json
 
     rows = [
         {"kind": kind.kind, **as_json(line), "certainty": kind.certainty} for kind in tables for line in kind.tensors
     ]
-    try:
-        with path.open("x", newline="", encoding="utf-8") as file:
-            write_table(file, list(rows[0]), (row.values() for row in rows))
-    except FileExistsError:
-        raise UserError(f"{path} already exists; choose another name or delete it first.") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}; choose another place.") from None
+    write_new_csv(path, list(rows[0]), (row.values() for row in rows))
