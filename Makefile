@@ -28,7 +28,7 @@ QUICK := tests/config tests/test_layers.py tests/formats tests/hardware tests/li
 COVERED := $(addprefix --cov=precgui.,config formats hardware lint planner runs) --cov-report= --cov-fail-under=80
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick pretended places faults test-avx2 gpu check format bench constraints digits examples screenshots sizes wheel clean
+.PHONY: help run test quick pretended places faults test-avx2 gpu check format bench constraints words digits examples screenshots sizes wheel clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -78,6 +78,9 @@ bench: $(READY) ## run the benchmarks, each prints its figures
 
 constraints: $(READY) ## choose the newest versions that fit and write them down with their hashes
 	$(BIN)/python packaging/pin_versions.py $(ARGS)
+
+words: $(READY) ## bring the catalogues of translations up to date with the source, and say what is missing
+	$(BIN)/python packaging/update_words.py $(ARGS)
 
 digits: $(READY) ## write the bundled data set again
 	$(BIN)/python packaging/build_digits.py

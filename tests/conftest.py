@@ -19,6 +19,7 @@ from precgui.process.spawn import forget_safe_path
 from tests.warm_children import fork_from_a_warm_process
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+os.environ["PRECGUI_LANGUAGE"] = "en"  # tests compare English texts, also where the user reads others
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of this process, of its workers and of all that tests start
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 if "ATEN_CPU_CAPABILITY" in os.environ:  # torch 2.15 would take code compiled for other vectors from its cache: garbage

@@ -19,6 +19,7 @@ PACKAGE = ROOT / "precgui"
 
 GROUND = {
     "backward_order",
+    "catalogue",
     "checkpoint_files",
     "errors",
     "events",
@@ -26,7 +27,9 @@ GROUND = {
     "citations",
     "sanitize",
     "paths",
+    "pseudo",
     "safe_open",
+    "words",
 }
 MACHINE = GROUND | {"formats", "config", "hardware", "planner"}
 # The rooms that each room may import, also inside functions. A room not named here does not exist.
@@ -34,11 +37,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"formats", "engine", "runs", "record"},
     "__main__": {"cli"},
     "backward_order": set(),
+    "catalogue": set(),
     "checkpoint_files": set(),
     "errors": set(),
     "events": set(),
     "paths": set(),
+    "pseudo": set(),
     "sanitize": set(),
+    "words": {"catalogue", "errors", "paths", "pseudo"},
     "safe_open": {"paths"},
     "examples": {"paths"},
     "citations": {"paths"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -62,7 +63,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 def test_that_the_wheel_carries_every_module_and_every_resource(wheel: zipfile.ZipFile) -> None:
     modules = {str(path.relative_to(ROOT).as_posix()) for path in (ROOT / "precgui").rglob("*.py")}
-    bundled = {f"precgui/{path.relative_to(ROOT).as_posix()}" for path in resources().rglob("*") if path.is_file()}
+    files = [path for path in resources().rglob("*") if path.is_file() and path.suffix != ".mo"]
+    bundled = {f"precgui/{path.relative_to(ROOT).as_posix()}" for path in files if path.suffix != ".po"}
+    if importlib.util.find_spec("babel"):  # without it the wheel is English
+        bundled |= {
+            f"precgui/{path.relative_to(ROOT).with_suffix('.mo').as_posix()}" for path in files if path.suffix == ".po"
+        }
     pages = {f"precgui/docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
     metadata = {name for name in wheel.namelist() if ".dist-info/" in name}
     assert set(wheel.namelist()) - metadata == modules | bundled | pages | {"precgui/py.typed"}

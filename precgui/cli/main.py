@@ -15,6 +15,7 @@ from precgui import __version__
 from precgui.cli.parser import Parser, UserError
 from precgui.cli.terminal import say, with_streams
 from precgui.errors import SentenceError
+from precgui.words import _, error_text
 
 # Modules with `add_parsers(subparsers)`; each sub-parser sets `run`, a function from the arguments to the exit code.
 COMMANDS = {
@@ -67,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return code
         return _window(arguments)
     except (SentenceError, MemoryError) as error:
-        say(f"precgui: {' '.join((str(error) or 'the memory is full').splitlines())}", file=sys.stderr)
+        sentence = error_text(error) or _("the memory is full")
+        say(f"precgui: {' '.join(sentence.splitlines())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -10,6 +10,7 @@ from typing import Any
 from PySide6.QtCore import QByteArray, QSettings
 
 from precgui.paths import state_dir
+from precgui.words import CHOICES
 
 RECENT_LIMIT = 10
 
@@ -29,6 +30,12 @@ def _flag(value: object) -> bool:
 def _mode(value: object) -> str:
     if value not in ("system", "light", "dark"):
         raise ValueError("not system, light or dark")
+    return str(value)
+
+
+def _language(value: object) -> str:
+    if value not in CHOICES:
+        raise ValueError("not a language that there is")
     return str(value)
 
 
@@ -59,6 +66,7 @@ FIELDS: dict[str, tuple[Callable[[object], Any], Any]] = {
     "window/tab": (_text, ""),
     "window/narrow_navigation": (_flag, False),
     "window/theme": (_mode, "system"),
+    "window/language": (_language, "system"),
     "files/recent": (_texts, []),
     "files/runs_folder": (_text, ""),
     "files/last_folder": (_text, ""),

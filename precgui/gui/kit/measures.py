@@ -11,9 +11,25 @@ from typing import Literal
 from PySide6.QtGui import QFont, QFontDatabase
 from PySide6.QtWidgets import QApplication
 
+from precgui import words
+
 TextSize = Literal["answer", "title", "text", "small"]
 TEXT_SCALE: dict[TextSize, float] = {"answer": 2.0, "title": 1.6, "text": 1.0, "small": 0.9}  # of the system's font
 SPACES_PX = (0, 1, 2, 4, 8, 12, 16, 24, 32)
+
+# Fonts with Chinese characters of Windows, macOS and Linux, in the order in which they are taken.
+CHINESE_FONTS = (
+    "Microsoft YaHei UI", "Microsoft YaHei", "PingFang SC", "Hiragino Sans GB", "Noto Sans CJK SC", "Noto Sans SC",
+    "Source Han Sans SC", "Source Han Sans CN", "WenQuanYi Micro Hei", "Droid Sans Fallback",
+)  # fmt: skip
+
+
+def readable(font: QFont) -> QFont:
+    """The font, and behind it those that have the characters of the reader's language."""
+    result = QFont(font)
+    if words.language() == "zh_CN":
+        result.setFamilies([*font.families(), *CHINESE_FONTS])
+    return result
 
 
 def points(size: TextSize) -> float:
@@ -25,4 +41,4 @@ def fixed_font(size: TextSize = "text") -> QFont:
     """The system's font of fixed width."""
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
     font.setPointSizeF(points(size))
-    return font
+    return readable(font)

@@ -15,6 +15,7 @@ from precgui.examples import EXAMPLES
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
+from precgui.words import CHOICES, LANGUAGES
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,17 @@ ACTIONS: tuple[ActionSpec, ...] = (
     *(
         ActionSpec(f"view.theme_{mode}", text, "&View/&Theme", "set_theme", checked="theme_is", arguments=(mode,))
         for mode, text in (("system", "Follow the &system"), ("light", "&Light"), ("dark", "&Dark"))
+    ),
+    *(
+        ActionSpec(
+            f"view.language_{choice}",
+            LANGUAGES.get(choice, "Follow the &system"),
+            "&View/&Language",
+            "set_language",
+            checked="language_is",
+            arguments=(choice,),
+        )
+        for choice in CHOICES
     ),
     ActionSpec("view.back", "&Back", "&View", "history.back", "Alt+Left", enabled="can_go_back", icon="back"),
     ActionSpec(

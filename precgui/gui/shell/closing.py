@@ -8,15 +8,17 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 
 from precgui.gui.kit.plain_text import PlainMessageBox
+from precgui.gui.next_turn import in_next_turn
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
 
 
 class Closing(QObject):
-    """`ready` comes when everything has stopped and the window may close."""
+    """`ready` comes when everything has stopped and the window may close, `kept` when it was asked to stay open."""
 
     ready = Signal()
+    kept = Signal()
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
@@ -71,6 +73,11 @@ class Closing(QObject):
         if self.question is not None:
             self.question.deleteLater()
             self.question = None
+            in_next_turn(self, self._report_kept)  # behind what the button does
+
+    def _report_kept(self) -> None:
+        if self._window.isEnabled():
+            self.kept.emit()
 
     def stop(self, session: Session) -> None:
         """Stop all runs without asking, then say `ready`."""

@@ -26,6 +26,7 @@ from precgui.gui.kit.returning import show_place
 from precgui.gui.notices import Notice, Notices, caught, crash_log
 from precgui.gui.settings import Settings
 from precgui.gui.shell.free_memory import return_free_memory
+from precgui.gui.shell.language import start_again, use_language
 from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
 from precgui.gui.workers import kept_thread
@@ -52,6 +53,7 @@ def open_window(files: list[Path], *, fresh: bool = False) -> int:
         log, earlier = session.enter_context(crash_log(state_dir()))
         session.enter_context(caught(notices, log))
         settings = Settings(fresh=fresh)
+        use_language(app, settings["window/language"])
         themes().set_mode(settings["window/theme"])
         window = Window(settings, notices)
         _tell(notices, settings, earlier, can_log=log is not None)
@@ -67,6 +69,8 @@ def open_window(files: list[Path], *, fresh: bool = False) -> int:
             app.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)  # before the application goes
         else:
             kept_thread.keep_forever(app, start, window)
+    if window.is_restarting:
+        start_again()
     return code
 
 

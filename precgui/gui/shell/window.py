@@ -10,7 +10,7 @@ from PySide6.QtCore import QByteArray, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QCloseEvent, QDesktopServices, QDragEnterEvent, QDropEvent, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
-from precgui import __version__
+from precgui import __version__, words
 from precgui.gui.kit.icons import app_icon
 from precgui.gui.kit.parts import column
 from precgui.gui.kit.plain_text import PlainMessageBox
@@ -27,6 +27,7 @@ from precgui.gui.shell.file_menu import Files, dropped
 from precgui.gui.shell.guide import Guide
 from precgui.gui.shell.help_dialog import HelpDialog
 from precgui.gui.shell.history import History, VisitedPlace
+from precgui.gui.shell.language import ask_to_restart, asked_language
 from precgui.gui.shell.live_diagnosis import LiveDiagnosis
 from precgui.gui.shell.navigation import Navigation, PanelSpec
 from precgui.gui.shell.panel_host import PanelHost
@@ -84,10 +85,11 @@ class Window(QMainWindow):
         self.setAcceptDrops(True)
         self.settings, self.notices = settings, notices
         self.session: Session | None = None
-        self._painted = False
+        self._painted = self.is_restarting = False
         self.files = Files(self, settings, notices)
         self.closing = Closing(self)
         self.closing.ready.connect(self.close)
+        self.closing.kept.connect(lambda: setattr(self, "is_restarting", False))
         self.navigation = Navigation(PANELS, self)
         self.host = PanelHost(PANELS, self)
         self.line = StatusLine(self)
@@ -364,6 +366,21 @@ class Window(QMainWindow):
     def set_theme(self, mode: Mode) -> None:
         self.settings["window/theme"] = mode
         themes().set_mode(mode)
+
+    def set_language(self, choice: str) -> None:
+        """Keep the language for the next start, and offer to start again where it is another than now."""
+        self.settings["window/language"] = choice
+        self.settings.save()
+        if asked_language(choice) != words.language() and (question := ask_to_restart(self, choice)) is not None:
+            question.accepted.connect(self.restart)
+
+    def language_is(self, choice: str) -> bool:
+        return bool(self.settings["window/language"] == choice)
+
+    def restart(self) -> None:
+        """Close as the user does; `startup` then starts precgui again."""
+        self.is_restarting = True
+        self.close()
 
     def theme_is(self, mode: str) -> bool:
         return themes().mode == mode

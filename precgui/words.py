@@ -1,0 +1,174 @@
+"""Texts for people in their language: English is the source text, `resources/words` has the others (docs/words.md).
+
+`_` and `n_` translate at once; only the window and the command line call them. All other rooms stay English, because
+their texts go into run files and JSON: there `L_` marks a text of a table and `Sentence` keeps template and values
+apart, and `translated` shows either in the reader's language.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from gettext import GNUTranslations, NullTranslations
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from precgui.catalogue import compile_catalogue, is_outdated, write_compiled
+from precgui.errors import SentenceError
+from precgui.paths import resources
+from precgui.pseudo import PseudoTranslations
+
+VARIABLE = "PRECGUI_LANGUAGE"
+LANGUAGES = {"en": "English", "zh_CN": "简体中文"}  # each in its own words
+CHOICES = ("system", *LANGUAGES)
+PSEUDO = "pseudo"  # for tests of the layout: longer, with accents
+_LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
+_TRADITIONAL = {"tw", "hk", "mo", "hant"}
+
+
+class Sentence(str):
+    """An English text that remembers its template and values, so that `translated` can show it in another language.
+
+    Everywhere else (files, JSON, comparisons) it is its English text. Values may be sentences themselves.
+    """
+
+    template: str
+    values: Mapping[str, Any]
+    plural: str
+    number: int
+
+    def __new__(cls, template: str, plural: str = "", number: int = 1, /, **values: Any) -> Sentence:
+        made = super().__new__(cls, (template if number == 1 or not plural else plural).format(**values))
+        made.template, made.plural, made.number, made.values = template, plural, number, values
+        return made
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str, str, int], dict[str, Any]]:
+        return (self.template, self.plural, self.number), dict(self.values)
+
+    def __copy__(self) -> Sentence:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Sentence:
+        return self
+
+
+def counted(one: str, many: str, count: int, **values: Any) -> Sentence:
+    """A sentence in its singular or plural form; `{count}` in it is the count."""
+    return Sentence(one, many, count, **{"count": count, **values})
+
+
+class _Chosen:
+    """The catalogue of this process: chosen once, at the first text or by `use`."""
+
+    language = ""
+    catalogue: NullTranslations = NullTranslations()
+
+
+def _catalogue() -> NullTranslations:
+    if not _Chosen.language:
+        use(language_of_environment(os.environ))
+    return _Chosen.catalogue
+
+
+def use(language: str) -> None:
+    """Show texts in a language of LANGUAGES, or in `pseudo`, from now on. What is on the screen stays as it is."""
+    _Chosen.catalogue = PseudoTranslations() if language == PSEUDO else _read(language)
+    _Chosen.language = language
+
+
+def language() -> str:
+    """The language that texts are shown in: a key of LANGUAGES, or `pseudo`."""
+    _catalogue()
+    return _Chosen.language
+
+
+def _(text: str) -> str:
+    """A text in the reader's language. It is one literal, whole, with named placeholders that the caller fills in."""
+    return _catalogue().gettext(text)
+
+
+def n_(one: str, many: str, count: int) -> str:
+    """A text in its singular or plural form in the reader's language."""
+    return _catalogue().ngettext(one, many, count)
+
+
+def L_(text: str) -> str:
+    """Mark a text of a table for translation; it stays English until `translated` shows it."""
+    return text
+
+
+def translated(text: str) -> str:
+    """A marked text or a sentence in the reader's language; any other text as it is."""
+    if isinstance(text, Sentence):
+        catalogue = _catalogue()
+        if text.plural:
+            template = catalogue.ngettext(text.template, text.plural, text.number)
+        else:
+            template = catalogue.gettext(text.template)
+        shown = {name: translated(value) if isinstance(value, str) else value for name, value in text.values.items()}
+        return template.format(**shown)
+    return _catalogue().gettext(text) if text else text
+
+
+def error_text(error: BaseException) -> str:
+    """The message of an error in the reader's language, where it is a sentence."""
+    match error.args:
+        case (str() as message,):
+            return translated(message)
+    return str(error)
+
+
+def language_of_environment(environment: Mapping[str, str]) -> str:
+    """The language that the variables ask for, `en` where they ask for none that there is.
+
+    Raises SentenceError where PRECGUI_LANGUAGE names none.
+    """
+    asked = environment.get(VARIABLE, "")
+    if asked and asked != "system":
+        return checked_language(asked)
+    return language_of(environment[name] for name in _LOCALE_VARIABLES if environment.get(name))
+
+
+def checked_language(asked: str) -> str:
+    """The language that PRECGUI_LANGUAGE asks for. Raises SentenceError where there is none of that name."""
+    if asked == PSEUDO:
+        return PSEUDO
+    if (found := _known(asked)) is None:
+        raise SentenceError(f"{VARIABLE} is {asked}; choose from {', '.join(CHOICES)}")
+    return found
+
+
+def language_of(tags: Iterable[str]) -> str:
+    """The language of the first locale (`zh_CN.UTF-8`) or tag (`zh-Hans-CN`); English where it has no catalogue."""
+    return _known(next(iter(tags), "en")) or "en"
+
+
+def _known(tag: str) -> str | None:
+    parts = tag.partition(".")[0].partition("@")[0].replace("-", "_").lower().split("_")
+    if parts[0] == "zh" and not _TRADITIONAL & {*parts}:
+        return "zh_CN"
+    return "en" if parts[0] == "en" else None
+
+
+def _read(language: str) -> NullTranslations:
+    """The catalogue of a language, compiled first where this is a checkout with a newer .po and Babel is there."""
+    if language == "en":
+        return NullTranslations()
+    mo = resources() / "words" / f"{language}.mo"
+    po = mo.with_suffix(".po")
+    with suppress(ImportError):
+        if is_outdated(mo, po):
+            content = compile_catalogue(po)
+            with suppress(OSError):  # a folder that may not be written to
+                write_compiled(mo, content)
+            return GNUTranslations(BytesIO(content))
+    return _read_compiled(mo)
+
+
+def _read_compiled(mo: Path) -> NullTranslations:
+    if not mo.exists():
+        return NullTranslations()
+    with mo.open("rb") as file:
+        return GNUTranslations(file)

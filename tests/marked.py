@@ -1,0 +1,118 @@
+"""The texts of the source for the tests of translations: which are marked, and which look like prose and are not."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MARKS = ("_", "n_", "L_", "Sentence", "counted")
+NOW = ("_", "n_")  # translate where they stand
+TEXTS = {"n_": 2, "counted": 2}  # how many of the arguments are texts; one of all others
+PROSE = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}|^[A-Z][a-z]{2,}[:.]?$")
+NO_PROSE = re.compile(r"^(Q[A-Z]\w+|#)|[{}][^}]*;|::|^\S+$(?<![:.a-z])")
+INTERNAL = {
+    "ValueError",
+    "TypeError",
+    "RuntimeError",
+    "AssertionError",
+    "KeyError",
+    "AttributeError",
+    "NotImplementedError",
+}
+QUIET_CALLS = {
+    "setObjectName",
+    "setProperty",
+    "compile",
+    "property",
+    "getattr",
+    "setattr",
+    "hasattr",
+    "findChild",
+    "sub",
+    "fullmatch",
+    "match",
+    "search",
+    "import_module",
+    "cast",
+    "TypeVar",
+    "Literal",
+    "getLogger",
+    "split",
+    "encode",
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    node: ast.Call
+    in_function: bool
+
+
+def called_name(node: ast.AST) -> str:
+    function = node.func if isinstance(node, ast.Call) else None
+    return getattr(function, "id", "") or getattr(function, "attr", "")
+
+
+def calls(tree: ast.Module) -> Iterator[Call]:
+    """Every call of a mark, and whether it is made when a function runs."""
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, inside = waiting.pop()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS:
+            yield Call(node.func.id, node, inside)
+        inside = inside or isinstance(node, ast.FunctionDef | ast.Lambda)
+        waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
+
+
+def texts(call: Call) -> list[ast.expr]:
+    return call.node.args[: TEXTS.get(call.name, 1)]
+
+
+def unmarked(path: Path) -> list[tuple[int, str]]:
+    """Line and text of what looks like prose for people and is in no mark; docstrings and internal errors are not."""
+    found: list[tuple[int, str]] = []
+    _collect(ast.parse(path.read_text(encoding="utf-8")), found)
+    return sorted(found)
+
+
+def _collect(node: ast.AST, found: list[tuple[int, str]]) -> None:
+    if isinstance(node, ast.Call):
+        name = called_name(node)
+        if name in MARKS or name in INTERNAL or name in QUIET_CALLS:
+            for child in [] if name not in MARKS else [*node.args[TEXTS.get(name, 1) :], *node.keywords]:
+                _collect(child, found)
+            if not isinstance(node.func, ast.Name):
+                _collect(node.func, found)
+            return
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
+        return
+    if isinstance(node, ast.AnnAssign):
+        if node.value is not None:
+            _collect(node.value, found)
+        return
+    if isinstance(node, ast.FunctionDef):
+        for child in [*node.decorator_list, *node.args.defaults, *node.args.kw_defaults, *node.body]:
+            if child is not None:
+                _collect(child, found)
+        return
+    if isinstance(node, ast.JoinedStr):
+        text = "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        _note(node, text, found)
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                _collect(part.value, found)
+        return
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        _note(node, node.value, found)
+        return
+    for child in ast.iter_child_nodes(node):
+        _collect(child, found)
+
+
+def _note(node: ast.expr, text: str, found: list[tuple[int, str]]) -> None:
+    if PROSE.search(text) and not NO_PROSE.search(text):
+        found.append((node.lineno, text))

@@ -1,0 +1,231 @@
+"""Translations: texts are marked whole, rooms that are done are complete, and what programs read never changes."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import csv
+import importlib.util
+import os
+import re
+import string
+import sys
+from collections.abc import Iterator
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from precgui import words
+from precgui.errors import SentenceError
+from precgui.paths import resources
+from precgui.pseudo import pseudo
+from precgui.words import Sentence, counted, translated
+from tests.marked import NOW, calls, texts, unmarked
+
+if TYPE_CHECKING:
+    from babel.messages.catalog import Message
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "precgui"
+WORDS = resources() / "words"
+# Rooms whose every text is marked and translated; the list grows until it is the whole package (docs/words.md).
+FINISHED = ("words.py",)
+needs_babel = pytest.mark.skipif(importlib.util.find_spec("babel") is None, reason="Babel is not installed")
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "words.py")
+
+
+@pytest.fixture
+def chinese() -> Iterator[None]:
+    words.use("zh_CN")
+    yield
+    words.use("en")
+
+
+def finished_files() -> list[Path]:
+    return [path for path in SOURCES if path.relative_to(PACKAGE).as_posix().startswith(FINISHED)]
+
+
+# The source ------------------------------------------------------------------------------------------------
+
+
+def faults_of(path: Path) -> list[str]:
+    """What is wrong with the marks of a file, one sentence each."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    room, found = path.relative_to(PACKAGE).parts[0], []
+    for call in calls(tree):
+        place = f"{path.relative_to(PACKAGE)}:{call.node.lineno}"
+        if not all(isinstance(text, ast.Constant) and isinstance(text.value, str) for text in texts(call)):
+            found.append(f"{place} {call.name}() takes whole literal texts: no f-string, no variable, no joined pieces")
+        if call.name in NOW and room not in ("gui", "cli"):
+            found.append(f"{place} only the window and the command line translate; mark with L_ or Sentence here")
+        if call.name in NOW and not call.in_function:
+            found.append(f"{place} {call.name}() runs at import, before a language is chosen; mark with L_ here")
+    return [*found, *_hidden_marks(tree, path)]
+
+
+def _hidden_marks(tree: ast.Module, path: Path) -> Iterator[str]:
+    """Functions that bind `_` and call it, too."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        names = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == "_"]
+        called = any(call.name == "_" for call in calls(ast.Module([function], [])))
+        if called and any(isinstance(name.ctx, ast.Store) for name in names):
+            yield f"{path.relative_to(PACKAGE)}:{function.lineno} {function.name} uses _ as a variable and as a mark"
+
+
+def test_that_every_marked_text_is_one_literal_that_is_translated_at_the_right_time() -> None:
+    marked = [path for path in SOURCES if "precgui.words" in path.read_text(encoding="utf-8")]
+    assert marked
+    assert [fault for path in marked for fault in faults_of(path)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['_(f"{x} runs")', '_("a " + "b")', "_(text)", '_("a {}".format(x))', 'Sentence(f"{x}")', 'n_("a", b, 2)'],
+)
+def test_that_a_text_in_pieces_is_found(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.PACKAGE", tmp_path)
+    file = tmp_path / "gui" / "shown.py"
+    file.parent.mkdir()
+    file.write_text(f"def shown(x, text, b):\n    return {line}\n", encoding="utf-8")
+    assert len(faults_of(file)) == 1
+
+
+def test_that_a_finished_room_has_no_text_without_a_mark() -> None:
+    left = {str(path.relative_to(PACKAGE)): unmarked(path) for path in finished_files()}
+    assert {path: found for path, found in left.items() if found} == {}
+
+
+# The catalogue ---------------------------------------------------------------------------------------------
+
+
+def _tool() -> Any:
+    """The module of `make words`."""
+    path = ROOT / "packaging" / "update_words.py"
+    spec = importlib.util.spec_from_file_location("update_words", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["update_words"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def catalogue() -> list[Message]:
+    return [message for message in _tool().read_catalogue(WORDS / "zh_CN.po") if message.id]
+
+
+def forms(message: Message) -> list[tuple[str, str]]:
+    """English and Chinese of a message; Chinese has one form, beside the English plural."""
+    if isinstance(message.id, tuple):
+        return [(str(message.id[1]), str(text)) for text in message.string]
+    return [(str(message.id), str(message.string))]
+
+
+@needs_babel
+def test_that_every_text_of_a_finished_room_is_translated_and_none_is_fuzzy() -> None:
+    tool = _tool()
+    known = {message.id: message for message in catalogue()}
+    files = {f"precgui/{path.relative_to(PACKAGE).as_posix()}" for path in finished_files()}
+    wanted = [message for message in tool.template() if message.id and files & {file for file, _ in message.locations}]
+    missing = [m.id for m in wanted if m.id not in known or not tool.is_translated(known[m.id])]
+    assert missing == [], "run `make words` and translate"
+    assert [message.id for message in known.values() if message.fuzzy] == []
+
+
+@needs_babel
+def test_that_a_translation_keeps_placeholders_code_markup_and_keys() -> None:
+    wrong = []
+    for message in catalogue():
+        for english, chinese in forms(message):
+            if chinese and kept_parts(english) != kept_parts(chinese):
+                wrong.append((english, chinese))
+    assert wrong == []
+
+
+def kept_parts(text: str) -> tuple[set[str], list[str], list[str], bool, bool]:
+    """Placeholders, code, markup, whether it has a key (`&`), and whether it asks something more (`...`)."""
+    fields = {f"{name}:{spec}" for _, name, spec, _ in string.Formatter().parse(text) if name is not None}
+    code, tags = re.findall(r"`[^`]*`", text), re.findall(r"</?\w+[^<>]*>", text)
+    return fields, sorted(code), sorted(tags), bool(re.search(r"&\w", text)), text.endswith("...")
+
+
+@needs_babel
+def test_that_one_notion_has_one_chinese_term() -> None:
+    with (WORDS / "glossary.csv").open(encoding="utf-8", newline="") as file:
+        terms = [(row["english"], row["chinese"].split("|")) for row in csv.DictReader(file)]
+    assert len(terms) > 40
+    wrong = []
+    for message in catalogue():
+        for english, chinese in forms(message):
+            used = [(term, allowed) for term, allowed in terms if chinese and _mentions(english, term)]
+            wrong += [(term, english, chinese) for term, allowed in used if not any(a in chinese for a in allowed)]
+    assert wrong == []
+
+
+def _mentions(text: str, term: str) -> bool:
+    plain = re.sub(r"\{[^{}]*\}|`[^`]*`", " ", text).replace("&", "")
+    return bool(re.search(rf"\b{re.escape(term)}(s|es)?\b", plain, re.IGNORECASE))
+
+
+@needs_babel
+def test_that_a_checkout_reads_a_changed_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "words").mkdir()
+    po = tmp_path / "words" / "zh_CN.po"
+    monkeypatch.setattr(words, "resources", lambda: tmp_path)
+    for shown in ("甲", "乙"):
+        head = r'msgid ""' + "\n" + r'msgstr "Content-Type: text/plain; charset=utf-8\n"' + "\n\n"
+        po.write_text(f'{head}msgid "word"\nmsgstr "{shown}"\n', encoding="utf-8")
+        words.use("zh_CN")
+        assert translated("word") == shown
+        os.utime(po.with_suffix(".mo"), ns=(0, 0))
+    words.use("en")
+
+
+# The language ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "language"),
+    [
+        ({}, "en"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh_CN"),
+        ({"LANG": "C.UTF-8"}, "en"),
+        ({"LANG": "zh_CN.UTF-8", "LC_MESSAGES": "en_GB.UTF-8"}, "en"),
+        ({"LC_ALL": "zh_CN.UTF-8", "LC_MESSAGES": "C"}, "zh_CN"),
+        ({"LANG": "zh_TW.UTF-8"}, "en"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+        ({"PRECGUI_LANGUAGE": "en", "LC_ALL": "zh_CN.UTF-8"}, "en"),
+        ({"PRECGUI_LANGUAGE": "zh-CN"}, "zh_CN"),
+        ({"PRECGUI_LANGUAGE": "system", "LANG": "zh_SG"}, "zh_CN"),
+        ({"PRECGUI_LANGUAGE": "pseudo"}, "pseudo"),
+    ],
+)
+def test_that_the_environment_decides_the_language(environment: dict[str, str], language: str) -> None:
+    assert words.language_of_environment(environment) == language
+
+
+def test_that_a_language_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(SentenceError, match="PRECGUI_LANGUAGE is fr; choose from system, en, zh_CN"):
+        words.language_of_environment({"PRECGUI_LANGUAGE": "fr"})
+
+
+def test_that_a_sentence_is_english_for_programs_and_keeps_its_parts() -> None:
+    inner = Sentence("step {step}", step=3)
+    outer = counted("{count} run at {where}", "{count} runs at {where}", 2, where=inner)
+    assert outer == "2 runs at step 3"
+    assert f"{outer}" == str(outer) == "2 runs at step 3"
+    for twin in (ForkingPickler.loads(ForkingPickler.dumps(outer)), copy.deepcopy(outer)):
+        assert twin == outer
+        assert translated(twin) == translated(outer)
+    words.use("pseudo")
+    assert translated(outer) != outer
+    assert "2" in translated(outer)
+    words.use("en")
+
+
+def test_that_the_pseudo_language_is_longer_and_keeps_what_is_filled_in() -> None:
+    assert pseudo("Open {file} with `precgui run`").startswith("Ópéñ {file} ẃíth".replace("ẃ", "w"))
+    assert len(pseudo("a word")) >= 1.3 * len("a word")
+    assert kept_parts(pseudo("<b>{a:.2f}</b> of {b}"))[:3] == kept_parts("<b>{a:.2f}</b> of {b}")[:3]
