@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from precgui.cli.console import HarmlessConsole
+from precgui.cli.terminal import say
 
 if TYPE_CHECKING:
     from precgui.lint.check import ScriptFinding
@@ -25,7 +27,7 @@ def add_parsers(subparsers: Any) -> None:
         "check",
         help="look for mistakes in mixed precision in training scripts, without running them",
         epilog="Exit code: 0 nothing found (infos do not count), 1 errors or warnings, 2 the command is not "
-        "understood.",
+        "understood or a script cannot be read; the other scripts are checked all the same.",
     )
     parser.add_argument("scripts", nargs="+", type=Path, metavar="SCRIPT.py", help="Python files or notebooks")
     parser.add_argument("--diff", action="store_true", help="print the change of each finding that has one, too")
@@ -34,17 +36,31 @@ def add_parsers(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check each script and report. Returns 1 for errors and warnings. Raises SentenceError for what cannot be read."""
-    from precgui.lint.check import check_file
+    """Check each script and report, those that cannot be read, too. Returns 1 for errors and warnings, 2 where a script
+    of several cannot be read. Raises SentenceError for a script alone that cannot be read."""
+    from precgui.lint.check import ScriptError, check_file
 
-    reported = {path: check_file(path) for path in args.scripts}
+    reported: dict[Path, list[ScriptFinding]] = {}
+    unread: dict[Path, str] = {}
+    for path in dict.fromkeys(args.scripts):
+        try:
+            reported[path] = check_file(path)
+        except ScriptError as error:
+            if len(args.scripts) == 1:
+                raise
+            unread[path] = str(error)
     if args.json:
         documents = [_document(path, findings, diff=args.diff) for path, findings in reported.items()]
-        print(json.dumps(documents[0] if len(documents) == 1 else {"scripts": documents}, ensure_ascii=False))
+        documents += [{"script": str(path), "findings": [], "error": why} for path, why in unread.items()]
+        print(json.dumps({"scripts": documents} if len(args.scripts) > 1 else documents[0], ensure_ascii=False))
     else:
         console = HarmlessConsole(highlight=False, soft_wrap=True)
         for path, findings in reported.items():
             _print(console, path, findings, diff=args.diff)
+        for why in unread.values():
+            say(f"precgui: {why}", file=sys.stderr)
+    if unread:
+        return 2
     return 1 if any(each.severity != "info" for findings in reported.values() for each in findings) else 0
 
 

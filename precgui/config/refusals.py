@@ -28,7 +28,8 @@ WITH_ADAPTERS = ("fp32", "tf32", "bf16-amp", "fp16-amp")  # that leave layers an
 def refusals(config: RunConfig) -> dict[str, str]:
     """A sentence for each setting that does not go with the others, by the path of the setting."""
     found: dict[str, list[str]] = {}
-    for key, sentence in (*_of_adapters(config), *_of_pruning(config), *_of_precision(config), *_of_graph(config)):
+    rules = (_of_adapters, _of_pruning, _of_precision, _of_graph, _of_power)
+    for key, sentence in (each for rule in rules for each in rule(config)):
         found.setdefault(key, []).append(sentence)
     return {key: "; ".join(sentences) for key, sentences in found.items()}
 
@@ -131,6 +132,16 @@ def _of_graph(config: RunConfig) -> Iterator[tuple[str, str]]:
         reason = f"needs an NVIDIA GPU, but device is {config.device}"
     if reason:
         yield "train.cuda_graph", f"train.cuda_graph {reason}; set train.cuda_graph = false"
+
+
+def _of_power(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """A limit is set by NVIDIA's driver, for the GPU that trains."""
+    watts, kind = config.power.limit_w, config.device.partition(":")[0]
+    if watts is not None and kind not in ("auto", "cuda"):
+        yield (
+            "power.limit_w",
+            f"power.limit_w = {watts:g} is a limit of an NVIDIA GPU, but device is {config.device}; leave it empty",
+        )
 
 
 def _of_places(config: RunConfig) -> Iterator[tuple[str, str]]:

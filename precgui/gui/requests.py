@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from PySide6.QtCore import QObject, Signal
@@ -32,7 +32,7 @@ class Requests(QObject):
     step = Signal(str, float)  # a run and a step that its curves are to show
     pair = Signal(str, str)  # baseline and run that Compare is to show
     settings = Signal(object, str)  # a RunConfig for the form of Run, and where it comes from
-    study = Signal(object, int)  # precisions and seeds for the form of a study
+    study = Signal(object, int, object)  # precisions, seeds and varied values by path for the form of a study
     shortcuts = Signal()
 
     def __init__(self, runs: OpenRuns, parent: QObject) -> None:
@@ -79,8 +79,15 @@ class Requests(QObject):
         self.go("setup")
         self.settings.emit(config, source)
 
-    def set_up_study(self, config: RunConfig, source: str, precisions: Sequence[str], seeds: int) -> None:
-        """Put a config into the form of Run, and its study of these precisions beside it."""
+    def set_up_study(
+        self,
+        config: RunConfig,
+        source: str,
+        precisions: Sequence[str],
+        seeds: int,
+        vary: Mapping[str, Sequence[object]] | None = None,
+    ) -> None:
+        """Put a config into the form of Run, and its study of these precisions and values beside it."""
         self.set_up(config, source)
         self.go("setup/study")
-        self.study.emit(list(precisions), seeds)
+        self.study.emit(list(precisions), seeds, dict(vary or {}))

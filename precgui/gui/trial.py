@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from PySide6.QtWidgets import QPushButton
@@ -12,13 +13,33 @@ from precgui.gui.kit.parts import button
 from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
 
+PAIRS = 5  # the first number of seeds with verdicts
 _TIP = "Put the settings of this run with this change into Run"
+_PAIRS_TIP = (
+    "Set up a study in Run that trains with and without this change, by the same seeds; Compare > Groups then shows "
+    "what the change does"
+)
 
 
 def trial_button(changes: Mapping[str, Any], session: Session, key: str | None) -> QPushButton:
     """A button that does `try_settings`."""
     text = ", ".join(f"{path} = {value}" for path, value in changes.items())
     return button(f"Try {text}", lambda: try_settings(session, key, changes), _TIP)
+
+
+def pairs_button(changes: Mapping[str, Any], session: Session, key: str | None) -> QPushButton:
+    """A button that does `measure_in_pairs`."""
+    return button("Measure in pairs", lambda: measure_in_pairs(session, key, changes), _PAIRS_TIP)
+
+
+def measure_in_pairs(session: Session, key: str | None, changes: Mapping[str, Any]) -> None:
+    """Set up a study of an open run in Run: its precision, with the values that it had and those of a change."""
+    opened = session.runs.get(key or "")
+    if opened is None:
+        return
+    config = opened.run.config
+    vary = {path: (attrgetter(path)(config), value) for path, value in changes.items()}
+    session.requests.set_up_study(config, opened.name, [config.precision], PAIRS, vary)
 
 
 def try_settings(session: Session, key: str | None, changes: Mapping[str, Any]) -> None:

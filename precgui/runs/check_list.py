@@ -47,7 +47,8 @@ def check_list(run: Run) -> tuple[CheckLine, ...]:
     """Every line for a run, in the order of the guides."""
     known = settings_by_path(run)
     return (
-        _sizes(run), _batch(run), _formats(run), _tensor_cores(run), _attention(run), _checkpointing(run, known),
+        _sizes(run), _batch(run, known), _formats(run), _tensor_cores(run), _attention(run, known),
+        _checkpointing(run, known),
         _non_finite(run), _skipped_steps(run), _loader(run, known), _compiled(known),
     )  # fmt: skip
 
@@ -85,14 +86,15 @@ def _sizes(run: Run) -> CheckLine:
     return CheckLine("sizes", title, "met", text)
 
 
-def _batch(run: Run) -> CheckLine:
+def _batch(run: Run, known: Mapping[str, Any]) -> CheckLine:
     samples, multiple = run.series("samples")[1], _multiple(run)
     if not len(samples) or not np.median(samples) > 0:
         return CheckLine("batch", "Batch size", "not measured", "the samples of a step were not recorded")
     size = int(np.median(samples)) // max(1, run.config.train.accumulation)
     even = size % multiple == 0
     text = f"{size} samples, {'a' if even else 'no'} multiple of {multiple}"
-    change = {} if even else {"data.batch_size": -(-size // multiple) * multiple}
+    is_a_setting = isinstance(known.get("data.batch_size"), int)
+    change = {"data.batch_size": -(-size // multiple) * multiple} if is_a_setting and not even else {}
     return CheckLine("batch", "Batch size", "met" if even else "missed", text, change)
 
 
@@ -124,7 +126,7 @@ def _tensor_cores(run: Run) -> CheckLine:
     return CheckLine("tensor_cores", title, state, f"busy {share:.0%} of the time, the mean of {len(values)} readings")
 
 
-def _attention(run: Run) -> CheckLine:
+def _attention(run: Run, known: Mapping[str, Any]) -> CheckLine:
     title, census = "Fused attention", fact(run, "census")
     if isinstance(census, Missing):
         return CheckLine("attention", title, "not measured", census.reason)
@@ -136,7 +138,8 @@ def _attention(run: Run) -> CheckLine:
     if not apart and not any("scaled_dot_product" in name for name in operations):
         return CheckLine("attention", title, "not needed", "the first step has no attention")
     text = "the first step computed products and softmax one by one"
-    return CheckLine("attention", title, "missed", text, {"train.attention": "auto"})
+    change = {} if known.get("train.attention") in (None, NOT_KNOWN, "auto") else {"train.attention": "auto"}
+    return CheckLine("attention", title, "missed", text, change)
 
 
 def _checkpointing(run: Run, known: Mapping[str, Any]) -> CheckLine:

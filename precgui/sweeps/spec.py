@@ -72,9 +72,16 @@ class SweepSpec(BaseModel):
         """The names of the tasks that its runs train, as it states them."""
         return [str(task) for task in self.vary.get("task", [self.config.get("task", "")])]
 
+    @property
+    def baseline_count(self) -> int:
+        """How many of the combinations are a baseline."""
+        return 1 if len(self.precisions) == 1 else self.arm_count // len(self.precisions)
+
     def baselines(self) -> list[Arm]:
-        """The arms in the baseline's precision, one for each combination of the varied fields."""
-        return [arm for arm in self.arms() if arm.precision == self.baseline]
+        """The arms in the baseline's precision, one for each combination of the varied fields; with one precision the
+        arm of the first values, beside which the other values are measured in pairs."""
+        arms = self.arms()
+        return arms[:1] if len(self.precisions) == 1 else [arm for arm in arms if arm.precision == self.baseline]
 
     def config_of(self, arm: Arm, seed: int, changes: Mapping[str, Any] | None = None) -> RunConfig:
         """The config of one run. Raises SweepError for settings that no run can have."""
@@ -90,7 +97,7 @@ class SweepSpec(BaseModel):
 
 def members_of(spec: SweepSpec, blocks: int) -> int:
     """The most runs that so many seeds or rounds of timing have: each arm once, and a twin of each baseline."""
-    return blocks * (spec.arm_count + spec.arm_count // len(spec.precisions))
+    return blocks * (spec.arm_count + spec.baseline_count)
 
 
 def make_spec(

@@ -111,9 +111,11 @@ class SweepReader:
         return [arm.name for arm in self.folder.spec.arms()].index(group)
 
     def _baselines(self) -> dict[str, str]:
-        """The baseline of each arm: same values of the varied fields, in the baseline's precision."""
-        own = {arm.settings: arm.name for arm in self.folder.spec.baselines()}
-        return {arm.name: own[arm.settings] for arm in self.folder.spec.arms()}
+        """The baseline of each arm: same values of the varied fields, in the baseline's precision; with one precision
+        the first values."""
+        spec = self.folder.spec
+        own, first = {arm.settings: arm.name for arm in spec.baselines()}, spec.baselines()[0].name
+        return {arm.name: own.get(arm.settings, first) for arm in spec.arms()}
 
 
 def _read(path: Path, member: Member, planned: RunConfig) -> RunFigures:

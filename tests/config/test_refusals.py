@@ -57,6 +57,7 @@ def test_that_all_refusals_come_at_once_before_torch_and_before_a_file(tmp_path:
         ([*GRAPH, "precision_schedule=step:9=fp32"], "train.cuda_graph", "would stay in the first precision"),
         ([*GRAPH, "parallel.strategy=ddp"], "train.cuda_graph", "does not go with parallel.strategy = ddp"),
         ([*GRAPH, "pruning.method=wanda"], "train.cuda_graph", "which reads the inputs of layers"),
+        (["power.limit_w=200", "device=cpu"], "power.limit_w", "limit of an NVIDIA GPU, but device is cpu"),
         ([*GRAPH, "device=cpu"], "train.cuda_graph", "needs an NVIDIA GPU, but device is cpu"),
     ],
 )

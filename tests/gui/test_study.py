@@ -87,7 +87,7 @@ def test_that_a_study_needs_two_precisions_and_says_so(qtbot: QtBot) -> None:
     for box in panel.study.boxes.values():
         box.setChecked(False)
     assert not panel.start_button.isEnabled()
-    assert panel.message.text() == "Choose two precisions at least: one is the baseline of the other."
+    assert panel.message.text() == "Choose two precisions at least, or one and vary a field: the first is the baseline."
     panel.study.more.setText("fp32, emulated:nothing")
     assert not panel.start_button.isEnabled()
     panel.study.more.setText("fp32, emulated:e5m2")

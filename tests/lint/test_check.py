@@ -445,6 +445,23 @@ def test_that_the_script_is_never_run(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "missing.py" in capsys.readouterr().err
 
 
+def test_that_a_script_that_cannot_be_read_does_not_keep_others_from_being_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing, broken, wrong = tmp_path / "missing.py", tmp_path / "broken.py", tmp_path / "wrong.py"
+    broken.write_text("def f(:\n")
+    wrong.write_text(MISTAKES["clip-before-unscale"])
+    scripts = [str(missing), str(broken), str(wrong)]
+    assert main(["check", *scripts]) == 2
+    said = capsys.readouterr()
+    assert "clip-before-unscale" in said.out
+    assert [line.partition(".py")[0].rpartition(os.sep)[2] for line in said.err.splitlines()] == ["missing", "broken"]
+    assert main(["check", *scripts, "--json"]) == 2
+    rows = {row["script"]: row for row in json.loads(capsys.readouterr().out)["scripts"]}
+    assert [each["rule"] for each in rows[str(wrong)]["findings"]] == ["clip-before-unscale"]
+    assert "cannot be read" in rows[str(missing)]["error"] and "no Python" in rows[str(broken)]["error"]
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_that_pipes_devices_and_large_files_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from precgui.cli.main import main
-from precgui.config import RunConfig, build
+from precgui.config import RunConfig, build, load
 from precgui.config.names import OWN_LOOP
 from precgui.events import DeviceRead, ModelDescribed, ParameterInfo, RunEnded, RunStarted, StepDone
 from precgui.runs.check_list import CheckLine, check_list, lines_met
 from precgui.runs.live import LiveRun
+from precgui.sweeps.folder import SweepFolder
 from tests.runs.synthetic import live_run, open_writer, synthetic_events
+from tests.sweeps.sample_sweep import write_member
 
 CENSUS = {"formats": {"fp16": 0.9, "fp32": 0.1}, "operations": {"_scaled_dot_product_flash_attention": {"fp16": 1}}}
 AMP = RunConfig(precision="fp16-amp")
@@ -86,7 +88,10 @@ def test_that_tensor_cores_are_read_and_never_guessed() -> None:
 def test_that_fused_attention_is_told_by_the_operations_that_ran() -> None:
     assert "_scaled_dot_product_flash_attention" in line("attention").measured
     apart = {"formats": {"fp16": 1.0}, "operations": {"bmm": {}, "_softmax": {}}}
-    assert line("attention", census=apart).change == {"train.attention": "auto"}
+    assert line("attention", build({"precision": "fp16-amp", "train": {"attention": "math"}}), census=apart).change == {
+        "train.attention": "auto"
+    }
+    assert line("attention", census=apart).change == {}  # it is auto already
     assert line("attention", census={"formats": {"fp16": 1.0}, "operations": {"mm": {}}}).state == "not needed"
 
 
@@ -136,3 +141,32 @@ def test_that_the_command_prints_every_line(tmp_path: Path, capsys: pytest.Captu
     out = capsys.readouterr().out
     assert "--set train.compile=true" in out and "1 of 60 losses are not finite" in out
     assert main(["checklist", str(tmp_path / "none.h5")]) == 2
+
+
+def test_that_a_proposed_change_is_measured_in_pairs_and_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.h5"
+    writer = open_writer(path, config=load("regression-precise", ["device=cpu", "threads=1", "train.max_steps=5"]))
+    for event in synthetic_events(steps=5):
+        writer(event)
+    writer.close()
+    trained: list[str] = []
+
+    def written(config: RunConfig, place: Path, emit: object, stopped: object, **_: object) -> RunEnded:
+        folder = SweepFolder(place.parent.parent)
+        trained.append(f"{folder.path.name} {place.stem}")
+        write_member(folder, folder.plan.member(place.stem), step_s=0.005 if config.train.compile else 0.01)
+        return RunEnded(0.7, "completed")
+
+    monkeypatch.setattr("precgui.sweeps.runner.run_in_process", written)
+    words = ["checklist", str(path), "--pairs", str(tmp_path / "pairs"), "--seeds", "3", "--json"]
+    for _ in range(2):
+        assert main(words) == 1
+        lines = {each["id"]: each for each in json.loads(capsys.readouterr().out)["lines"]}
+        assert lines["compile"]["effects"]["train.compile"]["speed-up in step time"].startswith("2.00x")
+    assert len({*trained}) == len(trained)  # each once
+    assert sum("twin" not in name and name.startswith("train.compile s0") for name in trained) == 6
+    assert lines["non_finite"]["effects"] == {}
+    assert main(["checklist", str(path), "--seeds", "3"]) == 2
+    assert "--pairs DIR, which is missing" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 from precgui import config
 from precgui.errors import SentenceError
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.spec import make_spec, parse_vary, read_spec, repeat_command, spec_toml
+from precgui.sweeps.spec import make_spec, members_of, parse_vary, read_spec, repeat_command, spec_toml
 from tests.sweeps.sample_sweep import small_spec
 
 
@@ -26,6 +26,12 @@ def test_that_arms_are_precisions_times_values_and_each_has_its_baseline() -> No
     assert [arm.name for arm in spec.baselines()] == ["fp32 optimizer.lr=0.1", "fp32 optimizer.lr=0.05"]
     made = spec.config_of(spec.arms()[1], 4)
     assert (made.precision, made.seed, made.optimizer.lr) == ("bf16-amp", 4, 0.1)
+
+
+def test_that_with_one_precision_the_first_values_are_the_baseline_of_the_others() -> None:
+    spec = small_spec(precisions=("bf16-amp",), vary={"optimizer.lr": [0.1, 0.05], "data.workers": [0, 1]})
+    assert [arm.name for arm in spec.baselines()] == ["bf16-amp optimizer.lr=0.1 data.workers=0"]
+    assert members_of(spec, 3) == 3 * 5
 
 
 def test_that_the_baseline_is_fp32_else_the_first_else_the_one_that_is_named() -> None:

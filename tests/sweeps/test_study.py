@@ -7,7 +7,10 @@ import shutil
 from pathlib import Path
 
 import h5py
+import pytest
 
+from precgui.events import Metric
+from precgui.runs.report.group_table import effect_rows
 from precgui.sweeps.folder import SweepFolder
 from precgui.sweeps.study import NOT_PLANNED, SweepReader
 from tests.sweeps.sample_sweep import small_sweep, write_member
@@ -41,6 +44,18 @@ def test_that_a_member_whose_seed_or_precision_is_not_the_planned_one_is_refused
     assert left_out.pop("s03-bf16-amp") == f"{NOT_PLANNED}: its precision is fp32 and not bf16-amp"
     assert left_out.pop("s01-fp32-twin") == f"{NOT_PLANNED}: its seed is 3 and not 0"
     assert left_out == {}
+
+
+def test_that_values_of_a_field_in_one_precision_are_paired_with_the_first(tmp_path: Path) -> None:
+    folder = small_sweep(tmp_path, seeds=5, precisions=("bf16-amp",), vary={"optimizer.lr": [0.1, 0.2]})
+    for member in folder.plan.members:
+        is_changed, own = member.arm.endswith("0.2"), 0.9 + 0.001 * member.seed
+        write_member(folder, member, accuracy=own - 0.05 * is_changed, step_s=0.01 * (1 + is_changed))
+    first, changed = SweepReader(folder).study().groups
+    assert (first.group, changed.baseline) == ("bf16-amp optimizer.lr=0.1", "bf16-amp optimizer.lr=0.1")
+    assert changed.metrics["metric"].difference == pytest.approx(-0.05)
+    assert changed.metrics["step_s"].ratio == pytest.approx(2)
+    assert effect_rows(changed, Metric(**SweepReader(folder).study().metric))[1][1].startswith("0.50x")
 
 
 def test_that_a_run_of_another_value_of_the_varied_field_is_refused(tmp_path: Path) -> None:

@@ -49,6 +49,17 @@ def group_rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
     ]
 
 
+def effect_rows(group: Group, metric: Metric) -> list[tuple[str, Cell]]:
+    """The metric, time and memory of a group beside its baseline, each under its title."""
+    own = metric_figure(metric)
+    costs = [FIGURES[key] for key in ("step_s", "memory_bytes")]
+    titles = {"step_s": "speed-up in step time", "memory_bytes": "peak memory against it"}
+    return [
+        (f"{own.title} against it", _difference(group, own)),
+        *((titles[figure.key], _ratio(group, figure)) for figure in costs),
+    ]
+
+
 MATRIX_COLUMNS = ("settings", "figure")
 
 

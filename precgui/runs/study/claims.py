@@ -16,9 +16,11 @@ from precgui.runs.verdict.paired import paired_difference
 from precgui.runs.verdict.quantiles import share_interval
 
 ClaimVerdict = Literal["holds here", "does not hold here", "not decided here", "not tested here"]
-Quantity = Literal["speedup", "memory_saved", "energy_saved", "points_lost", "skipped_share", "failed_share"]
+Quantity = Literal[
+    "speedup", "time_saved", "memory_saved", "energy_saved", "points_lost", "skipped_share", "failed_share"
+]  # fmt: skip
 FEWEST = 3  # seeds
-_FIGURES = {"speedup": "step_s", "memory_saved": "memory_bytes", "energy_saved": "joules_per_sample"}
+_FIGURES = {"memory_saved": "memory_bytes", "energy_saved": "joules_per_sample"}  # of the others: the time of a step
 
 
 @dataclass(frozen=True)
@@ -154,12 +156,13 @@ def _measured(quantity: Quantity, group: Group, study: Study, runs: Sequence[Run
 
 def _saved(quantity: Quantity, group: Group) -> Measured:
     """From the ratio to the baseline: the speed-up is one over it, a saving one less it."""
-    busy = group.verdicts.get("speedup")
-    if quantity == "speedup" and busy is not None:
-        return busy.value, busy.ci, busy.why or "one pair"
-    figure = group.metrics[
-        {"memory_saved": "memory_bytes", "energy_saved": "joules_per_sample"}.get(quantity, "step_s")
-    ]
+    busy = group.verdicts.get("speedup")  # by the clock that the study compares
+    if quantity in ("speedup", "time_saved") and busy is not None:
+        value, ci = busy.value, busy.ci
+        if quantity == "time_saved" and value is not None and ci is not None:
+            value, ci = 1 - 1 / value, (1 - 1 / ci[0], 1 - 1 / ci[1])
+        return value, ci, busy.why or "one pair"
+    figure = group.metrics[_FIGURES.get(quantity, "step_s")]
     if figure.ratio is None or figure.ratio_ci95 is None:
         return None, None, figure.withheld or f"{FEWEST} seeds at least are needed"
     low, high = figure.ratio_ci95

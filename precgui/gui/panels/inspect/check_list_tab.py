@@ -9,14 +9,14 @@ from precgui.gui.kit.parts import column, label, row
 from precgui.gui.panels.inspect.run_tab import RunTab
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.gui.trial import trial_button
+from precgui.gui.trial import pairs_button, trial_button
 from precgui.runs.check_list import CheckLine, check_list, lines_met
 
 REFRESH_MS = 2000  # of a run that goes on
 _MARKS = {"met": "✓", "missed": "✗", "not needed": "–", "not measured": "?"}
 _ABOUT = (
     "Sizes of products should fill the rows of tensor cores; the other lines are those of the guides. A line says what "
-    "the file of this run holds; the effect of a setting is measured by a study that varies it."
+    "the file of this run holds; Measure in pairs sets up a study that tells what a change does."
 )
 
 
@@ -76,7 +76,11 @@ class CheckListTab(RunTab):
             part.setMinimumWidth(60)
         made = QFrame(self)
         made.setAccessibleName(f"{line.title}: {line.state}")
-        parts = [trial_button({path: value}, self._session, self._key) for path, value in line.change.items()]
+        parts = [
+            make({path: value}, self._session, self._key)
+            for path, value in line.change.items()
+            for make in (pairs_button, trial_button)
+        ]
         words = column(text, measured, spacing=2)
         row(mark, (words, 1), *parts, on=made)
         row_layout = made.layout()

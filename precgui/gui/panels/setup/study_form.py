@@ -129,16 +129,11 @@ class StudySettings(QWidget):
         column.addLayout(
             _line(
                 (named("&Seeds", self.seeds), self.seeds, named("&Baseline", self.baseline), self.baseline),
-                (
-                    named("&Timing rounds", self.timing_rounds),
-                    self.timing_rounds,
-                    self.targets_button,
-                    self.claims_button,
-                    self.sixteen_bits_button,
-                    self.energy_button,
-                ),
+                (named("&Timing rounds", self.timing_rounds), self.timing_rounds),
             )
         )
+        buttons = (self.targets_button, self.claims_button, self.sixteen_bits_button, self.energy_button)
+        column.addLayout(_line(buttons, ()))
         column.addWidget(self.vary)
         folder = _line((named("F&older", self.path), self.path, self.choose_button))
         folder.setStretchFactor(self.path, 1)
@@ -208,12 +203,14 @@ class StudySettings(QWidget):
     def folder(self) -> Path:
         return Path(self.path.text().strip()).expanduser()
 
-    def choose(self, precisions: Sequence[str], seeds: int) -> None:
-        """Tick these precisions and no others, and set the number of seeds."""
+    def choose(self, precisions: Sequence[str], seeds: int, vary: Mapping[str, Sequence[object]] | None = None) -> None:
+        """Tick these precisions and no others, set the number of seeds, and vary these fields; None: as they are."""
         for name, box in self.boxes.items():
             box.setChecked(name in precisions)
         self.more.setText(", ".join(name for name in precisions if name not in self.boxes))
         self.seeds.setValue(seeds)
+        if vary is not None:
+            self.vary.choose(vary)
 
     def chosen(self) -> list[str]:
         """The precisions, in the order of the boxes, those of any format after them."""
@@ -223,8 +220,8 @@ class StudySettings(QWidget):
     def spec(self, config: RunConfig) -> SweepSpec | None:
         """The study as it is set up; None, with `fault`, where it cannot be run."""
         self.fault = ""
-        if len(self.chosen()) < 2:
-            self.fault = "Choose two precisions at least: one is the baseline of the other."
+        if not self.chosen() or (len(self.chosen()) < 2 and not self.vary.rows):
+            self.fault = "Choose two precisions at least, or one and vary a field: the first is the baseline."
         elif not self.path.text().strip():
             self.fault = "Name a folder for the study."
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -84,6 +85,15 @@ class VaryFields(QWidget):
         self._on_changed()
         row.values.setFocus()
         return row
+
+    def choose(self, vary: Mapping[str, Sequence[object]]) -> None:
+        """Vary these fields and no others."""
+        for row in list(self.rows):
+            self._remove(row)
+        for path, values in vary.items():
+            row = self.add()
+            row.field.setCurrentText(path)
+            row.values.setText(", ".join(value_text(value) for value in values))
 
     def _remove(self, row: VaryRow) -> None:
         self.rows.remove(row)

@@ -33,3 +33,9 @@ def test_that_every_line_of_a_run_is_shown_and_a_setting_goes_into_run(
         buttons["Try train.compile = True"].click()
     changed: RunConfig = caught.args[0]
     assert changed.train.compile
+    asked: list[tuple[object, ...]] = []
+    session.requests.study.connect(lambda *study: asked.append(study))
+    with qtbot.waitSignal(session.requests.settings) as unchanged:
+        buttons["Measure in pairs"].click()
+    assert not unchanged.args[0].train.compile
+    assert asked == [([unchanged.args[0].precision], 5, {"train.compile": (False, True)})]

@@ -216,12 +216,27 @@ def test_that_a_study_of_open_runs_is_filled_into_the_form(panel: SetupPanel, or
     config = load("digits-quick", ["optimizer.lr=0.01"])
     orders.requests.set_up(config, "a run")
     panel.show_tab("study")
-    orders.requests.study.emit(["fp32", "tf32", "emulated:e4m3"], 7)
+    orders.requests.study.emit(["fp32", "tf32", "emulated:e4m3"], 7, {})
     assert panel.is_study
     assert panel.study.chosen() == ["fp32", "tf32", "emulated:e4m3"]
     assert panel.study.seeds.value() == 7
     spec = panel.study.spec(config)
     assert spec is not None and spec.seeds == 7
+
+
+def test_that_a_study_of_one_precision_varies_a_field(panel: SetupPanel, orders: Orders) -> None:
+    config = load("digits-quick")
+    panel.study.vary.add()
+    orders.requests.set_up(config, "a run")
+    panel.show_tab("study")
+    orders.requests.study.emit(["bf16-amp"], 5, {"train.compile": (False, True), "data.workers": (0, 2)})
+    spec = panel.study.spec(config)
+    assert spec is not None
+    assert spec.vary == {"train.compile": [False, True], "data.workers": [0, 2]}
+    assert [arm.name for arm in spec.baselines()] == ["bf16-amp train.compile=False data.workers=0"]
+    orders.requests.study.emit(["bf16-amp"], 5, {})
+    assert panel.study.spec(config) is None
+    assert "vary a field" in panel.study.fault
 
 
 def test_that_the_usual_precisions_stand_first_as_large_cards_and_the_others_behind_a_fold(
