@@ -16,6 +16,7 @@ from precgui.engine.dtype_names import SHORT_DTYPES, dtype_name
 from precgui.engine.emulation.layers import ATTENTION, current_label
 from precgui.engine.lost_digits import After, LostDigits
 from precgui.engine.module_calls import ModuleStack
+from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard, guarded
 from precgui.engine.torch_private import TorchDispatchMode, graph_task, operation_name, packet_name
 
@@ -72,6 +73,7 @@ class Census(TorchDispatchMode):
         self._tracker: Any = None if outside else ModuleTracker()  # knows the backward pass, too
         self.autocast: Counter[AutocastState] = Counter()  # at the calls of modules without children
         self._stopped, self._observers = False, observers
+        self.tape: LoopTape | None = None
         self.in_optimizer = False  # an optimizer steps now: its products are none of the model
         self._lost: LostDigits | None = LostDigits() if outside else None
         self._optimizer_flops: defaultdict[str, int] = defaultdict(int)
@@ -105,13 +107,16 @@ class Census(TorchDispatchMode):
 
     def stop(self) -> None:
         """Count nothing any more, though it may still be entered."""
-        self._stopped = True
+        self._stopped, self.tape = True, None
         self._modules.close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         after = self._before(func, args, kwargs)
+        begun = self.tape.before(func, args, kwargs) if self.tape is not None else None
         out = func(*args, **kwargs)
+        if self.tape is not None:
+            self.tape.after(begun, out)
         if not self._stopped:
             self._after(after, out)
             self._tell(func, args, kwargs, out)

@@ -14,6 +14,7 @@ from precgui.engine import census
 from precgui.engine.census import AutocastState, Census, Observer
 from precgui.engine.certificate import certificate
 from precgui.engine.description import FirstPassOrder, described
+from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.torch_private import dispatch_mode_at, dispatch_modes, is_anything_compiled
@@ -76,6 +77,11 @@ class FirstStep:
         )
         self._census.__enter__()
         self._entered = True
+
+    def follow(self, tape: LoopTape | None) -> None:
+        """Put the operations from now on, to the end of the step, on a tape."""
+        if self._census is not None:
+            self._census.tape = tape
 
     def optimizer_steps(self, *, inside: bool) -> None:
         """An optimizer begins to step, or has stepped: operations in between are its own."""

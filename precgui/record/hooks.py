@@ -290,7 +290,11 @@ class LoopWatch:
         if not transformed:
             self._order_of_loop.pass_begins()
         if self._first_step is not None and not self._first_step.is_over and not transformed:
+            was_entered = self._first_step.is_entered
             self._first_step.called()
+            if self._first_step.is_entered and not was_entered:
+                self._later_steps.exact.begin(1, self._weights, self._first_step.module)
+                self._first_step.follow(self._later_steps.exact.tape)
 
     @disable_dynamo
     @guarded
@@ -302,8 +306,8 @@ class LoopWatch:
         self._steps += 1
         closure = _has_closure(args, kwargs)
         self._order_of_loop.steps(optimizer, closure=closure)
+        self._later_steps.optimizer_begins(optimizer, closure=closure)
         if not closure:
-            self._later_steps.edits.stepped(optimizer)
             self._measure_before_step(optimizer)
         if self._telemetry is not None:
             self._telemetry.before_update(optimizer)
@@ -330,6 +334,7 @@ class LoopWatch:
     @guarded
     def _after_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
         self._optimizer_runs(inside=False)
+        self._later_steps.optimizer_ends()
         if _has_closure(args, kwargs):  # which has made the gradients inside the step
             self._measure_gradients(optimizer, 1.0)
         self._order_of_loop.stepped()

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
@@ -21,8 +22,10 @@ from precgui.engine.lost_values import LostValues
 from precgui.engine.module_calls import ModuleStack
 from precgui.engine.quantised_values import QuantisedValues
 from precgui.engine.repeated_activations import RepeatedActivations
+from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.stored_updates import After, StoredUpdates
 from precgui.engine.telemetry.guard import Guard, guarded
+from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.recorder import Weight
 from precgui.engine.torch_private import (
     TorchDispatchMode,
@@ -32,6 +35,7 @@ from precgui.engine.torch_private import (
     is_anything_compiled,
 )
 from precgui.engine.write_times import WriteTimes
+from precgui.record.exact_steps import ExactSteps
 from precgui.record.gradient_edits import GradientEdits
 
 _AFTER_ALARMS = 6  # steps that are watched since the loss of the step before was not finite
@@ -156,7 +160,7 @@ class LaterSteps:
     """
 
     def __init__(self, model: nn.Module, guard: Guard, *, active: bool) -> None:
-        self.watchers, self.edits = Watchers(model), GradientEdits(guard)
+        self.watchers, self.edits, self.exact = Watchers(model), GradientEdits(guard), ExactSteps()
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
@@ -194,9 +198,27 @@ class LaterSteps:
             self._watched = step
             self.edits.begin(step, trained)
             self.watchers.hidden.begin(step, [weight.own for weight in trained])
+        self.exact.begin(step, trained, self._mode.module, alarm=again)
+        self._mode.tape = self.exact.tape
         self.watchers.is_inside = self._mode.is_inside
         self.watchers.begin(step, self._mode.module, only_finite=not in_full)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def optimizer_begins(self, optimizer: Optimizer, *, closure: bool) -> None:
+        """An optimizer is about to step; with a `closure` it evaluates the model by itself."""
+        if closure:
+            self.exact.drop("the optimizer evaluates the model by itself")
+            return
+        self.edits.stepped(optimizer)
+        if self.exact.tape is not None:
+            with unseen():
+                self.exact.tape.optimizer_begins(optimizer)
+
+    def optimizer_ends(self) -> None:
+        """It has stepped."""
+        if self.exact.tape is not None:
+            with unseen():
+                self.exact.tape.optimizer_ends()
 
     def alarm(self) -> None:
         """The loss of a step was not finite: the next step is watched, some times in a run."""
@@ -211,13 +233,17 @@ class LaterSteps:
         self.edits.end()
         if self._mode is None:
             return
+        if self._mode.has_failed:
+            self.exact.drop("the step raised an error")
         self._mode.stop()
         if self._mode.leave():
             self._mode = None
 
     def news(self) -> dict[str, Any]:
         """The facts of `Watchers.facts` that have changed, each as {"all": rows}."""
-        facts = self.watchers.facts() | {"gradient_edits": self.edits.facts(), "late_edits": self.edits.late()}
+        self.exact.end()
+        edits = {"gradient_edits": self.edits.facts(), "late_edits": self.edits.late()}
+        facts = self.watchers.facts() | edits | {"exact_steps": self.exact.facts()}
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}
         self._reported = sizes
@@ -230,7 +256,8 @@ class _Mode(TorchDispatchMode):
     def __init__(self, model: nn.Module, guard: Guard, watchers: Watchers) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.guard, self._watchers = guard, watchers
-        self._stopped = self._has_failed = self._has_left = False
+        self._stopped = self.has_failed = self._has_left = False
+        self.tape: LoopTape | None = None
         self._modules: ModuleStack | None = ModuleStack(model, self._called, guard, on_error=self._fail)
         self._modules.follow()
 
@@ -262,16 +289,17 @@ class _Mode(TorchDispatchMode):
         """
         if graph_task() != -1:
             return
-        self._has_failed = self._stopped = True
+        self.has_failed = self._stopped = True
         self.leave()
 
     def _called(self, _: nn.Module) -> None:
-        if self._has_failed:
+        if self.has_failed:
             self.leave()
 
     def stop(self) -> None:
         """Tell nothing any more, though it may still be entered, and let go of the model."""
         was_stopped, self._stopped = self._stopped, True  # the operations of the watchers themselves are not told
+        self.tape = None
         if not was_stopped:
             self._end()
         if self._modules is not None:
@@ -281,16 +309,21 @@ class _Mode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         told: list[After] = []
+        begun = None
         if not (self._stopped or self.guard.is_shut):
             try:  # here and below without a call more, since a step has thousands of operations
                 told = self._watchers.before(func, args, kwargs)
             except Exception:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the training goes on
                 self._stopped = True
+        if self.tape is not None:
+            begun = self.tape.before(func, args, kwargs)
         try:
             out = func(*args, **kwargs)
         except Exception:
-            self._has_failed = self._stopped = True
+            self.has_failed = self._stopped = True
             raise
+        if begun is not None and self.tape is not None:
+            self.tape.after(begun, out)
         if not (self._stopped or self.guard.is_shut):
             try:
                 self._watchers.after(told, func, args, kwargs, out)

@@ -80,6 +80,7 @@ class _Memory:
     def __init__(self) -> None:
         self.ids: dict[MemoryLayout, int] = {}
         self.stale: set[MemoryLayout] = set()
+        self.lent: dict[int, MemoryLayout] = {}  # leaves that share the memory of the tensor of the step
         self.writes: list[tuple[int, MemoryLayout]] = []
         self.flat: int | None = None
         self.base: tuple[int, MemoryLayout] | None = None  # a value that covers the storage, before the writes
@@ -91,8 +92,16 @@ class ValueNumbering:
     `emit` puts an operation on the tape that torch did not run: (function, arguments, the tensor that it makes).
     """
 
-    def __init__(self, tape: Tape, emit: Callable[[Callable[..., Any], tuple[Any, ...], int, torch.dtype], None]):
-        self._tape, self._emit = tape, emit
+    def __init__(
+        self,
+        tape: Tape,
+        emit: Callable[[Callable[..., Any], tuple[Any, ...], int, torch.dtype], None],
+        *,
+        lends: bool = False,
+    ) -> None:
+        """`lends`: see `TapeWriter`."""
+        self._tape, self._emit, self._lends = tape, emit, lends
+        self.held_bytes = 0  # of results, and of copies of leaves
         self._memories: dict[int, _Memory] = {}
         self._alive: list[Tensor] = []  # so that no storage is given to another tensor meanwhile
         self._count = 0
@@ -106,10 +115,26 @@ class ValueNumbering:
         if memory.base is not None or memory.flat is not None:
             return self._read(memory, where, tensor)
         id = self._number(tensor, memory, where)
-        self._tape.leaves[id] = tensor.detach().clone()
+        self._tape.leaves[id] = tensor.detach() if self._lends else tensor.detach().clone()
+        if self._lends:
+            memory.lent[id] = where
         if tensor.grad_fn is not None and not _is_view_of_parameter(tensor):
             self._tape.unrecorded = True
         return id
+
+    def known(self, tensor: Tensor) -> int | None:
+        """The number of a value of the step that a tensor holds now; None where the step has not met it."""
+        memory = self._memories.get(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else None
+        where = geometry_of(tensor)
+        return memory.ids.get(where) if memory is not None and where not in memory.stale else None
+
+    def will_write(self, tensor: Tensor) -> None:
+        """A tensor is about to be written to: copy the numbers of leaves that are only lent."""
+        memory, where = self._memory(tensor), geometry_of(tensor)
+        for id in [id for id, other in memory.lent.items() if overlap(other, where)]:
+            del memory.lent[id]
+            self._tape.leaves[id] = self._tape.leaves[id].clone()
+            self.held_bytes += self._tape.leaves[id].nbytes
 
     def is_result(self, tensor: Tensor) -> bool:
         """Whether a tensor is a value that an operation of the step has made."""
@@ -121,6 +146,8 @@ class ValueNumbering:
     def new(self, tensor: Tensor) -> int:
         """The number of a value that an operation just made, or changed in place."""
         memory, where = self._memory(tensor), geometry_of(tensor)
+        if not memory.ids:
+            self.held_bytes += tensor.untyped_storage().nbytes()
         return self._number(tensor, memory, where)
 
     def written(self, tensor: Tensor) -> int:
@@ -199,7 +226,11 @@ class ValueNumbering:
             raise EngineError(
                 "the shadow cannot follow tensors without numbers (device meta), as nested ones have them"
             )
-        return self._memories.setdefault(tensor.untyped_storage()._cdata, _Memory())
+        storage = tensor.untyped_storage()
+        known = self._memories.get(storage._cdata)
+        if known is None:
+            known = self._memories[storage._cdata] = _Memory()
+        return known
 
 
 def _is_view_of_parameter(tensor: Tensor) -> bool:

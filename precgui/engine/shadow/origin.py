@@ -29,6 +29,7 @@ _CALLER = str(Path(__file__).with_name("record.py"))  # calls the step
 _WRAPPERS = tuple(str(Path(_TORCH, name)) for name in ("_dynamo", "_compile.py", "overrides.py"))
 _TAKING_OUT = frozenset({"item", "tolist", "numpy", "__array__", "__float__"})
 _INLINE = re.compile(r"(\.<locals>)?(\.?<(lambda|genexpr|listcomp|setcomp|dictcomp)>)+$")  # part of the function around
+_OURS = (_TORCH, str(_ENGINE), str(_ENGINE.with_name("record")), "<")
 _USERS = (str(_ENGINE / "models"), str(_ENGINE / "tasks"))
 
 
@@ -84,6 +85,7 @@ class OriginTracker:
         self._tape = tape
         self._cause = CauseMode(tape.note, is_result)
         self._modules: list[str] = []
+        self.module: Callable[[], str | None] = lambda: self._modules[-1] if self._modules else None  # that runs
         self._names: dict[int, str] = {}
         self._forward: dict[int, OpOrigin] = {}  # by the number that autograd gives to its nodes
         self._thread = threading.get_ident()
@@ -95,10 +97,10 @@ class OriginTracker:
         with follow_modules(self._enter, self._leave), self._cause:
             yield
 
-    def here(self) -> OpOrigin:
-        """The origin of the operation that is being dispatched."""
-        cause = self._cause.stack[-1] if self._cause.stack else ""
-        module = self._modules[-1] if self._modules else ""
+    def here(self, implied: str = "") -> OpOrigin:
+        """The origin of the operation that is being dispatched; `implied`: its cause where no function is known."""
+        cause = self._cause.stack[-1] if self._cause.stack else implied
+        module = self.module() or ""
         node: Any = autograd_node()  # None outside of the backward pass
         line, emulated = _line()
         cause = EMULATED_PRODUCT if emulated else cause
@@ -148,7 +150,7 @@ def _line() -> tuple[SourceLine, bool]:
         if frame.f_code is backward_code:
             break
         file = frame.f_code.co_filename
-        ours = file.startswith((_TORCH, str(_ENGINE), "<")) and not file.startswith(_USERS)
+        ours = file.startswith(_OURS) and not file.startswith(_USERS)
         if not ours:
             return SourceLine(file, frame.f_lineno, _INLINE.sub("", frame.f_code.co_qualname)), emulated
         emulated = emulated or file.startswith(_EMULATION)

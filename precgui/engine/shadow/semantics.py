@@ -289,5 +289,14 @@ def _unrounded(source: Tensor, call: int) -> Tensor:
     return source.clone()
 
 
+def _unscale(gradients: list[Tensor], found: Tensor, inverse: Tensor) -> None:
+    """The unscaling of a GradScaler, in place; whether something is not finite stays as the low run found it."""
+    for gradient in gradients:
+        gradient.mul_(inverse)
+
+
 # What torch cannot run in FP64, or what is something else in exact arithmetic.
-_WIDE: dict[Any, Callable[..., Any]] = {aten._scaled_mm.default: _scaled_mm, ROUNDED: _unrounded}
+_WIDE: dict[Any, Callable[..., Any]] = {
+    aten._scaled_mm.default: _scaled_mm, ROUNDED: _unrounded,
+    aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
+}  # fmt: skip

@@ -16,7 +16,7 @@ from precgui.engine.shadow.attribution import ErrorShares
 from precgui.engine.shadow.local_error import narrow_bits
 from precgui.engine.shadow.origin import EMULATED_PRODUCT
 from precgui.engine.shadow.semantics import aten
-from precgui.engine.shadow.tape import SourceLine, Tape, TapeOp
+from precgui.engine.shadow.tape import KERNELS, SourceLine, Tape, TapeOp
 
 _PRODUCT_FUNCTIONS = frozenset(
     {"linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "einsum", "bilinear", "dot",
@@ -24,9 +24,7 @@ _PRODUCT_FUNCTIONS = frozenset(
      "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell",
      "scaled_dot_product_attention", "multi_head_attention_forward", "embedding"}
 )  # fmt: skip
-_PRODUCTS = ("mm.", "bmm.", "addmm.", "baddbmm.", "convolution", "_scaled_mm", "embedding", "rounded.")
-# Their kernels may add partial results in the low format: that is what a product costs, not what a line adds to it.
-_KERNELS = ("mm.", "bmm.", "addmm.", "baddbmm.", "convolution", "_scaled_mm")
+_PRODUCTS = (*KERNELS, "embedding", "rounded.")
 _EXCESS = 4.0  # a local error so many times that of one rounding is no rounding any more
 _MOSTLY_ROUNDING = 0.5  # of the squared error of a cast or sum: below it more is lost than by one rounding
 _AMPLIFIED = 3.0  # how much more than a product's a rounding may weigh and still be usual
@@ -121,7 +119,7 @@ def unavoidable(tape: Tape, shares: ErrorShares, relative_error: float, flow: Co
 
 def _once(operation: TapeOp) -> float:
     """The part of an operation's squared error that rounding its exact result explains; all of a matrix product's."""
-    if operation.name.startswith(_KERNELS):
+    if operation.name.startswith(KERNELS):
         return 1.0
     if operation.rounding_error < 1e-5 or not operation.local_error:  # sums in FP32 differ from kernel to kernel
         return 1.0

@@ -53,7 +53,33 @@ def blame_of(m: Measurements, step: int, *, alike: bool = False) -> Blame:
         return Blame(finite, _REPEATED[finite], "", certainty, (_repeated(repeated),))
     if row := finite_loss(m, step):
         return Blame(True, _FROM_THERE_ON, "", "exact" if row.get("step") == step else "estimate", (_computed(row),))
-    return blame_of_symptom(m, needs=replay(m, step))
+    return _beside_fp64(m, step) or blame_of_symptom(m, needs=replay(m, step))
+
+
+def _beside_fp64(m: Measurements, step: int) -> Blame | None:
+    """By this step, or the next one that was computed in FP64 beside itself and is not finite either; None without one.
+
+    Numbers of 16 bits that were there before the step may be what broke it: then FP64 excuses nothing.
+    """
+    broken = [row for row in m.fact_rows("exact_steps") if row.get("finite") is False]
+    rows = [row for row in broken if int(row.get("step") or 0) >= step]
+    cause = rows[0].get("cause") if rows else None
+    if not isinstance(cause, Mapping):
+        return None
+    at, own = int(rows[0].get("step") or 0), int(rows[0].get("step") or 0) == step
+    finite = bool(rows[0].get("finite_in_fp64"))
+    place = cause.get("first_nonfinite")
+    made = f" First {place.get('operation')} at {place.get('line')}." if isinstance(place, Mapping) else ""
+    evidence = Evidence(
+        "same weights, state, data and random numbers, in FP64", {"step": at, "finite": str(finite).lower()},
+        f"Step {at}, computed in FP64 beside itself, is {'finite' if finite else 'not finite, either'}.{made}",
+    )  # fmt: skip
+    certainty: Certainty = "exact" if own else "estimate"
+    if finite and cause.get("blame") is True:
+        return Blame(True, "the same step, computed in FP64, is finite", "", certainty, (evidence,))
+    if not finite and cause.get("blame") is False and made and not rows[0].get("narrow_inputs"):
+        return Blame(False, "the same step, computed in FP64, is not finite, either", "", certainty, (evidence,))
+    return None
 
 
 def blame_of_symptom(m: Measurements, needs: str = "the same run in FP32") -> Blame:

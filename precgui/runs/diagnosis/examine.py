@@ -15,6 +15,7 @@ from precgui.runs.diagnosis import (
     dead_unit_rules,
     depth_rules,
     digit_rules,
+    exact_step_rules,
     gradient_rules,
     learning_rules,
     loop_rules,
@@ -48,6 +49,7 @@ RULES: tuple[Rule, ...] = (
     *moment_rules.RULES,
     *lost_digit_rules.RULES,
     *watched_rules.RULES,
+    *exact_step_rules.RULES,
     *training_rules.RULES,
     *dead_unit_rules.RULES,
     *gradient_rules.RULES,
@@ -101,6 +103,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "stagnation": ("weights-unchanged", "no-progress", "lost-updates"),
     "frozen-average": ("lost-updates", "cancelled-digits"),
     "lost-updates": ("cancelled-digits", "no-gradients", "swallowed-additions"),
+    "inexact-step": ("divergence", "no-progress", "rising-loss", "chance-level", "rate-too-high"),
     "merged-positions": ("coarse-angles",),
     "coarse-quantiser": ("no-gradients", "no-progress", "zero-gradients", "dead-units", "weights-unchanged"),
     "clipped-in-quantisation": (
@@ -228,8 +231,15 @@ def _with_their_moments(findings: list[Finding]) -> list[Finding]:
     return [joined if each is moments else each for each in findings if each is not whole]
 
 
+def _without_inexact_step(findings: list[Finding]) -> list[Finding]:
+    """A step that is far from FP64 is told by the rule that knows its cause, where there is one."""
+    name = exact_step_rules.NAME
+    known = any(each.is_problem and each.precision_is_to_blame is True and each.rule != name for each in findings)
+    return [each for each in findings if each.rule != name] if known else findings
+
+
 def _without_consequences(findings: list[Finding]) -> list[Finding]:
-    findings = _with_their_moments(_with_their_cause(findings))
+    findings = _without_inexact_step(_with_their_moments(_with_their_cause(findings)))
     if any(each.is_problem and each.rule != "chance-level" for each in findings):  # any other fault explains it
         findings = [each for each in findings if each.rule != "chance-level"]
     explained = {name for result in findings if result.is_problem for name in _EXPLAINS.get(result.rule, ())}

@@ -1,0 +1,128 @@
+"""A step of somebody's loop beside the same step in FP64: how far off its loss, gradients and updates are, and why."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from precgui.engine.errors import EngineError
+from precgui.engine.shadow.attribution import distance, norm
+from precgui.engine.shadow.error_kinds import named_operations
+from precgui.engine.shadow.loop_tape import LoopTape, Stage, Used
+from precgui.engine.shadow.low_pass import fill_in_decisions, fill_in_measures
+from precgui.engine.shadow.record import RecordedStep
+from precgui.engine.shadow.replay import F64, replay_exact
+from precgui.engine.shadow.semantics import is_float, widened
+from precgui.engine.shadow.step import Shadow
+from precgui.engine.shadow.stored_update import StoredUpdate
+from precgui.engine.shadow.tape import Tape
+
+_FAR = 0.05  # relative error of all gradients together, or of a loss, from which on its cause is searched
+_MOST_NAMES = 4
+_TIMES = 25  # the search for a cause takes up to so many times as long as one replay
+
+
+def examined(loop: LoopTape, most_s: float) -> dict[str, Any]:
+    """A row of the fact `exact_steps`, see docs/run-file.md, without its step."""
+    begun = time.perf_counter()
+    if loop.why_not:
+        return {"unavailable": loop.why_not}
+    try:
+        return _Examination(loop, begun + most_s).row()
+    except EngineError as error:
+        return {"unavailable": str(error)}
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Ends a replay that takes too long."""
+
+    ends: float
+
+    def __call__(self, *_: Any) -> None:
+        if time.perf_counter() > self.ends:
+            raise EngineError("its replay in FP64 takes longer than the recorder may")
+
+
+class _Examination:
+    def __init__(self, loop: LoopTape, ends: float) -> None:
+        self._loop, self._ends = loop, ends
+        self._clock = _Clock(ends)
+
+    def row(self) -> dict[str, Any]:
+        loop = self._loop
+        row: dict[str, Any] = {"operations": len(loop.tape.operations)}
+        used = [each for stage in loop.stages for each in stage.gradients]
+        before = replace(loop.tape, operations=loop.tape.operations[: max((s.begin for s in loop.stages), default=0)])
+        if used and loop.roots:
+            fill_in_decisions(before)
+            row |= self._gradients(before, used)
+        for stage in loop.stages:
+            row |= self._update(stage)
+        return row
+
+    def _gradients(self, tape: Tape, used: Sequence[Used]) -> dict[str, Any]:
+        begun = time.perf_counter()
+        ids = [each.id for each in used]
+        loss = self._loop.roots[-1]
+        table = replay_exact(tape, [*ids, loss], visit=self._clock)
+        replay_s = time.perf_counter() - begun
+        low_loss = tape.value(loss)
+        low = math.nan if low_loss is None else float(low_loss)
+        exact = [table[id] for id in ids]
+        is_finite = math.isfinite(low) and all(bool(each.gradient.isfinite().all()) for each in used)
+        exact_is_finite = bool(table[loss].isfinite().all()) and all(bool(each.isfinite().all()) for each in exact)
+        row: dict[str, Any] = {
+            "loss": low, "loss_fp64": float(table[loss]), "finite": is_finite, "finite_in_fp64": exact_is_finite,
+            "replay_s": replay_s,
+            "narrow_inputs": any(is_float(each) and each.dtype.itemsize <= 2 for each in tape.leaves.values()),
+        }  # fmt: skip
+        error = math.nan
+        if is_finite and exact_is_finite:
+            error = distance([each.gradient for each in used], exact)
+            row |= {"gradient_error": error, "worst": _worst(used, exact)}
+        gap = abs(low - float(table[loss]))
+        is_far = not is_finite or not error <= _FAR or not gap <= _FAR * abs(float(table[loss]))
+        if is_far:
+            if time.perf_counter() + _TIMES * replay_s > self._ends:
+                return row | {"cause_unavailable": "the search for it would take longer than the recorder may"}
+            row |= _cause(tape, used, loss, low)
+        return row
+
+    def _update(self, stage: Stage) -> dict[str, Any]:
+        if not stage.weights:
+            return {}
+        return {"updates": StoredUpdate(self._loop.tape, stage, self._clock).row()}
+
+
+def _worst(used: Sequence[Used], exact: Sequence[Tensor]) -> list[dict[str, Any]]:
+    """The gradients with the largest relative error of their own."""
+    rows = []
+    for each, right in zip(used, exact, strict=True):
+        size = norm([right])
+        gap = norm([widened(each.gradient, F64) - right])
+        rows.append({"name": each.name, "error": gap / size if size else (math.inf if gap else 0.0), "norm": size})
+    return sorted(rows, key=lambda row: -float(row["error"]))[:_MOST_NAMES]  # type: ignore[arg-type]
+
+
+def _cause(tape: Tape, used: Sequence[Used], loss: int, low_loss: float) -> dict[str, Any]:
+    """The verdict of the shadow on the gradients of a step, with the operations that it names."""
+    fill_in_measures(tape)
+    step = RecordedStep(tape, [each.id for each in used], loss, [each.gradient for each in used], low_loss)
+    shadow = Shadow(step)
+    place = shadow.first_nonfinite
+    return {
+        "cause": {
+            "verdict": shadow.verdict, "blame": shadow.precision_is_to_blame, "message": shadow.message,
+            "ideal_error": shadow.ideal_error, "operations": named_operations(shadow),
+            "first_nonfinite": None if place is None else vars(place), "notes": shadow.notes[:_MOST_NAMES],
+        }
+    }  # fmt: skip
+
+
+__all__ = ["examined"]

@@ -1,0 +1,148 @@
+"""The tape of a whole step of somebody's loop, from the batch to the update of the weights; computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from precgui.engine.shadow.semantics import aten
+from precgui.engine.shadow.tape import Tape, TapeOp
+from precgui.engine.shadow.writer import BegunOp, TapeWriter
+from precgui.engine.torch_private import graph_task
+from precgui.errors import first_line
+
+_MOST_OPERATIONS = 20_000
+_WITHOUT_NUMBERS = frozenset({"profiler", "_c10d_functional", "c10d"})
+_KNOWN = frozenset({"aten", "prims", "prim", "precgui"})
+
+
+@dataclass(frozen=True)
+class Used:
+    """The gradient of a weight as an optimizer got it: its number on the tape, and its numbers."""
+
+    name: str
+    id: int
+    gradient: Tensor
+
+
+@dataclass
+class Stage:
+    """The operations of one update, `begin` to `end`, and the weights that it changes: names, values before, after."""
+
+    begin: int
+    end: int
+    gradients: list[Used] = field(default_factory=list)
+    weights: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+class LoopTape:
+    """Told of each operation of a step by a mode; to be thrown away where `why_not` is not empty."""
+
+    def __init__(self, named: Iterable[tuple[str, Tensor]], module: Callable[[], str | None], most_bytes: int) -> None:
+        """`named` are the weights that the step may change; `module` returns the one whose forward pass is running."""
+        self.tape = Tape()
+        self._writer = TapeWriter(self.tape, lends=True)
+        self._writer.origins.module = module
+        self._named = list(named)
+        self._most_bytes = most_bytes
+        self.why_not = ""
+        self.stages: list[Stage] = []
+        self.roots: list[int] = []  # the losses from which backward passes began
+        self._ones: int | None = None
+        self._own: Stage | None = None  # of a loop that updates its weights by itself
+        self._is_backward = False
+
+    def before(self, func: Any, args: Any, kwargs: Any) -> BegunOp | None:
+        """An operation is about to run."""
+        if self.why_not or func.namespace in _WITHOUT_NUMBERS:
+            return None
+        try:
+            if self._is_backward and graph_task() == -1:
+                self._is_backward, self._own = False, self._stage(self._named)
+            return self._writer.begin(func, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the step goes on
+            self.give_up(first_line(error, 160))
+            return None
+
+    def after(self, begun: BegunOp | None, result: Any) -> None:
+        """It has run."""
+        if begun is None or self.why_not:
+            return
+        try:
+            self._add(begun, result)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.give_up(first_line(error, 160))
+
+    def _add(self, begun: BegunOp, result: Any) -> None:
+        operation, outputs = self._writer.end(begun, result)
+        if operation.is_random:
+            operation.decision = [o.detach().clone() if isinstance(o, Tensor) else o for o in outputs]
+        elif begun.function is aten.view.dtype:
+            operation.opaque = "memory is read as another dtype"
+        elif begun.function is aten._amp_update_scale_.default:
+            operation.opaque = "the scale of the next step is no part of this one"
+        elif begun.function.namespace not in _KNOWN:
+            operation.opaque = f"{operation.name} is no operation of torch"
+        self._follow_backward(operation)
+        if len(self.tape.operations) > _MOST_OPERATIONS:
+            self.give_up(f"the step has more than {_MOST_OPERATIONS} operations")
+        if self._writer.identity.held_bytes > self._most_bytes:
+            self.give_up(f"the values of the step take more than {self._most_bytes >> 20} MiB")
+
+    def _follow_backward(self, operation: TapeOp) -> None:
+        """Note the loss of each backward pass, which begins with ones of its shape, and where the pass ends."""
+        if graph_task() == -1:
+            self._ones = operation.inputs[0] if operation.function is aten.ones_like.default else self._ones
+            return
+        if not self._is_backward and self._ones is not None:
+            self.roots.append(self._ones)
+            self._ones = None
+        self._is_backward = True
+
+    def give_up(self, reason: str) -> None:
+        """Let go of all that was recorded; `reason` is a clause."""
+        self.why_not = reason
+        self.tape, self._writer = Tape(), TapeWriter(Tape())
+
+    def optimizer_begins(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step: note the gradients that it gets."""
+        if self.why_not:
+            return
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self.stages.append(self._stage([(name, p) for name, p in self._named if id(p) in own]))
+
+    def _stage(self, named: list[tuple[str, Tensor]]) -> Stage:
+        begin = len(self.tape.operations)
+        stage = Stage(begin, begin)
+        known = self._writer.identity.known
+        for name, weight in named:
+            id = known(weight.grad) if weight.grad is not None else None
+            if id is not None and weight.grad is not None:
+                stage.gradients.append(Used(name, id, weight.grad.detach().clone()))
+            before = self._writer.identity.id_of(weight)
+            stage.weights.append((name, before, before))
+        return stage
+
+    def optimizer_ends(self) -> None:
+        """The optimizer has stepped."""
+        if self.why_not or not self.stages:
+            return
+        stage, values = self.stages[-1], dict(self._named)
+        stage.end = len(self.tape.operations)
+        known = self._writer.identity.known
+        after = [(name, before, known(values[name])) for name, before, _ in stage.weights]
+        stage.weights = [(name, a, b) for name, a, b in after if b is not None and b != a]
+
+    def end(self) -> None:
+        """The step is over. Where no optimizer has stepped, all that follows the last backward pass is the update."""
+        if self.why_not or self.stages:
+            return
+        self.stages.append(self._own or self._stage(self._named))
+        self.optimizer_ends()
+
+
+__all__ = ["LoopTape", "Stage", "Used"]

@@ -1,0 +1,181 @@
+"""Steps of a loop that were computed in FP64 beside themselves: how far off they are, and which operation made it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from precgui.runs.diagnosis.analysis import percent
+from precgui.runs.diagnosis.findings import Blame, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.number_formats import DIGITS
+from precgui.runs.diagnosis.rule import Answer, Rule
+
+NAME = "inexact-step"
+_FAR, _VERY_FAR = 0.15, 0.5  # relative error of the gradients, or of the loss
+_LOST = 0.3  # part of an update that arrives
+_FEWEST = 2  # steps, of a run in which so many were computed in FP64
+_KEPT = 0.5
+_WRONG = 1.0  # relative error of an update whose weights are stored well enough
+_IN_FP64 = Blame(
+    True, "computed in FP64 from the same numbers the step differs, and less where the named operations run in FP64"
+)
+_SOURCE = "Menon et al. 2018, ADAPT; Zamirai et al. 2020, Revisiting BFloat16 Training"
+_CURES = {
+    "underflow": "Scale these numbers up (a loss scale, for gradients), or compute the line in FP32.",
+    "overflow": "Scale these numbers down, or compute the line in FP32.",
+    "cancellation": "Subtract before rounding: compute the difference in FP32 from operands that were never rounded to "
+    "fewer digits, or write it so that no nearly equal numbers are subtracted.",
+    "cast": "Cast later: keep the number in FP32 up to the operation that needs few digits.",
+    "sum": "Add in FP32: sums of many terms in 16 bits swallow small ones (x.float().sum(), dtype=torch.float32).",
+    "sensitive": "Compute this line in FP32, from operands in FP32 (.float() before it, or autocast off around it).",
+    "rounding": "Compute this line in FP32 (.float() before it, or autocast disabled around it).",
+}
+
+
+def inexact_step(m: Measurements) -> Answer:
+    """Steps whose gradient, loss or update is mostly rounding that another arithmetic would not make."""
+    rows = [row for row in m.fact_rows("exact_steps") if "unavailable" not in row]
+    if not m.own_loop or not m.n or not rows:
+        return None
+    for find in (_of_gradients, _of_updates):
+        if (finding := find(m, rows)) is not None:
+            return [finding]
+    known = [_number(row, "gradient_error") for row in rows]
+    largest = max((each for each in known if math.isfinite(each)), default=math.nan)
+    if not math.isfinite(largest):
+        return None
+    steps = ", ".join(str(row.get("step")) for row in rows)
+    return RuledOut(
+        NAME, f"because the gradients of the steps {steps} are at most {percent(largest)} from those of FP64"
+    )
+
+
+def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding | None:
+    far = [row for row in rows if _is_far(row)]
+    if not _are_enough(far, rows):
+        return None
+    row = max(far, key=_distance)
+    cause = row["cause"]
+    operations = [each for each in cause.get("operations", []) if isinstance(each, Mapping)]
+    if not operations:
+        return None
+    first, step = operations[0], int(row["step"])
+    error, loss_error = _number(row, "gradient_error"), _loss_error(row)
+    low, name = str(first.get("format")).upper(), str(first.get("operation"))
+    made = f"{name} in {low} at {first.get('line')}"
+    what = f"the gradient of step {step} is {percent(error)} off"
+    if loss_error > error:
+        what = f"the loss of step {step} is {percent(loss_error)} off"
+    title = f"{what[0].upper()}{what[1:]} the one that FP64 gives, mostly by {made}"
+    proof = Evidence(
+        "|gradient - gradient in FP64| / |gradient in FP64|, same weights, data, random numbers and decisions",
+        {"gradient_error": error, "unavoidable": _number(cause, "ideal_error"), "loss": _number(row, "loss"),
+         "loss_in_fp64": _number(row, "loss_fp64"), "line": str(first.get("line")), "operation": name,
+         "kind": str(first.get("kind"))},
+        f"Step {step} beside FP64: {cause.get('message')}",
+        "relative error of the gradients", tuple((int(each["step"]), _distance(each)) for each in far),
+    )  # fmt: skip
+    module = str(first.get("module") or "")
+    return Finding(
+        NAME, "error" if _distance(row) > _VERY_FAR else "warning", title, int(far[0]["step"]), int(m.steps[-1]),
+        (proof,), _CURES.get(str(first.get("kind")), _CURES["rounding"]), 0.85, _SOURCE, module,
+        certainty="estimate",
+        blame=_IN_FP64,
+    )  # fmt: skip
+
+
+def _is_far(row: Mapping[str, Any]) -> bool:
+    cause = row.get("cause")
+    if not isinstance(cause, Mapping) or not row.get("finite") or not row.get("finite_in_fp64"):
+        return False
+    return cause.get("verdict") == "problems" and cause.get("blame") is True and _distance(row) > _FAR
+
+
+def _distance(row: Mapping[str, Any]) -> float:
+    return max(_number(row, "gradient_error"), _loss_error(row))
+
+
+def _loss_error(row: Mapping[str, Any]) -> float:
+    low, exact = _number(row, "loss"), _number(row, "loss_fp64")
+    return abs(low - exact) / abs(exact) if exact else 0.0
+
+
+def _are_enough(far: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> bool:
+    return len(far) >= min(_FEWEST, len(rows)) and bool(far)
+
+
+def _of_updates(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding | None:
+    known = [(int(row["step"]), each) for row in rows if isinstance(each := row.get("updates"), Mapping) and each]
+    broken = [(step, each) for step, each in known if each.get("finite") is False and each.get("finite_in_fp64")]
+    if broken and isinstance(cause := broken[0][1].get("cause"), Mapping) and cause.get("blame") is True:
+        return _broken_update(m, broken[0][0], cause)
+    lost = [(step, each) for step, each in known if _is_lost(each) or _is_wrong(each)]
+    if len(lost) < min(_FEWEST, len(known)) or not lost or 2 * len(lost) < len(known):
+        return None
+    step, row = lost[len(lost) // 2]
+    stored = _number(row, "left_when_stored_in_fp64") < _KEPT
+    low, along, error = str(row.get("format")).upper(), _number(row, "along"), _number(row, "error")
+    arrives = percent(max(along, 0.0))
+    title = (
+        f"Only {arrives} of the updates arrive: the weights are stored in {low}"
+        if stored
+        else f"The updates are {percent(error)} off what FP64 makes of the same gradients and state"
+    )
+    proof = Evidence(
+        "|update - update in FP64| / |update in FP64|, and <update, update in FP64> / |update in FP64|^2",
+        {"error": error, "along": along, "norm": _number(row, "norm"), "weights": int(_number(row, "weights"))},
+        f"The update of step {step}, computed in FP64 from the same gradients and the same state, differs by "
+        f"{percent(error)}; {arrives} of it is made. Most is lost in {row.get('worst')}.",
+        "part of the update that is made", tuple((at, _number(each, "along")) for at, each in lost),
+    )  # fmt: skip
+    fix = (
+        f"Keep a copy of the weights in FP32 (master weights) and round it to {low} for the model, round "
+        "stochastically, or add a compensation (Kahan): most updates are below half the distance of two numbers."
+        if stored
+        else "Compute the optimizer's moments, their squares and its divisions in FP32; its epsilon must not vanish."
+    )
+    return Finding(
+        NAME, "error" if along < _LOST or error > 2 * _WRONG else "warning", title, lost[0][0], int(m.steps[-1]),
+        (proof,), fix, 0.85, _SOURCE, "", (str(row.get("worst")),), certainty="estimate",
+        blame=Blame(True, "the same update, computed in FP64 from the same gradients and state, differs"),
+    )  # fmt: skip
+
+
+def _is_lost(row: Mapping[str, Any]) -> bool:
+    """Whether the weights in 16 bits do not take an update that nothing else keeps."""
+    if row.get("format") not in DIGITS or not _number(row, "error") > _KEPT:
+        return False
+    is_kept = _number(row, "kept_elsewhere") > _KEPT
+    return not is_kept and _number(row, "left_when_stored_in_fp64") < _KEPT and _number(row, "along") < _LOST
+
+
+def _is_wrong(row: Mapping[str, Any]) -> bool:
+    """Whether the arithmetic of the update, not the storage of the weights, makes another update."""
+    return _number(row, "error") > _WRONG and _number(row, "left_when_stored_in_fp64") > 1 - _KEPT
+
+
+def _broken_update(m: Measurements, step: int, cause: Mapping[str, Any]) -> Finding:
+    name, line = str(cause.get("made_by")).strip("_"), str(cause.get("line"))
+    culprit, where = str(cause.get("culprit")).strip("_"), str(cause.get("culprit_line"))
+    before = f" because of what was lost before by {culprit} at {where}" if culprit != name or where != line else ""
+    proof = Evidence(
+        "weights after the step: not finite; in FP64 from the same gradients and state: finite",
+        {"step": step, "operation": name, "line": line},
+        f"In step {step} {name} at {line} returns NaN or Inf{before}; in FP64 the update is finite.",
+    )  # fmt: skip
+    return Finding(
+        NAME, "error", f"The update of step {step} is not finite, and is in FP64: {name} at {line}", step,
+        int(m.steps[-1]), (proof,),
+        "Compute the update in FP32: moments and squares of small gradients, and the epsilon, are 0 in 16 bits.", 0.9,
+        _SOURCE, blame=Blame(True, "the same update, computed in FP64 from the same gradients and state, is finite"),
+    )  # fmt: skip
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+RULES = (Rule(NAME, "B", "Is a step of the loop the step that FP64 would take?", inexact_step),)
