@@ -59,6 +59,8 @@ def overlap(a: MemoryLayout, b: MemoryLayout) -> bool:
     """Whether two tensors of one dtype in one storage share an element; of different dtypes: True."""
     if a.dtype != b.dtype:
         return True
+    if a == b:
+        return 0 not in a.shape
     last_a, last_b = _last(a), _last(b)
     if last_a < b.offset or last_b < a.offset:
         return False
@@ -79,6 +81,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.ids: dict[MemoryLayout, int] = {}
+        self.valid: dict[int, MemoryLayout] = {}  # all values whose numbers are still there, several of one layout
         self.stale: set[MemoryLayout] = set()
         self.lent: dict[int, MemoryLayout] = {}  # leaves that share the memory of the tensor of the step
         self.writes: list[tuple[int, MemoryLayout]] = []
@@ -153,7 +156,10 @@ class ValueNumbering:
     def written(self, tensor: Tensor) -> int:
         """The number of a tensor after it was written to; what overlaps it is put together anew when it is read."""
         memory, where = self._memory(tensor), geometry_of(tensor)
-        self._tape.overwritten.update(id for other, id in memory.ids.items() if overlap(other, where))
+        gone = [id for id, other in memory.valid.items() if overlap(other, where)]
+        self._tape.overwritten.update(gone)
+        for id in gone:
+            del memory.valid[id]
         memory.stale |= {other for other in memory.ids if other != where and overlap(other, where)}
         id = self._number(tensor, memory, where)
         if not _covers(tensor, where):
@@ -202,6 +208,7 @@ class ValueNumbering:
     def _number(self, tensor: Tensor, memory: _Memory, where: MemoryLayout) -> int:
         id = self._next(tensor)
         memory.ids[where] = id
+        memory.valid[id] = where
         memory.stale.discard(where)
         if _covers(tensor, where):
             memory.base, memory.flat = (id, where), None
