@@ -99,6 +99,7 @@ PICTURES: dict[str, Picture] = {
     "study-groups-light": Picture("study", "compare/groups", view="Figures"),
     "study-groups-small": Picture("study", "compare/groups", "dark", SMALL, view="Figures"),
     "study-curves-light": Picture("study", "compare/groups", view="Curves"),
+    "study-energy-light": Picture("study", "compare/groups", view="Energy"),
     "study-trade-off-light": Picture("study", "compare/groups", view="Trade-off"),
     "study-grid-wide": Picture("study", "live/study", "dark", WIDE),
     "live-dark": Picture("runs", "live", "dark"),

@@ -33,11 +33,14 @@ def test_that_a_recipe_is_planned_as_one_document(capsys: pytest.CaptureFixture[
 
 PLANS = """
 import sys
+from itertools import islice
 from precgui.cli.main import main
-from precgui.engine.profile import predict
+from precgui.engine.profile import planning, predict
 from precgui.engine.tasks import detection, segmentation, speech
 
 predict._PROBE_S = 0  # buffers of kernels: not what this is about
+changes = planning._alternatives  # two thirds of the time; of a packed base they once ended the process with a fault
+planning._alternatives = lambda config: islice(changes(config), int(config.adapter.kind != "none"))
 detection._SCENES = segmentation._SCENES = speech._SOUNDS = (24, 8)  # drawn anew for each ledger of a plan
 few = ("data.batch_size=4", "data.sequence_length=16", "data.epoch_steps=1", "data.download=false")
 settings = [word for setting in few for word in ("--set", setting)]

@@ -51,6 +51,13 @@ class RichLabel(QLabel):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setTextFormat(Qt.TextFormat.RichText)
+        themes().follow(self, self._parse_again)
+
+    def _parse_again(self) -> None:
+        """The colour of links is that of the palette at the time when the text was set."""
+        text = self.text()
+        self.setText("")
+        self.setText(text)
 
 
 class OwnDocument(QTextBrowser):

@@ -29,8 +29,17 @@ class EnergyTable:
     @property
     def why_not_measured(self) -> str:
         """A sentence on a study whose energy was not measured at all."""
-        reasons = dict.fromkeys(group.why.get("run_j", "") for group in self.groups)
-        return f"The energy was not measured, because {'; '.join(filter(None, reasons)) or 'no run recorded it'}."
+        return f"The energy was not measured, because {'; '.join(self._reasons) or 'no run recorded it'}."
+
+    @property
+    def short_rows(self) -> list[tuple[str, ...]]:
+        """The rows to stand below `why_not_measured`: without its reason in each cell, where all have the same one."""
+        said = f", because {self._reasons[0]}" if len(self._reasons) == 1 and not self.is_measured else ""
+        return [(title, *(cell.removesuffix(said) if said else cell for cell in cells)) for title, cells in self.rows]
+
+    @property
+    def _reasons(self) -> list[str]:
+        return [why for why in dict.fromkeys(group.why.get("run_j", "") for group in self.groups) if why]
 
 
 def energy_table(study: Study, runs: Sequence[RunFigures], price: EnergyPrice | None = None) -> EnergyTable:

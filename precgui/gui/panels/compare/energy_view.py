@@ -29,7 +29,7 @@ class EnergyView(QWidget):
         self._content: ReportContent | None = None
         self.price = QLineEdit(self)
         self.price.setPlaceholderText("none, or such as 0.30 EUR")
-        self.price.setMaximumWidth(220)
+        self.price.setFixedWidth(220)
         self.fault, self.note = label(kind="muted", wrap=False), label(kind="muted")
         self.table = TextTable(("",), "Energy of the groups")
         bar = row(named("&Price of a kilowatt-hour", self.price), self.price, (self.fault, 1))
@@ -61,7 +61,7 @@ class EnergyView(QWidget):
         energy = content.energy if content is not None else None
         self.note.setText(_HINT if energy is None or energy.is_measured else f"{energy.why_not_measured} {_HINT}")
         self.table.set_columns(("Energy", *(energy.columns if energy is not None else ())))
-        self.table.fill([] if energy is None else [(title, *cells) for title, cells in energy.rows])
+        self.table.fill([] if energy is None else energy.short_rows)
 
     def _on_price(self) -> None:
         if self._content is not None:

@@ -63,3 +63,24 @@ def test_that_range_and_error_are_parts_of_their_height() -> None:
     assert range_used(operation("mm")) == 1.0 and range_used(operation("mm", largest=2.0**-14)) == 0.0
     assert range_used(operation("mm", largest=None)) is None
     assert error_share(1e-12) == 0.0 < error_share(1e-4) < error_share(1.0) == 1.0
+
+
+def test_that_in_a_small_window_nothing_of_a_step_lies_over_something_else(
+    qtbot: QtBot, tmp_path: Path, session: Session, panel: InspectPanel
+) -> None:
+    path = write_run(tmp_path / "one.h5", "one")
+    values = {"step": 7, "precision": "fp32", "operations": [operation("mm")], "casts": [], "moments": MOMENTS}
+    ANATOMIES.keep(path, StepAnatomy.model_validate(values))
+    panel.resize(700, 420)
+    key = session.runs.open_file(path)
+    session.requests.inspect(key, "step")
+    tab = panel.tab("step")
+    assert isinstance(tab, StepTab)
+    tab.show_run(key)
+    qtbot.waitUntil(tab.moments.isVisible)
+    inner = tab.rails.parentWidget()
+    assert inner is not None
+    assert inner.layout() is not None and inner.height() >= inner.layout().minimumSize().height()
+    assert tab.rails.geometry().bottom() < tab.details.geometry().top() < tab.moments.geometry().top()
+    assert tab.moments.height() >= tab.moments.heightForWidth(tab.moments.width())
+    assert tab.casts.isHidden()

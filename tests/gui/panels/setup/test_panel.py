@@ -224,6 +224,14 @@ def test_that_a_study_of_open_runs_is_filled_into_the_form(panel: SetupPanel, or
     assert spec is not None and spec.seeds == 7
 
 
+def test_that_the_page_fits_into_a_window_of_800_pixels(panel: SetupPanel) -> None:
+    page = panel.scroller.widget()
+    assert page is not None
+    for kind in ("One run", "Study"):
+        panel.kind.choose(kind)
+        assert page.minimumSizeHint().width() <= 720  # beside the navigation and a scroll bar
+
+
 def test_that_a_study_of_one_precision_varies_a_field(panel: SetupPanel, orders: Orders) -> None:
     config = load("digits-quick")
     panel.study.vary.add()

@@ -7,16 +7,17 @@ from pathlib import Path
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QFrame,
     QHBoxLayout,
     QHeaderView,
+    QScrollArea,
     QTableWidget,
     QTableWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
 from precgui.gui.kit.empty_state import EmptyState
-from precgui.gui.kit.parts import named
+from precgui.gui.kit.parts import column, named
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.inspect.step.rails import FormatLegend, StepRails, describe
 from precgui.gui.replay_bar import ReplayBar
@@ -67,13 +68,14 @@ class StepTab(StepPages[StepAnatomy]):
         below.setSpacing(16)
         below.addWidget(self.moments, 2)
         below.addWidget(self.casts, 3)
-        column = QVBoxLayout(self.content)
-        column.setContentsMargins(0, 8, 0, 0)
-        column.setSpacing(8)
-        column.addLayout(head)
-        column.addWidget(self.rails, 3)
-        column.addWidget(self.details)
-        column.addLayout(below, 2)
+        inner = QWidget()
+        column(head, (self.rails, 3), self.details, (below, 2), margins=(0, 8, 8, 0), on=inner)
+        area = QScrollArea()  # in a small window the rails keep their height
+        area.setWidgetResizable(True)
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setWidget(inner)
+        column(area, on=self.content)
 
     def read(self, path: Path) -> list[StepAnatomy]:
         return ANATOMIES.all(path)
@@ -91,6 +93,7 @@ class StepTab(StepPages[StepAnatomy]):
         bad = sum(not one.finite for one in anatomy.operations)
         self.legend.show_formats(texts | ({"": f"NaN, or made Inf: {bad}"} if bad else {}))
         self.moments.setText("\n".join(anatomy.sentences()))
+        self.casts.setVisible(bool(anatomy.casts))  # a step in one format has none, as its sentences say
         self.casts.setRowCount(len(anatomy.casts))
         for row, casts in enumerate(anatomy.casts):
             size = f"{casts.bytes:,}".replace(",", " ")
