@@ -29,6 +29,7 @@ from precgui.hardware.readings import Missing, Reading, gibibytes
 from precgui.hardware.report import document
 from precgui.hardware.support import Support
 from precgui.runs.held_power_limit import restore_left_limits
+from precgui.runs.model_memory import parameter_count, training_sentence
 
 _USE = "[bold]Use {precision}[/] for {situation}."
 _USE_THEN = "[bold]Use {precision}[/], then try {then} for {situation}."
@@ -42,6 +43,9 @@ def add_parsers(subparsers: Any) -> None:
     parser = subparsers.add_parser("detect", help="what this machine can do with each number format, and advice")
     parser.add_argument("--task", choices=list(TASKS), help="what the advice is for (default classification)")
     parser.add_argument("--size", choices=list(SIZES), help="how large the model is (default large)")
+    parser.add_argument(
+        "--parameters", type=_parameters, metavar="N", help="of a model to train, such as 124M or 7B: whether it fits"
+    )
     parser.add_argument("--card", metavar="NAME", help="a card that is not in this machine, for example V100 or B200")
     parser.add_argument(
         "--watch",
@@ -76,13 +80,36 @@ def run(args: argparse.Namespace) -> int:
         device.id: advise(Situation(device, task, size, measured.gain(device.name, results)))
         for device in machine.devices
     }
+    fits = {} if args.parameters is None else _model_memory(args.parameters, machine, advices)
     if args.json:
-        print(json.dumps(document(machine, advices, problem), indent=1))
+        tree = document(machine, advices, problem)
+        for row in tree["devices"] if fits else ():
+            row["model_memory"] = fits[row["id"]]
+        print(json.dumps(tree, indent=1))
     else:
         supposed = not args.task and not args.size
         situation = _SUPPOSED.format(size=size, task=task) if supposed else f"{size} {task}"
-        _print(HarmlessConsole(), machine, advices, problem, situation)
+        _print(HarmlessConsole(), machine, advices, problem, situation, fits)
     return 0
+
+
+def _parameters(text: str) -> int:
+    try:
+        return parameter_count(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _model_memory(parameters: int, machine: Machine, advices: dict[str, Advice]) -> dict[str, str]:
+    """By device, whether the training of so large a model fits, in the precision that is advised."""
+    return {
+        device.id: training_sentence(
+            parameters,
+            advices[device.id].precision,
+            device.memory_bytes if isinstance(device.memory_bytes, int) else None,
+        )
+        for device in machine.devices
+    }
 
 
 def cards_called(name: str) -> tuple[Device, ...]:
@@ -108,10 +135,17 @@ def ask_torch() -> tuple[dict[str, Any] | None, str]:
     return torch_facts(), ""
 
 
-def _print(console: Console, machine: Machine, advices: dict[str, Advice], problem: str, situation: str) -> None:
+def _print(
+    console: Console,
+    machine: Machine,
+    advices: dict[str, Advice],
+    problem: str,
+    situation: str,
+    fits: dict[str, str],
+) -> None:
     for device in machine.devices:
         _print_device(console, device)
-        _print_advice(console, advices[device.id], situation)
+        _print_advice(console, advices[device.id], situation, fits.get(device.id, ""))
     host = machine.host
     console.rule("[bold]Machine", align="left")
     console.print(f"{escape(host['os'])}, Python {host['python']}, {_memory(host['memory_bytes'])}")
@@ -157,7 +191,7 @@ def _grouped(device: Device) -> list[tuple[str, Support]]:
     return lines
 
 
-def _print_advice(console: Console, advice: Advice, situation: str) -> None:
+def _print_advice(console: Console, advice: Advice, situation: str, fits: str) -> None:
     answer = _USE_THEN if advice.then else _USE
     head = answer.format(precision=advice.precision, then=advice.then, situation=escape(situation))
     console.print(f"\n{head} {escape(advice.reason)}")
@@ -165,6 +199,8 @@ def _print_advice(console: Console, advice: Advice, situation: str) -> None:
         console.print(f"  {escape(step.question)} [bold]{escape(step.answer)}[/]  [dim]{escape(step.why)}")
     for line in advice.watch:
         console.print(f"  [yellow]![/] {escape(line)}")
+    if fits:
+        console.print(escape(fits))
     console.print()
 
 

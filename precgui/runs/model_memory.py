@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from precgui.planner.communication import RANKS
 from precgui.planner.plan import sharded_bytes, usable_bytes
 from precgui.planner.storage import BASE_BITS, OPTIMIZERS, storage_of
 
+MOST_PARAMETERS = 10**14
 _OPTIMIZER = "adamw"
 # What to change first where the states do not fit: precision ("" for the one asked for), optimizer, in words.
 _REMEDIES = (
@@ -77,6 +80,15 @@ def _remedy(parameters: int, precision: str, usable: int) -> str:
     if frozen <= usable:
         return f"Only adapters (LoRA) fit: a frozen base in NF4 takes {gib(frozen)}."
     return "Not even a frozen base in NF4 does: use several devices (FSDP), off-load, or a smaller model."
+
+
+def parameter_count(text: str) -> int:
+    """A number of parameters such as 124M, 7B or 1.5B. Raises ValueError, a sentence."""
+    result = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([MB])\s*", text, re.IGNORECASE)
+    count = round(float(result[1]) * {"M": 1e6, "B": 1e9}[result[2].upper()]) if result is not None else 0
+    if not 0 < count <= MOST_PARAMETERS:
+        raise ValueError(f"{text.strip()[:40]!r} is no number of parameters; write one such as 124M or 7B")
+    return count
 
 
 def billions(parameters: int) -> str:

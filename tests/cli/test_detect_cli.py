@@ -118,6 +118,25 @@ def test_that_a_card_that_is_not_here_can_be_asked_about(capsys, monkeypatch):
     assert err.count("\n") == 1
 
 
+def test_that_a_model_that_does_not_fit_is_spread_by_zero(capsys, monkeypatch):
+    install(monkeypatch, init=LIBRARY_NOT_FOUND)
+    monkeypatch.setenv("COLUMNS", "400")
+    card = ["detect", "--card", "A100 SXM4 80GB"]
+    for parameters, words in (
+        ("1B", "of 74.5 GiB about 53.4 GiB are left"),
+        ("10B", "ZeRO-2 from 8 on, ZeRO-3 from 4 on"),
+        ("100B", "ZeRO-3 from 32 on"),
+    ):
+        code, out, _ = output(capsys, *card, "--parameters", parameters, "--json")
+        (device,) = json.loads(out)["devices"]
+        assert code == 0
+        assert words in device["model_memory"], device["model_memory"]
+    assert "ZeRO-3 from" in output(capsys, *card, "--parameters", "100B")[1]
+    code, _, err = output(capsys, *card, "--parameters", "many")
+    assert code == 2
+    assert "write one such as 124M or 7B" in err
+
+
 def test_that_a_broken_torch_leaves_the_rest(capsys, monkeypatch):
     install(monkeypatch, init=LIBRARY_NOT_FOUND)
     monkeypatch.setattr(detect_command, "ask_torch", lambda: (None, "torch cannot be imported: no"))

@@ -30,11 +30,10 @@ from precgui.planner.plan import device_bytes
 from precgui.runs.inference_advice import NO_FORMAT, RUN_PRECISION, InferenceQuestion, advise_inference
 from precgui.runs.inference_advice import START as INFERENCE_START
 from precgui.runs.inference_advice import TREE as INFERENCE_TREE
-from precgui.runs.model_memory import training_sentence
+from precgui.runs.model_memory import MOST_PARAMETERS, parameter_count, training_sentence
 
 _USE, _USE_THEN = "Use {precision}", "Use {precision}, then try {then}"
 TRAINING, INFERENCE = "Training", "Inference"
-MOST_MILLIONS = 1e8
 # A recipe that stands for each task; a person changes it in Run.
 _RECIPES = {
     "classification": "digits-quick", "detection": "detection-quick", "segmentation": "segmentation-quick",
@@ -83,7 +82,7 @@ class AdviceTab(QWidget):
                 box.addItem(text, key)
         for text in (TRAINING, INFERENCE):
             self.purpose.addItem(text)
-        self.parameters.setPlaceholderText("millions, such as 124; may stay empty")
+        self.parameters.setPlaceholderText("millions, such as 124, or 7B; may stay empty")
         self.memory_size.setPlaceholderText("that of the device; or such as 24GB")
         self.run_button.setToolTip("Set up a run of this task in this precision")
         self.claims_button.setToolTip("Claims of guides about this precision, beside what was measured here")
@@ -170,11 +169,11 @@ class AdviceTab(QWidget):
         self._show_memory(parameters, memory_bytes, training)
 
     def _parameters(self) -> int | None:
+        text = self.parameters.text().strip()
         try:
-            millions = float(self.parameters.text())
+            return parameter_count(text if text[-1:].isalpha() else f"{text}M")
         except ValueError:
             return None
-        return round(millions * 1e6) if 0 < millions <= MOST_MILLIONS else None
 
     def _memory_bytes(self, device: Device) -> int | None:
         """The memory that was typed, else that of the device, in bytes."""
@@ -187,7 +186,7 @@ class AdviceTab(QWidget):
         """Whether the model fits, or which of the two texts is not understood."""
         faults = []
         if self.parameters.text().strip() and parameters is None:
-            faults.append(f"Parameters: write millions, such as 124, up to {MOST_MILLIONS:g}.")
+            faults.append(f"Parameters: write millions, such as 124, or 7B, up to {MOST_PARAMETERS / 1e9:g}B.")
         if self.memory_size.text().strip():
             try:
                 device_bytes(self.memory_size.text())
