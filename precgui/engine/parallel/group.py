@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from precgui.engine.tasks import Batch
 
 MORE_TIME_S = 5.0  # a collective waits longer than the launcher, which knows who does not answer
+_FAILURE = "failure"  # the key of the text of a rank that ends
 BUILD_LIMIT_S = 3600.0  # for a download by the first rank
 
 
@@ -54,6 +55,21 @@ class RankGroup:
         self.leave_text(key, own)
         self.exchange([0.0])
         return self.text_of(key, 0)
+
+    def leave_failure(self, sentence: str) -> None:
+        """Tell the other ranks, whose next exchange with this one fails, why it ends."""
+        with suppress(RuntimeError, ValueError):  # the store may be gone
+            self.leave_text(_FAILURE, sentence)
+
+    def failures(self) -> dict[int, str]:
+        """Why other ranks have ended, by rank; those that were killed or stopped could not say."""
+        found = {}
+        with suppress(RuntimeError, ValueError):
+            store = process_group_store("precgui")
+            for rank in range(self.world):
+                if rank != self.rank and store.check([f"{_FAILURE}/{rank}"]):
+                    found[rank] = str(self.text_of(_FAILURE, rank))
+        return found
 
     @contextmanager
     def first_before_others(self) -> Iterator[None]:

@@ -40,6 +40,8 @@ class GradientTraffic:
     """Counts of one step of one rank: bytes, seconds of waiting, squared error against the FP32 sum."""
 
     def __init__(self) -> None:
+        self._hook_failed = False
+        self._reducing: list[Reduced] = []
         self.begin(measured=False)
 
     def begin(self, *, measured: bool) -> None:
@@ -49,6 +51,7 @@ class GradientTraffic:
         self.wait_s = 0.0
         self._error = self._norm = 0.0
         self._last_hook_s = math.nan
+        self._reducing.clear()
 
     def all_reduced(self, size_bytes: float) -> None:
         world = dist.get_world_size()
@@ -63,8 +66,19 @@ class GradientTraffic:
         """A reduce-scatter of that many bytes, which gloo does as an all-reduce."""
         (self.all_reduced if by_all_reduce else self.gathered)(size_bytes)
 
-    def hook_left(self) -> None:
+    def hook_left(self, reducing: Reduced) -> None:
+        """A hook returns its result, which may still be on its way."""
+        self._reducing.append(reducing)
         self._last_hook_s = time.perf_counter()
+
+    def hook_failed(self) -> None:
+        """The exchange inside of a hook has raised."""
+        self._hook_failed = True
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an exchange of this step has failed, in a hook or afterwards."""
+        return self._hook_failed or any(_is_failed(future) for future in self._reducing)
 
     def backward_ended(self) -> None:
         """All reduced gradients are there: what has passed since the last hook was spent waiting for them."""
@@ -89,6 +103,15 @@ class GradientHook:
         self.traffic = traffic
 
     def __call__(self, bucket: GradientBucket) -> Reduced:
+        try:
+            future = self._measured(bucket)
+        except RuntimeError:
+            self.traffic.hook_failed()
+            raise
+        self.traffic.hook_left(future)
+        return future
+
+    def _measured(self, bucket: GradientBucket) -> Reduced:
         traffic, exact = self.traffic, None
         is_exact = self.is_fp32_sum(bucket.buffer().dtype)
         if traffic.measured and not is_exact:
@@ -97,7 +120,6 @@ class GradientHook:
         future = self.reduce(bucket)
         if traffic.measured:
             future = future.then(lambda done: self._compared(done, exact))
-        traffic.hook_left()
         return future
 
     def is_fp32_sum(self, stored: torch.dtype) -> bool:
@@ -225,6 +247,16 @@ def make_hook(parallel: ParallelConfig, traffic: GradientTraffic, scale: Callabl
     if match := POWERSGD.fullmatch(name):
         return PowerSgd(traffic, int(match[1]))
     return CodedSum(traffic, parallel, scale)
+
+
+def _is_failed(future: Reduced) -> bool:
+    if not future.done():
+        return False
+    try:
+        future.value()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _finished(value: Tensor) -> Reduced:

@@ -25,6 +25,7 @@ from precgui.config import RunConfig
 from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError
 from precgui.engine.parallel import rank as inside
+from precgui.engine.parallel.error_files import COLLECTIVE, RankFailure, read_failures
 from precgui.events import Emit, Event, RunEnded
 from precgui.process.spawn import safe_path
 from precgui.process.supervised import Supervised
@@ -44,13 +45,14 @@ class _Rank:
         self.number, self.pipe = number, pipe
         self.pid: int | None = None
         self.heard_s = time.monotonic()
-        self.last: inside.Done | inside.Failed | None = None
+        self.is_done = False
+        self.failure: RankFailure | None = None  # as it left it in its error file
         self.is_gone = False  # its pipe has ended
 
     @property
     def was_killed(self) -> bool:
-        """Whether the process has ended without a message."""
-        return self.is_gone and self.last is None
+        """Whether the process has ended without a word."""
+        return self.is_gone and not self.is_done and self.failure is None
 
 
 def launch(
@@ -103,6 +105,7 @@ class RanksChannel:
         self._agent_error: BaseException | None = None
         self._first_lost: int | None = None  # the rank that torchrun saw fail; it then ended the others
         self._first_failure: ProcessFailure | None = None
+        self._report = ""  # of torchrun
         self._failed_s: float | None = None
         self._is_killed = False
         self._last_words = dict.fromkeys(range(len(pairs)), "")
@@ -164,7 +167,7 @@ class RanksChannel:
 
     def failures(self) -> list[_Rank]:
         """The ranks that were killed or have raised."""
-        return [rank for rank in self._ranks if rank.was_killed or isinstance(rank.last, inside.Failed)]
+        return [rank for rank in self._ranks if rank.was_killed or rank.failure is not None]
 
     def _run_agent(self) -> None:
         """torchrun: rendezvous on the loopback interface, no restarts."""
@@ -181,6 +184,7 @@ class RanksChannel:
                 start(self._far, self._config.model_dump(), self._start_s, *self._of_run)
             except ChildFailedError as error:  # the pipes have told of it, except of ranks that had not begun
                 self._first_lost, self._first_failure = error.get_first_failure()
+                self._report = str(error)
             except Exception as error:  # noqa: BLE001 - of a library, in a thread: raised by `raise_failure`
                 self._agent_error = error
 
@@ -199,7 +203,7 @@ class RanksChannel:
         try:
             message = rank.pipe.recv()
         except (EOFError, OSError):
-            rank.is_gone = True
+            rank.is_gone, rank.failure = True, read_failures(Path(self._folder)).get(rank.number)
             return []
         rank.heard_s = time.monotonic()
         if isinstance(message, list):
@@ -209,7 +213,7 @@ class RanksChannel:
             if self._far and all(other.pid for other in self._ranks):
                 self._close_far()  # all have theirs
         else:
-            rank.last = message
+            rank.is_done = True
         return []
 
     def _is_over(self, now: float) -> bool:
@@ -221,7 +225,7 @@ class RanksChannel:
         return self._failed_s is not None and (self._is_explained(now) or now > self._failed_s + BLAME_S)
 
     def _silent(self, now: float) -> list[_Rank]:
-        waiting = (rank for rank in self._ranks if not rank.is_gone and rank.last is None)
+        waiting = (rank for rank in self._ranks if not rank.is_gone and not rank.is_done)
         return [rank for rank in waiting if now > rank.heard_s + self._limit_s(rank)]
 
     def _limit_s(self, rank: _Rank) -> float:
@@ -231,25 +235,25 @@ class RanksChannel:
 
     def _is_explained(self, now: float) -> bool:
         """Whether the first cause is known: somebody was killed, is silent, or raised an error of its own."""
-        own = [r for r in self.failures() if not isinstance(r.last, inside.Failed) or r.last.kind != "lost"]
+        own = [rank for rank in self.failures() if rank.failure is None or rank.failure.kind != COLLECTIVE]
         return bool(own or self._silent(now))
 
     def raise_failure(self) -> None:
-        """Raise the error of the rank that failed first: EngineError, MemoryError."""
+        """Raise the error of the rank that failed first, torchrun's report as details: EngineError, MemoryError."""
         failures, words = self.failures(), self._last_words
         if self._agent_error is not None and not any(rank.pid for rank in self._ranks):
             raise EngineError(f"the ranks could not be started: {_cause(self._agent_error)}")
         for rank in sorted((r for r in failures if r.was_killed), key=lambda r: r.number != self._first_lost):
+            details = "\n".join(filter(None, (words[rank.number], self._report)))
             if rank.pid is None:
-                raise EngineError(f"rank {rank.number} ended before it had begun{self._end(rank)}", words[rank.number])
+                raise EngineError(f"rank {rank.number} ended before it had begun{self._end(rank)}", details)
             end = f"rank {rank.number} (process {rank.pid}) was killed or crashed{self._end(rank)}"
-            raise EngineError(end, words[rank.number])
-        for kind in ("memory", "error"):
-            for last in (r.last for r in failures if isinstance(r.last, inside.Failed)):
-                if last.kind == kind == "memory":
-                    raise MemoryError(last.message)
-                if last.kind == kind:
-                    raise EngineError(last.message, last.details)
+            raise EngineError(end, details)
+        raised = sorted((r.failure for r in failures if r.failure is not None), key=lambda failure: failure.time_ns)
+        for failure in (failure for failure in raised if failure.kind != COLLECTIVE):
+            if failure.kind == "memory":
+                raise MemoryError(failure.message)
+            raise EngineError(failure.message, failure.details)
         for rank in self._silent(time.monotonic()):
             if rank.pid is None:
                 raise EngineError(
@@ -260,8 +264,8 @@ class RanksChannel:
                 f"rank {rank.number} (process {rank.pid}) has not answered for "
                 f"{self._config.parallel.time_limit_s:g} s (parallel.time_limit_s); it was stopped or hangs"
             )
-        for last in (r.last for r in failures if isinstance(r.last, inside.Failed)):
-            raise EngineError(last.message, last.details)
+        for failure in raised:
+            raise EngineError(failure.message, failure.details)
         said = "torchrun ended without a word" if self._agent_error is None else _cause(self._agent_error)
         raise EngineError(f"the ranks could not be started: {said}")
 

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -16,9 +15,8 @@ from typing import Any
 
 from precgui.config import build
 from precgui.engine.checkpoint.resume import Resumption
-from precgui.engine.errors import EngineError
-from precgui.engine.parallel.rank_run import LostRank, train_rank
-from precgui.errors import first_line
+from precgui.engine.parallel.error_files import RankFailure, failure_of, write_failure
+from precgui.engine.parallel.rank_run import train_rank
 from precgui.process.child import EventPipe, Stop, StopToken
 from precgui.process.spawn import forget_safe_path
 
@@ -31,17 +29,8 @@ class Alive:
 
 
 @dataclass(frozen=True)
-class Failed:
-    """The last message of a rank that raised. `kind`: "lost" where another rank is the cause, "memory" or "error"."""
-
-    kind: str
-    message: str
-    details: str = ""
-
-
-@dataclass(frozen=True)
 class Done:
-    """The last message of a rank that ended well."""
+    """The last message of a rank that ended well; one that raised leaves its cause in its error file."""
 
 
 def main(
@@ -62,17 +51,19 @@ def main(
             end.close()  # so that the end of a process is the end of its pipe
     control, pipe = StopToken(), EventPipe(ends[rank], sign_of_life=Alive(os.getpid()))
     threading.Thread(target=_obey, args=(ends[rank], control), name="launcher", daemon=True).start()
-    last: Done | Failed = Done()
+    failure: RankFailure | None = None
     try:
         resumed = Resumption.read(checkpoint, sentence) if checkpoint is not None else None
         train_rank(build(config), pipe.emit, control.stopped, start_s, run_id, run_file, resumed)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises is told by the launcher
-        last = _failure(rank, error)
+        failure = failure_of(rank, error)
+        write_failure(failure)
     pipe.close()
-    pipe.send(last)
+    if failure is None:
+        pipe.send(Done())
     sys.stdout.flush()
     sys.stderr.flush()
-    if isinstance(last, Failed):
+    if failure is not None:
         os._exit(1)  # the threads of a broken collective do not end
 
 
@@ -83,16 +74,6 @@ def _obey(connection: Connection, control: StopToken) -> None:
             control.stop()
     except (EOFError, OSError):
         os._exit(1)  # the launcher is gone, whatever this process is waiting for
-
-
-def _failure(rank: int, error: BaseException) -> Failed:
-    if isinstance(error, LostRank):
-        return Failed("lost", str(error))
-    if isinstance(error, EngineError):
-        return Failed("error", str(error), error.details)
-    if isinstance(error, MemoryError):
-        return Failed("memory", f"rank {rank}: {first_line(error)}")
-    return Failed("error", f"rank {rank}: {type(error).__name__}: {first_line(error)}", traceback.format_exc())
 
 
 def _die_with_launcher() -> None:

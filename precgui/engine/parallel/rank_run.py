@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,19 +13,18 @@ from precgui.config import RunConfig
 from precgui.engine import backend_flags
 from precgui.engine import device as devices
 from precgui.engine.checkpoint.resume import Resumption
-from precgui.engine.errors import EngineError, Stopped
+from precgui.engine.errors import Stopped
 from precgui.engine.parallel.agreement import require_same
+from precgui.engine.parallel.error_files import LostRank, failure_of
 from precgui.engine.parallel.group import RankGroup, joined
+from precgui.engine.parallel.hooks import GradientTraffic
 from precgui.engine.parallel.replicated import Replicated
 from precgui.engine.train import make_loop
+from precgui.errors import first_line
 from precgui.events import Emit
 
-_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "Socket closed")
-_LATE = ("Timed out waiting", "timed out", "Timeout")
-
-
-class LostRank(EngineError):
-    """Another rank is gone or does not answer; who, is known to those who started it."""
+BLAME_S = 1.5  # in which the rank that failed first says why
+_POLL_S = 0.05
 
 
 def train_rank(
@@ -37,8 +38,10 @@ def train_rank(
     another rank is gone.
     """
     with backend_flags.restored(), joined(config) as group:
+        traffic = GradientTraffic()
         try:
             strategy = _strategy(config, group, stopped)
+            traffic = strategy.traffic
             run_id, file = group.of_first("run", [run_id, str(run_file or "")])
             journal = strategy.journal(emit, start_s, run_id, Path(file) if file else None)
             require_same(group, "resumed", {"step": str(resumed.checkpoint.step if resumed is not None else 0)})
@@ -48,12 +51,11 @@ def train_rank(
             sys.stdout.flush()
         except Stopped:
             return
-        except RuntimeError as error:
-            if devices.is_out_of_memory(error):
-                raise MemoryError(devices.out_of_memory_text(error)) from error
-            if sentence := _lost(str(error), config.parallel.time_limit_s):
-                raise LostRank(f"rank {group.rank}: {sentence}") from error
-            raise
+        except Exception as error:  # noqa: BLE001 - told to the other ranks, raised again
+            cause = _cause(group, error, config.parallel.time_limit_s, in_hook=traffic.has_failed)
+            if not isinstance(cause, LostRank):
+                group.leave_failure(failure_of(group.rank, cause).message)
+            raise cause from (error if cause is not error else None)
 
 
 def _strategy(config: RunConfig, group: RankGroup, stopped: Callable[[], bool]) -> Replicated:
@@ -64,11 +66,31 @@ def _strategy(config: RunConfig, group: RankGroup, stopped: Callable[[], bool]) 
     return Sharded(config, group, stopped)
 
 
-def _lost(words: str, limit_s: float) -> str:
-    """One sentence for an error of a collective that another rank caused, or ''."""
-    if any(word in words for word in _LATE):
-        return (
-            f"a rank did not answer within {limit_s:g} s (parallel.time_limit_s); it may be stopped, or its machine or "
-            "network is overloaded"
-        )
-    return "the connection to another rank was lost; its own output says why" if any(w in words for w in _LOST) else ""
+def _cause(group: RankGroup, error: Exception, limit_s: float, *, in_hook: bool) -> Exception:
+    """The exception to raise for one of a run: MemoryError, LostRank, or itself."""
+    if not isinstance(error, RuntimeError):
+        return error
+    if devices.is_out_of_memory(error):
+        return MemoryError(devices.out_of_memory_text(error))
+    if in_hook or _is_of_exchange(error):
+        return LostRank(_lost(group, error, limit_s), traceback.format_exc())
+    return error
+
+
+def _is_of_exchange(error: BaseException) -> bool:
+    """Whether torch raised it in a collective: the innermost call is one of `torch.distributed`."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__", "")).startswith("torch.distributed")
+
+
+def _lost(group: RankGroup, error: BaseException, limit_s: float) -> str:
+    """The sentence for an exchange that failed: the failure of another rank where it left one, else torch's words."""
+    end_s = time.monotonic() + BLAME_S
+    while time.monotonic() < end_s:
+        if told := group.failures():
+            return told[min(told)]
+        time.sleep(_POLL_S)
+    return (
+        f"rank {group.rank}: an exchange with the other ranks failed ({first_line(error)}); one of them was killed or "
+        f"stopped, or did not answer within {limit_s:g} s (parallel.time_limit_s), and its own output says why"
+    )

@@ -15,7 +15,8 @@ from precgui.config import RunConfig
 from precgui.engine import device as devices
 from precgui.engine.checkpoint.resume import Resumption
 from precgui.engine.errors import EngineError
-from precgui.engine.parallel.allocation import in_allocation
+from precgui.engine.parallel.allocation import allocated_rank, in_allocation
+from precgui.engine.parallel.error_files import failure_of, write_failure
 from precgui.engine.parallel.rank_run import train_rank
 from precgui.events import Emit
 
@@ -58,7 +59,11 @@ def train_on_ranks(
     """
     if in_allocation():
         start_s = time.perf_counter() - (resumed.checkpoint.time_s if resumed is not None else 0.0)
-        train_rank(config, emit, stopped, start_s, run_id, run_file, resumed)
+        try:
+            train_rank(config, emit, stopped, start_s, run_id, run_file, resumed)
+        except Exception as error:
+            write_failure(failure_of(allocated_rank(), error))  # for torchrun, which reports the earliest one
+            raise
         return
     check_machine(config)
     from precgui.engine.parallel.launch import launch  # torchrun takes a second to import

@@ -43,6 +43,7 @@ RUNS = {
     "adapters": ["adapter.kind=lora", "adapter.targets=blocks", "base.format=nf4", "base.train_steps=2"],
     "schedule": ["precision_schedule=step:3=bf16-amp"],
     "other data": [],
+    "failing rank": [],
     "shards off-load": ["parallel.strategy=fsdp", "parallel.offload=true"],
 }
 PARAMETERS = 464384
@@ -57,6 +58,18 @@ class Task:
     validation_batches = train_batches
     def loss(self, outputs, targets): return (outputs - targets).square().mean()
 def make_task(config): return Task()
+
+class Failing(Task):
+    calls = 0
+    def train_batches(self):
+        for _ in range(2):
+            yield torch.ones(4, 3), torch.zeros(4, 2)
+    def loss(self, outputs, targets):
+        self.calls += 1
+        if os.environ["RANK"] == "1" and self.calls == 2:
+            raise ValueError("no label has the number 7")
+        return super().loss(outputs, targets)
+def make_failing(config): return Failing()
 """
 
 
@@ -75,8 +88,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     own_train = {**runs[0]["train"], "save_to": str(kept / "run.safetensors")}
     runs.append({**runs[0], "record": own_record, "train": own_train, "of_other_ranks": runs[0]})
     (kept / "own.py").write_text(OWN_DATA)
-    own = runs[[*RUNS].index("other data")]
-    own |= {"task": f"{kept / 'own.py'}:make_task", "model": {**own["model"], "name": "auto"}}
+    for name, function in (("other data", "make_task"), ("failing rank", "make_failing")):
+        own = runs[[*RUNS].index(name)]
+        own |= {"task": f"{kept / 'own.py'}:{function}", "model": {**own["model"], "name": "auto"}}
     told = run_all(runs, 2, tmp_path_factory.mktemp("ranks"), port)
     return dict(zip([*RUNS, "other seed", "other record"], told, strict=True))
 
@@ -174,6 +188,11 @@ def test_that_ranks_with_different_configs_do_not_train(results: dict[str, dict[
 def test_that_ranks_with_other_data_do_not_train(results: dict[str, dict[str, Any]]) -> None:
     assert "rank 1 has other data than rank 0; give every host the same files" in results["other data"]["error"]
     assert field(results["other data"], "StepDone", "loss") == []
+
+
+def test_that_a_rank_tells_the_failure_of_another_one(results: dict[str, dict[str, Any]]) -> None:
+    assert results["failing rank"]["error"] == "LostRank: rank 1: ValueError: no label has the number 7"
+    assert len(field(results["failing rank"], "StepDone", "loss")) == 1
 
 
 def test_that_data_are_compared_by_their_facts_without_their_place() -> None:
