@@ -35,7 +35,6 @@ from precgui.runs.file.writer import RunWriter
 from precgui.runs.held_power_limit import PowerLimitError, held_power_limit, restore_left_limits
 from precgui.runs.layer_errors import LAYERS, LayersReplay
 from precgui.runs.replays import REPLAYS, StepReplay, snapshot_path
-from precgui.runs.speedup.profile_file import profile_path, write_profile
 from precgui.runs.twins import TWINS, TwinResult, distance_band, twin_result
 
 _AS_RECORDED = (
@@ -366,28 +365,6 @@ def serve(
     control.on_stop(job.stop)
     control.on_stuck(job.abandon)
     job.run()
-
-
-def serve_profile(
-    emit: Callable[[Any], None], control: StopToken, *, config: Mapping[str, Any], path: str, seconds: float
-) -> None:
-    """Task of a child process: profiles a config and keeps the result beside the run file at `path`.
-
-    `seconds` are those for pairs of plain and profiled steps.
-
-    Emits `{"kind": "progress", "text"}` as it goes, then `{"kind": "kept"}` or `{"kind": "fault", "message"}`.
-    """
-    from precgui.engine.profile.document import profile_config
-
-    try:
-        document = profile_config(
-            build(config), lambda text: emit({"kind": "progress", "text": text}), control.stopped, seconds=seconds
-        )
-        write_profile(profile_path(Path(path)), document)
-    except (SentenceError, MemoryError) as error:
-        emit({"kind": "fault", "message": str(error)})
-    else:
-        emit({"kind": "kept"})
 
 
 def replayed(

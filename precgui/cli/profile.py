@@ -44,6 +44,7 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("--seconds", type=float, default=PAIRS_S, metavar="S",
                         help="repeat pairs of plain and profiled steps for up to S seconds, until the time that the "
                         f"profiler adds is known; choose more on a busy machine (default {PAIRS_S:.0f})")  # fmt: skip
+    parser.add_argument("--no-trials", action="store_true", help="do not try the suggested changes in pairs")
     parser.add_argument("--kept", action="store_true", help="show the profile beside RUN.h5 instead of measuring")
     parser.add_argument("--ranks", action="store_true",
                         help="show what each process of RUN.h5 recorded instead of measuring")  # fmt: skip
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.kept and of_run is not None:
         document = read_profile(profile_path(of_run))
     else:
-        document = _measure(_config(of_run, args), args.seconds, quiet=args.json)
+        document = _measure(_config(of_run, args), args.seconds, trials=not args.no_trials, quiet=args.json)
         target = args.output or (profile_path(of_run) if of_run else None)
         if target is not None:
             write_profile(target, document)
@@ -98,12 +99,12 @@ def _config(of_run: Path | None, args: argparse.Namespace) -> configs.RunConfig:
     return configs.change(result, args.settings)
 
 
-def _measure(config: configs.RunConfig, seconds: float, *, quiet: bool) -> dict[str, Any]:
-    from precgui.engine.profile.document import profile_config
+def _measure(config: configs.RunConfig, seconds: float, *, trials: bool, quiet: bool) -> dict[str, Any]:
+    from precgui.profile_job import profile_with_trials
 
     console = HarmlessConsole(stderr=True, quiet=quiet or not sys.stderr.isatty())
     with console.status("starting the engine") as status:
-        return profile_config(config, lambda text: status.update(escape(text)), seconds=seconds)
+        return profile_with_trials(config, lambda text: status.update(escape(text)), seconds=seconds, trials=trials)
 
 
 def _print(console: Console, document: dict[str, Any], account: Waterfall, sentence: str) -> None:
@@ -118,7 +119,7 @@ def _print(console: Console, document: dict[str, Any], account: Waterfall, sente
         )
     console.print(table)
     for factor in account.causes():
-        console.print(f"[bold]{factor.title}[/]: {escape(factor.detail)} {escape(factor.fix)}", highlight=False)
+        console.print(f"[bold]{factor.title}[/]: {escape(factor.detail)} {escape(factor.remedy)}", highlight=False)
     spread = f"The middle half of the rounds lies within {account.spread:.0%}."
     console.print(f"{account.closing} {spread}", highlight=False)
     if parts := repeated_sentence(document):

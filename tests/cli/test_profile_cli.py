@@ -71,7 +71,7 @@ def test_that_a_kept_profile_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_that_json_is_one_document_with_the_account(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_measure", lambda config, seconds, quiet: document())
+    monkeypatch.setattr(command, "_measure", lambda config, seconds, trials, quiet: document())
     target = tmp_path / "kept.json"
     assert main(["profile", "digits-quick", "--set", "precision=bf16-amp", "-o", str(target), "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)

@@ -93,7 +93,17 @@ def print_bench(device: str) -> None:
 
 def print_profile(device: str) -> None:
     """Print a profile in which the kernels of an operation took as long as the host; torch records none here."""
-    words = ("profile", "digits-quick", "--set", f"device={device}", "--set", "precision=bf16-amp", "--seconds", "1")
+    words = (
+        "profile",
+        "digits-quick",
+        "--set",
+        f"device={device}",
+        "--set",
+        "precision=bf16-amp",
+        "--seconds",
+        "1",
+        "--no-trials",
+    )
     print_command(*words)
     FunctionEvent.self_device_time_total = property(  # type: ignore[misc, assignment]
         lambda event: event.self_cpu_time_total if event.name.startswith("aten::") else 0.0

@@ -30,8 +30,8 @@ from precgui.engine.profile.operations import (
 from precgui.engine.profile.step_template import StepTemplate, template_of, times_of_steps
 from precgui.engine.tasks import Batch, Task
 
-_WARM_STEPS = 3
-_BLOCK_S, _MOST_BLOCK = 0.3, 12  # steps of one side in a row
+WARM_STEPS = 3
+BLOCK_S, MOST_BLOCK = 0.3, 12  # steps of one side in a row
 LEAST_ROUNDS = 5
 _CERTAIN = 0.03  # rounds end when the time that the profiler adds is known to so small a share of the step
 _PAIRS, _PAIRS_OF_LONG = 4, 2  # least number of plain and profiled steps in each round
@@ -105,13 +105,13 @@ def paired(
     A run that is FP32 already is both sides. Raises EngineError for faults that the user can correct.
     """
     say("building the step in FP32 and in the precision of the run")
-    fp32 = _side(config.model_copy(update={"precision": "fp32"}))
-    other = fp32 if config.precision == "fp32" else _side(config)
+    fp32 = make_side(config.model_copy(update={"precision": "fp32"}))
+    other = fp32 if config.precision == "fp32" else make_side(config)
     sides = [fp32] if other is fp32 else [fp32, other]
     for side in sides:
-        for _ in range(_WARM_STEPS):
-            _take_step(side)
-    block = max(2, min(_MOST_BLOCK, int(_BLOCK_S / max(_one_s(side) for side in sides))))
+        for _ in range(WARM_STEPS):
+            timed_step(side)
+    block = max(2, min(MOST_BLOCK, int(BLOCK_S / max(_one_s(side) for side in sides))))
     for side in sides:
         _identify(side)
     end, draw = time.monotonic() + seconds, random.Random(config.seed)
@@ -136,7 +136,7 @@ def _uncertainty(sides: list[Side]) -> float:
     return math.hypot(*(share_of(side).uncertainty if side.profiles else math.inf for side in sides))
 
 
-def _side(config: RunConfig) -> Side:
+def make_side(config: RunConfig) -> Side:
     parts = build_step(config)
     return Side(parts, _endless(parts.task))
 
@@ -161,7 +161,7 @@ def clock_name(device: torch.device) -> str:
     return "CPU time of the thread" if one_thread(device) else "wall time"
 
 
-def _take_step(side: Side) -> tuple[float, float, float]:
+def timed_step(side: Side) -> tuple[float, float, float]:
     """Seconds of the step, seconds that it waited for its batches before, and the share of the CPU that it had.
 
     The seconds of the step are CPU time where one thread does all the work.
@@ -177,13 +177,13 @@ def _take_step(side: Side) -> tuple[float, float, float]:
 
 
 def _one_s(side: Side) -> float:
-    return sum(_take_step(side)[:2])
+    return sum(timed_step(side)[:2])
 
 
 def _plain_block(side: Side, steps: int) -> None:
     """The first step of a block is left out: loader processes had time to prepare its batch, caches hold the other."""
-    _take_step(side)
-    times = [_take_step(side) for _ in range(steps)]
+    timed_step(side)
+    times = [timed_step(side) for _ in range(steps)]
     side.step_s += [step_s for step_s, _, _ in times]
     side.cpu_shares += [share for _, _, share in times]
     side.data_s.append(statistics.fmean(data_s for _, data_s, _ in times))
@@ -240,7 +240,7 @@ def _profiled_block(side: Side) -> None:
 
 def _plain_step(side: Side) -> TimedStep:
     faults = devices.page_faults()
-    return TimedStep(_take_step(side)[0], devices.page_faults() - faults)
+    return TimedStep(timed_step(side)[0], devices.page_faults() - faults)
 
 
 def _pair(plain: list[TimedStep], profiled: list[TimedStep]) -> ProfiledPair:

@@ -76,8 +76,8 @@ def _finding(m: Measurements, factor: Factor, account: Waterfall, confidence: fl
     text += f" {account.caveat}." if account.caveat else ""
     return Finding(
         _NAMES[factor.key], severity, _TITLES[factor.key], 1, m.n, (Evidence(_FORMULAS[factor.key], values, text),),
-        factor.fix, confidence, "Amdahl 1967; docs/payoff.md",
-        config_change=dict(factor.settings), certainty="estimate",
+        factor.remedy, confidence, "Amdahl 1967; docs/payoff.md",
+        config_change=dict(factor.offered), certainty="estimate",
         blame=Blame(factor.key in _OF_PRECISION, "times of the same step in both precisions were compared"),
     )  # fmt: skip
 

@@ -75,6 +75,12 @@ class _Memory(_Part):
     residual: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
 
+class _Trial(_Part):
+    settings: dict[_Text, _Text]
+    gains: list[_Count]
+    fault: _Text
+
+
 class _Profile(_Part):
     title: _Text
     precision: _Text
@@ -88,6 +94,7 @@ class _Profile(_Part):
     layers: list[_Layer]
     operations: list[_Operation]
     memory: _Memory
+    trials: list[_Trial] = []
     notes: list[_Text]
 
 

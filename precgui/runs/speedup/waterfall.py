@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from precgui.runs.speedup.slower_modules import slower_modules
+from precgui.runs.speedup.trials import Trial, trial_of
 from precgui.runs.verdict.paired import paired_difference
 
 _BUSY = "Other programs were busy: this one had the CPU for {share:.0%} of its steps, so times are {clock}"
@@ -37,7 +38,7 @@ BOUNDS = ("peak", "amdahl")  # they say what is possible, the others what is los
 class Factor:
     """One factor of the account; `after` is the speed-up with all factors up to it. `cost` is the share of the run's
     step that it takes beyond the ideal (0 for a bound that is no loss), `settings` are config paths with values that
-    change it."""
+    change it, `trial` how they did beside those of the run."""
 
     key: str
     title: str
@@ -47,6 +48,17 @@ class Factor:
     fix: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     cost: float = 0.0
+    trial: Trial | None = None
+
+    @property
+    def remedy(self) -> str:
+        """The fix, and what its settings gained where they were tried."""
+        return f"{self.fix} {self.trial.in_words}" if self.fix and self.trial is not None else self.fix
+
+    @property
+    def offered(self) -> Mapping[str, str]:
+        """The settings to try, unless they were measured here and are no certain gain."""
+        return self.settings if self.fix and (self.trial is None or self.trial.is_gain) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +225,9 @@ def _costs(big: Mapping[str, float], small: Mapping[str, float], r: float, saved
 def _factor(profile: Mapping[str, Any], key: str, value: float, after: float, cost: float) -> Factor:
     title, describe, fix = _TEXTS[key]
     mendable = cost > _CAUSE or (key in ("amdahl", "unexplained") and value < 1 - _CAUSE)
-    remedy = fix(profile) if mendable else ""
-    return Factor(key, title, value, after, describe(profile), remedy, _settings(profile, key), cost)
+    remedy, settings = fix(profile) if mendable else "", _settings(profile, key)
+    trial = trial_of(profile, settings) if settings else None
+    return Factor(key, title, value, after, describe(profile), remedy, settings, cost, trial)
 
 
 def _settings(profile: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -410,6 +423,7 @@ def rows(account: Waterfall) -> Sequence[dict[str, Any]]:
     """Plain values, with the keys of `precgui profile --json` under `waterfall`."""
     return [
         {"factor": f.key, "title": f.title, "value": f.value, "after": f.after, "cost": f.cost,
-         "detail": f.detail, "fix": f.fix, "settings": dict(f.settings)}
+         "detail": f.detail, "fix": f.fix, "settings": dict(f.settings),
+         "trial": asdict(f.trial) if f.trial is not None else None}
         for f in account.factors
     ]  # fmt: skip

@@ -77,6 +77,27 @@ def test_that_a_fix_goes_into_run(panel: InspectPanel, session: Session, run: Pa
     assert (changed.data.workers, changed.precision) == (2, "bf16-amp")
 
 
+@pytest.mark.parametrize(
+    ("gains", "offered", "told"),
+    [
+        ([1.50, 1.52, 1.51, 1.49], True, "Tried here in pairs: 1.50 [1.48, 1.53] times as many samples a second."),
+        ([0.90, 0.92, 0.91, 0.90], False, "times as many samples a second, so it is no gain here."),
+        ([0.90, 1.30, 1.01, 0.97], False, "times as many samples a second, so a gain is not certain."),
+        ([], False, "It could not be tried here: the loader cannot be pickled."),
+    ],
+)
+def test_that_only_a_measured_gain_is_offered(
+    panel: InspectPanel, session: Session, run: Path, gains: list[float], offered: bool, told: str
+) -> None:
+    fault = "" if gains else "the loader cannot be pickled"
+    trials = [{"settings": {"data.workers": "2"}, "gains": gains, "fault": fault}]
+    write_profile(profile_path(run), {**_document(), "trials": trials})
+    tab = time_tab(panel)
+    texts = [button.text() for button in tab.causes.findChildren(QPushButton)]
+    assert ("Try data.workers = 2" in texts) == offered
+    assert told in tab.causes.findChildren(QLabel)[0].text()
+
+
 def test_that_the_swatches_of_the_ledger_follow_the_theme(panel: InspectPanel, run: Path, qtbot: QtBot) -> None:
     tab = memory_tab(panel)
 
@@ -102,7 +123,7 @@ def test_that_the_ledgers_are_shown_side_by_side(panel: InspectPanel, run: Path)
 def test_that_a_run_without_a_profile_offers_to_make_one(panel: InspectPanel, session: Session, tmp_path: Path) -> None:
     session.runs.open_file(write_run(tmp_path / "bare.h5", "bare"))
     tab = time_tab(panel)
-    assert "Profiling takes up to about 36.3 s on" in tab.bar.text.text()
+    assert "Profiling takes up to about 56.3 s on" in tab.bar.text.text()
     assert tab.bar.button.isEnabled()
     assert tab.verdict.isHidden() or not tab.verdict.isVisible()
 
@@ -136,7 +157,7 @@ def test_that_what_the_child_says_is_shown(
     tab.bar.button.click()
     children[0].said.emit({"kind": "progress", "text": "round 1"})
     assert tab.bar.text.text() == "Round 1 ..."
-    assert children[0].task == "precgui.job:serve_profile"
+    assert children[0].task == "precgui.profile_job:serve_profile"
     assert (children[0].arguments["seconds"], children[0].arguments["path"]) == (600.0, str(path))
     assert tab.bar.button.text() == "Stop"
     write_profile(profile_path(path), _document())

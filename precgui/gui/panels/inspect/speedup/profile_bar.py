@@ -15,9 +15,14 @@ from precgui.gui.session import Session
 from precgui.runs.facts import seconds_text
 from precgui.runs.run import Run
 from precgui.runs.speedup.profile_file import MOST_PAIRS_S, PAIRS_S, profile_of
+from precgui.runs.speedup.trials import TRIAL_S
 
-NONE_YET = "No profile of this run is kept. Profiling takes up to about {duration} on the processor or GPU of the run."
+NONE_YET = (
+    "No profile of this run is kept. Profiling takes up to about {duration} on the processor or GPU of the run, and "
+    "longer where it tries what compiling the model gains."
+)
 _FIXED_S, _STEPS = 5.0, 70  # of a profile: seconds for the device's own rates, steps of the run
+_TRIALS = 2  # changes that are tried, as a rule at most
 LONGEST = "Longest time for pairs of plain and profiled steps, in seconds"
 LONGER = (
     "Plain and profiled steps are measured in pairs for so long, or until the time that the profiler adds is known to "
@@ -29,7 +34,7 @@ class ProfileBar(RunTaskBar):
     """Emits `changed` when another profile, or none, is to be shown; `document` is it."""
 
     changed = Signal()
-    task = "precgui.job:serve_profile"
+    task = "precgui.profile_job:serve_profile"
     title = "Profile"
     refusals = Refusals(
         "A profile is kept beside a run file; this run has none.",
@@ -91,4 +96,5 @@ class ProfileBar(RunTaskBar):
 def profile_duration(run: Run, pairs_s: float) -> str:
     """The time that a profile of the run takes at most, estimated from its steps, as text."""
     step_s = run.series("step_s")[1]
-    return seconds_text(_FIXED_S + pairs_s + (_STEPS * float(np.median(step_s)) if len(step_s) else 0.0))
+    trials_s = _TRIALS * min(pairs_s, TRIAL_S)
+    return seconds_text(_FIXED_S + pairs_s + trials_s + (_STEPS * float(np.median(step_s)) if len(step_s) else 0.0))

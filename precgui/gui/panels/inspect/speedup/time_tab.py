@@ -120,8 +120,8 @@ class TimeTab(QWidget):
             line.setLayout(row)
             row.setContentsMargins(0, 0, 0, 0)
             self._cause_list.addWidget(line)
-            if factor.settings and factor.fix:
-                button = trial_button(factor.settings, self._session, self._key)
+            if factor.offered:
+                button = trial_button(factor.offered, self._session, self._key)
                 row.addWidget(button, 0, Qt.AlignmentFlag.AlignTop)
 
     def _show_operations(self, document: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ def _bar(account: Waterfall, place: int) -> BarRow:
 
 def _cause(factor: Factor) -> str:
     title = f"{factor.title} ({factor.cost:.0%} of the step)." if factor.cost else f"{factor.title}."
-    return " ".join(part for part in (title, factor.detail, factor.fix) if part)
+    return " ".join(part for part in (title, factor.detail, factor.remedy) if part)
 
 
 def _closing(account: Waterfall, document: dict[str, Any]) -> str:
