@@ -547,16 +547,23 @@ def follow(config: RunConfig, stopped: Callable[[], bool], broken: Path | None =
     """
     from precgui.engine.checkpoint.resume import Resumption
     from precgui.engine.errors import EngineError
-    from precgui.engine.parallel.rank_run import train_rank
+    from precgui.engine.parallel.allocation import allocated_rank
+    from precgui.engine.parallel.error_files import failure_of
+    from precgui.engine.parallel.start import train_allocated
 
     resumed = None
     try:
         if broken is not None:
             newest = next(iter(broken_off(broken).checkpoints.values()))
             resumed = Resumption.read(newest)
-        train_rank(config, lambda event: None, stopped, resumed=resumed)
+        train_allocated(config, lambda event: None, stopped, resumed=resumed)
     except (EngineError, MemoryError) as error:
         return str(error)
+    except RunFileError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises ends its run in a sentence
+        failure = failure_of(allocated_rank(), error)
+        return f"{failure.message}\n{failure.details}".rstrip()
     return ""
 
 

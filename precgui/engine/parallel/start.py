@@ -49,6 +49,18 @@ def _check_cores(config: RunConfig) -> None:
         )
 
 
+def train_allocated(
+    config: RunConfig, emit: Emit, stopped: Callable[[], bool], start_s: float | None = None, run_id: str = "",
+    run_file: Path | None = None, resumed: Resumption | None = None,
+) -> None:  # fmt: skip
+    """As `train_rank`, for a process of torchrun, which reports the earliest failure of its ranks as their cause."""
+    try:
+        train_rank(config, emit, stopped, start_s, run_id, run_file, resumed)
+    except (Exception, SystemExit) as error:
+        write_failure(failure_of(allocated_rank(), error))
+        raise
+
+
 def train_on_ranks(
     config: RunConfig, emit: Emit, stopped: Callable[[], bool], run_id: str = "", run_file: Path | None = None,
     resumed: Resumption | None = None,
@@ -59,11 +71,7 @@ def train_on_ranks(
     """
     if in_allocation():
         start_s = time.perf_counter() - (resumed.checkpoint.time_s if resumed is not None else 0.0)
-        try:
-            train_rank(config, emit, stopped, start_s, run_id, run_file, resumed)
-        except Exception as error:
-            write_failure(failure_of(allocated_rank(), error))  # for torchrun, which reports the earliest one
-            raise
+        train_allocated(config, emit, stopped, start_s, run_id, run_file, resumed)
         return
     check_machine(config)
     from precgui.engine.parallel.launch import launch  # torchrun takes a second to import

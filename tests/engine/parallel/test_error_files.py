@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from precgui.config import load
 from precgui.engine.errors import EngineError
+from precgui.engine.parallel import start
 from precgui.engine.parallel.error_files import (
     COLLECTIVE,
     LostRank,
@@ -17,6 +19,7 @@ from precgui.engine.parallel.error_files import (
     read_failures,
     write_failure,
 )
+from precgui.job import follow
 
 
 def left(error: Exception, file: Path, monkeypatch: pytest.MonkeyPatch) -> RankFailure:
@@ -64,3 +67,20 @@ def test_that_what_is_no_failure_is_none(tmp_path: Path, monkeypatch: pytest.Mon
     assert read_failures(tmp_path) == {}
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
     write_failure(RankFailure("error", "outside of torchrun"))
+
+
+def test_that_a_rank_of_torchrun_without_a_record_leaves_its_cause_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train_rank(*_: object, **__: object) -> None:
+        raise ValueError("no label 7")
+
+    file = tmp_path / "1" / "error.json"
+    file.parent.mkdir()
+    monkeypatch.setattr(start, "train_rank", train_rank)
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "x"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    told = follow(load("gpt-quick", []), lambda: False)
+    assert told.startswith("rank 1: ValueError: no label 7\nTraceback")
+    assert read_failures(tmp_path)[1].message == "rank 1: ValueError: no label 7"
