@@ -87,7 +87,7 @@ class SweepReader:
         """
         figures = self.figures()
         if not figures:
-            raise NoEndedRun(f"no run of {self.folder.path} has ended yet")
+            raise NoEndedRun(f"no run of {self.folder.path.name} has ended yet")
         try:
             study = make_study(
                 sorted(figures, key=lambda run: (self._place(run.group), run.order)),

@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLineEdit,
 from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.parts import column, label
 from precgui.gui.kit.plain_text import plain_tip
+from precgui.gui.panels.live.study_cells import queued_jobs
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.sweeps.folder import JOBS, SweepFolder
-from precgui.sweeps.jobs import OVER
 
 _ABOUT = (
     "One array of jobs, a job for each block of runs that share a machine. A job that is preempted, or whose time "
@@ -86,7 +86,7 @@ class ClusterButton(QPushButton):
         study = self._session.study
         document = study.grid.document if study.grid is not None else None
         jobs = [member.job for member in document.members if member.job] if document is not None else []
-        goes_on = any(not job.endswith(f": {OVER}") for job in jobs)
+        goes_on = document is not None and queued_jobs(document) > 0
         self.setVisible(document is not None and not study.is_example and (self._can_submit or bool(jobs)))
         self.submit.setEnabled(document is not None and document.left > 0 and not study.is_running and not goes_on)
         self.cancel.setEnabled(goes_on)

@@ -9,7 +9,8 @@ from precgui.events import Metric
 from precgui.gui.plots.signals import duration
 from precgui.gui.study_reading import StudyGrid
 from precgui.runs.metric import value_text
-from precgui.sweeps.report import MemberRow
+from precgui.sweeps.jobs import OVER
+from precgui.sweeps.report import MemberRow, SweepDocument
 
 _TWIN = "twin of {arm}"
 TWIN_TEXT = "A rounding twin: the same run with each start weight moved to a neighbouring number."
@@ -81,6 +82,11 @@ def summary(grid: StudyGrid) -> str:
     return " ".join(sentences)
 
 
+def queued_jobs(document: SweepDocument) -> int:
+    """How many jobs of a cluster, for runs that have not ended, are in its queue."""
+    return len({member.job for member in document.members if member.job and not member.job.endswith(f": {OVER}")})
+
+
 def seeds_to_next_verdict(grid: StudyGrid) -> int:
     """How many seeds more lead to the next number of seeds at which verdicts are made; 1 after the last."""
     return next((view - grid.seeds for view in grid.document.looks if view > grid.seeds), 1)
@@ -128,8 +134,8 @@ def _text(member: MemberRow, share: float, metric: Metric | None) -> str:
         case "completed":
             value = value_text(metric, member.metric, "") if metric is not None else ""
             return f"done: {value}" if value else f"done: loss {member.loss:.4g}"
-        case "waiting" if member.job:
-            return f"{_STATES['waiting']}, {member.job}"
+        case "waiting" | "cut off" if member.job:
+            return f"{member.status}, {member.job}"
         case status:
             return _STATES[status]
 

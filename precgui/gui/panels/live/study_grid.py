@@ -28,6 +28,7 @@ from precgui.gui.panels.live.study_cells import (
     GridTable,
     column_text,
     grid_table,
+    queued_jobs,
     seeds_text,
     seeds_to_next_verdict,
     summary,
@@ -42,6 +43,7 @@ _LEAST_COLUMN_PX = 120
 _READS = "Reading the curves of the runs that have ended..."
 _NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
 _CURVES_FROM_PX = 560  # the height of the view from which there is room for both
+_MOST_OF_VIEW = 0.4  # that the grid takes before it scrolls, where the curves are below it
 _SHARE, _SHADE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
 _SHADES = {"completed": 0.16, "running": 0.35}
 
@@ -181,7 +183,10 @@ class StudyGridView(QWidget):
         header, frame = self.table.horizontalHeader().sizeHint().height(), 2 * self.table.frameWidth()
         rows = self.table.rowCount() * self.table.verticalHeader().defaultSectionSize()
         bar = self.table.horizontalScrollBar().sizeHint().height()
-        self.table.setMaximumHeight(header + rows + bar + frame if self.curves.isVisible() else _NO_LIMIT)
+        needed = header + rows + bar + frame
+        is_shared = self.curves.isVisible()
+        self.table.setMaximumHeight(needed if is_shared else _NO_LIMIT)
+        self.table.setMinimumHeight(min(needed, int(_MOST_OF_VIEW * self.height())) if is_shared else 0)
 
     def go_on(self, take_over: bool = False) -> None:
         """Run what is left, after consent to code that the study names: its folder may be of somebody else."""
@@ -256,6 +261,9 @@ class StudyGridView(QWidget):
             text = "Running in a process of its own; closing precgui stops it, and it goes on later where it was."
         elif elsewhere:
             text = f"Another {runner} runs this study; what is changed here counts there, too."
+        elif jobs := queued_jobs(document):
+            counted = "1 job" if jobs == 1 else f"{jobs} jobs"
+            text = f"{counted} of this study in the queue of the cluster; the grid shows each."
         elif left_behind:
             text = "A run that was begun before still trains; the process that ran the study has ended."
         else:

@@ -14,9 +14,9 @@ from precgui.gui.panels.live.study_grid import StudyGridView
 from precgui.gui.session import Session
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import JOBS, SweepFolder
-from precgui.sweeps.jobs import JobWatch, SubmittedJob, keep_jobs
+from precgui.sweeps.jobs import JobState, JobWatch, SubmittedJob, keep_jobs
 from precgui.sweeps.slurm import job_settings
-from tests.sweeps.sample_sweep import small_sweep
+from tests.sweeps.sample_sweep import small_sweep, write_member
 
 
 @pytest.fixture
@@ -64,6 +64,7 @@ def test_that_jobs_are_submitted_with_the_fields_of_the_form_and_cancelled(
     qtbot.waitUntil(lambda: bool(submitted))
     assert submitted == [{"slurm_account": "lab", "slurm_gpus_per_node": 2, "timeout_min": 60}]
     qtbot.waitUntil(button.cancel.isEnabled, timeout=60_000)
+    assert view.state.text() == "1 job of this study in the queue of the cluster; the grid shows each."
     assert not button.submit.isEnabled()  # they would run twice
     button.cancel.trigger()
     qtbot.waitUntil(lambda: cancelled == ["77_0"])
@@ -92,6 +93,21 @@ def test_that_the_button_is_hidden_where_there_is_no_cluster(
     session = Session()
     view = grid_of(qtbot, small_sweep(tmp_path, seeds=1, precisions=("fp32",), twins=0), session)
     assert not view.cluster_button.isVisible()
+
+
+def test_that_a_run_that_was_preempted_shows_why_its_job_waits(
+    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: None
+) -> None:
+    folder = small_sweep(tmp_path, seeds=1, precisions=("fp32",), twins=0)
+    member = folder.plan.members[0]
+    write_member(folder, member, status="stopped")
+    (folder.path / JOBS).mkdir()
+    job = SubmittedJob("77_0", member.block, "slurm")
+    keep_jobs(folder.path / JOBS, [job])
+    monkeypatch.setattr("precgui.sweeps.jobs.job_states", lambda _: [JobState(job, "pending", "Priority")])
+    monkeypatch.setattr("precgui.sweeps.report._JOBS", JobWatch(0.0))
+    view = grid_of(qtbot, folder, Session())
+    assert view.table.item(0, 0).text() == "cut off, job 77_0: pending (Priority) (1)"
 
 
 def test_that_empty_fields_are_left_to_the_cluster() -> None:

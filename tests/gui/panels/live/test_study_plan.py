@@ -140,3 +140,14 @@ def test_that_a_large_window_shows_the_curves_of_the_study_below_its_grid(
     assert table.horizontalHeader().length() > 1400 and table.height() < panel.study.curves.height()
     panel.resize(800, 500)
     assert not panel.study.curves.isVisible()
+
+
+def test_that_all_seeds_of_a_small_study_are_seen_above_its_curves(
+    session: Session, qtbot: QtBot, live: LivePanel
+) -> None:
+    live.resize(1100, 760)
+    study = live.study
+    qtbot.waitUntil(study.curves.isVisible)
+    qtbot.waitUntil(
+        lambda: study.table.rowViewportPosition(5) + study.table.rowHeight(5) <= study.table.viewport().height()
+    )
