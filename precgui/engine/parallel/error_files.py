@@ -68,7 +68,7 @@ def write_failure(failure: RankFailure) -> None:
 
 
 def read_failures(folder: Path) -> dict[int, RankFailure]:
-    """What ranks have left below the folder of their outputs, by rank of this machine."""
+    """The failures that ranks left below the folder of their outputs, by rank of this machine."""
     found = {}
     for file in folder.rglob(NAME):
         if file.parent.name.isdecimal() and (failure := _read(file)) is not None:

@@ -43,6 +43,8 @@ _LEAST_COLUMN_PX = 120
 _READS = "Reading the curves of the runs that have ended..."
 _NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
 _CURVES_FROM_PX = 560  # the height of the view from which there is room for both
+_PAUSING = "Paused: the present run ends, and no further one begins."
+_RUNNING = "Running in a process of its own; closing precgui stops it, and it goes on later where it was."
 _MOST_OF_VIEW = 0.4  # that the grid takes before it scrolls, where the curves are below it
 _SHARE, _SHADE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
 _SHADES = {"completed": 0.16, "running": 0.35}
@@ -246,29 +248,30 @@ class StudyGridView(QWidget):
         self.seeds_button.setEnabled(document is not None and not study.is_example)
         self.run_button.setEnabled(self._chosen() is not None)
         self.cluster_button.refresh()
+        self.state.setText(self._state_text(elsewhere=elsewhere, runner=runner, left_behind=left_behind))
+
+    def _state_text(self, *, elsewhere: bool, runner: str, left_behind: bool) -> str:
+        """Who runs the study, in a sentence."""
+        study = self._session.study
+        document = study.grid.document if study.grid is not None else None
         if document is None:
-            text = ""
-        elif not left:
+            return ""
+        if not document.left:
             text = "All runs have ended. Compare shows the verdicts."
-            text += " It is an example, which stays as it is." if study.is_example else ""
-        elif paused and (study.is_running or elsewhere):
-            text = "Paused: the present run ends, and no further one begins."
-        elif paused:
-            text = "Paused. Go on continues with what is left."
-        elif study.is_running and study.why_it_waits:
-            text = f"This window waits: {study.why_it_waits}."
-        elif study.is_running:
-            text = "Running in a process of its own; closing precgui stops it, and it goes on later where it was."
-        elif elsewhere:
-            text = f"Another {runner} runs this study; what is changed here counts there, too."
-        elif jobs := queued_jobs(document):
+            return f"{text} It is an example, which stays as it is." if study.is_example else text
+        if document.paused:
+            now = study.is_running or elsewhere
+            return _PAUSING if now else "Paused. Go on continues with what is left."
+        if study.is_running:
+            return f"This window waits: {study.why_it_waits}." if study.why_it_waits else _RUNNING
+        if elsewhere:
+            return f"Another {runner} runs this study; what is changed here counts there, too."
+        if jobs := queued_jobs(document):
             counted = "1 job" if jobs == 1 else f"{jobs} jobs"
-            text = f"{counted} of this study in the queue of the cluster; the grid shows each."
-        elif left_behind:
-            text = "A run that was begun before still trains; the process that ran the study has ended."
-        else:
-            text = "Nobody runs this study now."
-        self.state.setText(text)
+            return f"{counted} of this study in the queue of the cluster; the grid shows each."
+        if left_behind:
+            return "A run that was begun before still trains; the process that ran the study has ended."
+        return "Nobody runs this study now."
 
     # What a user changes -----------------------------------------------------------------------------------
 
