@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from precgui import config, job
-from precgui.engine import torch_facts
+from precgui.engine import device, torch_facts
 from precgui.events import Event, RunStarted, StepDone
 from precgui.hardware import energy, rapl
 from precgui.hardware.power_limit import power_limits
@@ -54,7 +55,7 @@ class PlantedCard:
 def planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlantedCard:
     monkeypatch.setenv("PRECGUI_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(rapl, "POWERCAP", tmp_path / "none")
-    monkeypatch.setattr(torch_facts, "cuda_uuid", lambda device: "planted")
+    monkeypatch.setattr(torch_facts, "cuda_uuid", lambda _: "planted")
     made = PlantedCard()
     install(monkeypatch, made.card)
     return made
@@ -77,7 +78,8 @@ def run(path: Path, planted: PlantedCard, monkeypatch: pytest.MonkeyPatch, *sett
     monkeypatch.setattr(job, "idle_power", idle)
     monkeypatch.setattr(energy, "LEAST_S", 0.05)
     monkeypatch.setattr(energy, "_LONGEST_GAP_S", 60.0)  # a busy machine
-    wanted = ["device=cpu", "threads=1", "record.tensors=false", "train.epochs=10000", "power.idle_s=0.2", *settings]
+    monkeypatch.setattr(device, "choose", lambda _: torch.device("cpu"))  # in place of the GPU that `auto` may find
+    wanted = ["threads=1", "record.tensors=false", "train.epochs=10000", "power.idle_s=0.2", *settings]
     one = job.Job(config.load("digits-quick", wanted), path, [listen])
     one.run()
     return one
@@ -122,7 +124,7 @@ def test_that_a_limit_outside_the_range_names_the_range(planted, monkeypatch, tm
 
 
 def test_that_a_device_without_a_limit_is_named(planted, monkeypatch, tmp_path):
-    monkeypatch.setattr(torch_facts, "cuda_uuid", lambda device: "")
+    monkeypatch.setattr(torch_facts, "cuda_uuid", lambda _: "")
     one = run(tmp_path / "a.h5", planted, monkeypatch, "power.limit_w=200")
     assert one.ended.message == "power.limit_w = 200: CPU has no power limit that can be set; leave it empty"
 

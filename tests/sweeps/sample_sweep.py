@@ -15,8 +15,10 @@ from precgui.sweeps.spec import SweepSpec, make_spec
 from tests.written_once import written_once
 
 
-def small_spec(seeds: int = 2, precisions: tuple[str, ...] = ("fp32", "bf16-amp"), **options: Any) -> SweepSpec:
-    base = config.load("regression-precise", ["train.max_steps=5", "device=cpu", "threads=1"])
+def small_spec(
+    seeds: int = 2, precisions: tuple[str, ...] = ("fp32", "bf16-amp"), device: str = "cpu", **options: Any
+) -> SweepSpec:
+    base = config.load("regression-precise", ["train.max_steps=5", f"device={device}", "threads=1"])
     return make_spec(base, precisions, seeds, order_seed=7, **options)
 
 

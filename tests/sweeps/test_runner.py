@@ -200,7 +200,7 @@ def test_that_a_study_of_power_limits_is_refused_before_its_first_run_where_the_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, cards.a100(nvmlDeviceSetPowerManagementLimit=Fails(NO_PERMISSION), **LIMITS))
-    folder = small_sweep(tmp_path, vary={"power.limit_w": [200.0, 300.0]})
+    folder = small_sweep(tmp_path, device="cuda", vary={"power.limit_w": [200.0, 300.0]})
     with pytest.raises(SweepError, match="the driver lets an administrator alone set it"):
         run_sweep(folder, lambda event: None)
     assert sweep_document(folder).done == 0

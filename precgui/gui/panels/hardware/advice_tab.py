@@ -102,7 +102,7 @@ class AdviceTab(QWidget):
             box.setMinimumContentsLength(18)
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             form.addRow(title, box)
-        for title, line in (("Parameters, in millions", self.parameters), ("Memory", self.memory_size)):
+        for title, line in (("Parameters", self.parameters), ("Memory", self.memory_size)):
             line.setAccessibleName(title)
             form.addRow(title, line)
         buttons = QHBoxLayout()
