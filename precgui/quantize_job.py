@@ -17,6 +17,7 @@ from precgui.config import ConfigError, RunConfig, is_own_task
 from precgui.config.new_places import place_fault
 from precgui.errors import SentenceError
 from precgui.formats.checkpoints.contents import MOST_CONFIG_BYTES, CheckpointFile, StoredModel, open_checkpoint
+from precgui.formats.checkpoints.target_forms import form_fault
 from precgui.formats.tensorfile import TensorFileError, metadata_of
 from precgui.formats.weight_formats import weight_format
 from precgui.model_job import scan_model
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
     from precgui.process.child import StopToken
 
 HUGGING_FACE = "hf:"
-RUN_SUFFIX = ".h5"
+RUN_SUFFIX, GGUF_SUFFIX = ".h5", ".gguf"
 DEFAULT_FORMATS = ("int8/row", "e4m3fn/row", "int4/128", "mxfp4", "nvfp4")
 ROUNDED = ("weights", "inputs", "k", "v")
 METHODS = ("rtn", "gptq", "awq", "smooth")
 BUDGETS = ("bytes", "bits", "loss")
-TARGETS = ("vllm", "transformers", "torchao")
+TARGETS = ("vllm", "transformers", "torchao", "gguf")
 ALL_SINGLES = 64  # layers; of a model with more, `SOME_SINGLES` are measured alone
 SOME_SINGLES = 12
 
@@ -52,7 +53,8 @@ class QuantizeOrder:
 
     task: a recipe, a config, or FILE.py:FUNCTION; empty: the one that the source names. singles: how many layers are
     measured alone, -1 for a number that suits the model. samples: the most that are held out. budget: bytes=N, bits=B
-    or loss=X, empty for no plan. target: who reads the `folder` or `recipe` that is written.
+    or loss=X, empty for no plan. target: who reads the `folder` (for GGUF a file) or `recipe` that is written.
+    converted: a GGUF file of the same model, whose header and other tensors a written one keeps.
     """
 
     source: str
@@ -72,6 +74,7 @@ class QuantizeOrder:
     target: str = ""
     folder: str = ""
     recipe: str = ""
+    converted: str = ""
 
     @property
     def rounds_inputs(self) -> bool:
@@ -115,22 +118,33 @@ def _check_plan(order: QuantizeOrder) -> None:
         budget_of(order.budget)
     if order.target and order.target not in TARGETS:
         raise QuantizeError(f"--as: {order.target!r} is not known; there are {', '.join(TARGETS)}")
+    if order.converted and not (order.target == "gguf" and order.folder):
+        raise QuantizeError(f"--converted {order.converted} belongs to --as gguf --write FILE.gguf")
     if not order.folder and not order.recipe:
         if order.target and not order.budget:
             raise QuantizeError(f"--as {order.target} alone has no effect; add --budget, --write or --recipe")
         return
     if not order.target:
         raise QuantizeError(f"--as says who reads what is written: {', '.join(TARGETS)}")
-    if order.folder and order.target == "torchao":
-        raise QuantizeError("torchao keeps no files that are only data; write a --recipe, and run that")
+    if order.folder and order.target == "gguf" and Path(order.folder).suffix != GGUF_SUFFIX:
+        raise QuantizeError(f"--write {order.folder}: a GGUF file is written, so name one that ends in {GGUF_SUFFIX}")
+    if order.recipe and order.target == "gguf" and order.methods != ("rtn",):
+        raise QuantizeError(
+            "llama-quantize rounds to nearest; use --methods rtn, or --write a file instead of a --recipe"
+        )
+    if order.converted and not Path(order.converted).expanduser().is_file():
+        raise QuantizeError(f"--converted: there is no {order.converted}; name the GGUF file of llama.cpp's converter")
     if not order.budget and len(order.formats) != 1:
         raise QuantizeError("several formats need a --budget: bytes=N, bits=B or loss=X; or name one format")
+    for name in order.formats:
+        if fault := form_fault(order.target, weight_format(name)):
+            raise QuantizeError(fault)
     if others := [name for name in order.methods if name not in ("rtn", "gptq")]:
         raise QuantizeError(f"{others[0]} scales inputs, for which files and recipes have no place; use rtn or gptq")
     if order.folder and order.folder == order.recipe:
         raise QuantizeError(f"--write and --recipe both name {order.folder}; choose two names")
-    if order.folder and Path(order.folder).exists():
-        raise QuantizeError(f"{order.folder} already exists; choose another name or delete it first")
+    if order.folder and (fault := place_fault(order.folder)):
+        raise QuantizeError(fault)
     if order.recipe and (fault := place_fault(order.recipe)):
         raise QuantizeError(fault)
 
@@ -234,7 +248,7 @@ def measure_model(
         if len(names) < len(meter.layers):
             document["notes"].append(f"{len(names)} of {len(meter.layers)} layers were measured alone")
     if order.budget or order.folder or order.recipe:
-        document |= planned(order, ready, meter, effects)
+        document |= planned(order, ready, meter, effects, document["notes"])
     return document
 
 
@@ -303,18 +317,24 @@ def budget_of(text: str) -> tuple[str, float]:
 
 
 def planned(
-    order: QuantizeOrder, ready: Opened, meter: EffectMeter, effects: Sequence[LayerEffect]
+    order: QuantizeOrder, ready: Opened, meter: EffectMeter, effects: Sequence[LayerEffect], notes: Sequence[str]
 ) -> dict[str, Any]:  # fmt: skip
     """Make a plan, verify it, and write it as the order says. Raises EngineError and OSError."""
+    from precgui.engine.ptq.model_files import shared_with_others
     from precgui.engine.ptq.plan import Planner
 
+    writes = bool(order.folder or order.recipe)
     fuses = order.target in ("vllm", "transformers")
-    planner = Planner(meter, effects, order.methods, inputs=order.rounds_inputs, fuses=fuses)  # type: ignore[arg-type]
+    shared = shared_with_others(meter.held_out.model, meter.layers) if writes and order.target != "gguf" else set()
+    planner = Planner(
+        meter, effects, order.methods, inputs=order.rounds_inputs, fuses=fuses, left_out=shared,  # type: ignore[arg-type]
+        scored=bool(order.budget),
+    )  # fmt: skip
     if order.budget:
         kind, value = budget_of(order.budget)
         plan = planner.plan(kind, value)  # type: ignore[arg-type]
     else:
-        plan = planner.verify({name: order.formats[0] for name in meter.layers if name not in meter.unfit()})
+        plan = planner.verify(dict.fromkeys(planner.layers, order.formats[0]))
     half = plan.verified
     distance = half.mean_distance if math.isfinite(half.mean_distance) else None
     measured = rise_row(half.rise, half.error, len(half.rises)) | {
@@ -322,23 +342,26 @@ def planned(
         "chosen_by": plan.score if order.budget else None,
         "units": len(half.rises), "loss": float(meter.held_out.losses[1::2].mean()),
     }  # fmt: skip
-    return {"plan": dict(plan.formats), "plan_measured": measured} | _written(order, ready, meter, plan)
+    shown = [f"{name} shares its weight with an embedding and stays as it is" for name in sorted(shared)]
+    return {"plan": dict(plan.formats), "plan_measured": measured, "notes": [*notes, *shown]} | _written(
+        order, ready, meter, plan
+    )
 
 
 def _written(order: QuantizeOrder, ready: Opened, meter: EffectMeter, plan: VerifiedPlan) -> dict[str, Any]:
     """Write the folder and the recipe that are asked for, and read the folder back."""
-    from precgui.engine.ptq import compressed_tensors, recipes
+    from precgui.engine.ptq import model_files, recipes
 
     formats = {name: meter.formats[label] for name, label in plan.formats.items()}
     written, back, reader = [], None, ""
     if order.recipe:
         ignored = [name for name in meter.layers if name not in formats]
-        is_torchao = order.target == "torchao"
-        text = (
-            recipes.torchao_recipe(formats)
-            if is_torchao
-            else recipes.llm_compressor_recipe(formats, ignored, plan.method)
-        )
+        if order.target == "torchao":
+            text = recipes.torchao_recipe(formats)
+        elif order.target == "gguf":
+            text = recipes.llama_quantize_recipe(formats, ignored)
+        else:
+            text = recipes.llm_compressor_recipe(formats, ignored, plan.method)
         try:
             with Path(order.recipe).expanduser().open("x", encoding="utf-8") as file:
                 file.write(text)
@@ -347,9 +370,10 @@ def _written(order: QuantizeOrder, ready: Opened, meter: EffectMeter, plan: Veri
         written.append(order.recipe)
     if order.folder:
         base = _own_config(ready.checkpoint.source)
-        folder, model = Path(order.folder), meter.held_out.model
-        paths = compressed_tensors.write_compressed(folder, model, meter.layers, plan.layers, formats, base)
-        reader = compressed_tensors.comes_back(folder, plan.layers, formats)
+        folder, model = Path(order.folder).expanduser(), meter.held_out.model
+        paths, reader = model_files.write_model(
+            order.target, folder, model, meter.layers, plan.layers, formats, base, order.converted
+        )
         written, back = [*written, *map(str, paths)], "equal" if reader else "different"
     return {"written": written, "read_back": back, "read_back_by": reader or None}
 

@@ -72,7 +72,11 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     plan = parser.add_argument_group("a plan, verified on the half of the held-out samples that did not choose it")
     plan.add_argument("--budget", default="", metavar="bytes=N|bits=B|loss=X", help="a format for each layer within it")
     plan.add_argument("--as", default="", metavar="TARGET", dest="target", help=f"who reads it: {', '.join(TARGETS)}")
-    plan.add_argument("--write", default="", metavar="DIR", help="write the quantised model, and read it back")
+    plan.add_argument("--write", default="", metavar="DIR|FILE.gguf",
+                      help="write the quantised model, and read it back")  # fmt: skip
+    plan.add_argument("--converted", default="", metavar="FILE.gguf",
+                      help="with --as gguf: this model as llama.cpp converts it; its header, vocabulary and other "
+                      "tensors are kept")  # fmt: skip
     plan.add_argument("--recipe", default="", metavar="FILE", help="write the plan for the library of the target")
     parser.add_argument("-o", "--output", type=Path, metavar="MODEL.h5", help="keep it; Inspect > Formats shows it")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
@@ -94,7 +98,7 @@ def order_of(args: argparse.Namespace) -> QuantizeOrder:
     order = QuantizeOrder(
         args.source, args.task, tuple(args.settings), args.own_code, _names(args.formats), _names(args.methods),
         _names(args.rounded), singles, args.samples, args.text, args.length, args.batch, args.device,
-        args.budget, args.target, args.write, args.recipe,
+        args.budget, args.target, args.write, args.recipe, args.converted,
     )  # fmt: skip
     check_order(order)
     return order

@@ -26,8 +26,12 @@ from precgui.formats.rounding import CastPolicy
 from precgui.paths import resources
 
 Singles = NDArray[np.float32]
-Rule = Literal["none", "absmax", "signed", "nvfp4", "floor", "ceil", "even", "rceil"]
+Rule = Literal["none", "absmax", "signed", "nvfp4", "nvfp4_divided", "floor", "ceil", "even", "rceil"]
+NVFP4_DIVIDED = "nvfp4_divided"
+_NVFP4 = ("nvfp4", NVFP4_DIVIDED)
 Rounding = Literal["even", "away", "up"]
+NVFP4_LEAST = 0.125  # that compressed-tensors puts for a scale of zero
+LEAST_PEAK = 2.0**-114  # below, the reciprocal would be infinite
 _INTEGER = re.compile("int[2-8]")
 GROUPS = (16, 32, 64, 128)
 DEFAULT = ("fp16", "e4m3fn", "e4m3fn/row", "e5m2", "int8/row", "int4/128", "int4/32", "nf4/64", "mxfp8_e4m3",
@@ -39,8 +43,10 @@ class WeightFormat:
     """`group` is how many numbers share a scale: 0 the tensor, -1 a row. `divisor` takes the largest to its code.
 
     rule: none; absmax (largest magnitude / divisor); signed (the number of largest magnitude / divisor); nvfp4 (E4M3 of
-    absmax, and an FP32 scale of the tensor); the others are powers of two of MX. half_scale: scales are kept in FP16,
-    and numbers are multiplied by the reciprocal of a scale, as ggml does. rounding: to even, or halves away or up.
+    absmax, and an FP32 scale of the tensor); nvfp4_divided (the same with the reciprocal of that scale, as
+    compressed-tensors has it: other last bits); the others are powers of two of MX. half_scale: scales are kept in
+    FP16, and numbers are multiplied by the reciprocal of a scale, as ggml does. rounding: to even, or halves away or
+    up.
     whole_groups: a row that is no multiple of the group has no such form.
     """
 
@@ -60,14 +66,14 @@ class WeightFormat:
         """Bits of one scale."""
         if self.rule == "none":
             return 0
-        return 8 if self.rule == "nvfp4" or self.rule in SCALE_RULES else 16 if self.half_scale else 32
+        return 8 if self.rule in _NVFP4 or self.rule in SCALE_RULES else 16 if self.half_scale else 32
 
     def nbytes(self, shape: Sequence[int], line: int) -> int:
         """Bytes of a tensor of this shape whose rows are `line` long."""
         size = math.prod(shape)
         rows = size // line if line else 0
         scales = {0: 1, -1: rows}.get(self.group) or (rows * -(-line // self.group) if self.group > 0 else 1)
-        extra = 4 if self.rule == "nvfp4" else 0
+        extra = 4 if self.rule in _NVFP4 else 0
         return -(-size * self.element.bits // 8) + scales * self.scale_bits // 8 + extra
 
     def misfit(self, line: int) -> str:
@@ -85,13 +91,17 @@ def known_formats() -> dict[str, WeightFormat]:
 
 
 def _of_row(name: str, row: dict[str, Any]) -> WeightFormat:
-    element = get(row["element"])
+    element = _element_of(row["element"])
     group = {"tensor": 0, "row": -1}.get(row["group"], row["group"])
     whole = bool(row.get("whole_groups")) or (isinstance(element, IntFormat) and group > 0)
     return WeightFormat(
         name, row["title"], element, group, row["rule"], float(row.get("divisor", _top(element))),
         row.get("scale") == "fp16", row.get("rounding", "even"), whole, row.get("library", ""),
     )  # fmt: skip
+
+
+def _element_of(name: str) -> Format:
+    return IntFormat(name, name.upper(), int(name[3])) if _INTEGER.fullmatch(name) else get(name)
 
 
 def _top(element: Format) -> float:
@@ -109,7 +119,7 @@ def weight_format(name: str) -> WeightFormat:
     if stem in known and known[stem].rule in SCALE_RULES and rule in SCALE_RULES and not rest:
         return WeightFormat(**{**vars(known[stem]), "name": name, "rule": rule})
     try:
-        element = IntFormat(base, base.upper(), int(base[3])) if _INTEGER.fullmatch(base) else get(base)
+        element = _element_of(base)
     except UnknownFormatError:
         near = difflib.get_close_matches(name, known, 3, 0.4)
         hint = ", ".join(near) if near else "precgui model --help names them"
@@ -168,6 +178,11 @@ def _scales(rows: Singles, fmt: WeightFormat, peak: np.float32) -> tuple[Singles
         local = quantize_array(own / np.float32(6) / whole, get("ue4m3"), CastPolicy(overflow="saturate"))
         scale = local.astype(np.float32) * whole
         return scale, scale
+    if fmt.rule == NVFP4_DIVIDED:
+        factor = np.float32(1) / peak * np.float32(448 * 6) if peak >= LEAST_PEAK else np.float32(1)
+        local = quantize_array(factor * (own / np.float32(6)), get("ue4m3"), CastPolicy(overflow="saturate"))
+        scale = np.where(local == 0, np.float32(NVFP4_LEAST), local.astype(np.float32)) / factor
+        return scale.astype(np.float32), scale.astype(np.float32)
     if fmt.rule in SCALE_RULES:
         powers = np.ldexp(np.float32(1), mx_exponents(own.astype(np.float64), fmt.element, fmt.rule))
         return powers.astype(np.float32), powers.astype(np.float32)

@@ -88,3 +88,14 @@ def _fill(tensor: Tensor, place: Path, name: str, key: str) -> None:
         stop = min(start + _PIECE, reader.size)
         flat[start:stop] = torch.from_numpy(reader.read(start, stop))
     tensor.copy_(filled)
+
+
+def narrowest(tensor: Tensor) -> Tensor:
+    """The numbers of an FP32 tensor in BF16 or FP16 where that keeps every one of them; others as they are."""
+    if tensor.dtype != torch.float32:
+        return tensor
+    for dtype in (torch.bfloat16, torch.float16):
+        low = tensor.to(dtype)
+        if torch.equal(low.float(), tensor):
+            return low
+    return tensor

@@ -4,93 +4,60 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from precgui.engine.adapters.weights_file import tensors_of, write_weights
+from precgui.engine.adapters.weights_file import narrowest, tensors_of, write_weights
 from precgui.engine.errors import EngineError
-from precgui.engine.ptq.layer_matrix import weight_of
+from precgui.engine.ptq.layer_matrix import is_turned, weight_of
 from precgui.engine.ptq.quantised_layers import QuantisedLayer
-from precgui.engine.ptq.rounding import CodedRows
-from precgui.formats.blocks import SCALE_RULES
+from precgui.engine.ptq.rounding import CodedRows, nvfp4_factor
 from precgui.formats.checkpoints.contents import open_checkpoint
+from precgui.formats.checkpoints.target_forms import compressed_layout, form_fault
 from precgui.formats.checkpoints.tensor import code_values
-from precgui.formats.model import IntFormat
 from precgui.formats.weight_formats import WeightFormat
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-_PACKED_BITS = (4, 8)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """A format of compressed-tensors: its name, and its `weights` arguments."""
-
-    format: str
-    arguments: Mapping[str, Any]
-
-
-def layout_of(fmt: WeightFormat) -> Layout | None:
-    """How a format is kept there; None where it has no such form."""
-    common = {"symmetric": True, "dynamic": False}
-    grouped = {"strategy": "group", "group_size": fmt.group} if fmt.group > 0 else {"strategy": "channel"}
-    element = fmt.element
-    if fmt.group == 0 or fmt.half_scale:
-        return None
-    if isinstance(element, IntFormat):
-        fits = element.bits in _PACKED_BITS and fmt.rule == "absmax"
-        return (
-            Layout("pack-quantized", {"num_bits": element.bits, "type": "int", **grouped, **common}) if fits else None
-        )
-    if element.name == "e4m3fn" and fmt.group == -1 and fmt.rule == "absmax":
-        return Layout("float-quantized", {"num_bits": 8, "type": "float", **grouped, **common})
-    if element.name == "e2m1" and fmt.rule in SCALE_RULES and fmt.group == 32:
-        return Layout("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", **grouped, **common,
-                                               "scale_dtype": "torch.uint8"})  # fmt: skip
-    return None
-
-
-def check_layers(layers: Mapping[str, nn.Module], quantised: Mapping[str, QuantisedLayer],
+def check_layers(target: str, layers: Mapping[str, nn.Module], quantised: Mapping[str, QuantisedLayer],
                  formats: Mapping[str, WeightFormat]) -> None:  # fmt: skip
-    """Raises EngineError for layers that such files have no place for."""
+    """Raises EngineError for layers that the files of a target have no place for."""
     for name, low in quantised.items():
         if low.channel_scale is not None:
             raise EngineError("files have no place for scales of input channels (awq, smooth); use rtn or gptq")
-        if layout_of(formats[name]) is None:
-            raise EngineError(
-                f"compressed-tensors has no form for {formats[name].name}; it has INT4 and INT8 with groups or rows, "
-                "e4m3fn/row and mxfp4"
-            )
+        if why := form_fault(target, formats[name]):
+            raise EngineError(why)
         if not isinstance(layers[name], nn.Linear):
-            raise EngineError(f"compressed-tensors keeps linear layers only; {name} is a convolution")
+            raise EngineError(f"such files keep linear layers only; {name} is a convolution")
+        if is_turned(layers[name]) and target != "gguf":
+            raise EngineError(f"such files have no form for {name}, whose weight is stored as [inputs, outputs]")
+
+
+def plain_tensors(
+    model: nn.Module, layers: Mapping[str, nn.Module], quantised: Mapping[str, QuantisedLayer]
+) -> dict[str, Tensor]:
+    """The tensors of a model but the weights of quantised layers."""
+    replaced = {id(weight_of(layers[name])) for name in quantised}
+    return {name: narrowest(value.detach()) for name, value in tensors_of(model).items() if id(value) not in replaced}
 
 
 def write_compressed(
     folder: Path, model: nn.Module, layers: Mapping[str, nn.Module], quantised: Mapping[str, QuantisedLayer],
     formats: Mapping[str, WeightFormat], base_config: Mapping[str, Any],
 ) -> list[Path]:  # fmt: skip
-    """Write a new folder with the weights and a config; other tensors stay as they are. Returns what was written.
+    """Write a new folder with the weights and a config; other tensors keep their numbers. Returns what was written.
 
-    base_config: the model's own config.json. Raises EngineError and OSError.
+    base_config: the model's own config.json. Raises EngineError, and FileExistsError and other OSErrors.
     """
-    check_layers(layers, quantised, formats)
-    replaced = {id(weight_of(layers[name])): name for name in quantised}
-    tensors: dict[str, Tensor] = {}
-    for name, value in tensors_of(model).items():
-        layer = replaced.get(id(value))
-        if layer is None:
-            tensors[name] = value.detach()
-        elif name == f"{layer}.weight":
-            parts = packed_parts(quantised[layer].coded, formats[layer])
-            tensors |= {f"{layer}.{part}": each for part, each in parts.items()}
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        raise EngineError(f"{folder} already exists; choose another name or delete it first") from None
+    check_layers("vllm", layers, quantised, formats)
+    tensors = plain_tensors(model, layers, quantised)
+    for name, low in quantised.items():
+        tensors |= {f"{name}.{part}": each for part, each in packed_parts(low.coded, formats[name]).items()}
+    folder.mkdir(parents=True)
     ignored = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and name not in quantised]
     config = {**base_config, "quantization_config": quantization_config(quantised, formats, ignored)}
     write_weights(tensors, folder / WEIGHTS)
@@ -106,7 +73,7 @@ def quantization_config(
     groups = {}
     for number, label in enumerate(used):
         members = [name for name in quantised if formats[name].name == label]
-        layout = layout_of(formats[members[0]])
+        layout = compressed_layout(formats[members[0]])
         assert layout is not None
         groups[f"group_{number}"] = {"targets": members, "weights": dict(layout.arguments), "input_activations": None,
                                      "output_activations": None, "format": layout.format}  # fmt: skip
@@ -117,7 +84,7 @@ def quantization_config(
 
 def packed_parts(coded: CodedRows, fmt: WeightFormat) -> dict[str, Tensor]:
     """The tensors of a layer, by the end of their names. Raises EngineError for a format without such form."""
-    layout = layout_of(fmt)
+    layout = compressed_layout(fmt)
     if layout is None:
         raise EngineError(f"compressed-tensors has no form for {fmt.name}")
     codes, scales = coded.codes.cpu(), coded.scales.cpu()
@@ -126,6 +93,10 @@ def packed_parts(coded: CodedRows, fmt: WeightFormat) -> dict[str, Tensor]:
         return {"weight_packed": _words(codes, fmt.element.bits), "weight_scale": scales, "weight_shape": shape}
     if layout.format == "float-quantized":
         return {"weight": codes.to(torch.float8_e4m3fn), "weight_scale": scales}
+    if layout.format == "nvfp4-pack-quantized":
+        factor = nvfp4_factor(coded.peak.cpu())
+        local = (scales * factor).to(torch.float8_e4m3fn)
+        return {"weight_packed": _nibbles(codes), "weight_scale": local, "weight_global_scale": factor.reshape(1)}
     exponents = torch.frexp(scales)[1] - 1 + 127
     return {"weight_packed": _nibbles(codes), "weight_scale": exponents.to(torch.uint8)}
 
@@ -176,13 +147,13 @@ def _by_library(
 
     tensors, _ = read_tensors(folder / WEIGHTS, "weights")
     for name, low in quantised.items():
-        layout = layout_of(formats[name])
+        layout = compressed_layout(formats[name])
         assert layout is not None
         parts = {key.removeprefix(f"{name}."): each for key, each in tensors.items() if _is_part(key, name)}
         scheme = QuantizationScheme(targets=[name], weights=QuantizationArgs(**layout.arguments), format=layout.format)
         reader = BaseCompressor.get_value_from_registry(layout.format)
-        values = reader.decompress(parts, scheme)["weight"].float()
-        if not torch.equal(values, low.coded.values.cpu()):
+        values = reader.decompress(parts, scheme)["weight"]  # those of NVFP4 are given in BF16
+        if not torch.equal(values, low.coded.values.cpu().to(values.dtype)):
             return False
     return True
 

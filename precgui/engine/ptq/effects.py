@@ -153,24 +153,25 @@ class EffectMeter:
 
     def scores(self, *, inputs: bool) -> dict[str, dict[str, dict[str, float]]]:
         """By layer, format and name of the score; higher is worse. One backward pass for each calibration batch."""
-        fitting = {name: layer for name, layer in self.layers.items() if self._forms(layer)}
-        labels = {fmt.name for layer in fitting.values() for fmt in self._forms(layer)}
+        fitting = {name: layer for name, layer in self.layers.items() if self.forms(layer)}
+        labels = {fmt.name for layer in fitting.values() for fmt in self.forms(layer)}
         products = {label: self._arithmetic_in(self.formats[label], inputs=inputs) for label in labels}
         with torch.enable_grad(), _all_gradients(self.held_out.model):
             found = measure_sensitivity(self.held_out.model, fitting, map(self._one_loss, self.calibration), products)
         return {
             name: {
                 fmt.name: _scores_of(found, name, fmt.name, inputs=inputs) | _of_weights(rows_of(layer), fmt)
-                for fmt in self._forms(layer)
+                for fmt in self.forms(layer)
             }
             for name, layer in fitting.items()
         }
 
     def unfit(self) -> set[str]:
         """Layers whose rows have none of the formats."""
-        return {name for name, layer in self.layers.items() if not self._forms(layer)}
+        return {name for name, layer in self.layers.items() if not self.forms(layer)}
 
-    def _forms(self, layer: nn.Module) -> list[WeightFormat]:
+    def forms(self, layer: nn.Module) -> list[WeightFormat]:
+        """The formats that the rows of a layer have."""
         line = rows_of(layer).shape[1]
         return [fmt for fmt in self.formats.values() if not fmt.misfit(line)]
 

@@ -39,7 +39,7 @@ def gptq(rows: Tensor, hessian: Tensor, fmt: WeightFormat) -> CodedRows:
             weights[:, column:end] -= error[:, None] * inverse[column, column:end]
             errors[:, column - begin] = error
         weights[:, end:] -= errors @ inverse[begin:end, end:]
-    return CodedRows(result, codes, torch.cat(found, 1))
+    return CodedRows(result, codes, torch.cat(found, 1), peak)
 
 
 def _inverse_factor(hessian: Tensor, line: int) -> tuple[Tensor, Tensor]:

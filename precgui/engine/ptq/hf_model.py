@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.errors import EngineError
+from precgui.engine.ptq.layer_matrix import mark_turned
 from precgui.engine.tasks import Batch
 from precgui.engine.tasks.base import Ratio
 from precgui.engine.tasks.text import corpus, manual
@@ -107,6 +108,7 @@ def _as_linear(model: nn.Module) -> None:
         if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
             weight = module.get_parameter("weight")
             layer = nn.Linear(weight.shape[0], weight.shape[1], device=weight.device)
+            mark_turned(layer)
             layer.weight.copy_(weight.T)
             layer.bias.copy_(module.get_parameter("bias"))
             model.set_submodule(name, layer)

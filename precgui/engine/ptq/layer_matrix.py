@@ -11,6 +11,15 @@ from precgui.engine.emulation.layers import layers
 from precgui.engine.torch_private import ConvNd, ConvTransposeNd
 
 
+def mark_turned(layer: nn.Linear) -> None:
+    """Note that the model's own files keep the weight of this layer as [inputs, outputs]."""
+    layer.__dict__["is_turned"] = True
+
+
+def is_turned(layer: nn.Module) -> bool:
+    return bool(layer.__dict__.get("is_turned"))
+
+
 def matrix_layers(model: nn.Module) -> dict[str, nn.Module]:
     """The linear and convolutional layers by name; transposed convolutions, whose rows are no outputs, are none."""
     return {name: layer for name, layer in layers(model, set()).items() if not isinstance(layer, ConvTransposeNd)}

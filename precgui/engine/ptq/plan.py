@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,18 +41,23 @@ class VerifiedPlan:
 
 
 class Planner:
-    """Plans for a model from its layers measured alone. Raises EngineError for data of one unit only."""
+    """Plans for a model from its layers measured alone, but for those `left_out`.
+
+    scored: whether plans are compared; one format for all layers needs no scores. Raises EngineError for data of one
+    unit only.
+    """
 
     def __init__(
         self, meter: EffectMeter, singles: Sequence[LayerEffect], methods: Sequence[Method], *, inputs: bool,
-        fuses: bool = False,
+        fuses: bool = False, left_out: Collection[str] = (), scored: bool = True,
     ) -> None:  # fmt: skip
         if meter.held_out.units < 4:
             raise EngineError(
                 "one half of the held-out samples chooses a plan, the other verifies it: give more of them"
             )
         self.meter, self.methods, self.inputs = meter, methods, inputs
-        self.score, by_layer = self._scores(singles)
+        self.score, by_layer = self._scores(singles) if scored else ("", self._without_scores())
+        by_layer = {name: row for name, row in by_layer.items() if name not in left_out}
         self.groups = tied_groups(meter, list(by_layer), fuses=fuses)
         self.scores = {first: _summed([by_layer[name] for name in group]) for first, group in self.groups.items()}
         self.scores = {first: row for first, row in self.scores.items() if row}
@@ -77,6 +82,19 @@ class Planner:
             layer: {name: row["output_fisher"] for name, row in by_format.items()}
             for layer, by_format in scores.items()
         }
+
+    def _without_scores(self) -> dict[str, dict[str, float]]:
+        unfit = self.meter.unfit()
+        return {
+            name: dict.fromkeys((fmt.name for fmt in self.meter.forms(layer)), 0.0)
+            for name, layer in self.meter.layers.items()
+            if name not in unfit
+        }
+
+    @property
+    def layers(self) -> list[str]:
+        """The layers that a plan is made for."""
+        return [name for first in self.scores for name in self.groups[first]]
 
     def _stored(self, first: str) -> list[str]:
         """The layers of a group, those that share a weight once."""

@@ -1,13 +1,16 @@
-"""A plan as text for the libraries that quantise where the model fits: llm-compressor and torchao."""
+"""A plan as text for the tools that quantise where the model fits: llm-compressor, torchao and llama-quantize."""
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 from precgui.engine.errors import EngineError
-from precgui.engine.ptq.compressed_tensors import layout_of
 from precgui.engine.ptq.methods import Method
+from precgui.formats.checkpoints.gguf_names import gguf_name
+from precgui.formats.checkpoints.target_forms import compressed_layout, form_fault, gguf_type, torchao_class
 from precgui.formats.model import IntFormat
 from precgui.formats.weight_formats import WeightFormat
 
@@ -18,12 +21,31 @@ def llm_compressor_recipe(formats: Mapping[str, WeightFormat], ignored: Sequence
     lines = ["quant_stage:", "  quant_modifiers:", f"    {modifier}:", f"      ignore: {json.dumps(list(ignored))}",
              "      config_groups:"]  # fmt: skip
     for number, (label, members) in enumerate(_by_format(formats).items()):
-        layout = layout_of(formats[members[0]])
+        layout = compressed_layout(formats[members[0]])
         if layout is None:
-            raise EngineError(f"llm-compressor has no form for {label}; take int4/128, int8/row, e4m3fn/row or mxfp4")
+            raise EngineError(form_fault("vllm", formats[members[0]]))
         lines += [f"        group_{number}:  # {label}", f"          targets: {json.dumps(members)}",
                   f"          weights: {json.dumps(dict(layout.arguments))}"]  # fmt: skip
     return "\n".join([*lines, ""])
+
+
+def llama_quantize_recipe(formats: Mapping[str, WeightFormat], ignored: Sequence[str]) -> str:
+    """A command of llama.cpp, which rounds to nearest as precgui does. Raises EngineError for a format without type.
+
+    The other matrices become FP16; `ignored` are layers that are to stay as they are.
+    """
+    types = {}
+    for name, fmt in formats.items():
+        if not (kind := gguf_type(fmt)):
+            raise EngineError(form_fault("gguf", fmt))
+        types[gguf_name(f"{name}.weight")] = kind.lower()
+    types |= {gguf_name(f"{name}.weight"): "f16" for name in ignored}
+    quantised = [kind for kind in types.values() if kind not in ("f16", "bf16")]
+    head = types.pop("output.weight", "f16")
+    lines = ["#!/bin/sh", "# sh FILE model-f16.gguf model-quantised.gguf, as convert_hf_to_gguf.py wrote the first",
+             'llama-quantize --token-embedding-type f16 --output-tensor-type ' + head + " \\"]  # fmt: skip
+    lines += [f"  --tensor-type {shlex.quote(f'{re.escape(name)}={kind}')} \\" for name, kind in types.items()]
+    return "\n".join([*lines, f'  "$1" "$2" {max(quantised, key=quantised.count) if quantised else "f16"}', ""])
 
 
 def torchao_recipe(formats: Mapping[str, WeightFormat]) -> str:
@@ -37,12 +59,12 @@ def torchao_recipe(formats: Mapping[str, WeightFormat]) -> str:
 
 
 def _torchao_config(fmt: WeightFormat) -> str:
-    if isinstance(fmt.element, IntFormat) and fmt.rule == "absmax" and fmt.group != 0 and not fmt.half_scale:
-        granularity = f"PerGroup({fmt.group})" if fmt.group > 0 else "PerAxis(0)"
-        return f"IntxWeightOnlyConfig(weight_dtype=torch.int{fmt.element.bits}, granularity={granularity})"
-    if fmt.element.name == "e4m3fn" and fmt.group == -1:
+    if not torchao_class(fmt):
+        raise EngineError(form_fault("torchao", fmt))
+    if not isinstance(fmt.element, IntFormat):
         return "Float8WeightOnlyConfig()"
-    raise EngineError(f"torchao has no form for {fmt.name}; take INT2 to INT8 with rows or groups, or e4m3fn/row")
+    granularity = f"PerGroup({fmt.group})" if fmt.group > 0 else "PerAxis(0)"
+    return f"IntxWeightOnlyConfig(weight_dtype=torch.int{fmt.element.bits}, granularity={granularity})"
 
 
 def _by_format(formats: Mapping[str, WeightFormat]) -> dict[str, list[str]]:

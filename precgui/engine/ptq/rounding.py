@@ -10,7 +10,7 @@ from torch import Tensor
 from precgui.engine.quantize.elements import quantize
 from precgui.formats.blocks import SCALE_RULES, mx_exponents
 from precgui.formats.model import IntFormat
-from precgui.formats.weight_formats import WeightFormat
+from precgui.formats.weight_formats import LEAST_PEAK, NVFP4_DIVIDED, NVFP4_LEAST, WeightFormat
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ def scales_of(rows: Tensor, fmt: WeightFormat, peak: Tensor) -> GroupScales:
             return GroupScales(torch.zeros_like(own), torch.zeros_like(own), False)
         scale = quantize(own / 6 / whole, "ue4m3", saturate=True) * whole
         return GroupScales(scale, scale, False)
+    if fmt.rule == NVFP4_DIVIDED:
+        factor = nvfp4_factor(peak)
+        local = quantize(factor * (own / 6), "ue4m3", saturate=True)
+        scale = torch.where(local == 0, torch.full_like(local, NVFP4_LEAST), local) / factor
+        return GroupScales(scale, scale, False)
     if fmt.rule in SCALE_RULES:
         exponents = torch.from_numpy(mx_exponents(own.double().cpu().numpy(), fmt.element, fmt.rule)).to(own.device)
         power = torch.ldexp(torch.ones_like(own), exponents)
@@ -47,6 +52,11 @@ def scales_of(rows: Tensor, fmt: WeightFormat, peak: Tensor) -> GroupScales:
     if not fmt.half_scale:
         return GroupScales(scale, scale, False)
     return GroupScales(torch.where(scale == 0, scale, 1 / scale), scale.half().float(), True)
+
+
+def nvfp4_factor(peak: Tensor) -> Tensor:
+    """By what compressed-tensors divides the E4M3 scales of NVFP4, from the largest magnitude of a tensor."""
+    return peak.reciprocal() * (448 * 6) if peak >= LEAST_PEAK else torch.ones_like(peak)
 
 
 def codes_of(scaled: Tensor, fmt: WeightFormat) -> Tensor:
@@ -77,11 +87,15 @@ def in_groups(rows: Tensor, fmt: WeightFormat) -> Tensor:
 
 @dataclass(frozen=True)
 class CodedRows:
-    """Rounded rows [outputs, line], the values of their codes [outputs, line], and what each group's are times."""
+    """Rounded rows [outputs, line], the values of their codes [outputs, line], and what each group's are times.
+
+    peak: the largest magnitude of the rows before.
+    """
 
     values: Tensor
     codes: Tensor
     scales: Tensor
+    peak: Tensor
 
 
 @torch.no_grad()
@@ -96,14 +110,14 @@ def round_rows(rows: Tensor, fmt: WeightFormat) -> Tensor:
 def coded_rows(rows: Tensor, fmt: WeightFormat) -> CodedRows:
     """FP32 rows rounded to a format, with codes and scales [outputs, groups]."""
     source = rows.detach().float()
-    groups = in_groups(source, fmt)
-    scales = scales_of(groups, fmt, source.abs().amax())
+    groups, peak = in_groups(source, fmt), source.abs().amax()
+    scales = scales_of(groups, fmt, peak)
     codes = codes_of(scales.scaled(groups), fmt)
 
     def whole(values: Tensor) -> Tensor:
         return values.reshape(len(source), -1)[:, : source.shape[1]]
 
-    return CodedRows(whole(codes * scales.back), whole(codes), scales.back.reshape(len(source), -1))
+    return CodedRows(whole(codes * scales.back), whole(codes), scales.back.reshape(len(source), -1), peak)
 
 
 @dataclass(frozen=True)

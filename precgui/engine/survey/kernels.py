@@ -15,7 +15,7 @@ W, F = np.uint32, np.float32
 TILE, BLOCK, BLOCKS = 128, 16, 8  # a tile is BLOCKS x BLOCK numbers
 # What an element is, and how its scale is found.
 ADDING, MASKING, INTEGER, BOOK = range(4)
-NONE, TENSOR, ROW, ABSMAX, SIGNED, NVFP4, POWER = range(7)
+NONE, TENSOR, ROW, ABSMAX, SIGNED, NVFP4, POWER, NVFP4_DIVIDED = range(8)
 EVEN, AWAY, UP = range(3)
 # Columns of the tables of formats: whole numbers, and numbers.
 KIND, RULE, GROUP, LOWEST, MAGIC, DROP, ROUNDING, HALF_SCALE, SHIFT, TOP_EXPONENT, LIMIT, INTEGERS = range(12)
@@ -182,6 +182,10 @@ def _fill(x: Any, peaks: Any, amax: Any, wholes: Any, reals: Any, f: Any, by: An
             scale = _signed_scale_of(x, first, blocks, divisor)
         elif rule == NVFP4:
             scale = F(_e4m3_of(F(F(peak / F(6)) / tensor)) * tensor) if tensor > 0 else F(0)
+        elif rule == NVFP4_DIVIDED:
+            reciprocal = F(F(F(1) / amax) * F(448 * 6)) if amax >= F(2.0**-114) else F(1)
+            local = _e4m3_of(F(reciprocal * F(peak / F(6))))
+            scale = F((local if local > 0 else F(0.125)) / reciprocal)
         elif rule == POWER:
             scale = _power_of(peak, wholes, f)
         else:

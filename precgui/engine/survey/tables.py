@@ -68,7 +68,8 @@ def _element(fmt: WeightFormat, whole: NDArray[np.int64], real: NDArray[np.float
 
 def _rule(fmt: WeightFormat, whole: NDArray[np.int64]) -> None:
     whole[k.GROUP], whole[k.HALF_SCALE] = max(fmt.group, 0), fmt.half_scale
-    simple: dict[Any, int] = {"none": k.NONE, "signed": k.SIGNED, "nvfp4": k.NVFP4}
+    simple: dict[Any, int] = {"none": k.NONE, "signed": k.SIGNED, "nvfp4": k.NVFP4,
+                              "nvfp4_divided": k.NVFP4_DIVIDED}  # fmt: skip
     if fmt.rule in simple:
         whole[k.RULE] = simple[fmt.rule]
     elif fmt.rule == "absmax":

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from precgui.formats.arrays import Floats
 from precgui.formats.checkpoints.contents import StoredModel
+from precgui.formats.checkpoints.gguf_names import gguf_name, in_order_of_transformers
 from precgui.formats.checkpoints.survey import ratio_db
 from precgui.formats.checkpoints.tensor import CheckpointTensor, Doubles, Singles
 from precgui.formats.model import FloatFormat
@@ -117,13 +118,15 @@ def compare_models(
 ) -> ModelComparison:
     """Compare every tensor of floats that both have in one shape, in pieces of PIECE numbers for each thread.
 
+    Tensors of a GGUF file are matched with those of transformers by `gguf_name`, and their rows put in the same order.
     on_progress gets the share that is done, in the calling thread; what it raises ends the comparison. Raises
     TensorFileError for files that cannot be read.
     """
-    held = {each.name: each for each in other.tensors}
+    key = gguf_name if source.is_gguf != other.is_gguf else str
+    held = {key(each.name): each for each in other.tensors}
     pairs, shapes, skipped = [], [], []
     for each in source.tensors:
-        twin = held.get(each.name)
+        twin = held.get(key(each.name))
         if twin is None:
             continue
         if each.shape != twin.shape:
@@ -131,13 +134,18 @@ def compare_models(
         elif why := each.why_not or twin.why_not:
             skipped.append((each.name, why))
         else:
-            pairs.append((each, twin))
-    names = {each.name for each in source.tensors}
+            pairs.append((_in_order(source, each), _in_order(other, twin)) if key is gguf_name else (each, twin))
+    names = {key(each.name) for each in source.tensors}
     return ModelComparison(
         str(source.source), str(other.source), tuple(_compare_all(pairs, on_progress, threads)),
-        tuple(each.name for each in source.tensors if each.name not in held),
-        tuple(name for name in held if name not in names), tuple(shapes), tuple(skipped),
+        tuple(each.name for each in source.tensors if key(each.name) not in held),
+        tuple(each.name for name, each in held.items() if name not in names), tuple(shapes), tuple(skipped),
     )  # fmt: skip
+
+
+def _in_order(model: StoredModel, tensor: CheckpointTensor) -> CheckpointTensor:
+    heads = model.heads.get(tensor.name, 0)
+    return in_order_of_transformers(tensor, heads) if heads else tensor
 
 
 def _compare_all(

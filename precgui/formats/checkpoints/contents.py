@@ -8,12 +8,14 @@ import re
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 from precgui.errors import read_fault
 from precgui.formats.checkpoints.gguf import gguf_contents
+from precgui.formats.checkpoints.gguf_names import heads_of
 from precgui.formats.checkpoints.packed import Parts, StoredPart, joined
 from precgui.formats.checkpoints.tensor import (
     COMPLEX,
@@ -61,7 +63,7 @@ _TORCH = {
 
 
 _TORCH_FAULTS = (StreamError, OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
-Listed = tuple[list[CheckpointTensor], str, list[str]]
+Listed = tuple[list[CheckpointTensor], str, list[str], dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class CheckpointFile:
 class StoredModel:
     """A model as it is stored. `architecture` is the name in its config, empty where none is given.
 
-    `notes` are sentences on what is odd, such as code that the config asks for, which is never loaded here.
+    `notes` are sentences on what is odd, such as code that the config asks for, which is never loaded here. `heads`: of
+    each tensor whose rows GGUF keeps in an order of its own, how many heads they belong to.
     """
 
     source: Path
@@ -84,6 +87,11 @@ class StoredModel:
     tensors: tuple[CheckpointTensor, ...]
     architecture: str
     notes: tuple[str, ...]
+    heads: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.files[0].name.endswith(".gguf") if self.files else False
 
     @property
     def parameters(self) -> int:
@@ -108,7 +116,7 @@ def open_checkpoint(path: Path) -> StoredModel:
         folder = path if path.is_dir() else path.parent
         files, wanted = _files(path)
         architecture, notes = _config(folder) if path.is_dir() or wanted is not None else ("", [])
-        tensors, told, tied = _tensors(files, wanted)
+        tensors, told, tied, heads = _tensors(files, wanted)
         notes += tied
         sizes = tuple(CheckpointFile(each.name, each.stat().st_size) for each in files)
     except OSError as error:
@@ -119,7 +127,7 @@ def open_checkpoint(path: Path) -> StoredModel:
         raise CheckpointError(f"{path} holds no tensors")
     if len(tensors) > MOST_TENSORS:
         raise CheckpointError(f"{path} holds {len(tensors)} tensors; the most that is read is {MOST_TENSORS}")
-    return StoredModel(path, sizes, tuple(tensors), architecture or told, tuple(notes))
+    return StoredModel(path, sizes, tuple(tensors), architecture or told, tuple(notes), heads)
 
 
 def safetensors_places(path: Path) -> dict[str, Path]:
@@ -231,11 +239,11 @@ def _config(folder: Path) -> tuple[str, list[str]]:
 
 
 def _tensors(files: list[Path], wanted: Mapping[str, str] | None) -> Listed:
-    """The tensors of all files in their order, packed ones joined; the architecture that a GGUF file tells; notes."""
+    """The tensors of all files in their order, packed ones joined; the architecture of a GGUF file; notes; heads."""
     if len(files) > MOST_SHARDS:
         raise CheckpointError(f"{files[0].parent} holds more than {MOST_SHARDS} files")
     if files[0].suffix == ".gguf":
-        return (*_of_gguf(files), [])
+        return _of_gguf(files)
     notes: list[str] = []
     parts: Parts = {}
     for file in files:
@@ -250,21 +258,23 @@ def _tensors(files: list[Path], wanted: Mapping[str, str] | None) -> Listed:
             parts[name] = held[name]
         if len(parts) > MOST_TENSORS:
             raise CheckpointError(f"there are more than {MOST_TENSORS} tensors")
-    return joined(parts), "", notes
+    return joined(parts), "", notes, {}
 
 
-def _of_gguf(files: list[Path]) -> tuple[list[CheckpointTensor], str]:
+def _of_gguf(files: list[Path]) -> Listed:
     tensors: dict[str, CheckpointTensor] = {}
-    told = ""
+    told, known = "", dict[str, Any]()
     for file in files:
         held, values = gguf_contents(file)
+        known = values | known
         named = values.get("general.architecture")
         told = told or (one_line(named, 80) if isinstance(named, str) else "")
         for tensor in held:
             if tensor.name in tensors:
                 raise CheckpointError(f"{tensor.name!r} is in {tensors[tensor.name].files[0]} and in {file.name}")
             tensors[tensor.name] = tensor
-    return list(tensors.values()), told
+    heads = {name: count for name in tensors if (count := heads_of(name, known))}
+    return list(tensors.values()), told, [], heads
 
 
 def _stored_parts(file: Path) -> tuple[Parts, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,13 +28,14 @@ MOST_AXES = 4
 MOST_ALIGNMENT = 1 << 20
 MOST_SIZE = 1 << 62
 # Numbers without blocks: name, format of precgui, type of NumPy, code.
-_PLAIN = {
+PLAIN_TYPES = {
     0: ("F32", "fp32", "<f4", None), 1: ("F16", "fp16", "<f2", None), 28: ("F64", "fp64", "<f8", None),
     30: ("BF16", "bf16", "<u2", "bf16"), 24: ("I8", "i8", "i1", None), 25: ("I16", "i16", "<i2", None),
     26: ("I32", "i32", "<i4", None), 27: ("I64", "i64", "<i8", None),
 }  # fmt: skip
 _VALUES = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
+_ENTRIES = 24  # bytes before the entries of a header
 
 
 class _Header:
@@ -89,13 +91,35 @@ class _Header:
         return None
 
 
+@dataclass(frozen=True)
+class GgufParts:
+    """A file in parts: its tensors, single values of its header; all entries as they stand there, and their count.
+
+    places: of each tensor by name the number of its type and the byte at which it begins.
+    """
+
+    tensors: list[CheckpointTensor]
+    values: dict[str, Any]
+    entries: bytes
+    count: int
+    places: dict[str, tuple[int, int]]
+
+
 def gguf_contents(path: Path) -> tuple[list[CheckpointTensor], dict[str, Any]]:
     """The tensors of a file and the single values of its header. Raises CheckpointError."""
+    parts = gguf_parts(path)
+    return parts.tensors, parts.values
+
+
+def gguf_parts(path: Path) -> GgufParts:
+    """A file in parts. Raises CheckpointError."""
     try:
         with open_regular(path) as file:
             refuse_stand_in(path, file)
             header = _Header(path, file)
-            tensors, values = _header(header)
+            tensors, values, end = _header(header)
+            file.seek(0)
+            head, entries = file.read(_ENTRIES), file.read(end - _ENTRIES)
             size = path.stat().st_size
     except OSError as error:
         raise CheckpointError(f"{path.name} cannot be read: {error.strerror or error}") from None
@@ -103,10 +127,13 @@ def gguf_contents(path: Path) -> tuple[list[CheckpointTensor], dict[str, Any]]:
     if type(alignment) is not int or not 1 <= alignment <= MOST_ALIGNMENT or alignment & (alignment - 1):
         raise header.fail(f"its alignment of {alignment} is no power of two up to {MOST_ALIGNMENT}")
     start = -(-header.position // alignment) * alignment
-    return _placed(path, header, tensors, start, size, alignment), values
+    placed = _placed(path, header, tensors, start, size, alignment)
+    count = struct.unpack("<Q", head[16:24])[0]
+    return GgufParts(placed, values, entries, count, {name: (kind, start + at) for name, _, kind, at in tensors})
 
 
-def _header(header: _Header) -> tuple[list[tuple[str, tuple[int, ...], int, int]], dict[str, Any]]:
+def _header(header: _Header) -> tuple[list[tuple[str, tuple[int, ...], int, int]], dict[str, Any], int]:
+    """The tensors, the single values, and where the entries end."""
     if header.take(4) != b"GGUF":
         raise header.fail("it does not begin with GGUF")
     version = header.number("<I")
@@ -119,14 +146,14 @@ def _header(header: _Header) -> tuple[list[tuple[str, tuple[int, ...], int, int]
     for _ in range(entries):
         key = header.text()
         values[key] = header.value(header.number("<I"))
-    tensors = []
+    end, tensors = header.position, []
     for _ in range(count):
         name, axes = header.text(MOST_NAME), header.number("<I")
         if axes > MOST_AXES:
             raise header.fail(f"{name!r} has {axes} dimensions; the most of GGUF is {MOST_AXES}")
         shape = tuple(header.number("<Q") for _ in range(axes))[::-1]
         tensors.append((name, shape, header.number("<I"), header.number("<Q")))
-    return tensors, values
+    return tensors, values, end
 
 
 def _placed(
@@ -157,8 +184,8 @@ def _placed(
 
 def _tensor(path: Path, header: _Header, name: str, shape: tuple[int, ...], kind: int, offset: int) -> CheckpointTensor:
     count = math.prod(shape)
-    if kind in _PLAIN:
-        stored, dtype, words, code = _PLAIN[kind]
+    if kind in PLAIN_TYPES:
+        stored, dtype, words, code = PLAIN_TYPES[kind]
         facts = name, shape, dtype, stored, count * np.dtype(words).itemsize, (path.name,)
         if stored[0] == "I":
             return CheckpointTensor(*facts, why_not=WHOLE)

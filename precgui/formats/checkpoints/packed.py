@@ -1,7 +1,8 @@
 """Weights that a quantiser has stored as several tensors, codes beside their scales: shown as the one that they are.
 
 Layouts: compressed-tensors (pack-quantized, nvfp4 and mxfp4 packed, float- and int-quantized), ModelOpt (NVFP4, FP8),
-DeepSeek's FP8 blocks, GPT-OSS's MXFP4 and bitsandbytes (NF4, FP4, INT8). Layouts of GPTQ and AWQ are named, not read.
+torchao (a byte a number), DeepSeek's FP8 blocks, GPT-OSS's MXFP4 and bitsandbytes (NF4, FP4, INT8). Layouts of GPTQ
+and AWQ are named, not read.
 """
 
 from __future__ import annotations
@@ -379,6 +380,40 @@ def _gptq_or_awq(parts: Parts, name: str, stem: str) -> Joined:
                   why_not=f"the layout of {'GPTQ' if gptq else 'AWQ'}")  # fmt: skip
 
 
+def _torchao(parts: Parts, name: str, stem: str) -> Joined:
+    """`_weight_qdata` of one byte a number, `_weight_scale` and, of integers, `_weight_zero_point`."""
+    codes, scale = parts[name], parts.get(f"{stem}._weight_scale")
+    is_whole = codes.tensor.stored_as == "I8"
+    if scale is None or not codes.tensor.shape or codes.tensor.stored_as not in ("I8", "F8_E4M3", "F8_E5M2"):
+        return None
+    whole, shape, form = f"{stem}.weight", codes.tensor.shape, scale.tensor.shape
+    zero = parts.get(f"{stem}._weight_zero_point")
+    others = [name, f"{stem}._weight_scale", f"{stem}._weight_zero_point"]
+    _check_scale(whole, shape, form)
+    read_codes = _codes_of(codes)
+    if zero is not None:
+        if zero.tensor.shape != form or len(form) != 2:
+            raise _misfit(whole, f"zero points of shape {list(zero.tensor.shape)}")
+        read_codes = _less(read_codes, shape[-1], form[-1], _codes_of(zero))
+    read = _scaled(read_codes, shape, form, scale.tensor.read)
+    return _whole(
+        parts, whole, others, shape, "int8" if is_whole else codes.tensor.dtype, "torchao, a byte a number", read,
+        shape[-1],
+    )  # fmt: skip
+
+
+def _less(codes: ReadSingles, width: int, groups: int, read_zero: ReadSingles) -> ReadSingles:
+    """Whole rows of codes less the zero points of their groups."""
+
+    def read(start: int, stop: int) -> Singles:
+        first, last = start // width, stop // width
+        zeros = read_zero(first * groups, last * groups).reshape(last - first, groups, 1)
+        return (codes(start, stop).reshape(last - first, groups, -1) - zeros).reshape(-1)
+
+    return read
+
+
 _JOINERS: dict[str, Callable[[Parts, str, str], Joined]] = {
     ".weight_packed": _compressed_packed, "_blocks": _gpt_oss, ".qweight": _gptq_or_awq, ".weight": _one_byte,
+    "._weight_qdata": _torchao,
 }  # fmt: skip

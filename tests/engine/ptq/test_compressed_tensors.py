@@ -10,9 +10,12 @@ import torch
 from torch import nn
 
 from precgui.engine.errors import EngineError
-from precgui.engine.ptq.compressed_tensors import comes_back, layout_of, write_compressed
+from precgui.engine.ptq.compressed_tensors import comes_back, write_compressed
+from precgui.engine.ptq.layer_matrix import mark_turned
 from precgui.engine.ptq.methods import quantise_layers
+from precgui.engine.ptq.rounding import coded_rows
 from precgui.formats.checkpoints.contents import open_checkpoint
+from precgui.formats.checkpoints.target_forms import compressed_layout
 from precgui.formats.weight_formats import weight_format
 
 
@@ -24,7 +27,7 @@ def installed() -> bool:
     return True
 
 
-NAMES = ["int4/128", "vllm:w4a16", "int8/row", "vllm:w8a8", "e4m3fn/row", "vllm:mxfp4", "mxfp4"]
+NAMES = ["int4/128", "vllm:w4a16", "int8/row", "vllm:w8a8", "e4m3fn/row", "vllm:mxfp4", "mxfp4", "vllm:nvfp4"]
 
 
 @pytest.mark.parametrize("method", ["rtn", "gptq"])
@@ -45,10 +48,11 @@ def test_that_a_mixed_model_comes_back_bit_for_bit(method: str, tmp_path: Path) 
         assert torch.equal(torch.from_numpy(tensor.read(0, tensor.size)).view(128, 128), each.coded.values)
     config = json.loads((folder / "config.json").read_text())
     assert config["model_type"] == "mine" and config["quantization_config"]["format"] == "mixed-precision"
-    assert config["quantization_config"]["ignore"] == ["7"] and stored["8.weight"].dtype == "fp32"
+    assert config["quantization_config"]["ignore"] == ["8"] and stored["8.weight"].dtype == "fp32"
+    assert stored["9.weight"].dtype == "bf16"  # ones, which BF16 holds
     changed = low | {"0": low["1"]}
     assert comes_back(folder, changed, formats) == ""
-    with pytest.raises(EngineError, match="already exists"):
+    with pytest.raises(FileExistsError):
         write_compressed(folder, model, layers, low, formats, {})
 
 
@@ -66,4 +70,27 @@ def test_that_what_has_no_place_in_the_file_is_told(tmp_path: Path) -> None:
         write("nvfp4", "rtn")
     with pytest.raises(EngineError, match="a is a convolution"):
         write("int8/row", "rtn", nn.Conv1d(2, 3, 3))
-    assert layout_of(weight_format("gguf:q8_0")) is None and not (tmp_path / "o").exists()
+    with pytest.raises(EngineError, match="no form for gguf:q8_0"):
+        write("gguf:q8_0", "rtn")
+    mark_turned(layer)
+    with pytest.raises(EngineError, match=r"stored as \[inputs, outputs\]"):
+        write("int8/row", "rtn")
+    assert not (tmp_path / "o").exists()
+
+
+def test_that_nvfp4_is_rounded_as_compressed_tensors_rounds_it() -> None:
+    helpers = pytest.importorskip("compressed_tensors.quantization.utils.helpers", reason="compressed-tensors")
+    from compressed_tensors.quantization import QuantizationArgs
+    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
+
+    torch.manual_seed(0)
+    rows = torch.randn(64, 256) * torch.randn(64, 256).exp()
+    rows[3], rows[5] = 0, rows[5] * 1e-7
+    fmt, groups = weight_format("vllm:nvfp4"), rows.view(64, 16, 16)
+    layout = compressed_layout(fmt)
+    assert layout is not None
+    arguments = QuantizationArgs(**layout.arguments)
+    factor = helpers.generate_gparam(rows.min(), rows.max())
+    scales, _ = helpers.calculate_qparams(groups.amin(-1), groups.amax(-1), arguments, factor)
+    theirs = fake_quantize(rows, scales.float(), None, arguments, global_scale=factor)
+    assert torch.equal(coded_rows(rows, fmt).values, theirs)

@@ -83,7 +83,7 @@ def test_that_recipes_name_every_layer() -> None:
     assert "'a.b': IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(128))" in code
     with pytest.raises(EngineError, match="torchao has no form for nf4/64"):
         torchao_recipe({"a": weight_format("nf4/64")})
-    with pytest.raises(EngineError, match="llm-compressor has no form for e5m2"):
+    with pytest.raises(EngineError, match="compressed-tensors has no form for e5m2"):
         llm_compressor_recipe({"a": weight_format("e5m2")}, [], "rtn")
 
 

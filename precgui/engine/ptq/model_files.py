@@ -1,0 +1,49 @@
+"""A quantised model as files of its target, read back by the target's own reader where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from precgui.engine.adapters.weights_file import tensors_of
+from precgui.engine.errors import EngineError
+from precgui.engine.ptq import compressed_tensors, gguf_file, torchao_files
+from precgui.engine.ptq.layer_matrix import weight_of
+from precgui.engine.ptq.quantised_layers import QuantisedLayer
+from precgui.formats.weight_formats import WeightFormat
+
+
+def write_model(
+    target: str, place: Path, model: nn.Module, layers: Mapping[str, nn.Module],
+    quantised: Mapping[str, QuantisedLayer], formats: Mapping[str, WeightFormat], config: Mapping[str, Any],
+    converted: str = "",
+) -> tuple[list[Path], str]:  # fmt: skip
+    """What was written at a new place, and the reader that gave every number of the layers back as it was measured.
+
+    config: the config.json of the model. converted: for GGUF, a file of the same model whose header and other tensors
+    are kept. The reader is "" where some numbers differ. Raises SentenceError and OSError.
+    """
+    try:
+        if target == "gguf":
+            about = gguf_file.converted_target(config, converted)
+            compressed_tensors.check_layers(target, layers, quantised, formats)
+            coded = gguf_file.coded_layers(model, quantised, formats, about)
+            return gguf_file.write_model(place, model, coded, about), gguf_file.comes_back(place, coded)
+        if target == "torchao":
+            paths = torchao_files.write_torchao(place, model, layers, quantised, formats, config)
+            return paths, torchao_files.comes_back(place, quantised)
+        paths = compressed_tensors.write_compressed(place, model, layers, quantised, formats, config)
+        return paths, compressed_tensors.comes_back(place, quantised, formats)
+    except FileExistsError:
+        raise EngineError(f"{place} already exists; choose another name or delete it first") from None
+
+
+def shared_with_others(model: nn.Module, layers: Mapping[str, nn.Module]) -> set[str]:
+    """Layers whose weight is another tensor of the model, too, such as an embedding, which files keep once."""
+    owners: dict[int, list[str]] = {}
+    for name, value in tensors_of(model).items():
+        owners.setdefault(id(value), []).append(name.rpartition(".")[0])
+    return {name for name, layer in layers.items() if set(owners[id(weight_of(layer))]) - layers.keys()}
