@@ -222,10 +222,13 @@ def measure_model(
     Raises EngineError, and Stopped when `stopped()` became true.
     """
     from precgui.engine.ptq.effects import SCORES
+    from precgui.engine.ptq.model_files import left_as_they_are
 
     formats = [weight_format(name) for name in dict.fromkeys(order.formats)]
     meter = ready.subject.meter(formats, order.samples, stopped)
     held = meter.held_out
+    writes = bool(order.folder or order.recipe)
+    left = left_as_they_are(order.target, held.model, meter.layers) if writes else {}
     document: dict[str, Any] = {
         "model": ready.title, "task": ready.task, "samples": held.samples, "units": held.units, "truth": held.truth,
         "baseline": {"loss": held.loss, "bytes": meter.plain_bytes}, "formats": [fmt.name for fmt in formats],
@@ -248,7 +251,7 @@ def measure_model(
         if len(names) < len(meter.layers):
             document["notes"].append(f"{len(names)} of {len(meter.layers)} layers were measured alone")
     if order.budget or order.folder or order.recipe:
-        document |= planned(order, ready, meter, effects, document["notes"])
+        document |= planned(order, ready, meter, effects, document["notes"], left)
     return document
 
 
@@ -317,17 +320,18 @@ def budget_of(text: str) -> tuple[str, float]:
 
 
 def planned(
-    order: QuantizeOrder, ready: Opened, meter: EffectMeter, effects: Sequence[LayerEffect], notes: Sequence[str]
+    order: QuantizeOrder, ready: Opened, meter: EffectMeter, effects: Sequence[LayerEffect], notes: Sequence[str],
+    left: Mapping[str, str],
 ) -> dict[str, Any]:  # fmt: skip
-    """Make a plan, verify it, and write it as the order says. Raises EngineError and OSError."""
-    from precgui.engine.ptq.model_files import shared_with_others
+    """Make a plan of all layers but those `left`, verify it, and write it as the order says.
+
+    Raises EngineError and OSError.
+    """
     from precgui.engine.ptq.plan import Planner
 
-    writes = bool(order.folder or order.recipe)
     fuses = order.target in ("vllm", "transformers")
-    shared = shared_with_others(meter.held_out.model, meter.layers) if writes and order.target != "gguf" else set()
     planner = Planner(
-        meter, effects, order.methods, inputs=order.rounds_inputs, fuses=fuses, left_out=shared,  # type: ignore[arg-type]
+        meter, effects, order.methods, inputs=order.rounds_inputs, fuses=fuses, left_out=left,  # type: ignore[arg-type]
         scored=bool(order.budget),
     )  # fmt: skip
     if order.budget:
@@ -342,7 +346,7 @@ def planned(
         "chosen_by": plan.score if order.budget else None,
         "units": len(half.rises), "loss": float(meter.held_out.losses[1::2].mean()),
     }  # fmt: skip
-    shown = [f"{name} shares its weight with an embedding and stays as it is" for name in sorted(shared)]
+    shown = [f"{name} {why}" for name, why in left.items()]
     return {"plan": dict(plan.formats), "plan_measured": measured, "notes": [*notes, *shown]} | _written(
         order, ready, meter, plan
     )
@@ -428,8 +432,9 @@ def free_output(path: Path, checkpoint: StoredModel) -> Path:
 def serve(emit: Callable[[Any], None], control: StopToken, *, order: Mapping[str, Any], output: str) -> None:
     """Task of a child process: measures what a QuantizeOrder says and keeps it.
 
-    Emits `{"kind": "told", "message"}`, `{"kind": "row", "part", "row"}` on the way, then `{"kind": "kept", "file"}`
-    or `{"kind": "fault", "message"}`. `output` gets a number where it holds another model.
+    Emits `{"kind": "told", "message"}`, `{"kind": "row", "part", "row"}` on the way, then `{"kind": "kept", "file",
+    "read_back", "read_back_by"}` or `{"kind": "fault", "message"}`. `output` gets a number where it holds another
+    model.
     """
     from precgui.engine.errors import Stopped
 
@@ -450,4 +455,5 @@ def serve(emit: Callable[[Any], None], control: StopToken, *, order: Mapping[str
     except (SentenceError, OSError, MemoryError) as error:
         emit({"kind": "fault", "message": str(error) or "The memory is full."})
     else:
-        emit({"kind": "kept", "file": str(kept)})
+        back = {name: document.get(name) for name in ("read_back", "read_back_by")}
+        emit({"kind": "kept", "file": str(kept), **back})

@@ -12,10 +12,13 @@ from rich.markup import escape
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.terminal import say_notes
+from precgui.formats.checkpoints.contents import is_checkpoint, open_checkpoint
+from precgui.formats.weight_formats import DEFAULT, weight_format
 
 if TYPE_CHECKING:
     from precgui.runs.diagnosis import Diagnosis, Finding
 
+_EVENT_FILES = "*tfevents*"
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
@@ -23,10 +26,11 @@ def add_parsers(subparsers: Any) -> None:
     """Add `diagnose` to the command line."""
     parser = subparsers.add_parser(
         "diagnose",
-        help="say whether runs are healthy, and if not: why, with proof and fix",
+        help="say whether runs, or the weights of a model, are healthy, and if not: why, with proof and fix",
         epilog="Exit code: 0 all runs are healthy, 1 there are problems, 2 the command cannot be understood.",
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="RUN.h5", help="run files or TensorBoard event files")
+    parser.add_argument("files", nargs="+", type=Path, metavar="RUN.h5|MODEL",
+                        help="run files, TensorBoard event files, or models as precgui model reads them")  # fmt: skip
     parser.add_argument("--ruled-out", action="store_true", help="list what is ruled out, too, each with its number")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=run)
@@ -54,11 +58,25 @@ def _diagnosis(path: Path) -> Diagnosis:
     from precgui.runs.open import open_run_or_events
     from precgui.runs.recorded_facts import breaks_sentence
 
+    if is_checkpoint(path) and not any(path.glob(_EVENT_FILES)):
+        return _of_model(path)
     with open_run_or_events(path) as opened:
         result = examine(opened)
         sentence = breaks_sentence(opened)
         say_notes(path, [*opened.notes, *([f"The run {sentence}."] if sentence else [])])
         return result
+
+
+def _of_model(path: Path) -> Diagnosis:
+    """The findings on a trained model, which is scanned in the usual formats; nothing is kept."""
+    from precgui.model_job import scan_model
+    from precgui.runs.diagnosis import examine_scan
+    from precgui.runs.models.model_file import scan_of
+
+    checkpoint, formats = open_checkpoint(path), [weight_format(name) for name in DEFAULT]
+    say_notes(path, checkpoint.notes)
+    surveys, _ = scan_model(checkpoint, formats, None, lambda _: None)
+    return examine_scan(scan_of(checkpoint, formats, surveys))
 
 
 def _as_json(path: Path, result: Diagnosis) -> dict[str, Any]:

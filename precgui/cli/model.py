@@ -76,7 +76,8 @@ def run_model(args: argparse.Namespace) -> int:
     if scans:
         surveys, whole = _scan(args, checkpoint, formats)
     if args.json:
-        print_json(_document(checkpoint, formats, surveys))
+        findings = _findings(checkpoint, formats, surveys) if scans and whole else None
+        print_json(_document(checkpoint, formats, surveys) | {"findings": findings})
     elif args.csv:
         _write_csv(args.csv, formats, surveys)
         say(args.csv)
@@ -128,6 +129,15 @@ def _document(
         "skipped": [{"name": each.name, "why": each.why_not} for each in checkpoint.tensors if each.why_not],
         "notes": list(checkpoint.notes),
     }  # fmt: skip
+
+
+def _findings(
+    checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]
+) -> list[dict[str, Any]]:
+    from precgui.runs.diagnosis import as_json, examine_scan
+    from precgui.runs.models.model_file import scan_of
+
+    return [as_json(each) for each in examine_scan(scan_of(checkpoint, formats, surveys)).findings]
 
 
 def _tensor(tensor: CheckpointTensor, formats: Sequence[WeightFormat], found: TensorSurvey | None) -> dict[str, Any]:

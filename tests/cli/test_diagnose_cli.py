@@ -7,12 +7,14 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import precgui
 from precgui.cli.main import main
 from precgui.events import Event, RunEnded, RunStarted, StepDone
 from precgui.runs.errors import RunFileError
+from tests.formats.checkpoint_files import safetensors
 from tests.runs.synthetic import open_writer
 
 Write = Callable[[str, list[float]], Path]
@@ -90,3 +92,25 @@ def test_that_python_diagnoses_a_path_and_says_what_it_takes(write: Write, tmp_p
         precgui.diagnose(tmp_path / "none.h5")
     with pytest.raises(TypeError, match="or the path of a run file, but got: int"):
         precgui.diagnose(3)
+
+
+def test_that_a_model_is_scanned_and_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = np.random.default_rng(0).standard_normal((32, 128)).astype(np.float32)
+    bad = good.copy()
+    bad[3, 5] = np.nan
+    file = safetensors(tmp_path / "m.safetensors", {"a.weight": ("F32", good), "b.weight": ("F32", bad)})
+    assert main(["diagnose", str(file)]) == 1
+    assert "b.weight holds 1 NaN" in capsys.readouterr().out
+    for words in (["diagnose", str(file), "--json"], ["model", str(file), "--scan", "--json"]):
+        main(words)
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        assert [each["rule"] for each in findings] == ["nonfinite-weights"] and findings[0]["tensors"] == ["b.weight"]
+    main(["model", str(file), "--json"])
+    assert json.loads(capsys.readouterr().out)["findings"] is None
+    folder = tmp_path / "model"
+    folder.mkdir()
+    safetensors(folder / "model.safetensors", {"a.weight": ("F32", good)})
+    assert main(["diagnose", str(folder)]) == 0
+    (folder / "model.safetensors").write_bytes(b"no model")
+    assert main(["diagnose", str(folder)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 from precgui import config
 from precgui.engine.adapters.weights_file import tensors_of, write_weights
 from precgui.engine.tasks import make
+from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.gui.panels.setup.panel import EXISTING, SetupPanel
 from precgui.gui.session import Session
 from precgui.runs.models.model_file import read_effects
@@ -54,6 +55,21 @@ def test_that_a_model_is_measured_and_opened(qtbot: QtBot, session: Session, pan
     form.formats.setText("int8/row")
     for box in (form.rounded["inputs"], form.rounded["k"], form.rounded["v"]):
         box.setChecked(False)
+    form.target.setCurrentText("torchao")
+    assert form.place.text() == str(tmp_path / "runs" / "digits-torchao") and form.place.isEnabled()
+    form.target.setCurrentText("GGUF (llama.cpp)")
+    assert form.place.text().endswith("digits.gguf")
+    form.target.setCurrentText("vLLM, transformers")
+    form.place.clear()
+    form.start_button.click()
+    assert form.answer.text() == "Choose where the quantised model is written."
+    form.place.setText(str(tmp_path / "new"))
+    form.formats.setText("e4m3fn")
+    form.start_button.click()
+    qtbot.waitUntil(lambda: form.start_button.text() == "Measure", timeout=60_000)
+    assert "no form for e4m3fn" in form.answer.text()
+    form.formats.setText("int8/row")
+    form.budget.setText("bits=16")
     with qtbot.waitSignal(form.kept, timeout=120_000) as kept:
         form.start_button.click()
         assert form.start_button.text() == "Stop"
@@ -63,6 +79,8 @@ def test_that_a_model_is_measured_and_opened(qtbot: QtBot, session: Session, pan
     assert effects is not None and [row.rounded for row in effects.whole] == ["weights"]
     qtbot.waitUntil(lambda: form.start_button.text() == "Measure")
     assert session.runs.current == session.runs.key_of(file)
+    assert "every number of the layers is the one that was measured" in form.answer.text()
+    assert {each.name for each in open_checkpoint(tmp_path / "new").tensors} >= {"head.weight", "features.0.weight"}
 
 
 def test_that_what_goes_wrong_is_told_and_code_waits_for_consent(

@@ -11,7 +11,7 @@ from torch import nn
 from precgui.engine.adapters.weights_file import tensors_of
 from precgui.engine.errors import EngineError
 from precgui.engine.ptq import compressed_tensors, gguf_file, torchao_files
-from precgui.engine.ptq.layer_matrix import weight_of
+from precgui.engine.ptq.layer_matrix import is_turned, weight_of
 from precgui.engine.ptq.quantised_layers import QuantisedLayer
 from precgui.formats.weight_formats import WeightFormat
 
@@ -41,9 +41,20 @@ def write_model(
         raise EngineError(f"{place} already exists; choose another name or delete it first") from None
 
 
-def shared_with_others(model: nn.Module, layers: Mapping[str, nn.Module]) -> set[str]:
-    """Layers whose weight is another tensor of the model, too, such as an embedding, which files keep once."""
+def left_as_they_are(target: str, model: nn.Module, layers: Mapping[str, nn.Module]) -> dict[str, str]:
+    """Layers that files of a target keep as they are, each with the reason. Raises EngineError where all are such."""
     owners: dict[int, list[str]] = {}
     for name, value in tensors_of(model).items():
         owners.setdefault(id(value), []).append(name.rpartition(".")[0])
-    return {name for name, layer in layers.items() if set(owners[id(weight_of(layer))]) - layers.keys()}
+    found = {}
+    for name, layer in layers.items():
+        if not isinstance(layer, nn.Linear):
+            found[name] = "is a convolution, which such files keep as it is"
+        elif target != "gguf" and is_turned(layer):
+            found[name] = "has its weight as [inputs, outputs], for which such files have no form"
+        elif target != "gguf" and set(owners[id(weight_of(layer))]) - layers.keys():
+            found[name] = "shares its weight with another part, such as an embedding, and stays as it is"
+    if len(found) == len(layers):
+        first, why = next(iter(found.items()))
+        raise EngineError(f"no layer of the model can be quantised in a file for {target}: {first} {why}")
+    return found

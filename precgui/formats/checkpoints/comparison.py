@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from precgui.formats.arrays import Floats
 from precgui.formats.checkpoints.contents import StoredModel
-from precgui.formats.checkpoints.gguf_names import gguf_name, in_order_of_transformers
+from precgui.formats.checkpoints.gguf_names import gguf_name, in_order_of_transformers, is_transposed
 from precgui.formats.checkpoints.survey import ratio_db
 from precgui.formats.checkpoints.tensor import CheckpointTensor, Doubles, Singles
 from precgui.formats.model import FloatFormat
@@ -129,7 +129,9 @@ def compare_models(
         twin = held.get(key(each.name))
         if twin is None:
             continue
-        if each.shape != twin.shape:
+        if key is gguf_name and is_transposed(each.name, twin.name):
+            skipped.append((each.name, "stored as [inputs, outputs] in one of the two"))
+        elif each.shape != twin.shape:
             shapes.append((each.name, each.shape, twin.shape))
         elif why := each.why_not or twin.why_not:
             skipped.append((each.name, why))

@@ -29,6 +29,7 @@ _WHOLE = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
     "transformer.wte": "token_embd", "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm",
 }  # fmt: skip
+_TRANSPOSED = re.compile(r"transformer\.h\.\d+\.(?:attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
 _TURNED = re.compile(r"blk\.\d+\.attn_([qk])\.(?:weight|bias)")
 TURNED_ARCHITECTURE = "llama"
 _ARCHITECTURES = {"mistral": TURNED_ARCHITECTURE}  # of model_type, where the names differ
@@ -64,6 +65,11 @@ def gguf_name(name: str) -> str:
     if match is None or match[2] not in _OF_LAYERS:
         return name
     return f"blk.{match[1]}.{_OF_LAYERS[match[2]]}.{end}"
+
+
+def is_transposed(*names: str) -> bool:
+    """Whether one of these names is that of a matrix that GPT-2 keeps as [inputs, outputs]."""
+    return any(_TRANSPOSED.fullmatch(name) for name in names)
 
 
 def heads_of(name: str, values: Mapping[str, Any]) -> int:

@@ -1,5 +1,6 @@
 """Verdicts on a run that carry their proof: rules on what was recorded, no torch, no window."""
 
+from precgui.runs.diagnosis.checkpoint_rules import examine_scan
 from precgui.runs.diagnosis.examine import RULES, diagnose, examine
 from precgui.runs.diagnosis.findings import (
     BLAME,
@@ -26,4 +27,5 @@ __all__ = [
     "blame_sentence",
     "diagnose",
     "examine",
+    "examine_scan",
 ]

@@ -85,6 +85,14 @@ def tensor_row(tensor: CheckpointTensor) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def scan_of(checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]) -> ModelScan:
+    """A scan that is not kept in a file."""
+    return ModelScan(
+        str(checkpoint.source.absolute()), tuple(file_rows(checkpoint)), checkpoint.architecture, checkpoint.notes,
+        tuple(formats), tuple(map(tensor_row, checkpoint.tensors)), tuple(surveys),
+    )  # fmt: skip
+
+
 def write_model_file(
     path: Path, checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey],
     effects: Mapping[str, Any] | None = None,

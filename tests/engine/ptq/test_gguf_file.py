@@ -12,12 +12,12 @@ from torch import nn
 from precgui.engine.errors import EngineError
 from precgui.engine.ptq.layer_matrix import rows_of
 from precgui.engine.ptq.methods import quantise_layers
-from precgui.engine.ptq.model_files import shared_with_others, write_model
+from precgui.engine.ptq.model_files import left_as_they_are, write_model
 from precgui.formats.checkpoints.comparison import compare_models
 from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.formats.checkpoints.gguf import gguf_parts
 from precgui.formats.weight_formats import round_weights, weight_format
-from tests.formats.checkpoint_files import gguf
+from tests.formats.checkpoint_files import gguf, safetensors
 
 NAMES = ["gguf:q4_0", "gguf:q5_0", "gguf:q8_0", "gguf:mxfp4", "vllm:mxfp4", "fp16", "bf16"]
 LLAMA = {"model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5}
@@ -108,7 +108,9 @@ def test_that_a_model_of_transformers_gets_the_names_and_the_order_of_llama_cpp(
     model, file = Attention(), tmp_path / "m.gguf"
     names = {f"model.layers.0.self_attn.{part}_proj": "gguf:q8_0" for part in "qk"} | {"lm_head": "gguf:q8_0"}
     layers, formats, low = quantised(model, names)
-    assert shared_with_others(model, layers) == {"lm_head"}
+    assert list(left_as_they_are("vllm", model, layers)) == ["lm_head"] and not left_as_they_are("gguf", model, layers)
+    with pytest.raises(EngineError, match="no layer of the model can be quantised in a file for gguf: 0 is a conv"):
+        left_as_they_are("gguf", nn.Sequential(nn.Conv1d(2, 3, 3)), {"0": nn.Conv1d(2, 3, 3)})
     _, reader = write_model("gguf", file, model, layers, low, formats, LLAMA)
     assert reader
     parts = gguf_parts(file)
@@ -129,6 +131,17 @@ def test_that_a_model_of_transformers_gets_the_names_and_the_order_of_llama_cpp(
     assert all(each.sqnr_db > 40 for each in found.changes)  # without the order of rows it would be about 0 dB
     back = compare_models(open_checkpoint(file), open_checkpoint(plain), lambda _: None)
     assert len(back.changes) == 4 and all(each.sqnr_db > 40 for each in back.changes)
+
+
+def test_that_matrices_which_gpt2_keeps_transposed_are_not_compared(tmp_path: Path) -> None:
+    square, norm = np.eye(32, dtype=np.float32), np.ones(32, np.float32)
+    name = "transformer.h.0.attn.c_proj.weight"
+    old = safetensors(tmp_path / "m.safetensors", {name: ("F32", square), "transformer.ln_f.weight": ("F32", norm)})
+    new = gguf(tmp_path / "m.gguf", {"blk.0.attn_output.weight": ((32, 32), 0, square.tobytes()),
+                                     "output_norm.weight": ((32,), 0, norm.tobytes())})  # fmt: skip
+    found = compare_models(open_checkpoint(old), open_checkpoint(new), lambda _: None)
+    assert [each.name for each in found.changes] == ["transformer.ln_f.weight"] and found.unchanged == 1
+    assert [each for each, _ in found.skipped] == [name] and not found.only_source
 
 
 def test_that_a_converted_file_keeps_its_header_and_its_other_tensors(tmp_path: Path) -> None:

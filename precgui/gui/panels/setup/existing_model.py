@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QFileDialog, QGridLayout, QLineEdit, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QFileDialog, QGridLayout, QLineEdit, QWidget
 
 from precgui.formats.checkpoints.contents import SUFFIXES
 from precgui.gui.answer import Answer, child
@@ -21,6 +21,7 @@ from precgui.runs.models.effects import ROUNDED
 TASK = "precgui.quantize_job:serve"
 METHODS = {"rtn": "Round to nearest", "gptq": "GPTQ", "awq": "AWQ", "smooth": "SmoothQuant"}
 FORMATS = "int8/row, e4m3fn/row, int4/128, mxfp4, nvfp4"
+TARGETS = {"": "No file", "vllm": "vLLM, transformers", "torchao": "torchao", "gguf": "GGUF (llama.cpp)"}
 _MEASURE, _STOP = "Measure", "Stop"
 _ABOUT = (
     "Rounds the linear and convolutional layers of a trained model to each format and measures the rise of its "
@@ -28,6 +29,11 @@ _ABOUT = (
     "name theirs."
 )
 _NO_MODEL = "Choose the weights of a model, or a run."
+_NO_PLACE = "Choose where the quantised model is written."
+_WRITTEN = {
+    "equal": "Written as {place}; read back by {reader}: every number of the layers is the one that was measured.",
+    "different": "Written as {place}; read back, some numbers differ from those that were measured.",
+}
 
 
 class ExistingModel(QWidget):
@@ -38,7 +44,8 @@ class ExistingModel(QWidget):
     def __init__(self, session: Session, consent: Consent, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._session, self._consent = session, consent
-        self.source, self.task, self.formats, self.budget = (QLineEdit() for _ in range(4))
+        self.source, self.task, self.formats, self.budget, self.place = (QLineEdit() for _ in range(5))
+        self.target = QComboBox()
         self.methods = {name: QCheckBox(title) for name, title in METHODS.items()}
         self.rounded = {name: QCheckBox(title.capitalize()) for name, title in ROUNDED.items()}
         self.answer = label(_ABOUT, "muted", selectable=True)
@@ -46,7 +53,10 @@ class ExistingModel(QWidget):
         self.file_button = button("File...", lambda: self.ask(folder=False), "Weights of a model, or a run")
         self.folder_button = button("Folder...", lambda: self.ask(folder=True), "A folder with weights")
         self._work = Answer(self, progress=self.take, failed=self._fail, ended=self._end, title="Measuring a model")
+        self.place_button = button("Place...", self.ask_place, "A new folder, or a new file of GGUF")
         self._lay_out()
+        self.target.currentIndexChanged.connect(self._suggest_place)
+        self._suggest_place()
 
     def _lay_out(self) -> None:
         self.formats.setText(FORMATS)
@@ -58,9 +68,13 @@ class ExistingModel(QWidget):
             (self.task, "Task", "a recipe, CONFIG.toml or FILE.py:FUNCTION; empty: as the file says"),
             (self.formats, "Formats, commas between them", FORMATS),
             (self.budget, "Budget of a plan", "bits=4.5, bytes=1000000 or loss=0.01; empty: no plan"),
+            (self.place, "Where the quantised model is written", "a new folder, or FILE.gguf"),
         ):
             part.setAccessibleName(name)
             part.setPlaceholderText(hint)
+        for name, title in TARGETS.items():
+            self.target.addItem(title, name)
+        self.target.setAccessibleName("Who reads the quantised model")
         grid = QGridLayout()
         grid.setHorizontalSpacing(12)
         lines = (("&Model", self.source), ("&Task", self.task), ("&Formats", self.formats), ("&Budget", self.budget))
@@ -68,7 +82,10 @@ class ExistingModel(QWidget):
             grid.addWidget(named(text, part), place, 0)
             grid.addWidget(part, place, 1)
         grid.addLayout(row(self.file_button, self.folder_button), 0, 2)
-        for place, (text, boxes) in enumerate((("Methods", self.methods), ("Rounded", self.rounded)), len(lines)):
+        grid.addWidget(named("&Write for", self.target), len(lines), 0)
+        grid.addLayout(row(self.target, self.place), len(lines), 1)
+        grid.addWidget(self.place_button, len(lines), 2)
+        for place, (text, boxes) in enumerate((("Methods", self.methods), ("Rounded", self.rounded)), len(lines) + 1):
             grid.addWidget(label(text), place, 0)
             grid.addLayout(row(*boxes.values(), 1, spacing=16), place, 1)
         column(grid, row(self.start_button, 1), self.answer, 1, spacing=12, on=self)
@@ -83,6 +100,27 @@ class ExistingModel(QWidget):
         dialog.open()
         return dialog
 
+    def ask_place(self) -> QFileDialog:
+        """Ask where the quantised model is written."""
+        dialog = QFileDialog(self, "Choose a new name", self.place.text() or str(self._session.folder))
+        themes().dress(dialog)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setFileMode(QFileDialog.FileMode.AnyFile)
+        dialog.fileSelected.connect(self.place.setText)
+        dialog.open()
+        return dialog
+
+    def _suggest_place(self) -> None:
+        """A target needs a place; the first one that comes to mind is beside the runs."""
+        target = str(self.target.currentData())
+        self.place.setEnabled(bool(target))
+        self.place_button.setEnabled(bool(target))
+        end = ".gguf" if target == "gguf" else f"-{target}"
+        self.place.setText(str(self._session.folder / f"{self._stem()}{end}") if target else "")
+
+    def _stem(self) -> str:
+        return Path(self.source.text().strip().removeprefix("hf:").rstrip("/")).stem or "model"
+
     def order(self) -> dict[str, Any]:
         """The request as `precgui quantize` takes it."""
         return {
@@ -90,7 +128,8 @@ class ExistingModel(QWidget):
             "formats": [name.strip() for name in self.formats.text().split(",") if name.strip()],
             "methods": [name for name, box in self.methods.items() if box.isChecked()],
             "rounded": [name for name, box in self.rounded.items() if box.isChecked()],
-            "budget": self.budget.text().strip(),
+            "budget": self.budget.text().strip(), "target": str(self.target.currentData()),
+            "folder": self.place.text().strip(),
         }  # fmt: skip
 
     def toggle(self) -> None:
@@ -99,6 +138,10 @@ class ExistingModel(QWidget):
             self._work.cancel()
             return
         order = self.order()
+        if order["target"] and not order["folder"]:
+            self.answer.setText(_NO_PLACE)
+            self.place.setFocus()
+            return
         if not order["source"]:
             self.answer.setText(_NO_MODEL)
             self.source.setFocus()
@@ -107,8 +150,7 @@ class ExistingModel(QWidget):
         self._consent.before([order["task"]] if is_code else [], lambda: self._start(order))
 
     def _start(self, order: dict[str, Any]) -> None:
-        source = order["source"].removeprefix("hf:").rstrip("/")
-        output = self._session.folder / f"{Path(source).stem or 'model'}{SUFFIX}"
+        output = self._session.folder / f"{self._stem()}{SUFFIX}"
         self.answer.setText("Loading the model ...")
         self._work.ask(child(TASK, {"order": order, "output": str(output)}))
         self.start_button.setText(_STOP)
@@ -122,7 +164,9 @@ class ExistingModel(QWidget):
             name = f"{values.get('name', '')} {values['format']}".strip()
             self.answer.setText(f"Measured: {name}")
         elif event["kind"] == "kept":
-            self.answer.setText(f"Kept in {event['file']}.")
+            written = _WRITTEN.get(event["read_back"], "")
+            place = written.format(place=self.place.text().strip(), reader=event["read_back_by"])
+            self.answer.setText(f"Kept in {event['file']}. {place}".rstrip())
             self.kept.emit(Path(event["file"]))
 
     def _fail(self, sentence: str) -> None:
