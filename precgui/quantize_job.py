@@ -217,9 +217,7 @@ def measure_model(
 ) -> dict[str, Any]:  # fmt: skip
     """Measure what the order asks for; `on_row` gets the part ("whole", "layers") and each row of the document.
 
-    A plan that is asked for is made and written, too.
-
-    Raises EngineError, and Stopped when `stopped()` became true.
+    A plan that is asked for is made and written, too. Raises EngineError, and Stopped when `stopped()` became true.
     """
     from precgui.engine.ptq.effects import SCORES
     from precgui.engine.ptq.model_files import left_as_they_are
@@ -238,8 +236,7 @@ def measure_model(
     for whole in meter.whole(order.methods, order.rounded):  # type: ignore[arg-type]
         document["whole"].append(_whole_row(whole, held.units))
         on_row("whole", document["whole"][-1])
-    most = order.singles if order.singles >= 0 else ALL_SINGLES if len(meter.layers) <= ALL_SINGLES else SOME_SINGLES
-    names = meter.chosen_layers(most) if most else []
+    names = _measured_alone(order, meter)
     effects: list[LayerEffect] = []
     inputs = order.rounds_inputs
     if names:
@@ -253,6 +250,13 @@ def measure_model(
     if order.budget or order.folder or order.recipe:
         document |= planned(order, ready, meter, effects, document["notes"], left)
     return document
+
+
+def _measured_alone(order: QuantizeOrder, meter: EffectMeter) -> list[str]:
+    """The layers that are measured alone."""
+    usual = ALL_SINGLES if len(meter.layers) <= ALL_SINGLES else SOME_SINGLES
+    most = order.singles if order.singles >= 0 else usual
+    return meter.chosen_layers(most) if most else []
 
 
 def _whole_row(effect: WholeEffect, units: int) -> dict[str, Any]:

@@ -69,6 +69,13 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     parser.add_argument("--length", type=int, default=512, metavar="N", help="with hf:DIR: tokens of a sample")
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="with hf:DIR: samples at once")
+    _add_plan(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="MODEL.h5", help="keep it; Inspect > Formats shows it")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=run_quantize)
+
+
+def _add_plan(parser: argparse.ArgumentParser) -> None:
     plan = parser.add_argument_group("a plan, verified on the half of the held-out samples that did not choose it")
     plan.add_argument("--budget", default="", metavar="bytes=N|bits=B|loss=X", help="a format for each layer within it")
     plan.add_argument("--as", default="", metavar="TARGET", dest="target", help=f"who reads it: {', '.join(TARGETS)}")
@@ -78,9 +85,6 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
                       help="with --as gguf: this model as llama.cpp converts it; its header, vocabulary and other "
                       "tensors are kept")  # fmt: skip
     plan.add_argument("--recipe", default="", metavar="FILE", help="write the plan for the library of the target")
-    parser.add_argument("-o", "--output", type=Path, metavar="MODEL.h5", help="keep it; Inspect > Formats shows it")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    parser.set_defaults(run=run_quantize)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ _MOST_AXES = 4
 
 @dataclass(frozen=True)
 class GgufTarget:
-    """What is written beside the layers: entries of the header from a config.json, or from a file of the same model.
+    """The rest of a file beside its layers: entries of the header from a config.json, or from a file of the same model.
 
     converted: that file, as the converter of llama.cpp writes it; its vocabulary and its other tensors are kept.
     """
