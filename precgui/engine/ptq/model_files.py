@@ -21,7 +21,7 @@ def write_model(
     quantised: Mapping[str, QuantisedLayer], formats: Mapping[str, WeightFormat], config: Mapping[str, Any],
     converted: str = "",
 ) -> tuple[list[Path], str]:  # fmt: skip
-    """Write files at a new place; returns them, and the reader that gave every number of the layers back as it was measured.
+    """Write files at a new place; returns them, and the reader that gave each number of the layers back as measured.
 
     config: the config.json of the model. converted: for GGUF, a file of the same model whose header and other tensors
     are kept. The reader is "" where some numbers differ. Raises SentenceError and OSError.
