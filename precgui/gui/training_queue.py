@@ -321,9 +321,8 @@ class TrainingQueue(QObject):
             self._report(Problem(f"{self._runs[key].name} failed: {run.message}", run.details))
         elif thread.place is not None and run.path is not None and not run.path.exists():
             self._report(Problem(f"{self._runs[key].name}: {run.message}", severity="warning"))
-        if thread.place is None:
-            with contextlib.suppress(OSError):  # an estimate for later runs, no more
-                keep_step_time(run)
+        with contextlib.suppress(OSError):  # an estimate for later runs, no more
+            keep_step_time(run, thread.place.name if thread.place is not None else "")
 
     def _after(self, key: str) -> None:
         """Go on with the queue after the run `key`."""

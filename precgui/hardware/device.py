@@ -61,7 +61,9 @@ def device_json(device: Device) -> dict[str, Any]:
 
 def support_json(support: Support) -> dict[str, Any]:
     """One cell of the matrix; `peak_tops` in 10^12 dense operations a second, null when unknown."""
-    cell: dict[str, Any] = {"support": support.support, "reason": support.reason, "source": support.source}
+    cell: dict[str, Any] = {
+        "support": support.support, "reason": support.reason, "source": support.source, "unit": support.unit,
+    }  # fmt: skip
     if isinstance(support.peak, Missing):
         return cell | {"peak_tops": None, "peak_reason": support.peak.reason}
     return cell | {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui import paths
+from precgui.hardware.figures import COLUMNS
 from precgui.safe_open import replace_file
 
 SCHEMA = 1
@@ -17,6 +18,13 @@ _FOLDER = "bench"
 _KEYS = {
     "started", "device", "torch", "threads", "gemm", "certificate", "alignment", "copy", "conversions", "blocks",
 }  # fmt: skip
+_ROWS = {  # the parts that are lists, and what each of their rows has
+    "gemm": {"format", "m", "tops", "note"}, "certificate": {"format", "note"},
+    "alignment": {"format", "m", "relative", "note"}, "conversions": {"from", "to", "gb_s", "note"},
+    "blocks": {"block", "format", "seconds", "note"}, "energy": {"format", "m", "note"},
+}  # fmt: skip
+_BLOCKS = ("convolution", "attention")
+_TEXTS = ("format", "from", "to", "block", "note")
 
 
 def folder() -> Path:
@@ -46,9 +54,39 @@ def kept() -> list[dict[str, Any]]:
             result = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(result, dict) and result.get("schema") == SCHEMA and result.keys() >= _KEYS:
+        if is_result(result):
             results.append(result)
     return results
+
+
+def is_result(result: object) -> bool:
+    """Whether it is a result of this schema with all its parts, each figure a number or absent: fit to be shown."""
+    if not isinstance(result, dict) or result.get("schema") != SCHEMA or not result.keys() >= _KEYS:
+        return False
+    device, copied = result["device"], result["copy"]
+    if not isinstance(device, dict) or not all(isinstance(device.get(name), str) for name in ("id", "name", "kind")):
+        return False
+    if not isinstance(result["started"], str) or type(result["threads"]) is not int:
+        return False
+    parts = {name: result.get(name, []) for name in _ROWS} | {"copy": [copied] if copied else []}
+    return all(isinstance(rows, list) and all(_is_row(row, name) for row in rows) for name, rows in parts.items())
+
+
+def _is_row(row: object, part: str) -> bool:
+    if not isinstance(row, dict) or not row.keys() >= _ROWS.get(part, {"gb_s"}):
+        return False
+    return row.get("block", "attention") in _BLOCKS and all(_is_figure(name, value) for name, value in row.items())
+
+
+def _is_figure(name: str, value: object) -> bool:
+    if name in _TEXTS:
+        return isinstance(value, str)
+    if name == "m":
+        return type(value) is int and value > 0
+    if name == "reasons":
+        return value is None or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+    kinds = str if name in ("ran_as", "method") else (int, float)
+    return name not in COLUMNS or value is None or isinstance(value, kinds)
 
 
 def of_device(name: str, results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

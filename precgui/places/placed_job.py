@@ -29,6 +29,7 @@ from precgui.places.messages import (
     PlaceReady,
     Prepare,
     Refused,
+    RemoveJob,
     ResumeRun,
     StartCommand,
     StartRun,
@@ -116,6 +117,14 @@ class PlacedJob:
             self.detach()
             return
         self._wanted.append(StopJob(self.job, kill))
+
+    def stop_now(self) -> None:
+        """Ask the job to end over the link that there is, for who receives nothing more."""
+        self._try(lambda link: link.send(StopJob(self.job)))
+
+    def remove(self) -> None:
+        """Remove the folder of a job that has ended, where there is a link."""
+        self._try(lambda link: link.send(RemoveJob(self.job)))
 
     def detach(self) -> None:
         """Let go; `receive` and `fetch` raise Detached."""

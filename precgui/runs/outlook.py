@@ -95,29 +95,30 @@ class TimeEstimate:
     sentence: str
 
 
-def time_estimate(config: RunConfig, fp32_factor: float | None) -> TimeEstimate:
-    """How long a run of `config` takes here, from a run of the same work in its precision, else from one in FP32.
+def time_estimate(config: RunConfig, fp32_factor: float | None, place: str = "") -> TimeEstimate:
+    """How long a run of `config` takes here, or at the place of this name, from runs of the same work there.
 
-    `fp32_factor` is the measured rate of products over FP32's; with it a step in FP32 gives the range in which one in
-    this precision lies, since not all of a step is products.
+    One in its precision is taken first. `fp32_factor` is the measured rate of products over FP32's; with it a step in
+    FP32 gives the range in which one in this precision lies, since not all of a step is products.
     """
-    own = step_time(config, config.precision)
+    own = step_time(config, config.precision, place)
+    here, on = (f"at {place}",) * 2 if place else ("here", "on this machine")
     if own is not None:
         seconds = own.step_s * total_steps(config, own.steps_per_epoch)
-        text = f"About {seconds_text(seconds)} on this machine: the same work took {seconds_text(own.step_s)} a step"
+        text = f"About {seconds_text(seconds)} {on}: the same work took {seconds_text(own.step_s)} a step"
         return TimeEstimate(seconds, f"{text} in {config.precision} ({own.measured}).")
-    base = step_time(config, "fp32")
+    base = step_time(config, "fp32", place)
     if base is None:
-        return TimeEstimate(None, "Time: not measured, no run of this work has been made on this machine yet.")
+        return TimeEstimate(None, f"Time: not measured, no run of this work has been made {on} yet.")
     steps = total_steps(config, base.steps_per_epoch)
     in_fp32 = base.step_s * steps
     if fp32_factor is None:
-        text = (
-            f"Time: not measured in {config.precision}; in fp32 the same work takes about {seconds_text(in_fp32)} here."
-        )
+        base_text = f"in fp32 the same work takes about {seconds_text(in_fp32)} {here}"
+        text = f"Time: not measured in {config.precision}; {base_text}."
         return TimeEstimate(None, text)
     ends = sorted((in_fp32, in_fp32 / fp32_factor))
-    text = f"Between {seconds_text(ends[0])} and {seconds_text(ends[1])} here: from a run in fp32 ({base.measured}) and"
+    span = f"Between {seconds_text(ends[0])} and {seconds_text(ends[1])} {here}"
+    text = f"{span}: from a run in fp32 ({base.measured}) and"
     return TimeEstimate(
         ends[1], f"{text} the measured rate of products; a run in {config.precision} was not timed yet."
     )

@@ -83,21 +83,28 @@ class PrecisionAdvice:
     sentence: str
 
 
-def precision_advice(config: RunConfig, device: Device, results: Sequence[Mapping[str, Any]]) -> PrecisionAdvice | None:
+def precision_advice(
+    config: RunConfig, device: Device, results: Sequence[Mapping[str, Any]], place: str = ""
+) -> PrecisionAdvice | None:
     """The precision to start with for the work of `config`; None for a task that the decision tree does not know.
 
     `results` are the kept measurements of `bench`. A difference that a study of the same work measured here, in pairs,
-    overrules the tree; single runs do not, since each ran at a load of its own.
+    overrules the tree; single runs do not, since each ran at a load of its own. With `place`, the name of the place of
+    `device`, nothing that was measured here counts.
     """
     task = _task(config)
     if task is None:
         return None
-    base = step_time(config, "fp32")
+    base = step_time(config, "fp32", place)
     size = _size(config, base.step_s if base is not None else None)
     advice = advise(Situation(device, task, size, gain(device.name, results)))
-    begin = "Advised for this model here: {precision}."
+    begin = f"Advised for this model {f'at {place}' if place else 'here'}: {{precision}}."
     if advice.precision == "fp32":
         return PrecisionAdvice("fp32", task, size, f"{begin.format(precision='fp32')} {advice.reason}")
+    if place:
+        return PrecisionAdvice(
+            advice.precision, task, size, f"{begin.format(precision=advice.precision)} {advice.reason}"
+        )
     speed = paired_speedup(config, advice.precision)
     best = "fp32" if speed.differs and speed.ratio is not None and speed.ratio < 1 else advice.precision
     measured = _measured(speed, advice.precision)

@@ -1,4 +1,4 @@
-"""The time of a step on this machine, one small file for each kind of run, to estimate a run before it starts."""
+"""The time of a step here or at a place, one small file for each kind of run, to estimate a run before it starts."""
 
 from __future__ import annotations
 
@@ -47,15 +47,18 @@ class TimedRow:
     timing: RunTiming
 
 
-def keep_step_time(run: Run) -> None:
-    """Remember the step time of a run of this machine that has come far enough. Raises OSError."""
+def keep_step_time(run: Run, place: str = "") -> None:
+    """Remember the step time of a run of this machine or of a place that has come far enough. Raises OSError.
+
+    `place` is the name of its place where its environment does not tell it yet.
+    """
     steps = len(run.series("loss")[1])
-    step_s = _step_s(run)
-    if run.machine.get("host", socket.gethostname()) != socket.gethostname():
+    step_s, place = _step_s(run), place or str(run.environment.get("place") or "")
+    if not place and run.machine.get("host", socket.gethostname()) != socket.gethostname():
         return
     if step_s is None or steps < _FEWEST_STEPS or not run.steps_per_epoch or run.path is None:
         return
-    path = _path(run.config, run.config.precision)
+    path = _path(run.config, run.config.precision, place)
     own = {"run_id": run.run_id, "folder": str(run.path.parent), "seed": run.config.seed, **asdict(timing_of(run))}
     others = [each for each in _timed_rows(path) if each.get("run_id") != run.run_id]
     row = {"step_s": step_s, "steps_per_epoch": run.steps_per_epoch, "measured": run.created[:10]}
@@ -64,10 +67,11 @@ def keep_step_time(run: Run) -> None:
     replace_file(path, json.dumps(row).encode())
 
 
-def step_time(config: RunConfig, precision: str) -> StepTime | None:
-    """The step time kept for this work in a precision; None where none was measured or its file is damaged."""
+def step_time(config: RunConfig, precision: str, place: str = "") -> StepTime | None:
+    """The step time kept for this work in a precision, here or at a place; None where none was measured or its file is
+    damaged."""
     try:
-        row = json.loads(_path(config, precision).read_text(encoding="utf-8"))
+        row = json.loads(_path(config, precision, place).read_text(encoding="utf-8"))
         step_s, steps = float(row["step_s"]), int(row["steps_per_epoch"])
         return StepTime(step_s, steps, str(row["measured"])[:10], precision) if step_s > 0 and steps > 0 else None
     except (OSError, ValueError, TypeError, KeyError):
@@ -110,8 +114,8 @@ def _step_s(run: Run) -> float | None:
     return float(samples.sum() / rate / len(samples)) if rate and len(samples) else None
 
 
-def _path(config: RunConfig, precision: str) -> Path:
-    key = json.dumps([_work(config), precision], sort_keys=True)
+def _path(config: RunConfig, precision: str, place: str = "") -> Path:
+    key = json.dumps([_work(config), precision, *([place] if place else [])], sort_keys=True)
     return paths.state_dir() / _FOLDER / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 

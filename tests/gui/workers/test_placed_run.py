@@ -128,7 +128,7 @@ def test_that_where_is_shown_once_there_is_a_place_and_starts_there(
     assert not panel.where.isHidden()
     panel.start_button.click()
     panel.where.choice.setCurrentText("box")
-    assert panel.outlook.isHidden()
+    qtbot.waitUntil(lambda: "there is no program a-command" in panel.outlook.machine_text.text())
     assert panel.message.text().endswith(", at box")
     panel.start_button.click()
     assert orders.wheres == [None, places()["box"]]

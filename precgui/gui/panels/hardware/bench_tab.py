@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.answer import Answer, child, thread
+from precgui.gui.answer import Answer, ProgressCallback, child, computation, thread
 from precgui.gui.kit.icons import icon
 from precgui.gui.panels.hardware.bench_result import PARTS, ResultView
 from precgui.gui.panels.hardware.cards import label, scrolled
@@ -29,6 +31,8 @@ from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.theme import themes
 from precgui.hardware import measured
 from precgui.hardware.figures import csv_text
+from precgui.places.machine import measure_there
+from precgui.places.settings import NamedPlace
 
 
 def as_json(result: Mapping[str, Any]) -> str:
@@ -83,6 +87,8 @@ class ExportButton(QToolButton):
             self._set_message(f"Saved {path}")
 
 
+_NOTHING = "Nothing measured yet: Measure takes about a minute, and the window stays usable."
+_FAR = "Measuring at {place} for {seconds} s; it takes a minute or more, and the window stays usable."
 REDRAW_MS = 500  # between two parts of the view of a bench that runs
 _LISTS = ("certificate", "gemm", "alignment", "conversions", "blocks", "energy")
 
@@ -95,6 +101,10 @@ class MeasuredTab(QWidget):
         self._model = model
         self._bench = Answer(self, progress=self._hear, ended=self._ended)
         self._keeping = Answer(self, answered=self._saved)
+        self._far = Answer(
+            self, progress=self._hear_far, failed=self._end_far, answered=self._end_far, title="Measuring at a place"
+        )
+        self._far.changed.connect(self._on_far)
         self._waits = False
         self._growing: dict[str, Any] | None = None
         self.device, self.results, self.view = QComboBox(), QComboBox(), ResultView()
@@ -158,7 +168,7 @@ class MeasuredTab(QWidget):
         best = self._model.best()
         requested = chosen or (best.id if best else None)
         self.device.setCurrentIndex(max(0, self.device.findData(requested)))
-        self.measure.setEnabled(self.device.count() > 0 and not self._bench.busy)
+        self.measure.setEnabled(self.device.count() > 0 and not self._is_measuring)
 
     def _fill_results(self) -> None:
         self.results.blockSignals(True)
@@ -176,11 +186,16 @@ class MeasuredTab(QWidget):
     def start(self) -> None:
         """Measure the chosen device in a process of its own; while a run trains, wait until it has ended."""
         device = self.device.currentData()
-        if device is None or self._bench.busy:
+        if device is None or self._is_measuring:
             return
         self._set_waiting(self._model.is_busy)
         if self._waits:
             return
+        if (place := self._model.place) is not None:
+            self.message.setText(_FAR.format(place=place.name, seconds=0))
+            self._far.ask(computation(partial(_measured_there, place, device)))
+            return
+        self._model.holding.emit(True)
         self._model.measuring.emit(True)
         name = self.device.currentText()
         self._growing = {part: [] for part in _LISTS} | {"copy": None, "device": {"name": name, "id": device}}
@@ -210,6 +225,30 @@ class MeasuredTab(QWidget):
         if self._bench.busy:
             self.message.setText("Stopping…")
             self._bench.cancel()
+        if self._far.busy:
+            self.message.setText("The measurement was stopped; nothing of it is kept.")
+            self._far.cancel()
+
+    @property
+    def _is_measuring(self) -> bool:
+        return self._bench.busy or self._far.busy
+
+    def _on_far(self) -> None:
+        """A measurement at a place begins or ends; it does not tell how far it is."""
+        busy = self._far.busy
+        self._model.holding.emit(busy)
+        self.measure.setEnabled(not busy and self.device.count() > 0)
+        self.stop.setEnabled(busy)
+        self.progress.setRange(0, 0)
+        self.progress.setVisible(busy)
+
+    def _hear_far(self, seconds: int) -> None:
+        self.message.setText(_FAR.format(place=self._model.place_name, seconds=seconds))
+
+    def _end_far(self, problem: str) -> None:
+        self.message.setText(problem)
+        if not problem:
+            self._model.read_results()
 
     def _hear(self, event: Mapping[str, Any]) -> None:
         assert self._growing is not None
@@ -242,6 +281,7 @@ class MeasuredTab(QWidget):
         complete = self.progress.maximum() > 0 and self.progress.value() >= self.progress.maximum() - 1
         self._growing = None
         self._model.measuring.emit(False)
+        self._model.holding.emit(False)
         self.progress.hide()
         self.measure.setEnabled(True)
         self.stop.setEnabled(False)
@@ -253,7 +293,8 @@ class MeasuredTab(QWidget):
         result = self._chosen()
         self.results.setEnabled(self.results.count() > 0)
         if result is None:
-            self.message.setText("Nothing measured yet: Measure takes about a minute, and the window stays usable.")
+            fault = self._model.waiting_text if self._model.machine is None else ""
+            self.message.setText(fault or _NOTHING)
         else:
             self.message.setText(_about(result))
         self._show(result)
@@ -302,4 +343,16 @@ def _kept(result: dict[str, Any]) -> str:
         measured.keep(result)
     except OSError as error:
         return f"The result cannot be kept in {measured.folder()}: {error}"
+    return ""
+
+
+def _measured_there(place: NamedPlace, device: str, progress: ProgressCallback) -> str:
+    """Measure a device of a place, which keeps the result; empty, since faults are raised."""
+    begin_s = time.monotonic()
+
+    def look() -> None:
+        progress(0.0)
+        progress.partly(int(time.monotonic() - begin_s))
+
+    measure_there(place, device, look)
     return ""

@@ -45,6 +45,8 @@ class DevicesTab(QWidget):
     def _show(self) -> None:
         machine = self._model.machine
         self._waiting.setVisible(machine is None)
+        self._waiting.setText(self._model.waiting_text)
+        self._cards.setVisible(machine is not None)
         if machine is not None:
             best = self._model.best()
             advices = [advice_card(best, self._model.gain_of(best), self._lead_to("advice"))] if best else []
@@ -55,7 +57,7 @@ class DevicesTab(QWidget):
                 for card in (device_card(device, self._model.result_of(device)), formats_card(device, formats))
             ]
             software = software_card(machine, self._model.torch_problem)
-            self._cards.show_cards([*advices, *of_devices, software, sensor_card(machine)])
+            self._cards.show_cards([*advices, *of_devices, software, sensor_card(machine, self._model.place_name)])
 
     def _lead_to(self, tab: str) -> Callable[[], object]:
         return lambda: self._model.tab_requested.emit(tab)
@@ -104,7 +106,7 @@ def software_card(machine: Machine, torch_problem: str) -> DeviceCard:
     """Versions, and the switches that decide what FP32 means."""
     host, facts = machine.host, machine.torch
     rows = [("Python", host["python"]), *((name, v or "not installed") for name, v in host["versions"].items())]
-    rows.append(("NVIDIA driver", host["nvidia_driver"] or "none on this machine"))
+    rows.append(("NVIDIA driver", host["nvidia_driver"] or "none"))
     if facts is None:
         rows.append(("Switches of torch", "asking torch…" if not torch_problem else "unknown"))
         return DeviceCard("Software", host["os"], rows, warning=torch_problem)
@@ -129,10 +131,11 @@ def _fp32(value: object) -> str:
     return words.get(str(value), str(value))
 
 
-def sensor_card(machine: Machine) -> DeviceCard:
-    """Which power sensors can be read, and why others cannot."""
+def sensor_card(machine: Machine, place: str = "") -> DeviceCard:
+    """Which power sensors can be read, and why others cannot; `place` is empty for this machine."""
     result = sum(sensor.available for sensor in machine.sensors)
-    below = f"{result} found" if result else "None found: runs on this machine record no power"
+    where = f"at {place}" if place else "on this machine"
+    below = f"{result} found" if result else f"None found: runs {where} record no power"
     return DeviceCard("Power sensors", below, [(s.source, _sentence(s)) for s in machine.sensors])
 
 

@@ -217,7 +217,7 @@ class MatrixTab(QWidget):
         if self.matrix.devices:
             self.table.setCurrentIndex(self.matrix.index(FORMATS.index("bf16"), 0))
         else:
-            self.details.setText("Asking the machine…")
+            self.details.setText(self._model.waiting_text)
 
     def _explain(self, index: QModelIndex) -> None:
         if index.isValid():

@@ -164,6 +164,12 @@ class LiveTab(QWidget):
 
     def _tell(self) -> None:
         machine = self._model.machine
+        if self._model.place is not None:
+            name = self._model.place_name
+            self.caption.setText(
+                f"These are readings of this machine; `precgui detect --watch 60 --place {name}` prints those there."
+            )
+            return
         sensors = machine.sensors if machine else ()
         sentences = ["Power 20 times a second."] if any(sensor.available for sensor in sensors) else []
         sentences.append("The last 5 minutes.")

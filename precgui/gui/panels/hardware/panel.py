@@ -13,11 +13,14 @@ from PySide6.QtWidgets import QMenu, QStackedWidget, QToolButton, QVBoxLayout, Q
 from precgui.config import RunConfig
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.pages import LazyTabs
+from precgui.gui.kit.parts import button, holder, label, row
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.gui.where import Where
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.report import document, text
+from precgui.sanitize import one_line
 
 # Title, tool tip, and the class, whose module is imported when the tab is first shown.
 TABS = (
@@ -39,7 +42,10 @@ class HardwarePanel(QWidget):
     def __init__(self, session: Session | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.session = session
-        self.model = HardwareModel(lambda: session is not None and session.is_busy, self)
+        self.model = HardwareModel(
+            lambda: session is not None and session.is_busy, self,
+            trains_at=lambda: session.training.place if session is not None else "",
+        )  # fmt: skip
         if session is not None:
             self.model.measuring.connect(session.training.set_measuring)
             session.training.idle.connect(self.model.idle)
@@ -55,10 +61,44 @@ class HardwarePanel(QWidget):
         self._add_copy_menu()
         column = QVBoxLayout(self)
         column.setContentsMargins(24, 12, 24, 8)
+        column.addWidget(self._machine_row())
         column.addWidget(self.tabs)
         self.frames = (self, self.tabs, *self.tabs.findChildren(QStackedWidget))
         self.tab(0)
         self.tabs.currentChanged.connect(self.place_changed)
+
+    def _machine_row(self) -> QWidget:
+        """The choice of the machine that the tabs show; hidden where there is no place."""
+        self.where = Where(self, "&Machine", "The machine that is shown")
+        self.ask_button = button("Test", self.model.ask_place, "Ask the place again for its devices and measurements")
+        self.machine_text = label("", "muted")
+        line = holder(row(self.where, self.ask_button, (self.machine_text, 1)))
+        self.where.changed.connect(lambda: self.model.set_place(self.where.place))
+        self.model.place_changed.connect(self._show_place)
+        self.model.machine_changed.connect(self._show_place)
+        self.model.places_changed.connect(self._read_places)
+        self.model.place_requested.connect(self._show_machine_of)
+        self.model.holding.connect(self.where.setDisabled)
+        self.machine_row = line
+        self._read_places()
+        return line
+
+    def _read_places(self) -> None:
+        self.where.read()
+        self.machine_row.setVisible(self.where.choice.count() > 1)
+        self._show_place()
+
+    def _show_place(self) -> None:
+        model = self.model
+        self.ask_button.setVisible(model.place is not None)
+        self.ask_button.setEnabled(not model.is_asking)
+        known = model.machine
+        answered = f"{model.place_name} is {known.host['host']}, {known.host['os']}" if known and model.place else ""
+        self.machine_text.setText(one_line(model.waiting_text if model.is_asking or known is None else answered, 400))
+
+    def _show_machine_of(self, name: str) -> None:
+        self.where.choose(name)
+        self.show_tab("devices")
 
     def _set_up_sixteen_bits(self, config: RunConfig, source: str) -> None:
         assert self.session is not None
@@ -123,4 +163,5 @@ class HardwarePanel(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        self._read_places()
         self.model.ask_torch()

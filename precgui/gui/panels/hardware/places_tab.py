@@ -44,11 +44,14 @@ class PlacesTab(QWidget):
         self.add_button = button("Add…", self.add, "Add a machine", kind="primary")
         self.test_button = button("Test", self.test, "Ask the place for its devices, versions and runs")
         self.remove_button = button("Remove", self.remove, "Forget the place; what is there stays")
+        self.show_button = button(
+            "Show machine", self.show_machine, "Its devices, formats, rates and advice, in the other tabs"
+        )
         self.attach_button = button("Attach", self.attach, "Follow the run in Live; its file comes home at its end")
         self.runs_heading = label("Runs there", "heading")
         column(
             label(_ABOUT, "muted"),
-            row(self.add_button, self.test_button, self.remove_button, 1),
+            row(self.add_button, self.test_button, self.show_button, self.remove_button, 1),
             self.fault, (self.table, 2), self.runs_heading, (self.runs, 3), row(self.attach_button, 1),
             spacing=12, margins=(4, 12, 12, 12), on=self,
         )  # fmt: skip
@@ -94,6 +97,12 @@ class PlacesTab(QWidget):
                 self.fault.setText(str(error))
             self._visits.pop(place.name, None)
             self.read()
+            self._model.places_changed.emit()
+
+    def show_machine(self) -> None:
+        """Show the machine of the chosen place in the other tabs."""
+        if (place := self._chosen()) is not None:
+            self._model.place_requested.emit(place.name)
 
     def attach(self) -> None:
         """Follow the chosen run."""
@@ -103,6 +112,7 @@ class PlacesTab(QWidget):
 
     def _added(self, name: str) -> None:
         self.read()
+        self._model.places_changed.emit()
         self.table.selectRow(list(self._places).index(name))
         self.test()
 
@@ -162,6 +172,6 @@ class PlacesTab(QWidget):
 
     def _enable(self) -> None:
         place = self._chosen()
-        for part in (self.test_button, self.remove_button):
+        for part in (self.test_button, self.show_button, self.remove_button):
             part.setEnabled(place is not None)
         self.attach_button.setEnabled(self._chosen_run() is not None)

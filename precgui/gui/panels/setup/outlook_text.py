@@ -1,4 +1,4 @@
-"""Under the precisions of Run: what this machine makes of each, and how long the run will take, before Start."""
+"""Under the precisions of Run: what the machine of the run makes of each, and how long it will take, before Start."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QGridLayout, QWidget
 
 from precgui.config import PRECISIONS, RunConfig
+from precgui.errors import SentenceError
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.icons import pixmap
 from precgui.gui.kit.plain_text import PlainLabel, RichLabel
@@ -16,12 +17,16 @@ from precgui.gui.theme import themes
 from precgui.hardware import measured
 from precgui.hardware.detect import Machine, detect
 from precgui.hardware.device import Device
+from precgui.places.machine import ask_machine, machine_asked
+from precgui.places.settings import NamedPlace
 from precgui.runs.outlook import WORDS, PrecisionOutlook, outlook, time_estimate
 from precgui.runs.precision_advice import PrecisionAdvice, precision_advice
 from precgui.runs.report.sixteen_bits import BF16, FP16
 from precgui.runs.study.claims import claims_of
+from precgui.sanitize import one_line
 
 _ASKING = "Asking the machine..."
+_ASKING_PLACE = "Asking {place} for its devices, which takes some seconds; Start does not wait for it."
 Known = tuple[Machine, list[dict[str, Any]]]
 
 
@@ -38,6 +43,8 @@ class OutlookText(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("kind", "banner")
+        self.place: NamedPlace | None = None  # None: this machine
+        self._fault = ""
         self._machine: Machine | None = None
         self._results: list[dict[str, Any]] = []
         self._question = Answer(self, answered=self._take)
@@ -67,13 +74,39 @@ class OutlookText(QFrame):
         self._recolour()
 
     def ask(self) -> None:
-        """Ask driver, system and kept measurements, in a thread; `known` follows."""
-        if not self._question.busy:
-            self._question.ask(thread(_ask))
+        """Ask driver, system and kept measurements, in a thread, or the place; `known` follows."""
+        self._fault = ""
+        if self.place is None:
+            self._question.ask(thread(_ask), latest_only=True)
+        elif (asked := machine_asked(self.place)) is not None:
+            self._take((self.place, (asked.machine, asked.results)))
+        else:
+            self._question.ask(thread(_ask_there, self.place), latest_only=True)
 
-    def _take(self, answer: Known) -> None:
-        self._machine, self._results = answer
+    def set_place(self, place: NamedPlace | None) -> None:
+        """The outlook is that of a place from now on, or that of this machine."""
+        if place != self.place:
+            self.place, self._machine, self._results = place, None, []
+            self.ask()
+
+    def _take(self, answer: tuple[NamedPlace | None, Known | str]) -> None:
+        place, known = answer
+        if place != self.place:
+            return
+        if isinstance(known, str):
+            self._fault = known
+        else:
+            self._machine, self._results = known
         self.known.emit()
+
+    @property
+    def _place_name(self) -> str:
+        return self.place.name if self.place is not None else ""
+
+    @property
+    def _waiting(self) -> str:
+        name = self._place_name
+        return self._fault or (_ASKING_PLACE.format(place=name) if name else _ASKING)
 
     def device_of(self, config: RunConfig | None) -> Device | None:
         """The device on which a run of this config goes, as far as it is known without torch."""
@@ -95,7 +128,7 @@ class OutlookText(QFrame):
         self._advise(config, device)
         if config is None or device is None:
             reported = (
-                _ASKING if self._machine is None else "The device of this run is not known here." if config else ""
+                self._waiting if self._machine is None else "The device of this run is not known." if config else ""
             )
             self.machine_text.setText(reported)
             self.time_text.setText("")
@@ -103,14 +136,14 @@ class OutlookText(QFrame):
             return
         result = outlook(config.precision, device, self._results)
         self.machine_text.setText(result.sentence)
-        self.time_text.setText(time_estimate(config, result.factor).sentence)
+        self.time_text.setText(time_estimate(config, result.factor, self._place_name).sentence)
         self._set_level(result.level)
 
     def _advise(self, config: RunConfig | None, device: Device | None) -> None:
         """The precision that suits the task and model of the config on its device."""
         reported, self.advice = "", None
         if config is not None and device is not None:
-            self.advice = precision_advice(config, device, self._results)
+            self.advice = precision_advice(config, device, self._results, self._place_name)
             reported = (
                 self.advice.sentence if self.advice else "No advice for this task; that for others is in Hardware."
             )
@@ -160,5 +193,14 @@ def word_of(outlook: PrecisionOutlook) -> str:
     return "" if outlook.level == "native" else WORDS[outlook.level]
 
 
-def _ask() -> Known:
-    return detect(), measured.kept()
+def _ask() -> tuple[None, Known]:
+    return None, (detect(), measured.kept())
+
+
+def _ask_there(place: NamedPlace) -> tuple[NamedPlace, Known | str]:
+    """The machine of a place, or the sentence why it did not answer."""
+    try:
+        asked = ask_machine(place)
+    except SentenceError as error:
+        return place, one_line(f"{error}.", 400)
+    return place, (asked.machine, asked.results)

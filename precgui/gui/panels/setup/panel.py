@@ -29,6 +29,7 @@ from precgui.config import (
     DEFAULT_RECIPE,
     EMULATED,
     PRECISION_GROUPS,
+    PRECISIONS,
     RECIPES,
     ConfigError,
     RunConfig,
@@ -57,9 +58,9 @@ from precgui.gui.panels.setup.plan_sheet import PlanSheet
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
 from precgui.gui.panels.setup.recipe_gallery import RecipeGallery
 from precgui.gui.panels.setup.study_form import IDLE_S, SEEDS, StudySettings
-from precgui.gui.panels.setup.where import Where
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.gui.where import Where
 from precgui.runs.report.sixteen_bits import BF16, FP16, FP32
 
 ONE_RUN, STUDY, EXISTING = "One run", "Study", "Existing model"
@@ -216,7 +217,8 @@ class SetupPanel(QWidget):
         """Put beside each precision what the machine makes of it."""
         levels = self.outlook.levels(self.form.value())
         words = {name: (word_of(each), each.sentence) for name, each in levels.items()}
-        self.precision.set_words(dict.fromkeys(words, ("", "")) if self.where.name else words)
+        words = dict.fromkeys(PRECISIONS, ("", "")) | words  # none of another machine
+        self.precision.set_words(words)
         self.study.set_words(words)
         self.outlook.show_config(self.form.value())
 
@@ -414,13 +416,12 @@ class SetupPanel(QWidget):
         self._refresh()
 
     def _choose_where(self) -> None:
-        self._show_outlook()
+        self.outlook.set_place(self.where.place)
         self._mark_precisions()
         self._refresh()
 
     def _show_outlook(self) -> None:
-        """The outlook is that of this machine."""
-        self.outlook.setVisible(self.kind.current == ONE_RUN and not self.where.name)
+        self.outlook.setVisible(self.kind.current == ONE_RUN)
 
     def _start_study(self, config: RunConfig) -> None:
         spec, study = self.study.spec(config), self._session.study

@@ -1,4 +1,4 @@
-"""Where a run trains: on this machine or at a place; shown once there is a place."""
+"""A choice among this machine and the places, shown once there is a place."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ class Where(QWidget):
 
     changed = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, parent: QWidget | None = None, title: str = "&Where", purpose: str = "Where the run trains"
+    ) -> None:
+        """`title` stands before the choice, `purpose` is read to who cannot see it."""
         super().__init__(parent)
         self._places: dict[str, NamedPlace] = {}
         self._is_wanted = True
         self.choice = QComboBox()
-        self.choice.setAccessibleName("Where the run trains")
+        self.choice.setAccessibleName(purpose)
         self.choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         ignore_wheel(self.choice)
-        row(named("&Where", self.choice), self.choice, on=self)
+        row(named(title, self.choice), self.choice, on=self)
         self.choice.currentIndexChanged.connect(self._choose)
         self.read()
 
@@ -51,6 +54,10 @@ class Where(QWidget):
             self.choice.blockSignals(False)
             self._choose()
         self.setVisible(self._is_wanted and bool(known))
+
+    def choose(self, name: str) -> None:
+        """Choose the place of this name, or this machine."""
+        self.choice.setCurrentText(name or HERE)
 
     def set_wanted(self, wanted: bool) -> None:
         """Show it, or hide it and train on this machine."""

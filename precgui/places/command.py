@@ -1,0 +1,83 @@
+"""A command of precgui at a place whose output is wanted here as a whole: what the window asks of other machines."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from precgui.places.contact import ContactError
+from precgui.places.messages import CommandEnded, JobOutput, SentFile, StartCommand
+from precgui.places.placed_job import Detached, JobError, PlacedJob
+from precgui.places.settings import NamedPlace
+from precgui.sanitize import one_line, sanitize_tree
+
+MOST_CHARACTERS = 32 << 20
+_COLUMNS = 200
+_POLL_S = 0.2
+
+
+def printed_there(
+    place: NamedPlace,
+    words: Sequence[str],
+    files: Sequence[SentFile] = (),
+    look: Callable[[], object] = lambda: None,
+) -> str:
+    """Run `precgui WORDS` at a place; returns what it printed, and removes its job there. `look` is called often.
+
+    Raises ContactError, JobError for a command that failed, and whatever `look` raises: the command is stopped then.
+    """
+    job = PlacedJob(place, order=StartCommand(uuid.uuid4().hex, tuple(words), _COLUMNS, tuple(files)))
+    try:
+        job.open()
+        printed, said, code = _heard(job, look)
+        with suppress(ContactError, JobError):
+            job.remove()
+    finally:
+        job.close()
+    if code:
+        last = said.strip().splitlines()[-1:] or [f"exit code {code}"]
+        raise JobError(f"{place.name}: {one_line(last[0].removeprefix('precgui: '), 400)}")
+    return printed
+
+
+def document_there(
+    place: NamedPlace,
+    words: Sequence[str],
+    files: Sequence[SentFile] = (),
+    look: Callable[[], object] = lambda: None,
+) -> Any:
+    """The JSON document that `precgui WORDS` prints at a place, its texts harmless. Raises as `printed_there`."""
+    try:
+        return sanitize_tree(json.loads(printed_there(place, words, files, look), parse_constant=_refuse))
+    except (ValueError, RecursionError):
+        raise JobError(f"{place.name} printed no JSON document; upgrade precgui there") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _heard(job: PlacedJob, look: Callable[[], object]) -> tuple[str, str, int]:
+    """What the command prints on both of its streams, and its exit code."""
+    texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+    size = 0
+    try:
+        while True:
+            look()
+            message = job.receive(_POLL_S)
+            if isinstance(message, JobOutput):
+                texts[message.stream].append(message.text)
+                size += len(message.text)
+                if size > MOST_CHARACTERS:
+                    raise JobError(f"{job.place.name} prints more than {MOST_CHARACTERS >> 20} million characters")
+            elif isinstance(message, CommandEnded):
+                return "".join(texts["stdout"]), "".join(texts["stderr"]), message.exit_code
+    except (ContactError, Detached):
+        raise
+    except BaseException:
+        with suppress(ContactError, JobError):
+            job.stop_now()
+        raise
