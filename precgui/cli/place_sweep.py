@@ -14,20 +14,24 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from precgui.config import RunConfig
 from precgui.errors import SentenceError
 from precgui.events import Event, RunEnded
-from precgui.places.settings import NamedPlace
+from precgui.places.settings import NamedPlace, place_called
 from precgui.places.training import PlacedTraining
 from precgui.runs.file.event_tables import EventRows
 from precgui.safe_open import read_text, replace_file
 from precgui.sanitize import one_line
 from precgui.sweeps.errors import SweepError
-from precgui.sweeps.events import EmitSweep, SweepEvent, SweepWaits
+from precgui.sweeps.events import EmitSweep, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.folder import DISCARDED, PLACES, SweepFolder
 from precgui.sweeps.runner import SweepBusy, run_sweep
 from precgui.sweeps.state import ENDED
+
+if TYPE_CHECKING:
+    from precgui.process.child import StopToken
 
 LOST_AFTER_S = 300.0  # without a link, after which a place is lost
 _POLL_S = 0.5
@@ -42,8 +46,11 @@ class PlaceLost(SentenceError):
 class BlockPlaces:
     """Which place has which block, kept in the folder. Thread-safe."""
 
-    def __init__(self, folder: Path) -> None:
-        """A file that cannot be read counts as none. Raises SweepError where it cannot be written."""
+    def __init__(self, folder: Path, places: Sequence[str] = ()) -> None:
+        """A file that cannot be read counts as none. Raises SweepError where it cannot be written.
+
+        `places` are the names of the places that train now.
+        """
         self._path, self._lock = folder / PLACES, threading.Lock()
         try:
             kept = json.loads(read_text(self._path, _MOST_BYTES))
@@ -52,6 +59,7 @@ class BlockPlaces:
         kept = kept if isinstance(kept, dict) else {}
         token, blocks = kept.get("token"), kept.get("blocks")
         self.token = token if isinstance(token, str) and _TOKEN.fullmatch(token) else secrets.token_hex(16)
+        self._places = list(places)
         self._blocks = {
             int(block): place
             for block, place in (blocks.items() if isinstance(blocks, dict) else ())
@@ -72,7 +80,8 @@ class BlockPlaces:
     def _write(self) -> None:
         blocks = {str(block): place for block, place in sorted(self._blocks.items())}
         try:
-            replace_file(self._path, json.dumps({"token": self.token, "blocks": blocks}, indent=1).encode())
+            kept = {"token": self.token, "places": self._places, "blocks": blocks}
+            replace_file(self._path, json.dumps(kept, indent=1).encode())
         except OSError as error:
             raise SweepError(f"{self._path} cannot be written: {error.strerror}") from None
 
@@ -97,7 +106,7 @@ class PlacesSweep:
         self._taken: dict[int, str] = {}  # blocks that are trained now
         self._left = [place.name for place in places]  # places that are not lost
         self._faults: list[str] = []
-        self._kept = BlockPlaces(path)
+        self._kept = BlockPlaces(path, self._left)
 
     def run(self) -> None:
         """Returns when nothing is left, or when it was stopped. Raises SweepError where no place is left."""
@@ -169,6 +178,24 @@ class PlacesSweep:
             self._left.remove(place.name)
             self._faults.append(f"{place.name}: {why}")
         self._emit(SweepWaits(f"{place.name} is lost, its block is handed back: {why}"))
+
+
+def serve(emit: EmitSweep, control: StopToken, *, folder: str, places: Sequence[str], may_send_code: bool) -> None:
+    """A sweep at places as the task of a child process of the window; Stop ends the present runs, too.
+
+    The events of its runs are not passed on: the window reads their files, which come home one by one.
+    """
+
+    def relay(event: SweepEvent) -> None:
+        if not isinstance(event, MemberEvent):
+            emit(event)
+
+    try:
+        named = [place_called(name) for name in places]
+        stopped = control.stopped
+        PlacesSweep(Path(folder), named, relay, stopped, stopped, may_send_code=may_send_code).run()
+    except SentenceError as error:
+        emit(SweepWaits(str(error)))
 
 
 class PlacedTrainer:

@@ -1,4 +1,4 @@
-"""Lets a run that broke off go on from its checkpoint, after consent to code of the user's own."""
+"""Lets a run that broke off go on, here or at its place, after consent to code of the user's own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QWidget
 
+from precgui.errors import SentenceError
+from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.consent import Consent
 from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
-from precgui.runs.broken_off import broken_off
+from precgui.places.messages import JobLine
+from precgui.places.settings import NamedPlace, PlaceError, places
+from precgui.places.trial import job_of_run
+from precgui.runs.broken_off import broken_off, can_go_on
 from precgui.runs.errors import RunFileError
+from precgui.runs.file.reader import open_run
 
 
 class BrokenRuns:
@@ -19,12 +25,56 @@ class BrokenRuns:
     def __init__(self, session: Session, panel: QWidget) -> None:
         self._session = session
         self.consent = Consent(panel, session.agreed_code)
+        self._asking = Answer(panel, answered=self._take_job, title="Asking a place for a run")
 
     def go_on(self, path: Path) -> None:
         """Train the run of a file to its end; a notice says why it cannot go on."""
         try:
+            if (place := _place_of(path)) is not None:
+                self._asking.ask(thread(_job_there, place, path))
+                return
             broken = broken_off(path)
         except RunFileError as error:
             self._session.notice.emit(Problem(str(error)))
             return
         self.consent.before([broken.config.task], lambda: self._session.training.go_on(broken))
+
+    def _take_job(self, answer: tuple[NamedPlace, JobLine, Path] | str) -> None:
+        if isinstance(answer, str):
+            self._session.notice.emit(Problem(answer))
+            return
+        place, line, path = answer
+        task = str(line.config.get("task", ""))
+        self.consent.before([task], lambda: self._session.training.go_on_there(place, line, path), place.name)
+
+
+def may_go_on(path: Path, status: str | None, place: str) -> bool:
+    """Whether to offer it: by the names of checkpoints here; a place is asked only when somebody wants it.
+
+    `place` is the name of the place of the run, empty for this machine.
+    """
+    return can_go_on(path, status) or (status in ("stopped", "failed") and place in _known())
+
+
+def _known() -> dict[str, NamedPlace]:
+    try:
+        return places()
+    except PlaceError:
+        return {}
+
+
+def _place_of(path: Path) -> NamedPlace | None:
+    """The place of a run that has no checkpoint here. Raises RunFileError."""
+    with open_run(path) as run:
+        if can_go_on(path, run.status):
+            return None
+        return _known().get(str(run.environment.get("place") or ""))
+
+
+def _job_there(place: NamedPlace, path: Path) -> tuple[NamedPlace, JobLine, Path] | str:
+    """The job of a run at its place, or the sentence why it is not known there."""
+    try:
+        with open_run(path) as run:
+            return place, job_of_run(place, run.run_id, path, place.name), path
+    except SentenceError as error:
+        return f"{error}."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui.errors import SentenceError
-from precgui.gui.answer import Answer, child, thread
+from precgui.gui.answer import Answer, Work, child, thread
 from precgui.gui.open_run import Problem
 from precgui.paths import is_example
+from precgui.safe_open import read_text
 
 if TYPE_CHECKING:
     from precgui.gui.study_reading import StudyGrid, StudyReading
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 FOLLOW_MS = 1000
 IDLE_MS = 4000  # nobody runs it, as far as is known; another process may begin to
 TASK = "precgui.sweeps.runner:serve"
+TASK_THERE = "precgui.cli.place_sweep:serve"
+_MOST_BYTES = 1 << 20
 
 
 class StudyControl(QObject):
@@ -44,6 +48,7 @@ class StudyControl(QObject):
         self.grid: StudyGrid | None = None
         self.groups: Any = None  # ReportContent
         self.why_no_groups = ""
+        self.places: tuple[str, ...] = ()  # that train it; none: this machine
         self.why_it_waits = ""  # of what this window runs; empty while a run trains
         self._reading: StudyReading | None = None
         self._runner = Answer(self, progress=self._hear, ended=self._on_ended)
@@ -73,14 +78,14 @@ class StudyControl(QObject):
         if self.is_running and folder != self.folder:
             self._tell("A study is running; stop it or let it end before another one is opened.")
             return
-        self.folder, self._reading = folder, StudyReading(folder)
+        self.folder, self._reading, self.places = folder, StudyReading(folder), _places_of(folder)
         self.grid, self.groups, self.why_no_groups = None, None, ""
         self.opened.emit()
         self.read_grid()
         self._timer.start()
 
-    def start(self, spec: SweepSpec, folder: Path, targets: Targets | None = None) -> bool:
-        """Make the folder of a new study and run it; whether it began. A fault becomes a notice."""
+    def start(self, spec: SweepSpec, folder: Path, targets: Targets | None = None, places: Sequence[str] = ()) -> bool:
+        """Make the folder of a new study and run it here or at places; whether it began. A fault becomes a notice."""
         from precgui.runs.verdict.targets import DEFAULT_TARGETS
         from precgui.sweeps.folder import create_sweep
 
@@ -93,6 +98,7 @@ class StudyControl(QObject):
             self._tell(f"{error}.", severity="error")
             return False
         self.open(folder)
+        self.places = tuple(places)
         self.go_on()
         return self.is_running
 
@@ -104,10 +110,16 @@ class StudyControl(QObject):
         if self.folder is None or not self._set_paused(False):
             return
         if not self._runner.busy:
-            self._runner.ask(child(TASK, {"folder": str(self.folder), "take_over": take_over}))
+            self._runner.ask(self._work(take_over))
             self._timer.start()
         self.changed.emit()
         self.read_grid()
+
+    def _work(self, take_over: bool) -> Work:
+        if not self.places:
+            return child(TASK, {"folder": str(self.folder), "take_over": take_over})
+        consented = {"may_send_code": True}  # who starts a study was asked before
+        return child(TASK_THERE, {"folder": str(self.folder), "places": self.places, **consented})
 
     def pause(self) -> None:
         """Let the present run end and begin no further one, whichever process runs the study."""
@@ -247,3 +259,14 @@ def _attempt(
         return reading, read(), take
     except Exception as error:  # noqa: BLE001 - the folder may be of anybody, and another one must be readable after it
         return reading, reason(error), take
+
+
+def _places_of(folder: Path) -> tuple[str, ...]:
+    """The names of the places that have trained the study of this folder last; none for this machine."""
+    from precgui.sweeps.folder import PLACES
+
+    try:
+        kept = json.loads(read_text(folder / PLACES, _MOST_BYTES))
+        return tuple(name for name in kept["places"] if isinstance(name, str))
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return ()

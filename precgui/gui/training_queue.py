@@ -162,9 +162,28 @@ class TrainingQueue(QObject):
                 self._report(Problem(f"The run at {place.name} cannot be shown: {error}"))
                 return
             path = new_run_path(self._folder(), config)
-            run = LiveRun(config, run_id=line.job, created=line.started, machine={}, environment={}, path=path)
+            run = _run_there(place, config, line, path)
             placed = PlacedRun(place, line.job, path, part=line.part)
             self._follow(self._runs.add(run), self._thread_at(place, placed), is_shown=True, by_hand=True)
+
+    def go_on_there(self, place: NamedPlace, line: JobLine, path: Path) -> None:
+        """Let a run go on at its place from its last checkpoint, and bring its whole file to `path`; follow one that
+        goes on already."""
+        from precgui.places.placed_job import PlacedRun
+
+        if not self._is_free():
+            return
+        try:
+            config = build_accepted(line.config)[0]
+        except ConfigError as error:
+            self._report(Problem(f"The run at {place.name} cannot be shown: {error}"))
+            return
+        if (key := self._runs.key_of(path)) is not None:
+            self._runs.close(key)
+        run = _run_there(place, config, line, path)
+        placed = PlacedRun(place, line.job, path, part=line.part + (not line.is_running))
+        self._follow(self._runs.add(run), self._thread_at(place, placed), is_shown=True, by_hand=True, goes_on=True)
+        self._requests.go("live")
 
     def _is_free(self) -> bool:
         if self.is_training or self._study.is_running or self._measuring:
@@ -232,11 +251,13 @@ class TrainingQueue(QObject):
         config = self.waiting.pop(0)
         path = new_run_path(self._folder(), config)
         created = datetime.now(UTC).astimezone().isoformat(timespec="seconds")
-        run = LiveRun(config, run_id=uuid.uuid4().hex, created=created, machine={}, environment={}, path=path)
+        place = self._place_of(config)
+        environment = {"place": place.name} if place is not None else {}
+        run = LiveRun(config, run_id=uuid.uuid4().hex, created=created, machine={}, environment=environment, path=path)
         self._begin(run, path, is_shown=is_asked_now or ended == self._runs.current, by_hand=is_asked_now)
 
     def _begin(self, run: LiveRun, path: Path, *, is_shown: bool, by_hand: bool, goes_on: bool = False) -> None:
-        place = next((where for config, where in self._where if config is run.config), None)
+        place = self._place_of(run.config)
         if place is not None:
             thread = self._launched(self._thread_at(place))
         else:
@@ -252,6 +273,9 @@ class TrainingQueue(QObject):
             self._runs.choose(key, by_hand=by_hand)
         self.changed.emit()
         self._timer.start()
+
+    def _place_of(self, config: RunConfig) -> NamedPlace | None:
+        return next((where for asked, where in self._where if asked is config), None)
 
     def _thread_at(self, place: NamedPlace, attached: PlacedRun | None = None) -> RunThread:
         from precgui.gui.workers.placed_run import PlacedRunThread  # not before there is a place
@@ -359,3 +383,9 @@ def _opened(path: Path) -> SavedRun | None:
         return open_run(path)
     except RunFileError:
         return None
+
+
+def _run_there(place: NamedPlace, config: RunConfig, line: JobLine, path: Path) -> LiveRun:
+    """A run at a place, before anything of it has come."""
+    about: dict[str, str] = {"place": place.name}
+    return LiveRun(config, run_id=line.job, created=line.started, machine={}, environment=about, path=path)

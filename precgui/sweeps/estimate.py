@@ -47,31 +47,39 @@ class SweepEstimate:
         return f"{100 * value:.2f} points" if share else f"{value:.3g} {self.metric.unit}".rstrip()
 
 
-def estimate_sweep(spec: SweepSpec, runs_folder: Path, earlier: EarlierRuns | None = None) -> SweepEstimate:
-    """Time and smallest visible difference of a sweep on this machine, from runs and studies of the same work."""
+def estimate_sweep(
+    spec: SweepSpec, runs_folder: Path, earlier: EarlierRuns | None = None, place: str = ""
+) -> SweepEstimate:
+    """Time and smallest visible difference of a sweep, from runs and studies of the same work.
+
+    The time is that on this machine, or at the place of this name.
+    """
     known = earlier or EarlierRuns(runs_folder)
     arms = spec.arms()
     short = 1 + spec.timing_rounds * len(arms)
     twins = min(spec.twins, spec.seeds)
     runs = spec.seeds * len(arms) + twins * len(spec.baselines()) + short
-    per_arm = {arm.name: _seconds(spec, arm, known) for arm in arms}
+    per_arm = {arm.name: _seconds(spec, arm, known, place) for arm in arms}
     by_arm, metric, spread = _smallest(spec, known)
     largest = max(by_arm.values(), default=None)
     missing = [name for name, seconds in per_arm.items() if seconds is None]
     if missing:
-        why = f"no earlier run of the same work here in {', '.join(missing)}: the time is known after the first block"
+        where = f"at {place}" if place else "here"
+        why = (
+            f"no earlier run of the same work {where} in {', '.join(missing)}: the time is known after the first block"
+        )
         return SweepEstimate(runs, None, largest, (why, *spread), by_arm, metric)
     base_s = sum(per_arm[arm.name] or 0.0 for arm in spec.baselines())
     total = spec.seeds * sum(seconds or 0.0 for seconds in per_arm.values()) + twins * base_s + short * START_S
-    source = "times of earlier runs of the same work on this machine"
+    source = f"times of earlier runs of the same work {f'at {place}' if place else 'on this machine'}"
     return SweepEstimate(runs, total, largest, (source, *spread), by_arm, metric)
 
 
-def _seconds(spec: SweepSpec, arm: Arm, known: EarlierRuns) -> float | None:
+def _seconds(spec: SweepSpec, arm: Arm, known: EarlierRuns, place: str) -> float | None:
     """Seconds of one run of an arm: those of the newest run of the same work, else by its kept step time."""
     config = spec.config_of(arm, spec.first_seed)
-    run_s = known.seconds(config)
-    if run_s is None and (step := step_time(config, config.precision)) is not None:
+    run_s = None if place else known.seconds(config)
+    if run_s is None and (step := step_time(config, config.precision, place)) is not None:
         run_s = step.step_s * total_steps(config, step.steps_per_epoch)
     return None if run_s is None else run_s + START_S
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,22 +10,27 @@ import pytest
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
+from precgui.cli.place_sweep import BlockPlaces
 from precgui.config import load
-from precgui.events import RunEnded
+from precgui.events import RunEnded, RunStarted
+from precgui.gui.broken_runs import BrokenRuns, may_go_on
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.panels.hardware.place_sheet import PlaceSheet
 from precgui.gui.panels.hardware.places_tab import PlacesTab
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.session import Session
 from precgui.gui.shell.status_bar import StatusLine
-from precgui.places import link
+from precgui.gui.study_control import TASK_THERE, StudyControl
+from precgui.places import agent, link
 from precgui.places.contact import ContactError
-from precgui.places.jobs import all_jobs
+from precgui.places.jobs import JobFolder, all_jobs
 from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace, add_place, command_place, places
+from precgui.runs.file.reader import open_run
+from precgui.runs.file.writer import RunWriter
 from precgui.runs.live import LiveRun
-from tests.fakes import Orders
-from tests.places.played_agent import JOB, PLACE, PlayedAgents, real_job, step
+from tests.fakes import FakeChild, Orders
+from tests.places.played_agent import JOB, PLACE, PlayedAgents, make_job, real_job, step
 
 
 @pytest.fixture
@@ -132,8 +138,102 @@ def test_that_where_is_shown_once_there_is_a_place_and_starts_there(
     assert panel.message.text().endswith(", at box")
     panel.start_button.click()
     assert orders.wheres == [None, places()["box"]]
+
+
+def test_that_a_study_trains_at_the_chosen_place_and_goes_on_there(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, children: object
+) -> None:
+    add_place(command_place("box", ["a-command"]))
+    orders = Orders(monkeypatch)
+    panel = SetupPanel(orders)
+    qtbot.addWidget(panel)
+    panel.show()
     panel.show_tab("study")
-    assert panel.where.isHidden()
+    panel.where.choice.setCurrentText("box")
+    panel.start_button.click()
+    study = orders.study
+    assert study.folder is not None
+    task = FakeChild.begun[-1]
+    assert (task.task, task.arguments["places"]) == (TASK_THERE, ("box",))
+    task.ended.emit("")
+    BlockPlaces(study.folder, ["box"])  # as its process keeps it
+    again = StudyControl(panel)
+    again.open(study.folder)
+    again.go_on()
+    assert FakeChild.begun[-1].arguments["places"] == ("box",)
+    assert FakeChild.begun[-1] is not task
+    FakeChild.begun[-1].ended.emit("")
+    for control in (study, again):
+        qtbot.waitUntil(lambda control=control: control.grid is not None)
+
+
+def write_file(path: Path, steps: int, ended: RunEnded) -> None:
+    """The file of the run JOB, trained at gpu1."""
+    config = load("digits-quick", ["train.checkpoint_every=2"])
+    about = {"run_id": JOB, "created": "2026-03-01T12:00:00+00:00", "machine": {}, "environment": {"place": "gpu1"}}
+    with RunWriter(path, config, **about) as writer:  # type: ignore[arg-type]
+        for event in (RunStarted(0.0, 4, 4, "cpu"), *map(step, range(1, steps + 1)), ended):
+            writer(event)
+
+
+@pytest.fixture
+def broken(session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file here of a run that was stopped at its place after 3 of 4 steps."""
+    add_place(PLACE)
+    PlayedAgents(monkeypatch, [])
+    path, ended = tmp_path / "home.h5", RunEnded(1.0, "stopped")
+    write_file(path, 3, ended)
+    folder = make_job([[*map(step, range(1, 4))], [ended]])
+    shutil.copy(path, folder.out / "run.h5")
+    assert session.runs.open_file(path) is not None
+    assert may_go_on(path, "stopped", "gpu1")
+    assert not may_go_on(path, "stopped", "gone")
+    return path
+
+
+def go_on(session: Session, qtbot: QtBot, path: Path) -> list[str]:
+    """Ask for it and wait for its end; the notices that came."""
+    holder, problems = QWidget(), list[str]()
+    qtbot.addWidget(holder)
+    session.notice.connect(lambda problem: problems.append(problem.message))
+    runs = BrokenRuns(session, holder)
+    with qtbot.waitSignal(session.training.ended):
+        runs.go_on(path)
+    return problems
+
+
+def test_that_a_run_that_broke_off_at_a_place_goes_on_there_and_its_file_becomes_whole(
+    session: Session, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, broken: Path
+) -> None:
+    trained: list[int] = []
+
+    def train(job: str) -> None:
+        folder = JobFolder(job)
+        assert folder.claim()
+        trained.append(folder.part_number)
+        ended = RunEnded(2.0, "completed")
+        (folder.out / "run.h5").unlink()
+        write_file(folder.out / "run.h5", 4, ended)
+        connection = JobConnection(folder)
+        connection.send([*map(step, range(1, 5))])
+        connection.send([ended])
+
+    monkeypatch.setattr(agent, "broken_off", lambda path: None)  # its checkpoint is there
+    monkeypatch.setattr(agent, "_runner", train)
+    assert go_on(session, qtbot, broken) == []
+    assert trained == [1]
+    shown = run_of(session)
+    qtbot.waitUntil(lambda: shown.is_in_file)
+    with open_run(broken) as run:
+        assert (run.status, run.steps) == ("completed", 4)
+
+
+def test_that_a_run_that_cannot_go_on_at_its_place_says_why_and_its_file_stays(
+    session: Session, qtbot: QtBot, broken: Path
+) -> None:
+    problems = go_on(session, qtbot, broken)
+    assert "has no checkpoint beside it" in problems[-1]
+    assert [(opened.run.path, opened.run.status) for opened in session.runs.values()] == [(broken, "stopped")]
 
 
 def test_that_code_is_sent_to_a_place_only_with_consent(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:

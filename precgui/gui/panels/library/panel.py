@@ -11,7 +11,7 @@ from PySide6.QtGui import QAction, QDesktopServices, QKeySequence, QResizeEvent,
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.answer import Answer, thread
-from precgui.gui.broken_runs import BrokenRuns
+from precgui.gui.broken_runs import BrokenRuns, may_go_on
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.icons import icon
@@ -30,7 +30,6 @@ from precgui.gui.panels.library.view import ConfirmBar, RunsView, tool
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.bin import can_restore
-from precgui.runs.broken_off import can_go_on
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import add_tag, annotate, delete, files_beside, rename, undelete
 from precgui.runs.library_index import LibraryEntry
@@ -254,7 +253,7 @@ class LibraryPanel(QWidget):
             self.actions_[name].setEnabled(bool(chosen))
         for name in ("rename", "note"):
             self.actions_[name].setEnabled(single)
-        self.actions_["start"].setEnabled(single and can_go_on(chosen[0].path, chosen[0].status))
+        self.actions_["start"].setEnabled(single and may_go_on(chosen[0].path, chosen[0].status, chosen[0].place))
         self.actions_["integers"].setEnabled(single and chosen[0].precision.endswith("-qat"))
         displayed, total = self.filtered.rowCount(), self.table.rowCount()
         if len(chosen) == 1:

@@ -6,12 +6,11 @@ from PySide6.QtWidgets import QFrame, QWidget
 
 from precgui.config import OWN_LOOP, ConfigError, RunConfig, build, is_own_task
 from precgui.events import Metric
-from precgui.gui.broken_runs import BrokenRuns
+from precgui.gui.broken_runs import BrokenRuns, may_go_on
 from precgui.gui.kit.answer_label import AnswerLabel
 from precgui.gui.kit.parts import button, column, row
 from precgui.gui.open_run import OpenRun, Problem
 from precgui.gui.session import Session
-from precgui.runs.broken_off import can_go_on
 from precgui.runs.facts import seconds_text
 from precgui.runs.live import LiveRun
 from precgui.runs.metric import in_text, value_text
@@ -33,7 +32,7 @@ class EndCard(QFrame):
         self.text = AnswerLabel()
         self.compare = button("Compare", self._compare, "Both runs side by side", kind="primary")
         self.other = button("", self._train_other, "The same training in another precision; Compare opens with both")
-        self.go_on = button("Go on", self._go_on, "From the checkpoint beside the run's file to its last step")
+        self.go_on = button("Go on", self._go_on, "From its last checkpoint, here or at its place, to its last step")
         self.broken_runs = BrokenRuns(session, self)
         self.diagnose = button("Diagnose", self._diagnose, "Whether the run is healthy, and if not why")
         self.close_button = button("Close", self._close, "Hide this line")
@@ -55,7 +54,8 @@ class EndCard(QFrame):
         self.compare.setVisible(partner is not None)
         self.other.setVisible(partner is None and opened.run.config.task != OWN_LOOP)
         path, status = opened.run.path, opened.run.status
-        self.go_on.setVisible(path is not None and can_go_on(path, status) and not self._session.is_busy)
+        place = str(opened.run.environment.get("place") or "")
+        self.go_on.setVisible(path is not None and may_go_on(path, status, place) and not self._session.is_busy)
         self.other.setText(f"Run {self._other_precision(opened.run.config)} too")
         self.other.setEnabled(not self._session.is_busy)
         self.show()

@@ -48,6 +48,7 @@ _RUNNING = "Running in a process of its own; closing precgui stops it, and it go
 _MOST_OF_VIEW = 0.4  # that the grid takes before it scrolls, where the curves are below it
 _SHARE, _SHADE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
 _SHADES = {"completed": 0.16, "running": 0.35}
+_WHEN_CLOSED = "Closing precgui stops it, and it goes on later where it was."
 
 
 class RunCellDelegate(QStyledItemDelegate):
@@ -194,7 +195,8 @@ class StudyGridView(QWidget):
         """Run what is left, after consent to code that the study names: its folder may be of somebody else."""
         study = self._session.study
         if study.grid is not None:
-            self.consent.before(study.grid.tasks, lambda: study.go_on(take_over=take_over))
+            where = ", ".join(study.places)
+            self.consent.before(study.grid.tasks, lambda: study.go_on(take_over=take_over), where)
 
     def refresh(self) -> None:
         """Show the grid as it was read last; nothing is drawn while it is hidden."""
@@ -263,7 +265,7 @@ class StudyGridView(QWidget):
             now = study.is_running or elsewhere
             return _PAUSING if now else "Paused. Go on continues with what is left."
         if study.is_running:
-            return f"This window waits: {study.why_it_waits}." if study.why_it_waits else _RUNNING
+            return _running_text(study)
         if elsewhere:
             return f"Another {runner} runs this study; what is changed here counts there, too."
         if jobs := queued_jobs(document):

@@ -363,7 +363,8 @@ class SetupPanel(QWidget):
             return
         if self.is_study:
             spec = self.study.spec(config)
-            self.consent.before(spec.tasks if spec else [], lambda: self._start_study(config))
+            tasks = spec.tasks if spec else []
+            self.consent.before(tasks, lambda: self._start_study(config), self.where.name)
         else:
             self.consent.before([config.task], lambda: self._start(config), self.where.name)
 
@@ -409,7 +410,7 @@ class SetupPanel(QWidget):
             part.setVisible(not self.is_existing)
         self.existing.setVisible(self.is_existing)
         self.precision.setVisible(self.kind.current == ONE_RUN)
-        self.where.set_wanted(not self.is_study)
+        self.study.set_place(self.where.name)
         self._show_outlook()
         self.study.setVisible(self.is_study)
         self.study.begin(self.source, self._session.folder)
@@ -417,6 +418,7 @@ class SetupPanel(QWidget):
 
     def _choose_where(self) -> None:
         self.outlook.set_place(self.where.place)
+        self.study.set_place(self.where.name)
         self._mark_precisions()
         self._refresh()
 
@@ -428,7 +430,7 @@ class SetupPanel(QWidget):
         if spec is None or self._session.is_busy:
             return
         spec = spec.model_copy(update={"order_seed": secrets.randbelow(2**31)})
-        if study.start(spec, self.study.folder, self.study.targets):
+        if study.start(spec, self.study.folder, self.study.targets, [self.where.name] if self.where.name else []):
             self._session.requests.go("live/study")
             self.study.begin(self.source, self._session.folder)
 

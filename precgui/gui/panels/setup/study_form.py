@@ -63,6 +63,7 @@ class StudySettings(QWidget):
         super().__init__(parent)
         self.fault = ""
         self._asked: tuple[object, ...] = ()
+        self.place = ""  # the name of the place that is to train it
         self.boxes = {name: QCheckBox(name, self) for names in PRECISION_GROUPS.values() for name in names}
         self._rows: list[ChoiceRow] = []
         self.more = QLineEdit(self)
@@ -239,6 +240,10 @@ class StudySettings(QWidget):
                 self.fault = f"{str(error)[:1].upper()}{str(error)[1:]}."
         return None
 
+    def set_place(self, name: str) -> None:
+        """The estimate is that of the place of this name; of this machine where it is empty."""
+        self.place = name
+
     def estimate_for(self, config: RunConfig | None, folder: Path) -> None:
         """Show how long the study will take and which difference it can detect; computed in a thread."""
         self.vary.show_present(config)
@@ -248,7 +253,7 @@ class StudySettings(QWidget):
             self._estimates.cancel()
             self.estimate.setText(self.fault)
             return
-        asked = (spec.model_dump_json(), folder)
+        asked = (spec.model_dump_json(), folder, self.place)
         if asked != self._asked:
             self._asked, self._next = asked, (spec, folder)
             self.estimate.setText("Estimating...")
@@ -258,7 +263,7 @@ class StudySettings(QWidget):
         if self._next is not None:
             spec, folder = self._next
             earlier = self._earlier if self._earlier.folder == folder else EarlierRuns(folder)
-            self._estimates.ask(thread(estimate_sweep, spec, folder, earlier), latest_only=True)
+            self._estimates.ask(thread(estimate_sweep, spec, folder, earlier, self.place), latest_only=True)
 
     def _show(self, result: SweepEstimate) -> None:
         self.estimate.setText(estimate_text(result))
