@@ -61,7 +61,7 @@ def _refuse(constant: str) -> None:
 
 
 def _heard(job: PlacedJob, look: Callable[[], object]) -> tuple[str, str, int]:
-    """What the command prints on both of its streams, and its exit code."""
+    """The texts of both streams of the command, and its exit code."""
     texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
     size = 0
     try:

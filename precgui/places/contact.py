@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from precgui import __version__
 from precgui.errors import SentenceError
 from precgui.places.settings import NamedPlace
+from precgui.process.frames import PROTOCOL
 from precgui.sanitize import one_line
 
 
@@ -18,13 +20,25 @@ class ContactError(SentenceError, OSError):
         self.is_final = is_final
 
 
-def _install(place: NamedPlace, options: str = "") -> str:
-    """The commands that install precgui at a place, after "with": it is on no package index."""
-    install = f"python3 -m pip install {options}./precgui-*.whl"
+def _install(place: NamedPlace, before: str = "") -> str:
+    """The commands that install precgui at a place, after "with": it is on no package index. `before` runs there first.
+
+    The wheel is named in full: there may be others, of which pip would refuse to take two.
+    """
+    wheel = f"precgui-{__version__}-py3-none-any.whl"
+    install = f"{before}python3 -m pip install ./{wheel}"
     if place.host:
-        copy = f"make wheel && scp dist/precgui-*.whl {place.host}:"
+        copy = f"make wheel && scp dist/{wheel} {place.host}:"
         return f"`{copy}` in your checkout, then `ssh {place.host} '{install}'`"
-    return f"`make wheel` in your checkout, a copy of dist/precgui-*.whl there, and `{install}` there"
+    return f"`make wheel` in your checkout, a copy of dist/{wheel} there, and `{install}` there"
+
+
+def upgrade(place: NamedPlace) -> str:
+    """The commands that put the precgui of this machine in place of that of a place, after "with".
+
+    pip leaves what is there where the wheel has the same version, so that goes first.
+    """
+    return _install(place, "python3 -m pip uninstall --yes precgui && ")
 
 
 def _key_changed(place: NamedPlace) -> str:
@@ -66,7 +80,15 @@ def no_torch(place: NamedPlace) -> str:
 
 
 def _too_old(place: NamedPlace) -> str:
-    return f"precgui at {place.name} is too old to be a place; upgrade it with {_install(place, '--upgrade ')}"
+    return f"precgui at {place.name} is too old to be a place; upgrade it with {upgrade(place)}"
+
+
+def other_protocol(place: NamedPlace, number: int) -> ContactError:
+    """The place speaks the protocol `number`."""
+    how = f"upgrade precgui there with {upgrade(place)}"
+    if number > PROTOCOL:
+        how = "upgrade precgui here with `git pull && python3 -m pip install .` in your checkout"
+    return ContactError(f"{place.name} speaks protocol {number} and this precgui protocol {PROTOCOL}; {how}")
 
 
 def _refused(place: NamedPlace) -> str:

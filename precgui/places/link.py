@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from precgui.places.contact import ContactError, explained, no_program
+from precgui.places.contact import ContactError, explained, no_program, other_protocol
 from precgui.places.messages import ORDERS, REPLIES, Ping, PlaceHello
 from precgui.places.settings import NamedPlace
 from precgui.process.channel import LAST_WORDS_BYTES
@@ -91,8 +91,10 @@ class PlaceLink:
             return None
         if message is None:
             raise self._gone()
+        if isinstance(message, ProtocolError):
+            raise other_protocol(self.place, message.number) from None
         if isinstance(message, FrameError):
-            raise ContactError(str(message), is_final=isinstance(message, ProtocolError)) from None
+            raise ContactError(str(message), is_final=False) from None
         self._heard_s = time.monotonic()
         return message
 

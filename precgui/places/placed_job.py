@@ -39,6 +39,7 @@ from precgui.places.settings import NamedPlace
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 60.0  # between two tries to connect
 MOST_LOST = 3  # links that are lost before the job has begun
+MOST_FUTILE = 8  # links in a row over which the agent has said nothing but its hello
 _TRIES = 2  # of a file whose SHA-256 does not match
 
 JobMessage = JobEvents | JobHistory | JobRow | JobOutput | CommandEnded
@@ -95,10 +96,12 @@ class PlacedJob:
         self.is_ready = False
         self.has_begun = False  # the place has said that the job is there
         self._lost_before = 0  # links, before the job began
+        self._futile = 0  # links since the last one over which something came
 
     def open(self) -> None:
         """Connect for the first time. Raises ContactError."""
         self._link = PlaceLink(self.place)
+        self._futile += 1
         self._ask()
 
     def begin(self, order: StartRun | StartCommand) -> None:
@@ -271,6 +274,8 @@ class PlacedJob:
             if self._link is not None:
                 self._wanted.popleft()
         message = self._try(lambda link: link.receive(timeout_s))
+        if message is not None and not isinstance(message, JobStarted):
+            self._wait_s, self._futile = FIRST_WAIT_S, 0
         if isinstance(message, JobStarted) and message.job == self.job:
             self.has_begun = True
             if self.part not in (None, message.part) and self.number:
@@ -300,6 +305,12 @@ class PlacedJob:
                 f"the link to {name} was lost {MOST_LOST} times before {what} ({error}); `precgui places test {name}` "
                 f"asks whether it works"
             )
+        if self._futile >= MOST_FUTILE:
+            name = self.place.name
+            raise ContactError(
+                f"the agent at {name} answered {MOST_FUTILE} times, and ended each time when it was asked for the run "
+                f"({error}); the run may go on there, and `precgui places test {name}` asks whether the place works"
+            )
         self._lost_at_s = self._lost_at_s or time.monotonic()
         self._why, self._next_try_s = str(error), time.monotonic() + self._wait_s
         self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
@@ -312,7 +323,7 @@ class PlacedJob:
         except ContactError as error:
             self._lost(error)
             return False
-        self._wait_s, self._lost_at_s = FIRST_WAIT_S, 0.0
+        self._lost_at_s = 0.0
         return self._link is not None
 
     def _ask(self) -> None:

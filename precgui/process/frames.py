@@ -43,8 +43,7 @@ class ProtocolError(FrameError):
         self.number = number
         older = "there" if number < PROTOCOL else "here"
         super().__init__(
-            f"the far end speaks protocol {number} and this precgui protocol {PROTOCOL}; upgrade precgui {older} with "
-            "`python -m pip install --upgrade precgui`"
+            f"the far end speaks protocol {number} and this precgui protocol {PROTOCOL}; upgrade precgui {older}"
         )
 
 

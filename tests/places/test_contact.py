@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+from precgui import __version__
 from precgui.cli.main import main
-from precgui.places.contact import explained, no_program
-from precgui.places.messages import JobLine
+from precgui.places.contact import explained, no_program, other_protocol
+from precgui.places.messages import REPLIES, JobLine, Pong
 from precgui.places.settings import (
     NamedPlace,
     PlaceError,
@@ -21,12 +22,12 @@ from precgui.places.settings import (
     ssh_place,
 )
 from precgui.places.trial import answer_of
+from precgui.process.frames import PROTOCOL
 
 SERVE = f"{sys.executable} -m precgui"
-INSTALL = (
-    "`make wheel && scp dist/precgui-*.whl gpu1:` in your checkout, "
-    "then `ssh gpu1 'python3 -m pip install ./precgui-*.whl'`"
-)
+WHEEL = f"precgui-{__version__}-py3-none-any.whl"
+INSTALL = f"`make wheel && scp dist/{WHEEL} gpu1:` in your checkout, then `ssh gpu1 'python3 -m pip install ./{WHEEL}'`"
+UPGRADE = f"`ssh gpu1 'python3 -m pip uninstall --yes precgui && python3 -m pip install ./{WHEEL}'`"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ INSTALL = (
             f"install them with {INSTALL}",
             True,
         ),
-        ("precgui: serve is neither a file nor a command", "`ssh gpu1 'python3 -m pip install --upgrade ./", True),
+        ("precgui: serve is neither a file nor a command", UPGRADE, True),
         ("first\nSegmentation fault", "the agent at gpu1 ended with exit code 9: Segmentation fault", False),
     ],
 )
@@ -62,7 +63,19 @@ def test_that_each_failure_is_one_sentence_with_its_cure(words: str, sentence: s
 
 def test_that_a_place_without_ssh_gets_a_copy_of_the_wheel() -> None:
     error = explained(command_place("box", ["docker", "exec"]), "precgui: command not found", 127)
-    assert "a copy of dist/precgui-*.whl there, and `python3 -m pip install ./precgui-*.whl` there" in str(error)
+    assert f"a copy of dist/{WHEEL} there, and `python3 -m pip install ./{WHEEL}` there" in str(error)
+
+
+@pytest.mark.parametrize(("number", "how"), [(PROTOCOL - 1, UPGRADE), (PROTOCOL + 1, "`git pull && python3 -m pip")])
+def test_that_another_protocol_is_one_sentence_with_the_command_that_upgrades(number: int, how: str) -> None:
+    printed = bytearray(REPLIES.encode(Pong()))
+    printed[4] = number
+    program = f"import sys, time; sys.stdout.buffer.write({bytes(printed)!r}); sys.stdout.flush(); time.sleep(9)"
+    place = NamedPlace("gpu1", (sys.executable, "-c", program, "--", "gpu1", "precgui"))
+    answer = answer_of(place)
+    assert answer.hello is None
+    assert f"gpu1 speaks protocol {number} and this precgui protocol {PROTOCOL}; upgrade precgui" in answer.why
+    assert how in str(other_protocol(ssh_place("gpu1", "gpu1"), number))
 
 
 def test_that_a_missing_program_is_named() -> None:

@@ -12,9 +12,10 @@ import pytest
 from precgui.events import RunEnded, StepDone
 from precgui.places import link
 from precgui.places.contact import ContactError
+from precgui.places.hello import hello
 from precgui.places.jobs import RUN_FILE, JobFolder
-from precgui.places.messages import JobEvents
-from precgui.places.placed_job import Detached, JobError, PlacedJob
+from precgui.places.messages import REPLIES, JobEvents
+from precgui.places.placed_job import MOST_FUTILE, Detached, JobError, PlacedJob
 from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace
 from tests.places.played_agent import JOB, PLACE, PlayedAgents, ended_job, make_job, step
@@ -82,6 +83,20 @@ def test_that_the_state_of_a_lost_link_is_one_sentence(monkeypatch: pytest.Monke
     with pytest.raises(Detached, match="the run goes on at gpu1"):
         job.receive(1.0)
     job.close()
+
+
+def test_that_an_agent_that_ends_at_each_order_is_given_up_with_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_job([[step(number)] for number in range(1, 200)])
+    monkeypatch.setattr("precgui.places.placed_job.LONGEST_WAIT_S", 0.02)
+    agents = PlayedAgents(monkeypatch, [5000, *[len(REPLIES.encode(hello())) + 30] * 100])
+    job = PlacedJob(PLACE, JOB)
+    job.open()
+    with pytest.raises(ContactError, match=f"gpu1 answered {MOST_FUTILE} times, and ended each time") as raised:
+        while True:
+            job.receive(0.05)
+    assert raised.value.is_final
+    assert job.number > 0
+    assert agents.started == 1 + MOST_FUTILE
 
 
 def test_that_an_agent_that_is_stopped_by_the_system_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,20 +129,26 @@ def test_that_an_agent_that_is_stopped_or_killed_is_left_for_another(
     assert len(agents(tmp_path)) == 2
 
 
-def test_that_a_window_that_sleeps_misses_nothing(place: NamedPlace, trains: threading.Thread) -> None:
+def test_that_a_window_that_sleeps_misses_nothing(place: NamedPlace) -> None:
     root, words = Path(__file__).parents[2], json.dumps(place.command)
-    client = subprocess.Popen([sys.executable, "-c", _FOLLOWS, words], cwd=root, stdout=subprocess.PIPE, text=True)
-    try:
-        assert client.stdout is not None
-        trains.start()
-        assert client.stdout.readline() == "begun\n"
-        client.send_signal(signal.SIGSTOP)
-        time.sleep(1.5)  # longer than a link may be silent
-        client.send_signal(signal.SIGCONT)
-        printed, _ = client.communicate(timeout=60)
-    finally:
-        client.kill()
-        client.wait()
+    half = STEPS // 2
+    make_job([[step(number)] for number in range(1, half + 1)])
+    connection = JobConnection(JobFolder(JOB), after=half)
+    with subprocess.Popen(
+        [sys.executable, "-c", _FOLLOWS, words], cwd=root, stdout=subprocess.PIPE, text=True
+    ) as client:
+        try:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "begun\n"
+            client.send_signal(signal.SIGSTOP)
+            for number in range(half + 1, STEPS + 1):  # all that comes while it sleeps
+                connection.send([step(number)])
+            time.sleep(1.5)  # longer than a link may be silent
+            connection.send([RunEnded(9.0, "completed")])
+            client.send_signal(signal.SIGCONT)
+            printed = client.stdout.read()  # by the same stream: the line before may have brought a part of it
+        finally:
+            client.kill()
     assert json.loads(printed) == list(range(1, STEPS + 1))
 
 
