@@ -1,14 +1,16 @@
 """What places cost, over a pipe to an agent in a process of its own.
 
     python benchmarks/places.py attach [--steps 100000] [--megabits 10]
-    python benchmarks/places.py start [--rounds 3]
+    python benchmarks/places.py start [--pairs 12]
     python benchmarks/places.py rates
     python benchmarks/places.py window [--seconds 20]
 
 `attach`: from the first byte of an agent that has said hello, and from the start of its command, to all steps of a run
 in a LiveRun, over a pipe of so many megabits a second. `start`: the first step of a run here and at a place whose agent
-is warm. `rates`: bytes of steps and of rows of tensors. `window`: CPU time of the window's thread in each tick while it
-follows a run whose agent is stopped by SIGSTOP. Exit code 1 where a figure is not held.
+is warm, in pairs in random order; what a place costs is the way of the order and of the step, without the time that the
+run itself tells, which is that of the machine. The quietest quarter of each side is compared: a machine that is shared
+only adds to it. `rates`: bytes of steps and of rows of tensors. `window`: CPU time of the window's thread in each tick
+while it follows a run whose agent is stopped by SIGSTOP. Exit code 1 where a figure is not held.
 """
 
 from __future__ import annotations
@@ -154,17 +156,19 @@ def attach(steps: int, megabits: float) -> int:
     return int(took_s >= MOST_ATTACH_S)
 
 
-def first_step(channel: Channel, folder: Path, run_id: str) -> float:
-    """Seconds from the order to the first step of a run, by a process that has imported torch."""
-    process, ready_at_s, told_at_s = Supervised(channel, 5.0), 0.0, 0.0
+def first_step(channel: Channel, folder: Path, run_id: str) -> tuple[float, float]:
+    """Seconds from the order to the first step of a run, by a process that has imported torch; and without those that
+    the run has counted until then."""
+    process, told_at_s, counted_s = Supervised(channel, 5.0), 0.0, 0.0
     training = TrainingProcess(process, DeathWords("the run", "the run", "it was ended"))
     config = build({"task": "digits", "precision": "fp32", "device": "cpu", "model": {"name": "mlp"}})
 
     def take(batch: list[Any]) -> None:
-        nonlocal told_at_s
+        nonlocal told_at_s, counted_s
         training.watch(batch)
-        if not told_at_s and any(isinstance(event, StepDone) for event in batch):
-            told_at_s = time.monotonic()
+        step = next((event for event in batch if isinstance(event, StepDone)), None)
+        if not told_at_s and step is not None:
+            told_at_s, counted_s = time.monotonic(), step.time_s
             process.stop()
 
     thread = threading.Thread(target=process.run, args=(take,))
@@ -174,29 +178,37 @@ def first_step(channel: Channel, folder: Path, run_id: str) -> float:
     ready_at_s = time.monotonic()
     training.begin(config, folder / f"{run_id}.h5", run_id)
     thread.join()
-    return told_at_s - ready_at_s
+    took_s = told_at_s - ready_at_s
+    return took_s, took_s - counted_s
 
 
-def start(rounds: int) -> int:
-    """The first step here and at a place, in turns: the difference of the medians."""
-    here, there = [], []
+def start(pairs: int) -> int:
+    """The first step here and at a place, in pairs: the difference of the quietest quarters of the way to it."""
+    taken: dict[str, list[tuple[float, float]]] = {"here": [], "there": []}
+    random_of = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:
         place = agent(Path(folder) / "there")
-        for number in range(rounds):
-            local = SpawnedChannel(serve_task, daemon=False, keep_output=True)
-            here.append(first_step(local, Path(folder), f"{2 * number:032x}"))
-            there.append(first_step(PlaceChannel(place), Path(folder), f"{2 * number + 1:032x}"))
-    difference_s = statistics.median(there) - statistics.median(here)
+        for number in range(pairs):
+            for side in random_of.permutation(["here", "there"]):
+                local = SpawnedChannel(serve_task, daemon=False, keep_output=True)
+                channel = local if side == "here" else PlaceChannel(place)
+                taken[side].append(first_step(channel, Path(folder), f"{2 * number + (side == 'here'):032x}"))
+    ways = {side: [way for _, way in each] for side, each in taken.items()}
+    least = {side: float(np.quantile(each, 0.25)) for side, each in ways.items()}
+    difference_s = least["there"] - least["here"]
+    for side, each in taken.items():
+        print(f"{side}: start to first step {_spread([took for took, _ in each])}; the way to it {_spread(ways[side])}")
     print(
-        f"start to first step, medians of {rounds}: {statistics.median(here):.2f} s here ({_spread(here)}), "
-        f"{statistics.median(there):.2f} s at a place with a warm agent ({_spread(there)}); difference "
-        f"{difference_s:+.2f} s, must be at most {MOST_LATER_S:+.2f} s"
+        f"start to first step, {pairs} pairs in random order: the way of the order and of the step takes "
+        f"{difference_s:+.3f} s more at a place with a warm agent (quietest quarters {least['there']:.3f} and "
+        f"{least['here']:.3f} s), must be at most {MOST_LATER_S:+.2f} s"
     )
     return int(difference_s > MOST_LATER_S)
 
 
 def _spread(values: list[float]) -> str:
-    return f"{min(values):.2f} to {max(values):.2f}"
+    least, low, middle, most = (float(each) for each in np.quantile(values, (0, 0.25, 0.5, 1)))
+    return f"{least:.3f}, {low:.3f}, {middle:.3f}, {most:.3f} s (least, quarter, half, most)"
 
 
 def rates() -> int:
@@ -296,8 +308,8 @@ def main() -> int:
     attaching.add_argument("--megabits", type=float, default=10.0)
     attaching.set_defaults(call=lambda args: attach(args.steps, args.megabits))
     starting = actions.add_parser("start")
-    starting.add_argument("--rounds", type=int, default=3)
-    starting.set_defaults(call=lambda args: start(args.rounds))
+    starting.add_argument("--pairs", type=int, default=12)
+    starting.set_defaults(call=lambda args: start(args.pairs))
     actions.add_parser("rates").set_defaults(call=lambda args: rates())
     looking = actions.add_parser("window")
     looking.add_argument("--seconds", type=float, default=20.0)

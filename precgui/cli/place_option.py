@@ -16,7 +16,6 @@ from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 
 _CONFIG_FILE = "config.toml"
-_CODES_WITH_FILES = (0, 1)  # 1: there are problems, or a plan could not be shown to keep the metric
 
 
 def add_place_option(
@@ -117,6 +116,7 @@ def follow_command(
     """
     import hashlib
 
+    from precgui.places.command import CODES_WITH_FILES
     from precgui.places.messages import SentFile, StartCommand
     from precgui.places.placed_job import PlacedJob
     from precgui.places.settings import place_called
@@ -127,7 +127,7 @@ def follow_command(
     try:
         job.open()
         code = _relay(job, printed)
-        if code in _CODES_WITH_FILES:
+        if code in CODES_WITH_FILES:
             job.job = of or job.job
             (bring or partial(_bring_files, homes=homes, beside=beside))(job)
     finally:
@@ -176,13 +176,14 @@ def _bring_files(job: Any, homes: Sequence[Path], beside: Path | None) -> None:
 
     Of a run, also the results beside its file.
     """
-    from precgui.places.jobs import RUN_FILE, is_file_name
+    from precgui.places.command import bring_results
+    from precgui.places.jobs import is_file_name
 
-    for name in filter(is_file_name, job.files() if homes or beside else ()):
+    for name in filter(is_file_name, job.files() if homes else ()):
         for home in homes:
             if name == home.name:
                 job.fetch(name, home)
             elif name.startswith(f"{home.name}/"):
                 job.fetch(name, home / name.partition("/")[2])
-        if beside is not None and name.startswith(f"{RUN_FILE}.") and name.endswith(".json"):
-            job.fetch(name, beside.with_name(beside.name + name.removeprefix(RUN_FILE)), may_replace=lambda path: True)
+    if beside is not None:
+        bring_results(job, beside)

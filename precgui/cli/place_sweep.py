@@ -14,7 +14,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from precgui.config import RunConfig
 from precgui.errors import SentenceError
@@ -29,9 +29,6 @@ from precgui.sweeps.events import EmitSweep, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.folder import DISCARDED, PLACES, SweepFolder
 from precgui.sweeps.runner import SweepBusy, run_sweep
 from precgui.sweeps.state import ENDED
-
-if TYPE_CHECKING:
-    from precgui.process.child import StopToken
 
 LOST_AFTER_S = 300.0  # without a link, after which a place is lost
 _POLL_S = 0.5
@@ -98,10 +95,12 @@ class PlacesSweep:
         aborted: Callable[[], bool],
         *,
         may_send_code: bool = False,
+        names_blocks: bool = True,
     ) -> None:
-        """`stopped`: begin no further run. `aborted`: end the present ones, too."""
+        """`stopped`: begin no further run. `aborted`: end the present ones, too. `names_blocks`: say which place begins
+        which block."""
         self._path, self._places, self._stopped, self._aborted = path, places, stopped, aborted
-        self._emit_one, self._may_send_code = emit, may_send_code
+        self._emit_one, self._may_send_code, self._names_blocks = emit, may_send_code, names_blocks
         self._lock = threading.Lock()
         self._taken: dict[int, str] = {}  # blocks that are trained now
         self._left = [place.name for place in places]  # places that are not lost
@@ -165,7 +164,8 @@ class PlacesSweep:
             return block
 
     def _train_block(self, folder: SweepFolder, block: int, place: NamedPlace) -> None:
-        self._emit(SweepWaits(f"block {block} is trained at {place.name}"))
+        if self._names_blocks:
+            self._emit(SweepWaits(f"block {block} is trained at {place.name}"))
         trainer = PlacedTrainer(place, self._path, self._kept.token, may_send_code=self._may_send_code)
         try:
             run_sweep(folder, self._emit, self._stopped, self._aborted, block=block, train=trainer)
@@ -180,7 +180,13 @@ class PlacesSweep:
         self._emit(SweepWaits(f"{place.name} is lost, its block is handed back: {why}"))
 
 
-def serve(emit: EmitSweep, control: StopToken, *, folder: str, places: Sequence[str], may_send_code: bool) -> None:
+class StopAsked(Protocol):
+    """Says whether a child process was asked to stop."""
+
+    def stopped(self) -> bool: ...
+
+
+def serve(emit: EmitSweep, control: StopAsked, *, folder: str, places: Sequence[str], may_send_code: bool) -> None:
     """A sweep at places as the task of a child process of the window; Stop ends the present runs, too.
 
     The events of its runs are not passed on: the window reads their files, which come home one by one.
@@ -193,7 +199,8 @@ def serve(emit: EmitSweep, control: StopToken, *, folder: str, places: Sequence[
     try:
         named = [place_called(name) for name in places]
         stopped = control.stopped
-        PlacesSweep(Path(folder), named, relay, stopped, stopped, may_send_code=may_send_code).run()
+        options = {"may_send_code": may_send_code, "names_blocks": False}  # the window shows the files themselves
+        PlacesSweep(Path(folder), named, relay, stopped, stopped, **options).run()
     except SentenceError as error:
         emit(SweepWaits(str(error)))
 

@@ -12,7 +12,7 @@ from precgui.gui.kit.consent import Consent
 from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
 from precgui.places.messages import JobLine
-from precgui.places.settings import NamedPlace, PlaceError, places
+from precgui.places.settings import NamedPlace, known_place
 from precgui.places.trial import job_of_run
 from precgui.runs.broken_off import broken_off, can_go_on
 from precgui.runs.errors import RunFileError
@@ -53,14 +53,7 @@ def may_go_on(path: Path, status: str | None, place: str) -> bool:
 
     `place` is the name of the place of the run, empty for this machine.
     """
-    return can_go_on(path, status) or (status in ("stopped", "failed") and place in _known())
-
-
-def _known() -> dict[str, NamedPlace]:
-    try:
-        return places()
-    except PlaceError:
-        return {}
+    return can_go_on(path, status) or (status in ("stopped", "failed") and known_place(place) is not None)
 
 
 def _place_of(path: Path) -> NamedPlace | None:
@@ -68,7 +61,7 @@ def _place_of(path: Path) -> NamedPlace | None:
     with open_run(path) as run:
         if can_go_on(path, run.status):
             return None
-        return _known().get(str(run.environment.get("place") or ""))
+        return known_place(str(run.environment.get("place") or ""))
 
 
 def _job_there(place: NamedPlace, path: Path) -> tuple[NamedPlace, JobLine, Path] | str:

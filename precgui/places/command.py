@@ -6,15 +6,18 @@ import json
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from precgui.places.contact import ContactError
+from precgui.places.jobs import RUN_FILE, is_file_name
 from precgui.places.messages import CommandEnded, JobOutput, SentFile, StartCommand
 from precgui.places.placed_job import Detached, JobError, PlacedJob
 from precgui.places.settings import NamedPlace
 from precgui.sanitize import one_line, sanitize_tree
 
 MOST_CHARACTERS = 32 << 20
+CODES_WITH_FILES = (0, 1)  # 1: there are problems, or a plan could not be shown to keep the metric
 _COLUMNS = 200
 _POLL_S = 0.2
 
@@ -38,9 +41,44 @@ def printed_there(
     finally:
         job.close()
     if code:
-        last = said.strip().splitlines()[-1:] or [f"exit code {code}"]
-        raise JobError(f"{place.name}: {one_line(last[0].removeprefix('precgui: '), 400)}")
+        raise _failed(place, said, code)
     return printed
+
+
+def run_on_file(
+    place: NamedPlace, run_id: str, words: Sequence[str], path: Path, look: Callable[[], object] = lambda: None
+) -> None:
+    """Run `precgui WORDS` on `run.h5`, the file that a run has at its place; results beside it come beside `path`.
+
+    Raises as `printed_there`; OSError where a result cannot be written here.
+    """
+    job = PlacedJob(place, order=StartCommand(uuid.uuid4().hex, tuple(words), _COLUMNS, of=run_id))
+    try:
+        job.open()
+        _, said, code = _heard(job, look)
+        if code not in CODES_WITH_FILES:
+            raise _failed(place, said, code)
+        with suppress(ContactError, JobError):
+            job.remove()
+        job.job = run_id
+        if not bring_results(job, path):
+            raise _failed(place, said, code)
+    finally:
+        job.close()
+
+
+def bring_results(job: PlacedJob, path: Path) -> int:
+    """Fetch the results that lie beside the file of a run, to the same names beside `path`; returns how many."""
+    prefix = f"{RUN_FILE}."
+    names = [name for name in job.files() if name.startswith(prefix) and name.endswith(".json") and is_file_name(name)]
+    for name in names:
+        job.fetch(name, path.with_name(path.name + name.removeprefix(RUN_FILE)), may_replace=lambda path: True)
+    return len(names)
+
+
+def _failed(place: NamedPlace, said: str, code: int) -> JobError:
+    last = said.strip().splitlines()[-1:] or [f"exit code {code}"]
+    return JobError(f"{place.name}: {one_line(last[0].removeprefix('precgui: '), 400)}")
 
 
 def document_there(

@@ -87,6 +87,14 @@ def place_called(name: str) -> NamedPlace:
     return known[name]
 
 
+def known_place(name: str) -> NamedPlace | None:
+    """The place of this name; None where there is none, or where the file of the places cannot be read."""
+    try:
+        return places().get(name)
+    except PlaceError:
+        return None
+
+
 def add_place(place: NamedPlace) -> None:
     """Raises PlaceError, also where the name is taken."""
     known = places()

@@ -18,12 +18,14 @@ from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.panels.hardware.place_sheet import PlaceSheet
 from precgui.gui.panels.hardware.places_tab import PlacesTab
 from precgui.gui.panels.setup.panel import SetupPanel
+from precgui.gui.replay_bar import ReplayBar
 from precgui.gui.session import Session
 from precgui.gui.shell.status_bar import StatusLine
 from precgui.gui.study_control import TASK_THERE, StudyControl
 from precgui.places import agent, link
 from precgui.places.contact import ContactError
 from precgui.places.jobs import JobFolder, all_jobs
+from precgui.places.messages import StartCommand
 from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace, add_place, command_place, places
 from precgui.runs.file.reader import open_run
@@ -234,6 +236,39 @@ def test_that_a_run_that_cannot_go_on_at_its_place_says_why_and_its_file_stays(
     problems = go_on(session, qtbot, broken)
     assert "has no checkpoint beside it" in problems[-1]
     assert [(opened.run.path, opened.run.status) for opened in session.runs.values()] == [(broken, "stopped")]
+
+
+def test_that_a_step_of_a_placed_run_is_made_again_at_its_place_and_its_result_comes_home(
+    session: Session, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, broken: Path, children: object
+) -> None:
+    words: list[tuple[str, ...]] = []
+
+    def run(job: str) -> None:
+        folder = JobFolder(job)
+        assert folder.claim()
+        order = folder.order()
+        assert isinstance(order, StartCommand)
+        words.append(order.words)
+        if order.words[2:4] == ("--step", "3"):
+            (JobFolder(order.of).out / "run.h5.replay-3.json").write_text("{}")
+        connection = JobConnection(folder)
+        connection.text("stderr", "precgui: no such step")
+        connection.end(0 if order.words[2:4] == ("--step", "3") else 2)
+
+    monkeypatch.setattr(agent, "_runner", run)
+    bar = ReplayBar(session)
+    qtbot.addWidget(bar)
+    bar.show_run(next(iter(session.runs.values())).run)
+    bar.step.setValue(3)
+    with qtbot.waitSignal(bar.kept):
+        bar.button.click()
+    assert words == [("replay", "run.h5", "--step", "3")]
+    assert broken.with_name("home.h5.replay-3.json").read_text() == "{}"
+    bar.step.setValue(1)
+    bar.button.click()
+    qtbot.waitUntil(lambda: bar.text.text() == "gpu1: no such step")
+    assert FakeChild.begun == []
+    assert [line.kind for line in all_jobs()].count("command") == 1  # the one that failed; the other was removed
 
 
 def test_that_code_is_sent_to_a_place_only_with_consent(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:

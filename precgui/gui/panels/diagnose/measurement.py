@@ -11,8 +11,9 @@ from precgui.gui.answer import Answer, child
 from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_run import Problem
-from precgui.gui.run_task import Refusals
+from precgui.gui.run_task import Refusals, place_of, work_there
 from precgui.gui.session import Session
+from precgui.places.jobs import RUN_FILE
 from precgui.runs.diagnosis import BLAME
 from precgui.runs.replays import REPLAYS
 
@@ -33,7 +34,9 @@ class StepMeasurement(QObject):
         super().__init__(parent)
         self._session = session
         self.consent = Consent(parent, session.agreed_code)
-        self._replay = Answer(self, progress=self._take, failed=self._refuse, ended=self._end)
+        self._replay = Answer(
+            self, answered=self._keep, progress=self._take, failed=self._refuse, ended=self._end
+        )  # fmt: skip
         self._place: tuple[str, int | None] = ("", None)
         self._is_kept = False
 
@@ -63,15 +66,24 @@ class StepMeasurement(QObject):
             return
         opened = self._session.runs.get(key)
         if opened is not None and step is not None and not REFUSALS.reason(opened.run):
-            self.consent.before([opened.run.config.task], lambda: self._start(key, step))
+            place = place_of(opened.run)
+            where = place.name if place is not None else ""
+            self.consent.before([opened.run.config.task], lambda: self._start(key, step), where)
 
     def _start(self, key: str, step: int) -> None:
         opened = self._session.runs.get(key)
         if opened is None or self._replay.busy:
             return
         self._place, self._is_kept = (key, step), False
-        self._replay.ask(child("precgui.job:serve_replay", {"path": str(opened.run.path), "step": step}))
+        place = place_of(opened.run)
+        if place is not None:
+            self._replay.ask(work_there(place, opened.run, ("replay", RUN_FILE, "--step", str(step))))
+        else:
+            self._replay.ask(child("precgui.job:serve_replay", {"path": str(opened.run.path), "step": step}))
         self.changed.emit()
+
+    def _keep(self, _: object) -> None:
+        self._is_kept = True
 
     def _take(self, event: dict[str, Any]) -> None:
         self._is_kept = event["kind"] == "kept"

@@ -35,6 +35,7 @@ from precgui.gui.panels.live.study_cells import (
 )
 from precgui.gui.plots.bands_view import BandsView
 from precgui.gui.session import Session
+from precgui.gui.study_control import StudyControl
 from precgui.gui.theme import themes
 from precgui.sweeps.report import MemberRow
 
@@ -48,7 +49,9 @@ _RUNNING = "Running in a process of its own; closing precgui stops it, and it go
 _MOST_OF_VIEW = 0.4  # that the grid takes before it scrolls, where the curves are below it
 _SHARE, _SHADE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
 _SHADES = {"completed": 0.16, "running": 0.35}
-_WHEN_CLOSED = "Closing precgui stops it, and it goes on later where it was."
+_RUNNING_THERE = (
+    "Running at {places}; each file comes home at its end. Closing precgui stops it, and it goes on later where it was."
+)
 
 
 class RunCellDelegate(QStyledItemDelegate):
@@ -346,3 +349,12 @@ def _item(cell: GridCell | None) -> QTableWidgetItem:
         item.setData(_SHARE, 1.0 if cell.state == "completed" else cell.share)
         item.setData(_SHADE, _SHADES[cell.state])
     return item
+
+
+def _running_text(study: StudyControl) -> str:
+    """How the window runs a study, and what its end means for it."""
+    if study.why_it_waits:
+        return f"This window waits: {study.why_it_waits}."
+    if study.places:
+        return _RUNNING_THERE.format(places=", ".join(study.places))
+    return _RUNNING
