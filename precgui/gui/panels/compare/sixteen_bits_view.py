@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from precgui.gui.kit.parts import button, column, holder, label, row
 from precgui.gui.kit.table import TextTable
@@ -14,6 +15,7 @@ _NONE = (
     "No study with ended runs in fp32, fp16-amp and bf16-amp is open. Set one up: short runs of your training in each, "
     "with the same seeds."
 )
+_TABLE_PX = 260
 
 
 class SixteenBitsView(QWidget):
@@ -28,8 +30,16 @@ class SixteenBitsView(QWidget):
         columns = tuple(name[:1].upper() + name[1:] for name in TENSOR_COLUMNS)
         self.tensors = TextTable(columns, "Gradients that become zero in FP16")
         self.source = label(kind="muted")
+        self.own.setMinimumHeight(_TABLE_PX)
         self._tables, self._filler = holder(column((self.own, 3), self.source, (self.tensors, 1))), QWidget()
-        column(self.answer, row(self.set_up, 1), self.caveats, (self._tables, 1), (self._filler, 1), on=self)
+        page = QWidget()
+        column(self.answer, row(self.set_up, 1), self.caveats, (self._tables, 1), (self._filler, 1), on=page)
+        area = QScrollArea()  # in a small window the table keeps some rows
+        area.setWidgetResizable(True)
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setWidget(page)
+        column(area, on=self)
         self.show_content(None)
 
     def show_content(self, content: ReportContent | None) -> None:
