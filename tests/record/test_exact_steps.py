@@ -144,3 +144,63 @@ def test_that_updates_lost_in_16_bits_are_seen_unless_a_wider_copy_takes_them(tm
     updates = [row["updates"] for row in _rows(tmp_path / "masters.h5")]
     assert all(each["kept_elsewhere"] > 0.5 for each in updates), updates
     assert "inexact-step" not in {each.rule for each in precgui.diagnose(tmp_path / "masters.h5")}
+
+
+def _classify(path: Path, dim: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 6))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    recorder = precgui.Recorder(path, model, optimizer)
+    for _ in range(10):
+        x = torch.randn(32, 6)
+        loss = F.nll_loss(torch.log(torch.softmax(model(x), dim) + 1e-9), x.argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    recorder.close()
+
+
+def test_that_a_softmax_over_the_samples_of_a_batch_is_named(tmp_path: Path) -> None:
+    _classify(tmp_path / "samples.h5", 0)
+    found = [each for each in precgui.diagnose(tmp_path / "samples.h5") if each.rule == "softmax-over-batch"]
+    assert (
+        len(found) == 1 and found[0].precision_is_to_blame is False and "test_exact_steps" in found[0].evidence[0].text
+    )
+    _classify(tmp_path / "classes.h5", 1)
+    assert "softmax-over-batch" not in {each.rule for each in precgui.diagnose(tmp_path / "classes.h5")}
+
+
+class _Told(nn.Module):
+    """A model that is told a second number beside its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(2, 16), nn.Linear(1, 16), nn.Linear(16, 2)
+
+    def forward(self, x: Tensor, ratio: Tensor) -> Tensor:
+        out: Tensor = self.c(torch.tanh(self.a(x) + self.b(ratio)))
+        return out
+
+
+@pytest.mark.parametrize("dtype, blame", [(torch.bfloat16, None), (torch.float64, False)])
+def test_that_a_schedule_that_is_not_finite_is_told_as_data(
+    dtype: torch.dtype, blame: bool | None, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    kept = torch.cumprod(1 - torch.linspace(0 if blame is False else 1e-4, 0.02, 50, dtype=dtype), 0)
+    model = _Told()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    recorder = precgui.Recorder(tmp_path / "run.h5", model, optimizer)
+    for _ in range(10):
+        x, ratio = torch.randn(50, 2), torch.log(kept / (1 - kept)).float().unsqueeze(1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=blame is None):
+            loss = F.mse_loss(model(x, ratio).float(), x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    recorder.close()
+    problems = [each for each in precgui.diagnose(tmp_path / "run.h5") if each.is_problem]
+    assert [(each.rule, each.precision_is_to_blame) for each in problems] == [("data-not-finite", blame)], problems
+    assert "test_exact_steps.py" in problems[0].title

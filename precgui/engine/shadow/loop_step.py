@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from precgui.engine.errors import EngineError
@@ -20,6 +21,7 @@ from precgui.engine.shadow.replay import F64, replay_exact
 from precgui.engine.shadow.semantics import is_float, widened
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.stored_update import StoredUpdate
+from precgui.engine.shadow.structure import softmax_over_batch
 from precgui.engine.shadow.tape import Tape
 
 _FAR = 0.05  # relative error of all gradients together, or of a loss, from which on its cause is searched
@@ -57,6 +59,8 @@ class _Examination:
     def row(self) -> dict[str, Any]:
         loop = self._loop
         row: dict[str, Any] = {"operations": len(loop.tape.operations)}
+        if (over := softmax_over_batch(loop.tape)) is not None:
+            row["softmax_over_batch"] = over
         used = [each for stage in loop.stages for each in stage.gradients]
         before = replace(loop.tape, operations=loop.tape.operations[: max((s.begin for s in loop.stages), default=0)])
         if used and loop.roots:
@@ -80,7 +84,6 @@ class _Examination:
         row: dict[str, Any] = {
             "loss": low, "loss_fp64": float(table[loss]), "finite": is_finite, "finite_in_fp64": exact_is_finite,
             "replay_s": replay_s,
-            "narrow_inputs": any(is_float(each) and each.dtype.itemsize <= 2 for each in tape.leaves.values()),
         }  # fmt: skip
         error = math.nan
         if is_finite and exact_is_finite:
@@ -92,12 +95,41 @@ class _Examination:
             if time.perf_counter() + _TIMES * replay_s > self._ends:
                 return row | {"cause_unavailable": "the search for it would take longer than the recorder may"}
             row |= _cause(tape, used, loss, low)
+            if not is_finite:
+                row |= {"given": _given(tape), "narrow_inputs": _are_narrow(tape)}
         return row
 
     def _update(self, stage: Stage) -> dict[str, Any]:
         if not stage.weights:
             return {}
         return {"updates": StoredUpdate(self._loop.tape, stage, self._clock).row()}
+
+
+def _given(tape: Tape) -> list[dict[str, Any]]:
+    """The tensors that were there before the step and hold NaN or Inf, with their first readers; the weights do not."""
+    rows = []
+    for id, leaf in tape.leaves.items():
+        if set(tape.kinds.get(id, "")) & {"n", "+"}:
+            reader = next((each for each in tape.operations if id in each.inputs), None)
+            if reader is not None:
+                rows.append(
+                    {"module": reader.origin.module, "line": reader.origin.line.label, "shape": list(leaf.shape),
+                     "nan": "n" in tape.kinds[id]}
+                )  # fmt: skip
+    return rows[:_MOST_NAMES]
+
+
+def _are_narrow(tape: Tape) -> bool:
+    """Whether a tensor that was there before the step has no more digits than 16 bits hold."""
+    floats = [leaf for leaf in tape.leaves.values() if is_float(leaf) and not leaf.is_complex()]
+    return any(
+        leaf.dtype.itemsize <= 2 or (bool((leaf != leaf.round()).any()) and _fits_16_bits(leaf)) for leaf in floats
+    )
+
+
+def _fits_16_bits(tensor: Tensor) -> bool:
+    own = tensor[tensor.isfinite()]
+    return any(bool((own.to(dtype).to(own.dtype) == own).all()) for dtype in (torch.bfloat16, torch.float16))
 
 
 def _worst(used: Sequence[Used], exact: Sequence[Tensor]) -> list[dict[str, Any]]:

@@ -59,7 +59,8 @@ def blame_of(m: Measurements, step: int, *, alike: bool = False) -> Blame:
 def _beside_fp64(m: Measurements, step: int) -> Blame | None:
     """By this step, or the next one that was computed in FP64 beside itself and is not finite either; None without one.
 
-    Numbers of 16 bits that were there before the step may be what broke it: then FP64 excuses nothing.
+    Numbers of 16 bits that were there before the step may be what broke it: then FP64 excuses nothing. Of the first
+    step only what follows the first pass was seen.
     """
     broken = [row for row in m.fact_rows("exact_steps") if row.get("finite") is False]
     rows = [row for row in broken if int(row.get("step") or 0) >= step]
@@ -77,9 +78,14 @@ def _beside_fp64(m: Measurements, step: int) -> Blame | None:
     certainty: Certainty = "exact" if own else "estimate"
     if finite and cause.get("blame") is True:
         return Blame(True, "the same step, computed in FP64, is finite", "", certainty, (evidence,))
-    if not finite and cause.get("blame") is False and made and not rows[0].get("narrow_inputs"):
+    if not finite and cause.get("blame") is False and made and _are_all_seen(rows[0]):
         return Blame(False, "the same step, computed in FP64, is not finite, either", "", certainty, (evidence,))
     return None
+
+
+def _are_all_seen(row: Mapping[str, Any]) -> bool:
+    """Whether a step began with finite numbers of more digits than 16 bits, and was seen from there on."""
+    return row.get("narrow_inputs") is False and not row.get("given") and int(row.get("step") or 0) > 1
 
 
 def blame_of_symptom(m: Measurements, needs: str = "the same run in FP32") -> Blame:

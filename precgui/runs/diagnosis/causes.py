@@ -68,7 +68,7 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         step = int(m.steps[place])
         m = m.as_in(step)
         place = int(np.flatnonzero(m.steps == step)[0])
-    for judge in (of_rate, _of_weights):
+    for judge in (of_rate, _of_weights, _of_given):
         cause = judge(m, place)
         if cause is not None:
             return cause
@@ -149,6 +149,33 @@ def _zero_moments(m: Measurements) -> Evidence | None:
 def _of_beginning(m: Measurements) -> Blame:
     """Of numbers that were not finite before anything was computed; a conversion to FP16 may have made them so."""
     return UNDECIDED if storage(m) == "fp16" else _AS_GIVEN
+
+
+def _of_given(m: Measurements, place: int) -> Cause | None:
+    """A tensor that was there before the forward pass, no weight, holds NaN or Inf: a mask, a schedule, a target."""
+    step = int(m.steps[place])
+    rows = [row for row in m.fact_rows("exact_steps") if row.get("step") == step]
+    given = [each for row in rows for each in row.get("given") or [] if isinstance(each, Mapping)]
+    if not given:
+        return None
+    first, low = given[0], computes_in_16_bits(m)
+    shape, module = (
+        " x ".join(str(size) for size in first.get("shape", [])) or "a number",
+        str(first.get("module") or ""),
+    )
+    read = f"{first.get('line')}{f' in {module}' if module else ''}"
+    proof = Evidence(
+        "NaN or Inf in a tensor that was there before the forward pass; all weights are finite",
+        {"step": step, "shape": shape, "line": str(first.get("line"))},
+        f"In step {step} a tensor of {shape}, made before the forward pass and read first at {read}, holds "
+        f"{'NaN' if first.get('nan') else 'Inf'}.",
+    )  # fmt: skip
+    fix = "Look at how these numbers are made: inputs, targets, masks, a schedule."
+    in_low = " In 16 bits 1 - x, products near 1 and sums near 1 are exactly 1, and what divides by them is Inf."
+    return Cause(
+        "data-not-finite", f"numbers that are read at {read} hold NaN or Inf", fix + (in_low if low else ""), (proof,),
+        module, confidence=0.95, blame=UNDECIDED if low else _of_beginning(m),
+    )  # fmt: skip
 
 
 def _of_data(m: Measurements, origin: Origin) -> Cause:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from precgui.runs.diagnosis.analysis import percent
-from precgui.runs.diagnosis.findings import Blame, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rule import Answer, Rule
@@ -178,4 +178,33 @@ def _number(row: Mapping[str, Any], name: str) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-RULES = (Rule(NAME, "B", "Is a step of the loop the step that FP64 would take?", inexact_step),)
+def softmax_over_batch(m: Measurements) -> Answer:
+    """Scores that a softmax normalises over the samples of a batch before a loss of classes reads them."""
+    rows = [row for row in m.fact_rows("exact_steps") if "unavailable" not in row]
+    found = [(int(row["step"]), each) for row in rows if isinstance(each := row.get("softmax_over_batch"), Mapping)]
+    if not m.own_loop or not m.n or not rows:
+        return None
+    if not found:
+        return RuledOut("softmax-over-batch", "because no loss of classes was seen to get a softmax over the samples")
+    step, row = found[0]
+    name, module, line = str(row.get("operation")), str(row.get("module") or ""), str(row.get("line"))
+    proof = Evidence(
+        "the loss picks a class along dimension 1 of a softmax over dimension 0",
+        {"step": step, "samples": int(_number(row, "samples")), "classes": int(_number(row, "classes")), "line": line},
+        f"In step {step} {name} at {line} normalises over the {int(_number(row, 'samples'))} samples of the batch (dim "
+        f"0), and the loss picks one of {int(_number(row, 'classes'))} classes (dim 1) of each.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "softmax-over-batch", "warning", f"The {name} before the loss is over the batch, not over the classes",
+            step, int(m.steps[-1]), (proof,),
+            "Give it the dimension of the classes: dim=1 (dim=-1 where they are the last one).", 0.95,
+            "torch.nn.functional.log_softmax and nll_loss documentation", module, blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+RULES = (
+    Rule(NAME, "B", "Is a step of the loop the step that FP64 would take?", inexact_step),
+    Rule("softmax-over-batch", "C", "Is a softmax before the loss over the samples of a batch?", softmax_over_batch),
+)
