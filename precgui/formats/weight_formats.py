@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from precgui.formats.arrays import quantize_array
 from precgui.formats.blocks import SCALE_RULES, mx_exponents
-from precgui.formats.model import FloatFormat, Format, IntFormat
+from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.registry import UnknownFormatError, get
 from precgui.formats.rounding import CastPolicy
 from precgui.paths import resources
@@ -162,6 +162,31 @@ def round_weights(values: NDArray[np.floating[Any]], fmt: WeightFormat, largest:
     scaled = np.where(scale == 0, np.float32(0), scaled)
     values_ = (_elements(scaled, fmt) * scale).astype(np.float32)
     return values_.reshape(len(array), -1)[:, :width]
+
+
+def round_one_scale(values: Singles, fmt: WeightFormat, largest: np.float32) -> tuple[Singles, NDArray[np.bool_]]:
+    """Numbers of a tensor rounded to a format with one scale for all of it, and which of them are cut off.
+
+    largest: the largest magnitude of the tensor.
+    """
+    scale = np.float32(1) if fmt.rule == "none" else np.float32(largest) / np.float32(fmt.divisor)
+    scaled = values / (scale or np.float32(1))
+    rounded = (_elements(scaled, fmt) * scale).astype(np.float32)
+    if isinstance(fmt.element, IntFormat):
+        codes = np.rint(scaled)
+        return rounded, (codes < fmt.element.min_ordinal) | (codes > fmt.element.max_ordinal)
+    assert isinstance(fmt.element, FloatFormat | CodeBook)
+    return rounded, _beyond(scaled, fmt.element)
+
+
+def _beyond(scaled: Singles, element: Format) -> NDArray[np.bool_]:
+    """Which numbers round to more than the largest value."""
+    top = float(element.max_finite)
+    if not isinstance(element, FloatFormat):
+        return np.zeros(scaled.shape, bool)
+    gap = 2.0 ** (math.floor(math.log2(top)) - element.mantissa_bits)
+    beyond: NDArray[np.bool_] = np.abs(scaled.astype(np.float64)) > (top + gap / 2)
+    return beyond
 
 
 def _scales(rows: Singles, fmt: WeightFormat, peak: np.float32) -> tuple[Singles, Singles]:

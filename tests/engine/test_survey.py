@@ -160,3 +160,23 @@ def test_that_a_scan_stops_and_goes_on(tmp_path: Path) -> None:
     assert 2 <= len(first) < 6
     assert scan(checkpoint.tensors, FORMATS, found.append, done=first)
     assert sorted(each.name for each in found) == sorted(tensors)
+
+
+def test_that_counts_give_the_figures_of_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    low = weights(24, 640).astype(ml_dtypes.bfloat16)
+    holes = low.copy()
+    holes[2, 5], holes[3, 7] = np.nan, np.inf
+    wide = np.array(weights(8, 130) * np.float32(3e6), np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
+    tensors = {"low": ("BF16", low), "holes": ("BF16", holes), "half": ("F16", weights(24, 96).astype(np.float16)),
+               "wide": ("F32", wide)}  # fmt: skip
+    found = []
+    for least in (0, 1 << 40):
+        monkeypatch.setattr(scanning, "_EACH_CODE", least)
+        found.append(surveyed(tmp_path, tensors))
+    by_counts, by_pass = found
+    assert by_pass["wide"].is_exact and by_pass["wide"].figures[NAMES.index("fp16"), FIGURES.index("clipped")] > 0
+    for name in tensors:
+        for place in ("clipped", "zeroed", "bytes"):
+            column = FIGURES.index(place)
+            assert np.array_equal(by_counts[name].figures[:, column], by_pass[name].figures[:, column], equal_nan=True)
+        assert np.allclose(by_counts[name].figures, by_pass[name].figures, rtol=1e-5, atol=1e-5, equal_nan=True)

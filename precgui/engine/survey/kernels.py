@@ -12,7 +12,8 @@ import numba
 import numpy as np
 
 W, F = np.uint32, np.float32
-TILE, BLOCK, BLOCKS = 128, 16, 8  # a tile is BLOCKS x BLOCK numbers
+TILE, BLOCK = 128, 16
+MOST_TILE = 512  # numbers; a tile of a row is a multiple of TILE
 # What an element is, and how its scale is found.
 ADDING, MASKING, INTEGER, BOOK = range(4)
 NONE, TENSOR, ROW, ABSMAX, SIGNED, NVFP4, POWER, NVFP4_DIVIDED = range(8)
@@ -73,9 +74,32 @@ def _column_peaks(rows: Any, peaks: Any) -> None:
 column_peaks = compiled(_column_peaks)
 
 
+def _row_peaks_of_words(words: Any, peaks: Any) -> None:
+    """`_row_peaks` of BF16 numbers, given as their codes."""
+    for r in range(words.shape[0]):
+        largest = np.uint16(0)
+        for c in range(words.shape[1]):
+            largest = max(largest, np.uint16(words[r, c] & np.uint16(0x7FFF)))
+        peaks[r] = W(W(largest) << W(16)).view(F)
+
+
+row_peaks_of_words = compiled(_row_peaks_of_words)
+
+
+def _column_peaks_of_words(words: Any, peaks: Any) -> None:
+    """`_column_peaks` of BF16 numbers, given as their codes."""
+    largest = peaks.view(np.uint32)
+    for r in range(words.shape[0]):
+        for c in range(words.shape[1]):
+            largest[c] = max(largest[c], W(W(words[r, c] & np.uint16(0x7FFF)) << W(16)))
+
+
+column_peaks_of_words = compiled(_column_peaks_of_words)
+
+
 def _peaks(bits: Any, peaks: Any) -> None:
-    """The largest magnitude of each 16 numbers of a tile, given as bits, shape (BLOCKS, BLOCK)."""
-    for g in range(BLOCKS):
+    """The largest magnitude of each 16 numbers of a tile, given as bits, shape (blocks, BLOCK)."""
+    for g in range(len(bits)):
         largest = W(0)
         for i in range(BLOCK):
             largest = max(largest, W(bits[g, i] & _ABS))
@@ -88,12 +112,12 @@ _peaks_of = compiled(_peaks)
 def _add(x: Any, e: Any, bits: Any, norm: Any, out: Any, f: Any) -> None:
     """Add a tile's errors (`bits`: their bits) in format `f`; `norm` brings numbers near 1, against overflow."""
     noise, cross, zeroed, worst = F(0), F(0), F(0), W(0)
-    for i in range(TILE):
+    for i in range(len(x)):
         scaled = F(e[i] * norm)
         noise += F(scaled * scaled)
         cross += F(scaled * F(x[i] * norm))
         zeroed += F(1) if e[i] == x[i] else F(0)  # zeros of the tensor, too: taken off at the end
-    for i in range(TILE):
+    for i in range(len(x)):
         worst = max(worst, W(bits[i] & _ABS))
     out[f, NOISE] += noise
     out[f, CROSS] += cross
@@ -106,7 +130,7 @@ _add_tile = compiled(_add, fastmath=True)
 
 def _signal(x: Any, norm: Any) -> Any:
     total = F(0)
-    for i in range(TILE):
+    for i in range(len(x)):
         scaled = F(x[i] * norm)
         total += F(scaled * scaled)
     return total
@@ -158,9 +182,9 @@ _signed_scale_of = compiled(_signed_scale)
 def _fill_one(by: Any, back: Any, scale: Any) -> None:
     """`_fill` for one scale of all numbers; apart, since within `_fill` it takes far longer."""
     divided = scale if scale > 0 else F(1)
-    for i in range(TILE):
+    for i in range(len(by)):
         by[i] = divided
-    for i in range(TILE):
+    for i in range(len(back)):
         back[i] = scale
 
 
@@ -168,13 +192,13 @@ _fill_one_scale = compiled(_fill_one)
 
 
 def _fill(x: Any, peaks: Any, amax: Any, wholes: Any, reals: Any, f: Any, by: Any, back: Any) -> None:
-    """With scales of blocks, per number, (BLOCKS, BLOCK): its divisor, and the factor of its code.
+    """With scales of blocks, per number, (blocks, BLOCK): its divisor, and the factor of its code.
 
     The divisor is a factor for scales in FP16.
     """
     rule, blocks, divisor = wholes[f, RULE], wholes[f, GROUP] // BLOCK, reals[f, DIVISOR]
     tensor = F(amax / F(448 * 6))
-    for first in range(0, BLOCKS, blocks):
+    for first in range(0, len(x), blocks):
         peak = F(0)
         for g in range(first, first + blocks):
             peak = max(peak, peaks[g])
@@ -194,9 +218,13 @@ def _fill(x: Any, peaks: Any, amax: Any, wholes: Any, reals: Any, f: Any, by: An
         if wholes[f, HALF_SCALE]:
             divided, multiplied = F(F(1) / scale) if scale != 0 else F(0), _half_of(scale)
         for g in range(first, first + blocks):
+            row = by[g]
             for i in range(BLOCK):
-                by[g, i] = divided
-                back[g, i] = multiplied
+                row[i] = divided
+        for g in range(first, first + blocks):
+            row = back[g]
+            for i in range(BLOCK):
+                row[i] = multiplied
 
 
 _fill_scales = compiled(_fill)
@@ -210,7 +238,7 @@ def _signed(value: Any, like: Any) -> Any:
 
 def _round_adding(x: Any, e: Any, by: Any, back: Any, wholes: Any, reals: Any, f: Any) -> Any:
     lowest, magic, top, most = W(wholes[f, LOWEST]), W(wholes[f, MAGIC]), reals[f, LARGEST], W(0)
-    for i in range(TILE):
+    for i in range(len(x)):
         magnitude = F(abs(x[i]) / by[i])
         big = W(max(W(F(magnitude).view(W) & _EXPONENT), lowest) + magic).view(F)
         rounded = F(F(magnitude + big) - big)
@@ -222,7 +250,7 @@ def _round_adding(x: Any, e: Any, by: Any, back: Any, wholes: Any, reals: Any, f
 def _round_masking(x: Any, e: Any, by: Any, back: Any, wholes: Any, reals: Any, f: Any) -> Any:
     drop, top, most = W(wholes[f, DROP]), reals[f, LARGEST], W(0)
     half, kept = W((1 << wholes[f, DROP] - 1) - 1), W(W(0xFFFFFFFF) << drop)
-    for i in range(TILE):
+    for i in range(len(x)):
         bits = F(abs(x[i]) / by[i]).view(W)
         rounded = W(W(bits + half + (W(bits >> drop) & W(1))) & kept)
         most = max(most, rounded)
@@ -233,18 +261,18 @@ def _round_masking(x: Any, e: Any, by: Any, back: Any, wholes: Any, reals: Any, 
 def _round_integer(x: Any, e: Any, by: Any, back: Any, wholes: Any, reals: Any, f: Any) -> Any:
     least, high, most, rounding = reals[f, LEAST], reals[f, LARGEST], W(0), wholes[f, ROUNDING]
     if rounding == EVEN:
-        for i in range(TILE):
+        for i in range(len(x)):
             code = F(F(F(x[i] / by[i]) + _MAGIC_INTEGER) - _MAGIC_INTEGER)
             most = max(most, W(F(code).view(W) & _ABS))
             e[i] = x[i] - F(min(max(code, least), high) * back[i])
     elif rounding == AWAY:
-        for i in range(TILE):
+        for i in range(len(x)):
             scaled = F(x[i] * by[i])
             code = _signed(np.floor(F(abs(scaled) + F(0.5))), scaled)
             most = max(most, W(F(code).view(W) & _ABS))
             e[i] = x[i] - F(min(max(code, least), high) * back[i])
     else:
-        for i in range(TILE):
+        for i in range(len(x)):
             code = F(np.trunc(F(F(x[i] * by[i]) + F(F(0.5) - least))) + least)
             most = max(most, W(F(code).view(W) & _ABS))
             e[i] = x[i] - F(min(max(code, least), high) * back[i])
@@ -253,14 +281,14 @@ def _round_integer(x: Any, e: Any, by: Any, back: Any, wholes: Any, reals: Any, 
 
 def _round_book(x: Any, e: Any, by: Any, back: Any, values: Any, thresholds: Any) -> None:
     scaled = back * F(0)
-    for i in range(TILE):
+    for i in range(len(x)):
         scaled[i] = F(x[i] / by[i])
         e[i] = values[0]
     for k in range(BOOK_STEPS):
         threshold, value = thresholds[k], values[k + 1]
-        for i in range(TILE):
+        for i in range(len(x)):
             e[i] = value if scaled[i] >= threshold else e[i]
-    for i in range(TILE):
+    for i in range(len(x)):
         e[i] = x[i] - F(e[i] * back[i])
 
 
@@ -271,7 +299,7 @@ _book = compiled(_round_book)
 def _count_clipped(x: Any, by: Any, wholes: Any, reals: Any, f: Any) -> Any:
     """How many numbers of a tile are cut off; asked only where the largest one is beyond."""
     count, most, least = 0, reals[f, LARGEST], reals[f, LEAST]
-    for i in range(TILE):
+    for i in range(len(x)):
         scaled = F(x[i] * by[i]) if wholes[f, HALF_SCALE] else F(x[i] / by[i])
         magnitude = F(abs(scaled))
         if wholes[f, KIND] == ADDING:
@@ -323,27 +351,48 @@ def _tile_errors(
 _errors_of_tile = compiled(_tile_errors)
 
 
+def _tile_length(line: Any) -> Any:
+    """The length of the tiles of a row: as few as MOST_TILE allows, of one length."""
+    tiles = (line + MOST_TILE - 1) // MOST_TILE
+    return (line + tiles * TILE - 1) // (tiles * TILE) * TILE
+
+
+_tile_of = compiled(_tile_length)
+
+
+def padding_of(line: int) -> int:
+    """How many zeros a row is filled up with."""
+    return -line % int(_tile_of(line))
+
+
 def _scan_rows(
-    rows: Any, row_peaks: Any, amax: Any, norm: Any, wholes: Any, reals: Any, values: Any, thresholds: Any, out: Any
-) -> None:
+    rows: Any, words: Any, row_peaks: Any, amax: Any, norm: Any, wholes: Any, reals: Any, values: Any, thresholds: Any,
+    out: Any,
+) -> None:  # fmt: skip
     """Add the errors of rows, or of one part of a row that begins at a multiple of TILE.
 
-    row_peaks: the largest magnitude of each row; amax: of the tensor. out: [formats + 1, SUMS] float64; the last row
-    gets the sum of squares.
+    They are FP32 numbers, or `words`, codes of BF16, where there are no `rows`. row_peaks: the largest magnitude of
+    each row; amax: of the tensor. out: [formats + 1, SUMS] float64; the last row gets the sum of squares.
     """
-    x, e, by = np.zeros(TILE, np.float32), np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
-    back, blocks = np.zeros(TILE, np.float32), (BLOCKS, BLOCK)
-    bits2 = x.view(np.uint32).reshape(blocks)
-    views = (x.reshape(blocks), by.reshape(blocks), back.reshape(blocks), bits2, e.view(np.uint32))
-    tile = (x, e, by, back, np.zeros(BLOCKS, np.float32), *views)
-    line = rows.shape[1]
-    for r in range(rows.shape[0]):
-        for low in range(0, line, TILE):
-            count = min(TILE, line - low)
-            part = rows[r, low : low + count]
-            for i in range(len(part)):
-                x[i] = part[i]
-            for i in range(count, TILE):
+    from_words = len(rows) == 0
+    count_rows, line = words.shape if from_words else rows.shape
+    size = _tile_of(line)
+    x, e, by = np.zeros(size, np.float32), np.zeros(size, np.float32), np.zeros(size, np.float32)
+    back, blocks, bits = np.zeros(size, np.float32), (size // BLOCK, BLOCK), x.view(np.uint32)
+    views = (x.reshape(blocks), by.reshape(blocks), back.reshape(blocks), bits.reshape(blocks), e.view(np.uint32))
+    tile = (x, e, by, back, np.zeros(len(x) // BLOCK, np.float32), *views)
+    for r in range(count_rows):
+        for low in range(0, line, size):
+            count = min(size, line - low)
+            if from_words:
+                codes = words[r, low : low + count]
+                for i in range(len(codes)):
+                    bits[i] = W(W(codes[i]) << W(16))
+            else:
+                part = rows[r, low : low + count]
+                for i in range(len(part)):
+                    x[i] = part[i]
+            for i in range(count, size):
                 x[i] = F(0)
             out[len(wholes), NOISE] += _signal_of(x, norm)
             _errors_of_tile(tile, row_peaks[r], amax, norm, wholes, reals, values, thresholds, out)

@@ -19,12 +19,14 @@ from precgui.engine.survey import kernels as k
 from precgui.engine.survey.tables import FormatTables, format_tables
 from precgui.formats.checkpoints.survey import FIGURES, TensorSurvey, exponents_of, ratio_db
 from precgui.formats.checkpoints.tensor import CheckpointTensor, Singles, code_values, line_length, singles
-from precgui.formats.weight_formats import WeightFormat
+from precgui.formats.weight_formats import WeightFormat, round_one_scale
 
 PIECE = 1 << 20  # numbers
 MOST_COLUMNS = 1 << 20
 WIDEST = 8
 _CODES = 1 << 16
+_EACH_CODE = 8  # numbers for each code that occurs: with fewer, a pass is faster than the counts
+_NO_ROWS, _NO_WORDS = np.zeros((0, 0), np.float32), np.zeros((0, 0), np.uint16)
 
 
 class _ScanStopped(Exception):
@@ -70,23 +72,71 @@ def survey(
     norm = (
         np.float32(2.0 ** -min(max(math.floor(math.log2(count.amax)), -126), 126)) if count.amax > 0 else np.float32(1)
     )
-    out = np.zeros((len(formats) + 1, k.SUMS))
+    counted = [fmt.group == 0 and _answers(tensor, count) for fmt in formats]
+    kept = np.flatnonzero(~np.array(counted, bool)) if counted else np.zeros(0, int)
+    wholes, reals, out = tables.wholes[kept], tables.reals[kept], np.zeros((len(kept) + 1, k.SUMS))
     for start, stop in stretches:
         if stopped():
             raise _ScanStopped
+        rows, words, peaks = _piece(tensor, count, start, stop, line)
+        k.scan_rows(rows, words, peaks, np.float32(count.amax), norm, wholes, reals, tables.values, tables.thresholds,
+                    out)  # fmt: skip
+    padding = sum(k.padding_of(min(line, stop - start)) * max((stop - start) // line, 1) for start, stop in stretches)
+    whole = np.zeros((len(formats) + 1, k.SUMS))
+    whole[[*kept, len(formats)]] = out
+    for place in np.flatnonzero(counted).tolist():
+        whole[place] = _from_counts(formats[place], count, float(norm))
+        whole[place, k.ZEROED] += padding
+    return _survey(tensor, formats, count, whole, float(norm), count.zeros_in_scan + padding, line)
+
+
+def _piece(
+    tensor: CheckpointTensor, count: _Count, start: int, stop: int, line: int
+) -> tuple[Singles, NDArray[np.uint16], Singles]:
+    """Rows as FP32 numbers or as codes of BF16, the others being none, and their largest magnitudes; columns, too."""
+    width = min(line, stop - start)
+    from_words = tensor.words is not None and tensor.dtype == "bf16" and count.is_finite
+    rows, words = _NO_ROWS, _NO_WORDS
+    if from_words and tensor.words is not None:
+        words = tensor.words(start, stop).reshape(-1, width)
+    else:
         values = tensor.read(start, stop)
-        rows = (values if count.is_finite else _finite(values)).reshape(-1, min(line, stop - start))
-        peaks = np.zeros(len(rows), np.float32)
-        if count.rows is not None:
-            peaks[:] = count.rows[start // line]
-        else:
-            k.row_peaks(rows, peaks)
-        if count.columns is not None:
-            k.column_peaks(rows, count.columns)
-        k.scan_rows(rows, peaks, np.float32(count.amax), norm, tables.wholes, tables.reals, tables.values,
-                    tables.thresholds, out)  # fmt: skip
-    padding = sum(-min(line, stop - start) % k.TILE * max((stop - start) // line, 1) for start, stop in stretches)
-    return _survey(tensor, formats, count, out, float(norm), count.zeros_in_scan + padding, line)
+        rows = (values if count.is_finite else _finite(values)).reshape(-1, width)
+    peaks = np.zeros(max(len(rows), len(words)), np.float32)
+    if count.rows is not None:
+        peaks[:] = count.rows[start // line]
+    elif from_words:
+        k.row_peaks_of_words(words, peaks)
+    else:
+        k.row_peaks(rows, peaks)
+    if count.columns is not None and from_words:
+        k.column_peaks_of_words(words, count.columns)
+    elif count.columns is not None:
+        k.column_peaks(rows, count.columns)
+    return rows, words, peaks
+
+
+def _answers(tensor: CheckpointTensor, count: _Count) -> bool:
+    """Whether the counts of codes give the figures of a format with one scale for the tensor, for less than a pass."""
+    if tensor.words is None and not count.is_exact:
+        return False
+    return tensor.size > _EACH_CODE * int(np.count_nonzero(count.codes))
+
+
+def _from_counts(fmt: WeightFormat, count: _Count, norm: float) -> NDArray[np.float64]:
+    """The sums of the kernels for a format with one scale for the tensor, from the counts of its codes."""
+    found = code_values(count.code)
+    used = np.flatnonzero(count.codes)
+    often = count.codes[used].astype(np.float64)
+    values = np.where(np.isfinite(found[used]), found[used], np.float32(0))
+    rounded, cut = round_one_scale(values, fmt, np.float32(count.amax))
+    exact = values.astype(np.float64) * norm
+    errors = (values - rounded).astype(np.float64) * norm
+    sums = np.zeros(k.SUMS)
+    sums[k.NOISE], sums[k.CROSS] = (often * errors**2).sum(), (often * errors * exact).sum()
+    sums[k.WORST] = np.abs(values - rounded).max(initial=0.0)
+    sums[k.ZEROED], sums[k.CLIPPED] = often[rounded == 0].sum(), often[cut].sum()
+    return sums
 
 
 def _finite(values: Singles) -> Singles:
