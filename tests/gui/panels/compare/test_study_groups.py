@@ -215,7 +215,7 @@ def test_that_single_runs_decide_nothing_and_a_button_sets_up_the_seeds_that_wou
     assert view.more_seeds.isVisible() and view.more_seeds.text() == "Run 5 seeds..."
     with qtbot.waitSignal(session.requests.study) as asked, qtbot.waitSignal(session.requests.settings):
         view.more_seeds.click()
-    assert asked.args == [["fp32", "bf16-amp"], 5]
+    assert asked.args == [["fp32", "bf16-amp"], 5, {}]
 
 
 def test_that_a_study_that_is_not_decided_runs_more_seeds(
