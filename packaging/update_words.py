@@ -6,8 +6,10 @@ New texts come in empty, those that are gone go. Prints how many texts of each r
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)  # of every catalogue: git knows better
 HEADER = "# precgui in another language. `make words` brings it up to date; docs/words.md says how to translate."
 WORDS = ROOT / "resources" / "words"
 PLURALS = {"n_": (1, 2), "counted": (1, 2)}
-KEYWORDS: dict[str, Any] = {"_": None, "L_": None, "Sentence": (1,), **PLURALS}
+# Texts of the fact tables: the keys whose values are shown to people.
+FACTS = {"formats.json": ("title", "strengths", "weaknesses", "used"), "architectures.json": ("note",)}
+KEYWORDS: dict[str, Any] = {"_": None, "p_": ((1, "c"), 2), "L_": None, "Sentence": (1,), **PLURALS}
 
 
 def template() -> Catalog:
@@ -32,7 +36,24 @@ def template() -> Catalog:
     found = extract_from_dir(ROOT / "precgui", [("**.py", "python")], keywords=KEYWORDS, strip_comment_tags=True)
     for file, _, text, comments, context in sorted(found, key=lambda each: (each[0], each[1])):
         made.add(text, locations=[(f"precgui/{Path(file).as_posix()}", 0)], auto_comments=comments, context=context)
+    for name, keys in FACTS.items():
+        table = ROOT / "resources" / "facts" / name
+        for text in filter(None, fact_texts(json.loads(table.read_text(encoding="utf-8")), keys)):
+            made.add(text, locations=[(f"resources/facts/{name}", 0)])
     return made
+
+
+def fact_texts(facts: Any, keys: tuple[str, ...]) -> Iterator[str]:
+    """The texts under these keys, however deep, in the order of the file."""
+    if isinstance(facts, dict):
+        for key, value in facts.items():
+            if key in keys and isinstance(value, str):
+                yield value
+            else:
+                yield from fact_texts(value, keys)
+    elif isinstance(facts, list):
+        for each in facts:
+            yield from fact_texts(each, keys)
 
 
 def read_catalogue(po: Path) -> Catalog:
@@ -66,7 +87,7 @@ def rooms_of(message: Message) -> set[str]:
     """The rooms that have the text: `gui/panels/formats`, `gui/shell`, `cli`, `config` ..."""
     found = set()
     for file, _ in message.locations:
-        parts = Path(file).parts[1:]
+        parts = Path(file).parts[1:]  # below `precgui` or `resources`
         depth = 3 if parts[:2] == ("gui", "panels") else 2 if parts[0] == "gui" else 1
         found.add("/".join(parts[: min(depth, max(1, len(parts) - 1))]))
     return found

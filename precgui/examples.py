@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from precgui.paths import examples_dir
+from precgui.sentences import L_
 
 
 @dataclass(frozen=True)
@@ -14,17 +15,13 @@ class Example:
 
     name: str
     title: str  # in the file itself, so that every list and page marks it
+    short_title: str  # for lists of examples
     about: str
     rule: str = ""
 
     @property
     def is_study(self) -> bool:
         return not self.rule
-
-    @property
-    def short_title(self) -> str:
-        """The title without its mark, for lists of examples."""
-        return self.title.removeprefix("Example: ").capitalize()
 
     @property
     def path(self) -> Path:
@@ -35,25 +32,29 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "clip-before-unscale",
         "Example: clip before unscale",
-        "A loop in FP16 clips gradients that are still multiplied by the loss scale, and hardly learns.",
+        L_("Clip before unscale"),
+        L_("A loop in FP16 clips gradients that are still multiplied by the loss scale, and hardly learns."),
         "clip-before-unscale",
     ),
     Example(
         "scale-collapse",
         "Example: collapsed loss scale",
-        "The loss scale falls at every step; FP16 looks guilty, the learning rate is.",
+        L_("Collapsed loss scale"),
+        L_("The loss scale falls at every step; FP16 looks guilty, the learning rate is."),
         "divergence",
     ),
     Example(
         "bf16-stagnation",
         "Example: BF16 stagnation",
-        "Weights in BF16 lose most of their updates in rounding, at a small learning rate.",
+        L_("Bf16 stagnation"),
+        L_("Weights in BF16 lose most of their updates in rounding, at a small learning rate."),
         "stagnation",
     ),
     Example(
         "digits-study",
         "Example: study of the digits",
-        "Three precisions with five seeds each, finished: accuracy, time and memory with their intervals.",
+        L_("Study of the digits"),
+        L_("Three precisions with five seeds each, finished: accuracy, time and memory with their intervals."),
     ),
 )
 

@@ -1,8 +1,8 @@
 """Texts for people in their language: English is the source text, `resources/words` has the others (docs/words.md).
 
-`_` and `n_` translate at once; only the window and the command line call them. All other rooms stay English, because
-their texts go into run files and JSON: there `L_` marks a text of a table and `Sentence` keeps template and values
-apart, and `translated` shows either in the reader's language.
+`_`, `n_` and `p_` translate at once; only the window and the command line call them. All other rooms stay English,
+because their texts go into run files and JSON: there `L_` marks a text of a table and `Sentence` keeps template and
+values apart (`precgui/sentences.py`), and `translated` shows either in the reader's language.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from precgui.catalogue import compile_catalogue, is_outdated, write_compiled
 from precgui.errors import SentenceError
 from precgui.paths import resources
 from precgui.pseudo import PseudoTranslations
+from precgui.sentences import L_ as L_
+from precgui.sentences import Sentence as Sentence
+from precgui.sentences import counted as counted
+from precgui.sentences import together as together
 
 VARIABLE = "PRECGUI_LANGUAGE"
 LANGUAGES = {"en": "English", "zh_CN": "简体中文"}  # each in its own words
@@ -26,37 +30,6 @@ CHOICES = ("system", *LANGUAGES)
 PSEUDO = "pseudo"  # for tests of the layout: longer, with accents
 _LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
 _TRADITIONAL = {"tw", "hk", "mo", "hant"}
-
-
-class Sentence(str):
-    """An English text that remembers its template and values, so that `translated` can show it in another language.
-
-    Everywhere else (files, JSON, comparisons) it is its English text. Values may be sentences themselves.
-    """
-
-    template: str
-    values: Mapping[str, Any]
-    plural: str
-    number: int
-
-    def __new__(cls, template: str, plural: str = "", number: int = 1, /, **values: Any) -> Sentence:
-        made = super().__new__(cls, (template if number == 1 or not plural else plural).format(**values))
-        made.template, made.plural, made.number, made.values = template, plural, number, values
-        return made
-
-    def __getnewargs_ex__(self) -> tuple[tuple[str, str, int], dict[str, Any]]:
-        return (self.template, self.plural, self.number), dict(self.values)
-
-    def __copy__(self) -> Sentence:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Sentence:
-        return self
-
-
-def counted(one: str, many: str, count: int, **values: Any) -> Sentence:
-    """A sentence in its singular or plural form; `{count}` in it is the count."""
-    return Sentence(one, many, count, **{"count": count, **values})
 
 
 class _Chosen:
@@ -94,9 +67,9 @@ def n_(one: str, many: str, count: int) -> str:
     return _catalogue().ngettext(one, many, count)
 
 
-def L_(text: str) -> str:
-    """Mark a text of a table for translation; it stays English until `translated` shows it."""
-    return text
+def p_(context: str, text: str) -> str:
+    """A text whose translation depends on where it stands: `p_("severity", "Error")`, not the error of a value."""
+    return _catalogue().pgettext(context, text)
 
 
 def translated(text: str) -> str:
@@ -107,9 +80,14 @@ def translated(text: str) -> str:
             template = catalogue.ngettext(text.template, text.plural, text.number)
         else:
             template = catalogue.gettext(text.template)
-        shown = {name: translated(value) if isinstance(value, str) else value for name, value in text.values.items()}
-        return template.format(**shown)
+        return template.format(**{name: _shown(value) for name, value in text.values.items()})
     return _catalogue().gettext(text) if text else text
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, BaseException):
+        return error_text(value)
+    return translated(value) if isinstance(value, str) else value
 
 
 def error_text(error: BaseException) -> str:

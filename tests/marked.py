@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-MARKS = ("_", "n_", "L_", "Sentence", "counted")
-NOW = ("_", "n_")  # translate where they stand
-TEXTS = {"n_": 2, "counted": 2}  # how many of the arguments are texts; one of all others
-PROSE = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}|^[A-Z][a-z]{2,}[:.]?$")
+IMPORTED = re.compile(r"precgui\.(words|sentences)")
+MARKS = ("_", "n_", "p_", "L_", "Sentence", "counted")
+NOW = ("_", "n_", "p_")  # translate where they stand
+TEXTS = {"n_": 2, "p_": 2, "counted": 2}  # how many of the arguments are texts; one of all others
+PROSE = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}|^[A-Z][a-z]{2,}[:.]?$|^\w*&[A-Za-z]\w+$|\{\} (?!ulp)[a-z]{3,}")
 NO_PROSE = re.compile(r"^(Q[A-Z]\w+|#)|[{}][^}]*;|::|^\S+$(?<![:.a-z])")
+# Names, keys and code, which are the same in every language.
+NAMES = {
+    "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter", "Esc", "Features", "Format", "Fusion", "Intel",
+    "Kahan", "Linux", "Neural accelerators", "Python", "Special", "Zen", "apt install", "code book", "cpu family",
+    "dnf install", "does not hold here", "live poller", "model name", "not decided here", "one by one",
+    "power sampler", "quiet nan", "signalling nan", "typed tensor", "normal with outliers", "Your own loop",
+}  # fmt: skip
+CODE = re.compile(
+    r"^(with torch|scaler = |model = |precgui run |argument \(|Example: )|arguments?( are required|s: | \(\?P)"
+)
 INTERNAL = {
     "ValueError",
     "TypeError",
@@ -72,6 +84,16 @@ def texts(call: Call) -> list[ast.expr]:
     return call.node.args[: TEXTS.get(call.name, 1)]
 
 
+@functools.cache
+def marked_texts(path: Path) -> frozenset[str]:
+    """The literals that a file marks."""
+    source = path.read_text(encoding="utf-8")
+    if not IMPORTED.search(source):
+        return frozenset()
+    found = (text for call in calls(ast.parse(source)) for text in texts(call))
+    return frozenset(text.value for text in found if isinstance(text, ast.Constant))
+
+
 def unmarked(path: Path) -> list[tuple[int, str]]:
     """Line and text of what looks like prose for people and is in no mark; docstrings and internal errors are not."""
     found: list[tuple[int, str]] = []
@@ -114,5 +136,5 @@ def _collect(node: ast.AST, found: list[tuple[int, str]]) -> None:
 
 
 def _note(node: ast.expr, text: str, found: list[tuple[int, str]]) -> None:
-    if PROSE.search(text) and not NO_PROSE.search(text):
+    if text not in NAMES and PROSE.search(text) and not NO_PROSE.search(text) and not CODE.search(text):
         found.append((node.lineno, text))

@@ -29,6 +29,7 @@ GROUND = {
     "paths",
     "pseudo",
     "safe_open",
+    "sentences",
     "words",
 }
 MACHINE = GROUND | {"formats", "config", "hardware", "planner"}
@@ -44,9 +45,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "paths": set(),
     "pseudo": set(),
     "sanitize": set(),
-    "words": {"catalogue", "errors", "paths", "pseudo"},
+    "sentences": set(),
+    "words": {"catalogue", "errors", "paths", "pseudo", "sentences"},
     "safe_open": {"paths"},
-    "examples": {"paths"},
+    "examples": {"paths", "sentences"},
     "citations": {"paths"},
     "formats": GROUND,
     "config": GROUND | {"formats"},
@@ -430,8 +432,8 @@ def test_that_a_script_can_carry_the_torch_form_of_rounding() -> None:
     assert libraries - set(sys.stdlib_module_names) == {"numpy", "torch"}
     assert carried == {
         f"precgui.{name}"
-        for name in ("errors", "paths", "engine.quantize.torch_form", "engine.quantize.plan", "formats.model",
-                     "formats.float_format", "formats.registry", "formats.rounding")
+        for name in ("errors", "paths", "sentences", "engine.quantize.torch_form", "engine.quantize.plan",
+                     "formats.model", "formats.float_format", "formats.registry", "formats.rounding")
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from precgui.errors import SentenceError
 from precgui.paths import resources
 from precgui.pseudo import pseudo
 from precgui.words import Sentence, counted, translated
-from tests.marked import NOW, calls, texts, unmarked
+from tests.marked import IMPORTED, NOW, calls, marked_texts, texts, unmarked
 
 if TYPE_CHECKING:
     from babel.messages.catalog import Message
@@ -31,9 +31,30 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "precgui"
 WORDS = resources() / "words"
 # Rooms whose every text is marked and translated; the list grows until it is the whole package (docs/words.md).
-FINISHED = ("words.py",)
+FINISHED = (
+    "cli/arithmetic.py",
+    "cli/detect.py",
+    "cli/detect_watch.py",
+    "cli/format_options.py",
+    "cli/format_tables.py",
+    "cli/formats.py",
+    "cli/main.py",
+    "cli/parser.py",
+    "cli/quantise.py",
+    "examples.py",
+    "formats/",
+    "gui/kit/",
+    "gui/panels/formats/",
+    "gui/panels/hardware/",
+    "gui/shell/",
+    "hardware/",
+    "runs/card_bounds.py",
+    "runs/inference_advice.py",
+    "runs/model_memory.py",
+)
+LATER = ("formats/checkpoints/", "formats/weight_formats.py", "hardware/report.py")  # parts of them that are not
 needs_babel = pytest.mark.skipif(importlib.util.find_spec("babel") is None, reason="Babel is not installed")
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "words.py")
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.name not in ("words.py", "sentences.py"))
 
 
 @pytest.fixture
@@ -44,7 +65,8 @@ def chinese() -> Iterator[None]:
 
 
 def finished_files() -> list[Path]:
-    return [path for path in SOURCES if path.relative_to(PACKAGE).as_posix().startswith(FINISHED)]
+    named = {path: path.relative_to(PACKAGE).as_posix() for path in SOURCES}
+    return [path for path, name in named.items() if name.startswith(FINISHED) and not name.startswith(LATER)]
 
 
 # The source ------------------------------------------------------------------------------------------------
@@ -77,7 +99,7 @@ def _hidden_marks(tree: ast.Module, path: Path) -> Iterator[str]:
 
 
 def test_that_every_marked_text_is_one_literal_that_is_translated_at_the_right_time() -> None:
-    marked = [path for path in SOURCES if "precgui.words" in path.read_text(encoding="utf-8")]
+    marked = [path for path in SOURCES if IMPORTED.search(path.read_text(encoding="utf-8"))]
     assert marked
     assert [fault for path in marked for fault in faults_of(path)] == []
 
@@ -95,7 +117,9 @@ def test_that_a_text_in_pieces_is_found(line: str, tmp_path: Path, monkeypatch: 
 
 
 def test_that_a_finished_room_has_no_text_without_a_mark() -> None:
-    left = {str(path.relative_to(PACKAGE)): unmarked(path) for path in finished_files()}
+    keys = {text for path in SOURCES for text in marked_texts(path)}  # a text that a table marks is its key elsewhere
+    left = {str(path.relative_to(PACKAGE)): [row for row in unmarked(path) if row[1] not in keys]
+            for path in finished_files()}  # fmt: skip
     assert {path: found for path, found in left.items() if found} == {}
 
 
@@ -165,7 +189,7 @@ def test_that_one_notion_has_one_chinese_term() -> None:
 
 
 def _mentions(text: str, term: str) -> bool:
-    plain = re.sub(r"\{[^{}]*\}|`[^`]*`", " ", text).replace("&", "")
+    plain = re.sub(r"\{[^{}]*\}|`[^`]*`|--[\w-]+|\w+\.\w[\w.]*(\(\w*\))?", " ", text).replace("&", "")
     return bool(re.search(rf"\b{re.escape(term)}(s|es)?\b", plain, re.IGNORECASE))
 
 

@@ -40,25 +40,37 @@ from precgui.formats.parse import parse
 from precgui.formats.real import ExtendedReal
 from precgui.formats.registry import get
 from precgui.formats.report import Report
+from precgui.words import L_, _, translated
 
-FROM_INPUT = "Error from input"
+FROM_INPUT = L_("Error from input")
 
 
 def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-command; it sets `run`."""
     parser = subparsers.add_parser(
-        "arithmetic", help="add, multiply, fma, sum, dot ... as a format computes them, beside the exact result",
-        description="Round the operands to a format, compute, and round as the format does. A VALUE is written as for "
-        "encode; sum takes any number of them, dot two lists with commas. repeat(0.1, 1000) stands for many of one.",
+        "arithmetic", help=_("add, multiply, fma, sum, dot ... as a format computes them, beside the exact result"),
+        description=_(
+            "Round the operands to a format, compute, and round as the format does. A VALUE is written as "
+            "for "
+
+        "encode; sum takes any number of them, dot two lists with commas. repeat(0.1, 1000) stands for many of one."),
     )  # fmt: skip
     take_negative_values(parser)
-    parser.add_argument("operation", metavar="OPERATION", help=f"{', '.join(OPERATIONS)}, or a sign such as + or x")
-    parser.add_argument("values", metavar="VALUE", nargs="+", help="the operands")
+    parser.add_argument(
+        "operation",
+        metavar="OPERATION",
+        help=_("{operations}, or a sign such as + or x").format(operations=", ".join(OPERATIONS)),
+    )
+    parser.add_argument("values", metavar="VALUE", nargs="+", help=_("the operands"))
     add_switches(parser)
-    parser.add_argument("--accumulator", metavar="F", help="format in which sums are kept (default: the format itself)")
-    parser.add_argument("--product", metavar="F", help="round the products of dot to this format (default: exact)")
-    parser.add_argument("--output", metavar="F", help="round what was added up to this format (default: accumulator)")
-    parser.add_argument("--order", choices=ORDERS, default=ORDERS[0], help="how a sum is added up: %(choices)s")
+    parser.add_argument(
+        "--accumulator", metavar="F", help=_("format in which sums are kept (default: the format itself)")
+    )
+    parser.add_argument("--product", metavar="F", help=_("round the products of dot to this format (default: exact)"))
+    parser.add_argument(
+        "--output", metavar="F", help=_("round what was added up to this format (default: accumulator)")
+    )
+    parser.add_argument("--order", choices=ORDERS, default=ORDERS[0], help=_("how a sum is added up: %(choices)s"))
     parser.set_defaults(run=run_arithmetic)
 
 
@@ -73,14 +85,15 @@ def run_arithmetic(args: argparse.Namespace) -> int:
         print_json({"operation": chosen.name, "input": args.values, "exact": meant, "results": rows})
     elif len(results) == 1:
         head: list[Line] = [
-            ("Operation", f"{chosen.name}: {chosen.formula}"),
-            ("Input", clipped(" ".join(args.values))),
+            (_("Operation"), f"{chosen.name}: {translated(chosen.formula)}"),
+            (_("Input"), clipped(" ".join(args.values))),
         ]
-        print_lines([*head, ("Exact result", meant), *_result_lines(results[0][1])])
+        print_lines([*head, (_("Exact result"), meant), *_result_lines(results[0][1])])
     else:
         companion = f" = {text.approximate(results[0][1].meant.value, 17)}…" if "/" in meant else ""
-        print_lines([(f"Exact {chosen.name}", clipped(meant, 120) + companion)])
-        _print_results(f"{chosen.name} {clipped(typed)} in {len(results)} formats", results)
+        print_lines([(_("Exact {operation}").format(operation=chosen.name), clipped(meant, 120) + companion)])
+        title = _("{value} in {count} formats").format(value=f"{chosen.name} {clipped(typed)}", count=len(results))
+        _print_results(title, results)
     return 0
 
 
@@ -97,7 +110,8 @@ def _settings(args: argparse.Namespace, chosen: Operation) -> ArithmeticSettings
              for key in ("accumulator", "product", "output")}  # fmt: skip
     for key, fmt in named.items():
         if fmt is not None and (not chosen.lists or (key == "product" and chosen.lists < 2)):
-            raise UserError(f"--{key} has no meaning for {chosen.name}; leave it out")
+            sentence = _("--{option} has no meaning for {operation}; leave it out")
+            raise UserError(sentence.format(option=key, operation=chosen.name))
     return ArithmeticSettings(**named, order=args.order, cast_policy=partial(convention_of, args), seed=args.seed)
 
 
@@ -132,21 +146,34 @@ def _held(result: Result) -> str:
 
 def _result_lines(result: Result) -> list[Line]:
     overall = result.overall
-    lines: list[Line] = [("Operands held", _held(result)), ("Exact of these", clipped(_exact(result.exact), 200))]
+    lines: list[Line] = [(_("Operands held"), _held(result)), (_("Exact of these"), clipped(_exact(result.exact), 200))]
     lines += stored_lines(result.report)
     if overall.error is not None:
         relative, ulps = approximate(overall.relative_error), approximate(overall.error_ulp)
-        companion = f"{relative} relative, {ulps} ulp" if relative else f"{ulps} ulp"
+        companion = _("{relative} relative, {ulps} ulp").format(relative=relative, ulps=ulps)
+        if not relative:
+            companion = f"{ulps} ulp"
         words = f"{text.approximate(overall.error, 17)} ({companion})"
-        lines.append(("Error from input", words if overall.error else "none"))
+        lines.append((_("Error from input"), words if overall.error else _("none")))
     return lines
 
 
 def _print_results(title: str, results: Sequence[tuple[Format, Result]]) -> None:
     screen = console()
-    headings = ("Format", "Operands", "Exact of these", "Result", "Bits", "In ulps", FROM_INPUT, "Remark")
-    requested = headings if screen.width >= WIDE else ("Format", "Result", "Bits", "In ulps", FROM_INPUT)
-    created = table(title, requested, right=("In ulps", FROM_INPUT))
+    headings = (
+        L_("Format"),
+        L_("Operands"),
+        L_("Exact of these"),
+        L_("Result"),
+        L_("Bits"),
+        L_("In ulps"),
+        FROM_INPUT,
+        L_("Remark"),
+    )
+    requested = (
+        headings if screen.width >= WIDE else (L_("Format"), L_("Result"), L_("Bits"), L_("In ulps"), FROM_INPUT)
+    )
+    created = table(title, requested, right=(L_("In ulps"), FROM_INPUT))
     for fmt, result in results:
         each, overall = result.report, result.overall
         cells = (fmt.name, _held(result), text.short(result.exact, 10), each.value_text, each.bits,

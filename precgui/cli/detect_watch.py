@@ -11,6 +11,7 @@ from precgui.cli.terminal import say
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading
 from precgui.hardware.live import HardwareSnapshot, LivePoller
 from precgui.hardware.readings import Missing, gibibytes, known
+from precgui.words import _, translated
 
 UNTIL_STOPPED = math.inf
 _WAIT_S = 5.0  # for a snapshot; a driver that does not answer must not hide Ctrl+C
@@ -25,7 +26,7 @@ def seconds(text: str) -> float:
         value = math.nan
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of seconds above 0; leave it out to watch until Ctrl+C"
+            _("{text!r} is no number of seconds above 0; leave it out to watch until Ctrl+C").format(text=text)
         )
     return value
 
@@ -74,13 +75,14 @@ def _sentence(reading: DeviceReading) -> str:
     parts = []
     for name, value in reading.values.items():
         title, unit = QUANTITIES[name]
+        title = translated(title)
         if isinstance(value, Missing) or not math.isfinite(value):
             continue
         parts.append(f"{title.lower() if title[1:2].islower() else title} {_text(value, unit)}")
     held = [word for word in known(reading.reasons) or () if word in _WARNS]
     if held:
-        parts.append(f"clocks held by {', '.join(held)}")
-    return ", ".join(parts) or "no readings"
+        parts.append(_("clocks held by {held}").format(held=", ".join(map(translated, held))))
+    return ", ".join(parts) or _("no readings")
 
 
 def _text(value: float, unit: str) -> str:
@@ -90,5 +92,7 @@ def _text(value: float, unit: str) -> str:
 def _say_missing(reading: DeviceReading) -> None:
     lasting = {name: value for name, value in reading.values.items() if isinstance(value, Missing) and value.lasting}
     if lasting:
-        missing = "; ".join(f"{QUANTITIES[name][0]}: {value.reason}" for name, value in lasting.items())
-        say(f"           not available: {missing}")
+        missing = "; ".join(
+            f"{translated(QUANTITIES[name][0])}: {translated(value.reason)}" for name, value in lasting.items()
+        )
+        say("           " + _("not available: {reason}").format(reason=missing))

@@ -10,6 +10,7 @@ from precgui.formats.conventions import BY_NAME
 from precgui.formats.model import Format
 from precgui.formats.registry import formats, get
 from precgui.formats.rounding import OVERFLOWS, ROUNDINGS, CastPolicy
+from precgui.words import _
 
 MINUS_IS_NO_OPTION = re.compile(r"-(?!-|h$).")
 
@@ -21,12 +22,23 @@ def take_negative_values(parser: argparse.ArgumentParser) -> None:
 
 def add_switches(parser: argparse.ArgumentParser) -> None:
     """--format, --rounding, --overflow, --stack, --seed and --json."""
-    parser.add_argument("--format", default="all", metavar="F", help="a format, several with commas, or all (default)")
+    parser.add_argument(
+        "--format", default="all", metavar="F", help=_("a format, several with commas, or all (default)")
+    )
     parser.add_argument("--rounding", choices=ROUNDINGS, default="nearest_even", metavar="R", help=", ".join(ROUNDINGS))
-    parser.add_argument("--overflow", choices=OVERFLOWS, metavar="O", help=f"{', '.join(OVERFLOWS)} (default ieee)")
-    parser.add_argument("--stack", metavar="S", help=f"overflow and NaN as in: {'; '.join(BY_NAME)}".replace("%", "%%"))
-    parser.add_argument("--seed", type=int, default=0, help="of stochastic rounding")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--overflow",
+        choices=OVERFLOWS,
+        metavar="O",
+        help=_("{overflows} (default ieee)").format(overflows=", ".join(OVERFLOWS)),
+    )
+    parser.add_argument(
+        "--stack",
+        metavar="S",
+        help=_("overflow and NaN as in: {by_name}").format(by_name="; ".join(BY_NAME)).replace("%", "%%"),
+    )
+    parser.add_argument("--seed", type=int, default=0, help=_("of stochastic rounding"))
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document"))
 
 
 def chosen_formats(names: str) -> list[Format]:

@@ -18,12 +18,13 @@ from precgui.cli.terminal import say
 from precgui.formats import text
 from precgui.formats.model import FloatFormat, IntFormat
 from precgui.formats.report import Report
+from precgui.words import L_, _, translated
 
 PIPE_WIDTH = 200
 LONGEST_ULP = 60
 WIDE = 130  # columns of a terminal from which on everything is shown
-FREE = ("What", "Tensor", "Remark", "Convention", "Operands")  # columns whose text may wrap
-FOLDED = ("Tensor",)  # columns of names that differ only at their ends: none is cut
+FREE = (L_("What"), L_("Tensor"), L_("Remark"), L_("Convention"), L_("Operands"))  # columns whose text may wrap
+FOLDED = (L_("Tensor"),)  # columns of names that differ only at their ends: none is cut
 Line = tuple[str, str | Text]
 
 
@@ -42,12 +43,12 @@ def console() -> Console:
 
 
 def table(title: str, headings: Sequence[str], right: Sequence[str]) -> Table:
-    """An empty table; the columns named in `right` are aligned there."""
+    """An empty table of marked headings; the columns named in `right` are aligned there."""
     created = Table(title=Text(title), header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in headings:
         free = heading in FREE
         created.add_column(
-            heading, no_wrap=not free, justify="right" if heading in right else "left",
+            translated(heading), no_wrap=not free, justify="right" if heading in right else "left",
             overflow="fold" if heading in FOLDED else "ellipsis",
         )  # fmt: skip
     return created
@@ -83,23 +84,23 @@ def stored_lines(each: Report) -> list[Line]:
     """Everything about a stored value: bits, exact value, error, neighbours and the interval that rounds to it."""
     fmt, stored = each.format, each.stored
     lines: list[Line] = [
-        ("Format", f"{fmt.name}: {fmt.title}"), ("Bits", each.bits), ("Fields", fields(each)),
-        ("Class", stored.category), ("Exact value", text.exact(stored.real)),
+        (_("Format"), f"{fmt.name}: {translated(fmt.title)}"), (_("Bits"), each.bits), (_("Fields"), fields(each)),
+        (_("Class"), translated(stored.category)), (_("Exact value"), text.exact(stored.real)),
     ]  # fmt: skip
     if stored.real.payload or stored.real.signalling:
         lines.append(("NaN", text.nan_text(stored.real)))
     if stored.real.is_finite:
         lines += [
-            ("As n*2^k", text.times_power_of_two(stored.real.value)),
-            ("As hex float", text.hex_float(stored.real.value)),
+            (_("As n*2^k"), text.times_power_of_two(stored.real.value)),
+            (_("As hex float"), text.hex_float(stored.real.value)),
         ]
     lines += _error_lines(each)
-    for label, steps in (("Next below", -1), ("Next above", 1)):
+    for label, steps in ((_("Next below"), -1), (_("Next above"), 1)):
         neighbour = each.neighbour(steps)
         if neighbour is not None:
             lines.append((label, f"{text.short(neighbour.real, each.digits)}  ({neighbour.code:#x})"))
     if each.note:
-        lines.append(("Remark", each.note))
+        lines.append((_("Remark"), translated(each.note)))
     return lines
 
 
@@ -107,12 +108,16 @@ def _error_lines(each: Report) -> list[Line]:
     lines: list[Line] = []
     if each.ulp is not None:
         plain = text.exact_fraction(each.ulp)
-        short = f"{text.times_power_of_two(each.ulp)}, about {text.approximate(each.ulp)}"
-        lines.append(("One ulp", plain if len(plain) <= LONGEST_ULP else short))
+        short = _("{exact}, about {value}").format(
+            exact=text.times_power_of_two(each.ulp), value=text.approximate(each.ulp)
+        )
+        lines.append((_("One ulp"), plain if len(plain) <= LONGEST_ULP else short))
     if each.error:
         relative, ulps = each.relative_error, each.error_ulp
-        displayed = f"{text.approximate(each.error, 17)} ({approximate(relative)} relative, {approximate(ulps)} ulp)"
-        lines.append(("Error", displayed))
+        displayed = _("{error} ({relative} relative, {ulps} ulp)").format(
+            error=text.approximate(each.error, 17), relative=approximate(relative), ulps=approximate(ulps)
+        )
+        lines.append((_("Error"), displayed))
     if each.interval_text and not isinstance(each.format, IntFormat):
-        lines.append(("Rounds here", each.interval_text))
+        lines.append((_("Rounds here"), each.interval_text))
     return lines

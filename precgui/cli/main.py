@@ -80,19 +80,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.filename is not None or error.errno not in _UNWRITTEN:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        say(f"precgui: the output cannot be written: {error.strerror}; free some space.", file=sys.stderr)
+        text = _("precgui: the output cannot be written: {error}; free some space.")
+        say(text.format(error=error.strerror), file=sys.stderr)
         return 2
 
 
 def _command(arguments: list[str]) -> int:
     parser = Parser(
         prog="precgui",
-        description="See what numeric precision does to your training on your machine. "
-        "Without a command it opens the window, with the run files that are named.",
-        epilog="precgui [RUN.h5 ...] opens the window.",
+        description=_(
+            "See what numeric precision does to your training on your machine. "
+            "Without a command it opens the window, with the run files that are named."
+        ),
+        epilog=_("precgui [RUN.h5 ...] opens the window."),
     )
-    parser.add_argument("--version", action="version", version=f"precgui {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"precgui {__version__}",
+        help=_("show program's version number and exit"),
+    )
+    subparsers = parser.add_subparsers(metavar=_("COMMAND"), required=True)
     for module in dict.fromkeys(_modules_for(arguments[0])):
         importlib.import_module(module).add_parsers(subparsers)
     parsed = parser.parse_args(arguments)
@@ -109,16 +117,18 @@ def _modules_for(word: str) -> list[str]:
 def _not_there(file: Path) -> str:
     """Why neither a file nor a command of this name can be used, and the cure."""
     if file.suffix or len(file.parts) > 1:
-        return f"there is no file {file}; give the path of a run file, or see precgui --help"
+        return _("there is no file {file}; give the path of a run file, or see precgui --help").format(file=file)
     near = difflib.get_close_matches(str(file), COMMANDS, 1)
-    perhaps = f"perhaps {near[0]} is meant" if near else f"the commands are {', '.join(COMMANDS)}"
-    return f"{file} is neither a file nor a command; {perhaps}; see precgui --help"
+    text = _("{file} is neither a file nor a command; the commands are {commands}; see precgui --help")
+    if near:
+        text = _("{file} is neither a file nor a command; perhaps {near} is meant; see precgui --help")
+    return text.format(file=file, near=near[0] if near else "", commands=", ".join(COMMANDS))
 
 
 def _window(arguments: list[str]) -> int:
-    parser = Parser(prog="precgui", description="Open the window.")
-    parser.add_argument("files", nargs="*", type=Path, metavar="RUN.h5", help="run files to open")
-    parser.add_argument("--fresh", action="store_true", help="ignore the saved settings and window layout")
+    parser = Parser(prog="precgui", description=_("Open the window."))
+    parser.add_argument("files", nargs="*", type=Path, metavar="RUN.h5", help=_("run files to open"))
+    parser.add_argument("--fresh", action="store_true", help=_("ignore the saved settings and window layout"))
     parsed = parser.parse_args(arguments)
     for file in parsed.files:
         if not file.exists():

@@ -5,24 +5,34 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from gettext import ngettext
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from precgui.errors import SentenceError
+from precgui.words import L_, _, n_, translated
 
 
 class UserError(SentenceError):
     """Bad input: one sentence that names the value and the cure; exit code 2, no traceback."""
 
 
-_KINDS = {"int": "a whole number", "float": "a number"}
+_KINDS = {"int": L_("a whole number"), "float": L_("a number")}
+
+
+class _Help(argparse.HelpFormatter):
+    """The help of argparse in the reader's language."""
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        super().add_usage(usage, actions, groups, _("usage: ") if prefix is None else prefix)
 
 
 class Parser(argparse.ArgumentParser):
     """Raises UserError instead of printing its usage. Takes no abbreviated options: a later option would break them."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **options})
+        super().__init__(**{"allow_abbrev": False, "add_help": False, "formatter_class": _Help, **options})
+        self._positionals.title, self._optionals.title = _("positional arguments"), _("options")
+        self.add_argument("-h", "--help", action="help", help=_("show this help message and exit"))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as the base class does, but report unknown arguments of a sub-command in its own name."""
@@ -36,12 +46,16 @@ class Parser(argparse.ArgumentParser):
             if match := re.fullmatch(pattern, message, re.DOTALL):
                 message = sentence(**{name: _named(name, text) for name, text in match.groupdict().items()})
                 break
-        raise UserError(f"{message}{self._nearest(message)}; see {self.prog} --help")
+        near = self._nearest(message)
+        text = (
+            _("{fault}; perhaps {near} is meant; see {program} --help") if near else _("{fault}; see {program} --help")
+        )
+        raise UserError(text.format(fault=message, near=near, program=self.prog))
 
     def _nearest(self, message: str) -> str:
         word = message.split("=")[0].split()[0]
         near = difflib.get_close_matches(word, self._option_string_actions, 1) if word.startswith("--") else []
-        return f"; perhaps {near[0]} is meant" if near and near[0] != word else ""
+        return near[0] if near and near[0] != word else ""
 
 
 def _named(group: str, text: str) -> str:
@@ -52,20 +66,42 @@ def _named(group: str, text: str) -> str:
 
 
 def _required(names: str) -> str:
-    return ngettext("{names} is missing", "{names} are missing", names.count(", ") + 1).format(names=names)
+    return n_("{names} is missing", "{names} are missing", names.count(", ") + 1).format(names=names)
 
 
-# Messages of argparse and the sentences that replace them; all other messages stay as they are.
-_SENTENCES: tuple[tuple[str, Any], ...] = (
-    (r"argument (?P<option>\S+): invalid choice: '?(?P<value>.*?)'? \(choose from (?P<choices>.*)\)",
-     "{option} {value}: choose from {choices}".format),
-    (r"argument (?P<option>\S+): invalid (?P<kind>\w+) value: '(?P<value>.*)'",
-     lambda option, kind, value: f"{option} {value}: {_KINDS.get(kind, kind)} is needed"),
-    (r"argument (?P<option>\S+): expected (one|at least one) argument", "{option} needs a value after it".format),
-    (r"argument (?P<option>\S+): ignored explicit argument '(?P<value>.*)'", "{option} takes no value".format),
-    (r"argument (?P<option>\S+): not allowed with argument (?P<other>\S+)",
-     "{option} and {other} exclude each other: leave one out".format),
+def _invalid_choice(option: str, value: str, choices: str) -> str:
+    return _("{option} {value}: choose from {choices}").format(option=option, value=value, choices=choices)
+
+
+def _invalid_value(option: str, kind: str, value: str) -> str:
+    kind = translated(_KINDS.get(kind, kind))
+    return _("{option} {value}: {kind} is needed").format(option=option, value=value, kind=kind)
+
+
+def _one_of(names: str) -> str:
+    return _("one of {names} is missing").format(names=", ".join(names.split()))
+
+
+# Messages of argparse, which has them in English, and what makes the sentences that replace them; others stay.
+_SENTENCES: tuple[tuple[str, Callable[..., str]], ...] = (
+    (
+        r"argument (?P<option>\S+): invalid choice: '?(?P<value>.*?)'? \(choose from (?P<choices>.*)\)",
+        _invalid_choice,
+    ),
+    (r"argument (?P<option>\S+): invalid (?P<kind>\w+) value: '(?P<value>.*)'", _invalid_value),
+    (
+        r"argument (?P<option>\S+): expected (one|at least one) argument",
+        lambda **named: _("{option} needs a value after it").format(**named),
+    ),
+    (
+        r"argument (?P<option>\S+): ignored explicit argument '(?P<value>.*)'",
+        lambda **named: _("{option} takes no value").format(**named),
+    ),
+    (
+        r"argument (?P<option>\S+): not allowed with argument (?P<other>\S+)",
+        lambda **named: _("{option} and {other} exclude each other: leave one out").format(**named),
+    ),
     (r"the following arguments are required: (?P<names>.*)", _required),
-    (r"one of the arguments (?P<names>.*) is required", lambda names: f"one of {', '.join(names.split())} is missing"),
-    (r"unrecognized arguments: (?P<words>.*)", "{words} is not understood".format),
-)  # fmt: skip
+    (r"one of the arguments (?P<names>.*) is required", _one_of),
+    (r"unrecognized arguments: (?P<words>.*)", lambda **named: _("{words} is not understood").format(**named)),
+)

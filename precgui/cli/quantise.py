@@ -20,6 +20,7 @@ from precgui.formats.rounding import ROUNDINGS
 from precgui.formats.schemes import GROUPINGS, INTEGERS, SCHEMES, Options, check_scheme, convention
 from precgui.formats.tensorfile import TORCH_SUFFIXES, TensorFileError, open_tensor, tensor_names
 from precgui.formats.text import grouped
+from precgui.words import L_, _, error_text, translated
 
 SUFFIXES = (".npy", ".safetensors", *TORCH_SUFFIXES)
 SHOWN = 32
@@ -28,42 +29,57 @@ SHOWN = 32
 def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-command and set its `run`."""
     parser = subparsers.add_parser(
-        "quantise", help="numbers or a tensor of a file as integer codes, blocks or low floats, with what is lost",
-        description="Quantise numbers with commas between them, such as 0.1,0.5,1/3, or a tensor of a file "
-        f"({', '.join(SUFFIXES)}): codes, scales, zero point and the error. --format uint8 --scale 2/255 "
-        "--zero-point 0 repeats a scale of your own.",
-        epilog="A trained model, with the rise of its loss on held-out data: precgui quantize.",
+        "quantise", help=_("numbers or a tensor of a file as integer codes, blocks or low floats, with what is lost"),
+        description=_("Quantise numbers with commas between them, such as 0.1,0.5,1/3, or a tensor of a file "
+"({suffixes}): codes, scales, zero point and the error. --format uint8 --scale 2/255 "
+"--zero-point 0 repeats a scale of your own.").format(suffixes=', '.join(SUFFIXES)),
+        epilog=_("A trained model, with the rise of its loss on held-out data: precgui quantize."),
     )  # fmt: skip
     take_negative_values(parser)
-    parser.add_argument("source", metavar="VALUES|FILE", help="numbers with commas between them, or a file of tensors")
-    parser.add_argument("--tensor", metavar="NAME", default="", help="which tensor of the file")
-    parser.add_argument("--format", default="int8", metavar="F", help=f"{', '.join(SCHEMES)}; several with commas")
     parser.add_argument(
-        "--affine", action="store_true", help="integers from the least to the largest value, not symmetric"
+        "source", metavar="VALUES|FILE", help=_("numbers with commas between them, or a file of tensors")
+    )
+    parser.add_argument("--tensor", metavar="NAME", default="", help=_("which tensor of the file"))
+    parser.add_argument(
+        "--format",
+        default="int8",
+        metavar="F",
+        help=_("{schemes}; several with commas").format(schemes=", ".join(SCHEMES)),
+    )
+    _add_scale_options(parser)
+    parser.add_argument("--rounding", choices=ROUNDINGS, default="nearest_even", metavar="R", help=", ".join(ROUNDINGS))
+    parser.add_argument("--seed", type=int, default=0, help=_("of stochastic rounding"))
+    parser.add_argument(
+        "--show",
+        type=int,
+        default=SHOWN,
+        metavar="N",
+        help=_("how many values to list (default {shown})").format(shown=SHOWN),
+    )
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document"))
+    parser.set_defaults(run=run_quantise)
+
+
+def _add_scale_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--affine", action="store_true", help=_("integers from the least to the largest value, not symmetric")
     )
     parser.add_argument(
         "--per",
         choices=GROUPINGS,
         default="tensor",
         metavar="G",
-        help=f"{', '.join(GROUPINGS)}: integers that share a scale",
+        help=_("{groupings}: integers that share a scale").format(groupings=", ".join(GROUPINGS)),
     )
-    parser.add_argument("--scale", metavar="S", help="of integers, in place of the one computed from the values")
-    parser.add_argument("--zero-point", type=int, metavar="Z", help="of integers: the code that stands for 0")
+    parser.add_argument("--scale", metavar="S", help=_("of integers, in place of the one computed from the values"))
+    parser.add_argument("--zero-point", type=int, metavar="Z", help=_("of integers: the code that stands for 0"))
     parser.add_argument(
         "--rule",
         choices=SCALE_RULES,
         default="floor",
         metavar="R",
-        help=f"{', '.join(SCALE_RULES)}: scale of MX blocks",
+        help=_("{scale_rules}: scale of MX blocks").format(scale_rules=", ".join(SCALE_RULES)),
     )
-    parser.add_argument("--rounding", choices=ROUNDINGS, default="nearest_even", metavar="R", help=", ".join(ROUNDINGS))
-    parser.add_argument("--seed", type=int, default=0, help="of stochastic rounding")
-    parser.add_argument(
-        "--show", type=int, default=SHOWN, metavar="N", help=f"how many values to list (default {SHOWN})"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(run=run_quantise)
 
 
 def run_quantise(args: argparse.Namespace) -> int:
@@ -74,7 +90,7 @@ def run_quantise(args: argparse.Namespace) -> int:
         options = _options(args, schemes)
         documents = [_document(source, scheme, options, args.show) for scheme in schemes]
     except ValueError as error:
-        raise UserError(str(error)) from None
+        raise UserError(error_text(error)) from None
     if args.json:
         print_json({"input": args.source, "shape": list(source.shape), "results": documents})
         return 0
@@ -91,9 +107,10 @@ def _source(given: str, name: str) -> TensorReader:
             return open_tensor(path, _tensor_name(path, name))
         return in_memory([to_float(real) for real in parse_list(given)])
     except InputError as error:
-        raise UserError(f"{error}; a file of tensors ends in {', '.join(SUFFIXES)}") from None
+        text = _("{error}; a file of tensors ends in {suffixes}")
+        raise UserError(text.format(error=error_text(error), suffixes=", ".join(SUFFIXES))) from None
     except (TensorFileError, OSError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
+        raise UserError(_("{path} cannot be read: {error}").format(path=path, error=error_text(error))) from None
 
 
 def _tensor_name(path: Path, name: str) -> str:
@@ -101,7 +118,8 @@ def _tensor_name(path: Path, name: str) -> str:
     if name or len(names) == 1:
         return name or names[0]
     few = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    raise UserError(f"{path.name} holds {len(names)} tensors; name one with --tensor: {few}")
+    text = _("{file} holds {count} tensors; name one with --tensor: {names}")
+    raise UserError(text.format(file=path.name, count=len(names), names=few))
 
 
 def _options(args: argparse.Namespace, schemes: list[str]) -> Options:
@@ -114,12 +132,13 @@ def _options(args: argparse.Namespace, schemes: list[str]) -> Options:
     others = [scheme for scheme in schemes if scheme not in INTEGERS]
     for option, used in given.items():
         if used and others:
-            raise UserError(f"{option} is for integers ({', '.join(INTEGERS)}); {others[0]} has scales of its own")
+            text = _("{option} is for integers ({integers}); {other} has scales of its own")
+            raise UserError(text.format(option=option, integers=", ".join(INTEGERS), other=others[0]))
     if args.per != "tensor" and (args.scale is not None or args.zero_point is not None):
-        raise UserError("--scale and --zero-point are for the whole tensor; leave --per out")
+        raise UserError(_("--scale and --zero-point are for the whole tensor; leave --per out"))
     scale = None if args.scale is None else to_float(parse(args.scale))
     if scale is not None and not (math.isfinite(scale) and scale > 0):
-        raise UserError(f"--scale {args.scale} is not a number above 0")
+        raise UserError(_("--scale {scale} is not a number above 0").format(scale=args.scale))
     return Options(
         rounding=args.rounding, symmetric=not args.affine, grouping=args.per, rule=args.rule, scale=scale,
         zero_point=args.zero_point, seed=args.seed,
@@ -164,28 +183,34 @@ def _print(document: dict[str, Any], size: int) -> None:
     zero = document["zero_point"]
     print_lines(
         [
-            ("Format", document["format"]),
-            ("Convention", document["convention"]),
-            *([("Scale", f"{scale:.9g}")] if scale is not None else []),
-            *([("Zero point", str(zero))] if zero is not None else []),
-            ("Bits a value", f"{document['bits_per_value']:.4g}"),
-            ("Signal to noise", f"{float(document['sqnr_db']):.2f} dB"),
-            ("Largest error", f"{document['largest_error']:.4g}"),
+            (_("Format"), document["format"]),
+            (_("Convention"), translated(document["convention"])),
+            *([(_("Scale"), f"{scale:.9g}")] if scale is not None else []),
+            *([(_("Zero point"), str(zero))] if zero is not None else []),
+            (_("Bits a value"), f"{document['bits_per_value']:.4g}"),
+            (_("Signal to noise"), f"{float(document['sqnr_db']):.2f} dB"),
+            (_("Largest error"), f"{document['largest_error']:.4g}"),
             (
-                "Clipped, zeroed",
-                f"{grouped(document['clipped'])}, {grouped(document['zeroed'])} of {grouped(size)} values",
+                _("Clipped, zeroed"),
+                _("{clipped}, {zeroed} of {count} values").format(
+                    clipped=grouped(document["clipped"]), zeroed=grouped(document["zeroed"]), count=grouped(size)
+                ),
             ),
         ]
     )
     rows = document["values"]
     if not rows:
         return
-    headings = ("Value", "Code", "Scale", "Becomes", "Error", "Remark")
-    title = f"The first {len(rows)} of {grouped(size)} values" if len(rows) < size else f"{grouped(size)} values"
+    headings = (L_("Value"), L_("Code"), L_("Scale"), L_("Becomes"), L_("Error"), L_("Remark"))
+    title = (
+        _("The first {count} of {size} values").format(count=len(rows), size=grouped(size))
+        if len(rows) < size
+        else _("{count} values").format(count=grouped(size))
+    )
     listed = table(title, headings, right=headings[:-1])
     for row in rows:
         numbers = [f"{float(row[key]):.6g}" for key in ("scale", "becomes", "error")]
-        remark = "clipped" if row["clipped"] else "became zero" if row["zeroed"] else ""
+        remark = _("clipped") if row["clipped"] else _("became zero") if row["zeroed"] else ""
         code = "" if row["code"] is None else str(row["code"])
         listed.add_row(f"{float(row['value']):.6g}", code, *numbers, remark)
     console().print(listed)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from gettext import ngettext
 from itertools import count
 from typing import Literal, get_args
 
@@ -18,10 +17,11 @@ from precgui.formats.model import FloatFormat, Format, power_of_two
 from precgui.formats.real import ExtendedReal, finite
 from precgui.formats.report import Report
 from precgui.formats.rounding import CastPolicy, draw
+from precgui.sentences import L_, Sentence, counted
 
 Order = Literal["one by one", "pairwise", "kahan"]
 ORDERS: tuple[Order, ...] = get_args(Order)
-TOO_LONG = "the exact sum has too many digits; give fewer terms, or decimals instead of fractions"
+TOO_LONG = L_("the exact sum has too many digits; give fewer terms, or decimals instead of fractions")
 
 
 class ArithmeticFault(SentenceError, ValueError):
@@ -51,7 +51,7 @@ OPERATIONS = {
         Operation("multiply", "a × b", 2, exact=operations.multiply),
         Operation("divide", "a / b", 2, exact=operations.divide),
         Operation("sqrt", "√a", 1, exact=operations.square_root),
-        Operation("fma", "a × b + c, rounded once", 3, exact=operations.fma, adds=True),
+        Operation("fma", L_("a × b + c, rounded once"), 3, exact=operations.fma, adds=True),
         Operation("sum", "a₁ + a₂ + …", lists=1),
         Operation("dot", "a₁ × b₁ + a₂ × b₂ + …", lists=2),
     )
@@ -209,17 +209,24 @@ def operate(
 def _check(chosen: Operation, operands: Sequence[Sequence[ExtendedReal]]) -> None:
     requested = chosen.operands or chosen.lists
     if len(operands) != requested:
-        numbers = ngettext(
-            "{name} takes {count} number, not {given}", "{name} takes {count} numbers, not {given}", requested
+        values = {"name": chosen.name, "given": len(operands)}
+        if chosen.operands:
+            raise ArithmeticFault(
+                counted(
+                    "{name} takes {count} number, not {given}", "{name} takes {count} numbers, not {given}", requested,
+                    **values,
+                )
+            )  # fmt: skip
+        raise ArithmeticFault(
+            counted(
+                "{name} takes {count} list, not {given}", "{name} takes {count} lists, not {given}", requested, **values
+            )
         )
-        lists = ngettext("{name} takes {count} list, not {given}", "{name} takes {count} lists, not {given}", requested)
-        sentence = numbers if chosen.operands else lists
-        raise ArithmeticFault(sentence.format(name=chosen.name, count=requested, given=len(operands)))
     if chosen.operands and any(len(part) != 1 for part in operands):
-        raise ArithmeticFault(f"{chosen.name} takes single numbers; sum and dot take lists")
+        raise ArithmeticFault(Sentence("{name} takes single numbers; sum and dot take lists", name=chosen.name))
     if len({len(part) for part in operands}) > 1 and chosen.lists:
         lengths = " and ".join(str(len(part)) for part in operands)
-        raise ArithmeticFault(f"the two lists differ in length: {lengths} numbers")
+        raise ArithmeticFault(Sentence("the two lists differ in length: {lengths} numbers", lengths=lengths))
 
 
 def _products(parts: Sequence[Sequence[ExtendedReal]]) -> Iterator[ExtendedReal]:

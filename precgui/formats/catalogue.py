@@ -8,8 +8,14 @@ from precgui.citations import sources_json, sources_of
 from precgui.formats import text
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.registry import bits_per_value, blocks, formats, prose
+from precgui.sentences import L_
 
-KINDS: dict[type, str] = {FloatFormat: "float", IntFormat: "integer", CodeBook: "code book", BlockFormat: "block"}
+KINDS: dict[type, str] = {
+    FloatFormat: L_("float"),
+    IntFormat: L_("integer"),
+    CodeBook: L_("code book"),
+    BlockFormat: L_("block"),
+}
 
 
 def catalogue() -> list[dict[str, object]]:

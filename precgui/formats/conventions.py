@@ -11,6 +11,7 @@ from precgui.formats.model import FloatFormat, Format, IntFormat
 from precgui.formats.real import ExtendedReal, finite
 from precgui.formats.report import Report, report
 from precgui.formats.rounding import CastPolicy, NanPolicy, Overflow, RoundingMode
+from precgui.sentences import L_
 
 
 @dataclass(frozen=True)
@@ -51,25 +52,29 @@ def _nan_on_overflow(fmt: Format) -> CastPolicy:
 
 # As torch 2.15 was found to do; other formats, FP4 and FP6 among them, raise NotImplementedError or have no dtype.
 TORCH_CASTS = ("fp64", "fp32", "bf16", "fp16", "e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0")
-_TORCH_E8M0 = "Drops the sign, stores 0 as 2^-127, and rounds all between 2^-127 and 2^-126 up."
+_TORCH_E8M0 = L_("Drops the sign, stores 0 as 2^-127, and rounds all between 2^-127 and 2^-126 up.")
 
 PRESETS: tuple[Preset, ...] = (
-    Preset("IEEE 754 / ml_dtypes", "Overflow gives infinity, else NaN, else the largest value.", _everywhere("ieee")),
+    Preset(
+        "IEEE 754 / ml_dtypes", L_("Overflow gives infinity, else NaN, else the largest value."), _everywhere("ieee")
+    ),
     Preset(
         "torch >= 2.12",
-        "Casts to E4M3FN saturate, infinity included; E5M2 and FNUZ overflow as before.",
+        L_("Casts to E4M3FN saturate, infinity included; E5M2 and FNUZ overflow as before."),
         _saturating(lambda fmt: fmt.name == "e4m3fn"),
         is_torch=True,
     ),
-    Preset("torch <= 2.11", "All casts overflow to infinity or NaN, as ml_dtypes does.", _everywhere("ieee"), True),
-    Preset("OCP saturating", "FP8 ends at its largest value, for infinity, too.", _saturating(_narrow)),
-    Preset("OCP non-saturating", "E5M2 overflows to infinity, E4M3 to NaN.", _everywhere("ieee")),
+    Preset("torch <= 2.11", L_("All casts overflow to infinity or NaN, as ml_dtypes does."), _everywhere("ieee"), True),
+    Preset(L_("OCP saturating"), L_("FP8 ends at its largest value, for infinity, too."), _saturating(_narrow)),
+    Preset(L_("OCP non-saturating"), L_("E5M2 overflows to infinity, E4M3 to NaN."), _everywhere("ieee")),
     Preset(
-        "CUDA satfinite",
-        "8 bits and fewer saturate; NaN in FP6 and FP4 becomes the largest value.",
+        L_("CUDA satfinite"),
+        L_("8 bits and fewer saturate; NaN in FP6 and FP4 becomes the largest value."),
         _saturating(_narrow, nan="max"),
     ),
-    Preset("NaN on overflow", "In 8 bits and fewer, all beyond the range is NaN, infinity too.", _nan_on_overflow),
+    Preset(
+        L_("NaN on overflow"), L_("In 8 bits and fewer, all beyond the range is NaN, infinity too."), _nan_on_overflow
+    ),
 )
 BY_NAME = {preset.name: preset for preset in PRESETS}
 
@@ -99,7 +104,7 @@ class LibraryResult:
     @property
     def value(self) -> str:
         """The value that is stored, in short, or that there is no cast."""
-        return text.short(self.report.stored.real) if self.report else "no cast"
+        return text.short(self.report.stored.real) if self.report else L_("no cast")
 
 
 def library_table(real: ExtendedReal, fmt: Format, rounding: RoundingMode = "nearest_even") -> list[LibraryResult]:

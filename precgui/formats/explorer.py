@@ -13,6 +13,7 @@ from precgui.formats.real import ExtendedReal
 from precgui.formats.registry import MAIN, get
 from precgui.formats.report import Report, report
 from precgui.formats.rounding import CastPolicy, RoundingMode, draw
+from precgui.sentences import L_
 
 LONGEST_HISTORY = 500
 DEFAULT_FORMATS = (*MAIN, "e2m1", "int8")
@@ -107,12 +108,12 @@ def special_values(fmt: Format) -> list[tuple[str, int]]:
         return [("zero", 0), ("one", 1), ("largest", fmt.max_ordinal), ("smallest", fmt.min_ordinal % (1 << fmt.bits))]
     result = [("zero", 0)] if fmt.has_zero else []
     if fmt.has_negative_zero:
-        result.append(("negative zero", 1 << (fmt.bits - 1)))
+        result.append((L_("negative zero"), 1 << (fmt.bits - 1)))
     if fmt.min_subnormal is not None:
-        result += [("smallest subnormal", 1), ("largest subnormal", fmt.mantissa_mask)]
+        result += [(L_("smallest subnormal"), 1), (L_("largest subnormal"), fmt.mantissa_mask)]
     if fmt.min_normal is not None:
-        result.append(("smallest normal", 0 if fmt.special == "e8m0" else 1 << fmt.mantissa_bits))
-    result.append(("largest finite", fmt.max_ordinal))
+        result.append((L_("smallest normal"), 0 if fmt.special == "e8m0" else 1 << fmt.mantissa_bits))
+    result.append((L_("largest finite"), fmt.max_ordinal))
     if fmt.has_inf:
         result.append(("infinity", infinity_code(fmt)))
     if fmt.has_nan:

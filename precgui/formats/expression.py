@@ -14,14 +14,15 @@ from precgui.formats.model import FloatFormat, Format
 from precgui.formats.operations import add, divide, multiply, subtract
 from precgui.formats.real import ExtendedReal, finite
 from precgui.formats.registry import get
+from precgui.sentences import L_, Sentence
 
 DIGITS = 320
 LARGEST_BITS = 120_000
-BY_ZERO = (
+BY_ZERO = L_(
     "division by zero has no value in an expression, which is exact; write inf or nan if that is meant, "
     "or divide as a format does with precgui arithmetic divide"
 )
-OUT_OF_REACH = "the result is out of reach: the widest format here ends at 1.2e4932"
+OUT_OF_REACH = L_("the result is out of reach: the widest format here ends at 1.2e4932")
 _CONTEXT = Context(prec=DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Overflow])
 
 
@@ -46,7 +47,7 @@ def _divide(left: ExtendedReal, right: ExtendedReal) -> ExtendedReal:
 
 def _power(base: ExtendedReal, exponent: ExtendedReal) -> ExtendedReal:
     if not (base.is_finite and exponent.is_finite):
-        raise ExpressionError("powers of infinity are not defined here")
+        raise ExpressionError(L_("powers of infinity are not defined here"))
     power = exponent.value
     if power.denominator != 1:
         return _real_power(base, power)
@@ -60,7 +61,7 @@ def _power(base: ExtendedReal, exponent: ExtendedReal) -> ExtendedReal:
 
 def _real_power(base: ExtendedReal, power: Fraction) -> ExtendedReal:
     if base.value < 0:
-        raise ExpressionError("a fractional power of a negative number has no real value")
+        raise ExpressionError(L_("a fractional power of a negative number has no real value"))
     if base.is_zero:
         return finite(0)
     return _function(lambda x: _CONTEXT.power(x, _decimal(power)))(base)
@@ -73,11 +74,11 @@ def _decimal(value: Fraction) -> Decimal:
 def _function(function: Callable[[Decimal], Decimal]) -> Callable[[ExtendedReal], ExtendedReal]:
     def apply(real: ExtendedReal) -> ExtendedReal:
         if not real.is_finite:
-            raise ExpressionError("functions take finite numbers here")
+            raise ExpressionError(L_("functions take finite numbers here"))
         try:
             result = function(_decimal(real.value))
         except InvalidOperation:
-            raise ExpressionError("the function has no real value there") from None
+            raise ExpressionError(L_("the function has no real value there")) from None
         except Overflow:
             raise ExpressionError(OUT_OF_REACH) from None
         if not result.is_finite() or abs(result.adjusted()) > LARGEST_BITS // 4:
@@ -133,7 +134,7 @@ def property_of(format_name: str, name: str) -> ExtendedReal:
         raise ExpressionError(f"{name!r} is no property of a format; there are max, eps, min_normal, min_subnormal")
     value = getattr(fmt, attribute, None)
     if value is None:
-        raise ExpressionError(f"{fmt.name} has no {name}")
+        raise ExpressionError(Sentence("{format} has no {value}", format=fmt.name, value=name))
     return finite(value)
 
 
@@ -165,7 +166,7 @@ class Function:
 def _unary(function: Callable[[ExtendedReal], ExtendedReal]) -> Function:
     def call(arguments: Sequence[ExtendedReal], _: Sequence[Format]) -> ExtendedReal:
         if len(arguments) != 1:
-            raise ExpressionError(f"the function takes one number, not {len(arguments)}")
+            raise ExpressionError(Sentence("the function takes one number, not {count}", count=len(arguments)))
         return function(arguments[0])
 
     return Function(call)
@@ -174,7 +175,7 @@ def _unary(function: Callable[[ExtendedReal], ExtendedReal]) -> Function:
 def _extreme(sign: int) -> Function:
     def call(arguments: Sequence[ExtendedReal], _: Sequence[Format]) -> ExtendedReal:
         if not all(real.is_finite for real in arguments):
-            raise ExpressionError("min and max take finite numbers here")
+            raise ExpressionError(L_("min and max take finite numbers here"))
         return max(arguments, key=lambda real: sign * real.value)
 
     return Function(call)

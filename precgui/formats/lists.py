@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from precgui.formats import text
 from precgui.formats.parse import InputError, parse
 from precgui.formats.real import ExtendedReal
+from precgui.sentences import L_, Sentence
 
 MOST_NUMBERS = 10_000
 _REPEAT = re.compile(r"\s*repeat\s*\((.*),\s*([0-9_]+)\s*\)\s*", re.DOTALL | re.IGNORECASE)
@@ -21,11 +22,13 @@ def parse_list(typed: str) -> list[ExtendedReal]:
         try:
             reals += _numbers(part)
         except InputError as error:
-            raise InputError(f"number {place} of the list: {error}") from None
+            raise InputError(Sentence("number {place} of the list: {error}", place=place, error=error)) from None
         if len(reals) > MOST_NUMBERS:
-            raise InputError(f"the list is too long: at most {MOST_NUMBERS} numbers are taken")
+            raise InputError(
+                Sentence("the list is too long: at most {most_numbers} numbers are taken", most_numbers=MOST_NUMBERS)
+            )
     if not reals:
-        raise InputError("the list is empty; write numbers with commas between them, or repeat(0.1, 1000)")
+        raise InputError(L_("the list is empty; write numbers with commas between them, or repeat(0.1, 1000)"))
     return reals
 
 

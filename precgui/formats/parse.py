@@ -13,6 +13,7 @@ from precgui.formats.expression import FUNCTIONS, ExpressionError, combine, cons
 from precgui.formats.model import Format, power_of_two
 from precgui.formats.real import ExtendedReal, finite, infinity, nan
 from precgui.formats.registry import UnknownFormatError, get
+from precgui.sentences import L_, Sentence
 
 LONGEST_INPUT = 20_000
 LARGEST_EXPONENT = 20_000
@@ -48,7 +49,7 @@ def parse(text: str, bits_of: Format | None = None) -> ExtendedReal:
     """
     clean = text.strip().translate(_LOOKALIKES)
     if not clean:
-        raise InputError("nothing was typed; write a number such as 0.1, 1/3, 2**-14 or 0x1.8p3")
+        raise InputError(L_("nothing was typed; write a number such as 0.1, 1/3, 2**-14 or 0x1.8p3"))
     if len(clean) > LONGEST_INPUT:
         raise InputError(f"{len(clean)} characters are too many; the most is {LONGEST_INPUT}")
     try:
@@ -56,7 +57,7 @@ def parse(text: str, bits_of: Format | None = None) -> ExtendedReal:
     except (ExpressionError, UnknownFormatError) as error:
         raise InputError(str(error)) from None
     except RecursionError:
-        raise InputError("the brackets are nested too deeply") from None
+        raise InputError(L_("the brackets are nested too deeply")) from None
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -64,7 +65,13 @@ def _tokens(text: str) -> list[_Token]:
     while place < len(text):
         match = _TOKEN.match(text, place)
         if match is None:
-            raise InputError(f"{_clip(text[place:].strip())} at character {place + 1} is not part of a number")
+            raise InputError(
+                Sentence(
+                    "{clip} at character {place} is not part of a number",
+                    clip=_clip(text[place:].strip()),
+                    place=place + 1,
+                )
+            )
         tokens.append(_Token(match.lastgroup or "", match.group().strip()))
         place = match.end()
     return tokens
@@ -85,7 +92,9 @@ class _Parser:
     def whole(self) -> ExtendedReal:
         value = self._sum()
         if self._place < len(self._tokens):
-            raise InputError(f"{_clip(self._tokens[self._place].text)} was not expected after a complete number")
+            raise InputError(
+                Sentence("{clip} was not expected after a complete number", clip=_clip(self._tokens[self._place].text))
+            )
         return value
 
     def _peek(self) -> str:
@@ -93,7 +102,7 @@ class _Parser:
 
     def _take(self) -> _Token:
         if self._place >= len(self._tokens):
-            raise InputError("the expression ends too early; a number is missing at its end")
+            raise InputError(L_("the expression ends too early; a number is missing at its end"))
         self._place += 1
         return self._tokens[self._place - 1]
 
@@ -101,7 +110,9 @@ class _Parser:
         if self._peek() != text:
             following = self._peek()
             raise InputError(
-                f"{text!r} is missing before {_clip(following)}" if following else f"{text!r} is missing at the end"
+                Sentence("{text!r} is missing before {clip}", text=text, clip=_clip(following))
+                if following
+                else Sentence("{text!r} is missing at the end", text=text)
             )
         self._place += 1
 
@@ -147,7 +158,7 @@ class _Parser:
             value = self._sum()
             self._expect(")")
             return value
-        raise InputError(f"{_clip(token.text)} stands where a number should be")
+        raise InputError(Sentence("{clip} stands where a number should be", clip=_clip(token.text)))
 
     def _bits_or_integer(self, text: str) -> ExtendedReal:
         if "." in text or "p" in text.lower():
@@ -226,8 +237,12 @@ def _limited(exponent: str, text: str) -> int:
     digits = exponent.lstrip("+-0")
     if len(digits) > 6 or abs(int(exponent or 0)) > LARGEST_EXPONENT:
         raise InputError(
-            f"the exponent of {_clip(text)} is out of reach: it may be {LARGEST_EXPONENT} at most, "
-            "and the widest format here ends at 1.2e4932"
+            Sentence(
+                "the exponent of {clip} is out of reach: it may be {largest_exponent} at most, and the widest "
+                "format here ends at 1.2e4932",
+                clip=_clip(text),
+                largest_exponent=LARGEST_EXPONENT,
+            )
         )
     return int(exponent or 0)
 

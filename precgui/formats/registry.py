@@ -14,6 +14,7 @@ from typing import Any
 from precgui.errors import SentenceError
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat, Special, power_of_two
 from precgui.paths import resources
+from precgui.sentences import L_, Sentence
 
 _NO_FORMAT = "{name} is no number format; `precgui formats` lists the known ones, or write eXmY such as e5m7"
 _NO_FORMAT_NEAR = "{name} is no number format; near are {near}, or write eXmY such as e5m7"
@@ -126,7 +127,7 @@ def get(name: str) -> Format:
         return _custom(key, *match.groups())
     near = difflib.get_close_matches(key, [*_aliases(), *blocks()], n=3, cutoff=0.5)
     if key in blocks():
-        raise UnknownFormatError(f"{name} is a block format: it has no code for a single value")
+        raise UnknownFormatError(Sentence("{name} is a block format: it has no code for a single value", name=name))
     sentence = _NO_FORMAT_NEAR if near else _NO_FORMAT
     raise UnknownFormatError(sentence.format(name=repr(_short(name)), near=", ".join(near)))
 
@@ -152,13 +153,18 @@ def _custom(key: str, unsigned: str, exponent: str, mantissa: str, bias: str | N
     exponent_bits, mantissa_bits = int(exponent), int(mantissa)
     if exponent_bits > MAX_EXPONENT_BITS or mantissa_bits > MAX_MANTISSA_BITS:
         raise UnknownFormatError(
-            f"{key} is too wide: at most {MAX_EXPONENT_BITS} exponent bits and {MAX_MANTISSA_BITS} mantissa bits"
+            Sentence(
+                "{key} is too wide: at most {max_exponent_bits} exponent bits and {max_mantissa_bits} mantissa bits",
+                key=key,
+                max_exponent_bits=MAX_EXPONENT_BITS,
+                max_mantissa_bits=MAX_MANTISSA_BITS,
+            )
         )
     if exponent_bits + mantissa_bits == 0:
-        raise UnknownFormatError(f"{key} has no bits for a value: give it exponent or mantissa bits")
+        raise UnknownFormatError(Sentence("{key} has no bits for a value: give it exponent or mantissa bits", key=key))
     special = _SPECIALS[suffix]
     if special == "fn" and exponent_bits + mantissa_bits < 2:
-        raise UnknownFormatError(f"{key} would have nothing but zero and NaN: give it more bits")
+        raise UnknownFormatError(Sentence("{key} would have nothing but zero and NaN: give it more bits", key=key))
     default = (1 << (exponent_bits - 1)) - 1 if exponent_bits else 1
     if special == "fnuz":
         default += 1
@@ -166,12 +172,21 @@ def _custom(key: str, unsigned: str, exponent: str, mantissa: str, bias: str | N
     fmt = FloatFormat(key, _title(exponent_bits, mantissa_bits, special), exponent_bits, mantissa_bits, chosen,
                       special, 0 if unsigned else 1)  # fmt: skip
     if fmt.max_ordinal < 1:
-        raise UnknownFormatError(f"{key} has no value but zero: give it another bit, or the suffix _finite")
+        raise UnknownFormatError(
+            Sentence("{key} has no value but zero: give it another bit, or the suffix _finite", key=key)
+        )
     return fmt
 
 
 def _title(exponent_bits: int, mantissa_bits: int, special: Special) -> str:
     if not exponent_bits:
-        return f"Custom fixed point: {mantissa_bits} fraction bits in [0, 1), sign"
-    kinds = {"ieee": "IEEE-like", "fn": "NaN but no infinity", "fnuz": "FNUZ", "none": "finite values only"}
-    return f"Custom: {exponent_bits} exponent, {mantissa_bits} mantissa bits, {kinds[special]}"
+        return Sentence(
+            "Custom fixed point: {mantissa_bits} fraction bits in [0, 1), sign", mantissa_bits=mantissa_bits
+        )
+    kinds = {"ieee": "IEEE-like", "fn": L_("NaN but no infinity"), "fnuz": "FNUZ", "none": L_("finite values only")}
+    return Sentence(
+        "Custom: {exponent_bits} exponent, {mantissa_bits} mantissa bits, {kinds}",
+        exponent_bits=exponent_bits,
+        mantissa_bits=mantissa_bits,
+        kinds=kinds[special],
+    )

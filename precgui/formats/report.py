@@ -11,6 +11,7 @@ from precgui.formats.codec import Decoded, decode, encode, ordinal_of, step
 from precgui.formats.model import CodeBook, FloatFormat, Format
 from precgui.formats.real import ExtendedReal, to_float
 from precgui.formats.rounding import CastPolicy, Interval, beyond, interval_of, probability_up, round_ordinal
+from precgui.sentences import L_, Sentence
 
 
 @dataclass(frozen=True)
@@ -150,19 +151,19 @@ def _double(value: Fraction) -> float | None:
 def _note(report: Report) -> str:
     requested, stored, name = report.requested, report.stored, report.format.name
     if requested.kind == "nan" and stored.real.kind != "nan":
-        return f"{name} has no NaN: stored as {text.exact(stored.real)}"
+        return Sentence("{name} has no NaN: stored as {exact}", name=name, exact=text.exact(stored.real))
     if requested.is_finite and stored.real.kind == "inf":
-        return "overflow: becomes infinity"
+        return L_("overflow: becomes infinity")
     if requested.kind != "nan" and stored.real.kind == "nan":
         return _nan_note(report)
     if requested.kind == "inf" and stored.real.is_finite:
-        return f"infinity becomes the last value of {name}"
+        return Sentence("infinity becomes the last value of {name}", name=name)
     if requested.is_finite and _overflows(requested.value, report.format):
-        return "overflow: becomes the last value"
+        return L_("overflow: becomes the last value")
     if requested.is_finite and not requested.is_zero and stored.real.is_zero:
-        return "underflow: becomes zero"
+        return L_("underflow: becomes zero")
     if stored.category == "subnormal" and report.error:
-        return "subnormal: fewer significant bits"
+        return L_("subnormal: fewer significant bits")
     return ""
 
 
@@ -176,11 +177,16 @@ def _nan_note(report: Report) -> str:
     fmt, requested = report.format, report.requested
     if isinstance(fmt, FloatFormat) and requested.is_finite:
         if not fmt.signed and requested.value < 0:
-            return f"{fmt.name} has no sign: becomes NaN"
+            return Sentence("{name} has no sign: becomes NaN", name=fmt.name)
         if not fmt.has_zero and requested.value == 0:
-            return f"{fmt.name} has no zero: becomes NaN"
-    what = "infinity" if requested.kind == "inf" else "overflow"
-    return f"{what}: {fmt.name} has no infinity, becomes NaN" if not fmt.has_inf else f"{what}: becomes NaN"
+            return Sentence("{name} has no zero: becomes NaN", name=fmt.name)
+    if requested.kind == "inf":
+        if fmt.has_inf:
+            return L_("infinity: becomes NaN")
+        return Sentence("infinity: {name} has no infinity, becomes NaN", name=fmt.name)
+    if fmt.has_inf:
+        return L_("overflow: becomes NaN")
+    return Sentence("overflow: {name} has no infinity, becomes NaN", name=fmt.name)
 
 
 def report(real: ExtendedReal, fmt: Format, cast_policy: CastPolicy | None = None, random: int | None = None) -> Report:

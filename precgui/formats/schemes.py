@@ -18,10 +18,11 @@ from precgui.formats.pieces import PIECE, OnProgress, TensorReader, spans
 from precgui.formats.registry import bits_per_value, blocks, get
 from precgui.formats.rounding import CastPolicy, RoundingMode
 from precgui.formats.weight_formats import known_formats
+from precgui.sentences import L_, Sentence, together
 
 INTEGERS = ("int8", "int4", "int2", "uint8", "uint4")
 SCHEMES: tuple[str, ...] = (*INTEGERS, "int1", "ternary", "nf4", *blocks(), "e4m3fn", "e5m2", "e2m1", "fp16", "bf16")
-GROUPINGS = ("tensor", "row", "group of 32", "group of 128")
+GROUPINGS = (L_("tensor"), L_("row"), L_("group of 32"), L_("group of 128"))
 NF4_BLOCK = 64
 Codes = tuple[Floats, Floats]
 
@@ -73,56 +74,79 @@ def convention(scheme: str, options: Options) -> str:
     if scheme in INTEGERS:
         return _integer_convention(scheme, options)
     if scheme == "ternary":
-        return "Codes −1, 0, 1 times the mean magnitude of the tensor (BitNet b1.58)."
+        return L_("Codes −1, 0, 1 times the mean magnitude of the tensor (BitNet b1.58).")
     if scheme == "int1":
-        return "Signs times the mean magnitude of the tensor."
+        return L_("Signs times the mean magnitude of the tensor.")
     if scheme in blocks():
         chosen = blocks()[scheme]
         if chosen.two_level:
-            return (
-                f"Blocks of {chosen.block} along the last axis with an E4M3 scale, largest magnitude / 6, and one FP32 "
-                "scale of the tensor, largest magnitude / (448 × 6)."
+            return Sentence(
+                "Blocks of {block} along the last axis with an E4M3 scale, largest magnitude / 6, and one "
+                "FP32 scale of the tensor, largest magnitude / (448 × 6).",
+                block=chosen.block,
             )
-        return f"Blocks of {chosen.block} along the last axis with a power-of-two scale by rule {options.rule}."
+        return Sentence(
+            "Blocks of {block} along the last axis with a power-of-two scale by rule {rule}.",
+            block=chosen.block,
+            rule=options.rule,
+        )
     if isinstance(get(scheme), CodeBook):
-        return f"Blocks of {NF4_BLOCK} with an FP32 scale, their largest magnitude (QLoRA without double quantisation)."
-    return f"Cast without a scale; larger values become the largest of the format.{_of_libraries(scheme)}"
+        return Sentence(
+            "Blocks of {nf4_block} with an FP32 scale, their largest magnitude (QLoRA without double quantisation).",
+            nf4_block=NF4_BLOCK,
+        )
+    return together(L_("Cast without a scale; larger values become the largest of the format."), _of_libraries(scheme))
 
 
 def _integer_convention(scheme: str, options: Options) -> str:
     fmt = get(scheme)
     assert isinstance(fmt, IntFormat)
-    codes = f"codes {fmt.min_ordinal} to {fmt.max_ordinal}".replace("-", "−")
+    codes = Sentence(
+        "codes {least} to {largest}",
+        least=str(fmt.min_ordinal).replace("-", "−"),
+        largest=fmt.max_ordinal,
+    )
     if options.scale is not None or options.zero_point is not None:
-        return f"Scale or zero point as given, {codes}."
+        return Sentence("Scale or zero point as given, {codes}.", codes=codes)
     if not options.symmetric:
         steps = fmt.max_ordinal - fmt.min_ordinal
-        return f"Affine: scale (largest − least) / {steps}, over all values without a percentile, {codes}."
+        return Sentence(
+            "Affine: scale (largest − least) / {steps}, over all values without a percentile, {codes}.",
+            steps=steps,
+            codes=codes,
+        )
     largest = fmt.max_ordinal if fmt.signed else fmt.max_ordinal // 2
-    text = f"Symmetric: scale largest magnitude / {largest} (absmax / {largest}), over all values without a percentile"
-    return f"{text}, {codes}.{_of_libraries(scheme)}"
+    text = Sentence(
+        "Symmetric: scale largest magnitude / {largest} (absmax / {largest}), over all values without a percentile, "
+        "{codes}.",
+        largest=largest,
+        codes=codes,
+    )
+    return together(text, _of_libraries(scheme))
 
 
-_RULE_WORDS = {"absmax": "absmax", "signed": "signed max"}
-_SHARED_BY = {0: "the tensor", -1: "each row"}
+_RULE_WORDS = {"absmax": "absmax", "signed": L_("signed max")}
+_SHARED_BY = {0: L_("the tensor"), -1: L_("each row")}
 
 
 def _of_libraries(scheme: str) -> str:
-    """A sentence on the scales that libraries write in this format, after a space; empty where none is known."""
+    """A sentence on the scales that libraries write in this format; empty where none is known."""
     written: dict[str, list[str]] = {}
     for fmt in known_formats().values():
         if fmt.library and fmt.element == get(scheme) and fmt.rule in _RULE_WORDS:
-            who = _SHARED_BY.get(fmt.group) or f"each group of {fmt.group}"
-            rule = f"{_RULE_WORDS[fmt.rule]} / {fmt.divisor:g} for {who}".replace("-", "−")
+            who = _SHARED_BY.get(fmt.group) or Sentence("each group of {group}", group=fmt.group)
+            divisor = f"{fmt.divisor:g}".replace("-", "−")
+            rule = Sentence("{rule} / {divisor} for {who}", rule=_RULE_WORDS[fmt.rule], divisor=divisor, who=who)
             written.setdefault(rule, []).append(fmt.name)
-    kinds = "; ".join(f"{rule} ({', '.join(names)})" for rule, names in written.items())
-    return f" Libraries write: {kinds}." if kinds else ""
+    kinds = [Sentence("{rule} ({names})", rule=rule, names=", ".join(names)) for rule, names in written.items()]
+    return Sentence("Libraries write: {kinds}.", kinds=together(*kinds, between="; ")) if kinds else ""
 
 
 def check_scheme(scheme: str) -> None:
     """Raises ValueError where there is no such way to quantise."""
     if scheme not in SCHEMES:
-        raise ValueError(f"{scheme!r} is no way to quantise; there are {', '.join(SCHEMES)}")
+        known = ", ".join(SCHEMES)
+        raise ValueError(Sentence("{scheme!r} is no way to quantise; there are {known}", scheme=scheme, known=known))
 
 
 def prepare(source: TensorReader, scheme: str, options: Options, on_progress: OnProgress) -> Prepared:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from precgui.formats import text
 from precgui.formats.model import FloatFormat, Format
 from precgui.formats.report import Report
+from precgui.sentences import L_
 
 _NUMPY = {"fp64": "uint64).view(np.float64", "fp32": "uint32).view(np.float32", "fp16": "uint16).view(np.float16"}
 _ML_DTYPES = {
@@ -23,9 +24,9 @@ _TORCH = {
 def copies(report: Report) -> dict[str, str]:
     """Texts to copy, by the name of the form; only forms that give back exactly this value."""
     results = {
-        "Hexadecimal": report.bits,
-        "Binary": f"0b{report.binary}",
-        "Exact decimal": text.exact(report.stored.real),
+        L_("Hexadecimal"): report.bits,
+        L_("Binary"): f"0b{report.binary}",
+        L_("Exact decimal"): text.exact(report.stored.real),
     }
     real = report.stored.real
     if real.is_finite:

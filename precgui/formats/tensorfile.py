@@ -27,6 +27,7 @@ from precgui.formats.registry import get
 from precgui.formats.torchfile import FP8, Place, StoredTensor, load_stored, place_of, read_stream
 from precgui.safe_open import open_regular
 from precgui.sanitize import one_line
+from precgui.sentences import L_, Sentence
 
 MOST_ELEMENTS = 50_000_000  # at once in memory
 MOST_IN_PIECES = 1 << 32
@@ -59,9 +60,11 @@ def refuse_stand_in(path: Path, file: BinaryIO) -> None:
     if not first:
         raise TensorFileError(f"{path.name} is empty; download it again, or save it again")
     if first.startswith(b"version https://"):
-        raise TensorFileError(f"{path.name} is a Git LFS pointer, not the file: download it again (git lfs pull)")
+        raise TensorFileError(
+            Sentence("{name} is a Git LFS pointer, not the file: download it again (git lfs pull)", name=path.name)
+        )
     if first.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_WEB_PAGE):
-        raise TensorFileError(f"{path.name} is a web page, not the file: download it again")
+        raise TensorFileError(Sentence("{name} is a web page, not the file: download it again", name=path.name))
 
 
 def tensor_names(path: Path) -> list[str]:
@@ -111,7 +114,11 @@ def safetensors_contents(path: Path) -> tuple[dict[str, StoredEntry], list[str]]
     ordered = sorted((entry.offset, entry.nbytes, name) for name, entry in found.items() if entry.nbytes)
     for (offset, size, name), (following, _, other) in pairwise(ordered):
         if offset + size > following:
-            raise TensorFileError(f"{path.name} is damaged: {name!r} and {other!r} overlap")
+            raise TensorFileError(
+                Sentence(
+                    "{name} is damaged: {tensor!r} and {other!r} overlap", name=path.name, tensor=name, other=other
+                )
+            )
     return found, [
         f"The safetensors library refuses {path.name}: {odd}; save it again with that library."
         for odd in _oddities(header, [(offset - start, size) for offset, size, _ in ordered], held)
@@ -122,23 +129,25 @@ def _oddities(header: Mapping[str, Any], stretches: list[tuple[int, int]], held:
     """`stretches`: begin and bytes of each tensor within the data, ascending; `held`: bytes of the data."""
     texts = header.get("__metadata__")
     if texts is not None and not (isinstance(texts, dict) and all(isinstance(each, str) for each in texts.values())):
-        yield "its metadata are not all texts"
+        yield L_("its metadata are not all texts")
     end = max((begin + size for begin, size in stretches), default=0)
     if gaps := end - sum(size for _, size in stretches):
-        yield f"{gaps} bytes before and between its tensors belong to none"
+        yield Sentence("{gaps} bytes before and between its tensors belong to none", gaps=gaps)
     if held > end:
-        yield f"{held - end} bytes follow its last tensor"
+        yield Sentence("{held} bytes follow its last tensor", held=held - end)
 
 
 def _entry(path: Path, name: str, entry: Any, start: int, held: int, most: int = MOST_IN_A_FILE) -> StoredEntry:
     try:
         kind, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     except (KeyError, TypeError, ValueError):
-        raise TensorFileError(f"{path.name} has no usable tensor {name!r}") from None
+        raise TensorFileError(Sentence("{name} has no usable tensor {tensor!r}", name=path.name, tensor=name)) from None
     if any(type(n) is not int for n in (*shape, begin, end)) or not isinstance(kind, str):  # True counts as an int
-        raise TensorFileError(f"{path.name} has no usable tensor {name!r}")
+        raise TensorFileError(Sentence("{name} has no usable tensor {tensor!r}", name=path.name, tensor=name))
     if kind not in _PLAIN and kind not in _CODED and kind not in _OTHER_BITS:
-        raise TensorFileError(f"{name!r} is of type {kind[:40]}, which is not read here")
+        raise TensorFileError(
+            Sentence("{tensor!r} is of type {kind}, which is not read here", tensor=name, kind=kind[:40])
+        )
     if len(shape) > MOST_AXES:
         raise TensorFileError(
             f"{name!r} in {path.name} has {len(shape)} dimensions; the most that is read is {MOST_AXES}"
@@ -147,7 +156,9 @@ def _entry(path: Path, name: str, entry: Any, start: int, held: int, most: int =
     bits = _OTHER_BITS.get(kind) or 8 * np.dtype(_PLAIN.get(kind) or {"BF16": "<u2"}.get(kind, "u1")).itemsize
     fits = min(shape, default=0) >= 0 and 0 <= begin <= end <= held
     if not fits or (end - begin) * 8 != math.prod(shape) * bits:
-        raise TensorFileError(f"{path.name} is damaged: {name!r} does not fit into the file")
+        raise TensorFileError(
+            Sentence("{name} is damaged: {tensor!r} does not fit into the file", name=path.name, tensor=name)
+        )
     return StoredEntry(kind, shape, start + begin, end - begin)
 
 
@@ -162,9 +173,11 @@ def read_words(path: Path, place: Place, start: int, stop: int) -> NDArray[Any]:
             file.seek(place.offset + start * words.itemsize)
             raw: NDArray[Any] = np.fromfile(file, words, stop - start)
     except OSError as error:
-        raise TensorFileError(f"{path.name} cannot be read any more: {read_fault(error)}") from None
+        raise TensorFileError(
+            Sentence("{name} cannot be read any more: {fault}", name=path.name, fault=read_fault(error))
+        ) from None
     if raw.size < stop - start:
-        raise TensorFileError(f"{path.name} has become shorter while it was read")
+        raise TensorFileError(Sentence("{name} has become shorter while it was read", name=path.name))
     return raw
 
 
@@ -202,7 +215,9 @@ def torch_contents(path: Path) -> tuple[dict[str, StoredTensor], list[str]]:
             f"{path.name} is no whole zip archive of torch.save ({error}); load an older file with torch and save it"
         ) from None
     except _FAULTS as error:
-        raise TensorFileError(f"{path.name} is no readable file of torch.save: {read_fault(error)}") from None
+        raise TensorFileError(
+            Sentence("{name} is no readable file of torch.save: {fault}", name=path.name, fault=read_fault(error))
+        ) from None
     if not stream.hidden:
         return stream.tensors, []
     kind = one_line(stream.pickled.rpartition(" ")[2] or "object", 60)
@@ -212,15 +227,20 @@ def torch_contents(path: Path) -> tuple[dict[str, StoredTensor], list[str]]:
             "save model.state_dict() instead of the model"
         )
     return stream.tensors, [
-        f"{stream.hidden} more tensors of {path.name} are in a pickled module ({kind}), and nothing is unpickled here: "
-        "save its state_dict() instead."
+        Sentence(
+            "{hidden} more tensors of {name} are in a pickled module ({kind}), and nothing is unpickled here: "
+            "save its state_dict() instead.",
+            hidden=stream.hidden,
+            name=path.name,
+            kind=kind,
+        )
     ]
 
 
 def _open_torch(path: Path, name: str, most: int) -> TensorReader:
     tensors = torch_entries(path)
     if name not in tensors:
-        raise TensorFileError(f"{path.name} has no tensor {name!r}")
+        raise TensorFileError(Sentence("{name} has no tensor {tensor!r}", name=path.name, tensor=name))
     tensor = tensors[name]
     _check_size(path, math.prod(tensor.shape), most)
     coded = {"BFloat16Storage": "bf16", **FP8}.get(tensor.storage.kind)
@@ -229,7 +249,14 @@ def _open_torch(path: Path, name: str, most: int) -> TensorReader:
         if place is None:
             return _of_array(load_stored(path, tensor, MOST_ELEMENTS), coded)
     except _FAULTS as error:
-        raise TensorFileError(f"{name!r} in {path.name} cannot be read: {read_fault(error)}") from None
+        raise TensorFileError(
+            Sentence(
+                "{tensor!r} in {name} cannot be read: {fault}",
+                tensor=name,
+                name=path.name,
+                fault=read_fault(error),
+            )
+        ) from None
     return _of_file(path, place, tensor.shape, coded)
 
 
@@ -246,15 +273,24 @@ def _open_npy(path: Path, most: int) -> TensorReader:
             start = file.tell()
             held = path.stat().st_size - start
     except _NPY_FAULTS as error:
-        raise TensorFileError(f"{path.name} is no readable .npy file of plain numbers: {error}") from None
+        raise TensorFileError(
+            Sentence("{name} is no readable .npy file of plain numbers: {error}", name=path.name, error=error)
+        ) from None
     if kind.kind not in "fiub":
-        raise TensorFileError(f"{path.name} holds {kind}, not real numbers")
+        raise TensorFileError(Sentence("{name} holds {kind}, not real numbers", name=path.name, kind=kind))
     if any(type(n) is not int for n in shape):  # True counts as an int
-        raise TensorFileError(f"{path.name} is damaged: its shape is {shape}")
+        raise TensorFileError(Sentence("{name} is damaged: its shape is {shape}", name=path.name, shape=shape))
     size = math.prod(shape)
     _check_size(path, size, most)
     if min(shape, default=0) < 0 or held < size * kind.itemsize:
-        raise TensorFileError(f"{path.name} is damaged: it says {size} numbers and holds {held // kind.itemsize}")
+        raise TensorFileError(
+            Sentence(
+                "{name} is damaged: it says {size} numbers and holds {held}",
+                name=path.name,
+                size=size,
+                held=held // kind.itemsize,
+            )
+        )
     if not fortran:
         return _of_file(path, Place(start, kind.str), shape)
     _check_size(path, size, MOST_ELEMENTS)
@@ -288,7 +324,7 @@ def _table(coded: str) -> Floats:
 def _check_size(path: Path, size: int, most: int) -> None:
     if size > most:
         counted = (
-            size if size < MOST_IN_A_FILE else f"more than {MOST_IN_A_FILE}"
+            size if size < MOST_IN_A_FILE else Sentence("more than {most_in_a_file}", most_in_a_file=MOST_IN_A_FILE)
         )  # Python refuses to print 4300 digits
         raise TensorFileError(f"{path.name} has {counted} elements; the most that is shown here is {most}")
 
@@ -304,7 +340,13 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
             refuse_stand_in(path, file)
             length, held = int.from_bytes(file.read(8), "little"), path.stat().st_size
             if length > MOST_HEADER_BYTES:
-                raise TensorFileError(f"{path.name} is no .safetensors file: its header would be {length} bytes long")
+                raise TensorFileError(
+                    Sentence(
+                        "{name} is no .safetensors file: its header would be {length} bytes long",
+                        name=path.name,
+                        length=length,
+                    )
+                )
             if 8 + length > held:
                 raise TensorFileError(
                     f"{path.name} ends inside its header: it has {held} bytes of at least {8 + length}; "
@@ -314,9 +356,11 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
     except TensorFileError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise TensorFileError(f"{path.name} is no readable .safetensors file: {read_fault(error)}") from None
+        raise TensorFileError(
+            Sentence("{name} is no readable .safetensors file: {fault}", name=path.name, fault=read_fault(error))
+        ) from None
     if not isinstance(header, dict):
-        raise TensorFileError(f"{path.name} is no .safetensors file: its header is no table")
+        raise TensorFileError(Sentence("{name} is no .safetensors file: its header is no table", name=path.name))
     return header, 8 + length
 
 
@@ -332,8 +376,10 @@ def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _open_safetensors(path: Path, name: str, most: int) -> TensorReader:
     header, start = _header(path)
     if name not in header:
-        raise TensorFileError(f"{path.name} has no usable tensor {name!r}")
+        raise TensorFileError(Sentence("{name} has no usable tensor {tensor!r}", name=path.name, tensor=name))
     entry = _entry(path, name, header[name], start, path.stat().st_size - start, most)
     if entry.place is None:
-        raise TensorFileError(f"{name!r} is of type {entry.dtype}, which is not read here")
+        raise TensorFileError(
+            Sentence("{tensor!r} is of type {dtype}, which is not read here", tensor=name, dtype=entry.dtype)
+        )
     return _of_file(path, entry.place, entry.shape, entry.code)

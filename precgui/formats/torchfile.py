@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.safe_open import open_regular
+from precgui.sentences import L_, Sentence
 
 MOST_OPCODES = 5_000_000
 MOST_STREAM_BYTES = 100_000_000
@@ -97,7 +98,9 @@ def read_stream(path: Path) -> TorchStream:
         root = _root(archive)
         entry = archive.getinfo(f"{root}data.pkl")
         if entry.file_size > MOST_STREAM_BYTES:
-            raise StreamError(f"its list of tensors would be {entry.file_size} bytes long")
+            raise StreamError(
+                Sentence("its list of tensors would be {file_size} bytes long", file_size=entry.file_size)
+            )
         with archive.open(entry) as stream:  # the size in the directory may be a lie
             machine = _Machine()
             tensors = dict(_walk(machine.run(stream.read(MOST_STREAM_BYTES))))
@@ -141,14 +144,18 @@ def load_stored(path: Path, tensor: StoredTensor, most: int) -> NDArray[Any]:
     words = _checked(tensor)[0]
     if max(tensor.storage.count, math.prod(tensor.shape)) > most:
         raise StreamError(
-            f"{max(tensor.storage.count, math.prod(tensor.shape))} elements are more than the {most} read"
+            Sentence(
+                "{max} elements are more than the {most} read",
+                max=max(tensor.storage.count, math.prod(tensor.shape)),
+                most=most,
+            )
         )
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         entry = _entry(archive, tensor.storage, words)
         with archive.open(entry) as stream:
             content = stream.read(entry.file_size)
     if len(content) < entry.file_size:
-        raise StreamError("the file is damaged: a storage is shorter than it says")
+        raise StreamError(L_("the file is damaged: a storage is shorter than it says"))
     flat: NDArray[Any] = np.frombuffer(content, words)
     if 0 in tensor.shape:
         return np.zeros(tensor.shape, words)
@@ -160,17 +167,17 @@ def _checked(tensor: StoredTensor) -> tuple[np.dtype[Any], int]:
     """The type of a tensor's numbers, and how many of its storage it reaches over."""
     storage = tensor.storage
     if storage.kind not in _WORDS or len(tensor.shape) != len(tensor.strides):
-        raise StreamError(f"a tensor of {storage.kind or 'unknown type'} is not read here")
+        raise StreamError(Sentence("a tensor of {kind} is not read here", kind=storage.kind or L_("unknown type")))
     reach = tensor.offset + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.strides, strict=True)) + 1
     if 0 not in tensor.shape and reach > storage.count:
-        raise StreamError("the file is damaged: a tensor reaches past its storage")
+        raise StreamError(L_("the file is damaged: a tensor reaches past its storage"))
     return np.dtype(_WORDS[storage.kind]), reach
 
 
 def _entry(archive: zipfile.ZipFile, storage: Storage, words: np.dtype[Any]) -> zipfile.ZipInfo:
     entry = archive.getinfo(f"{_root(archive)}data/{storage.key}")
     if entry.file_size != storage.count * words.itemsize:
-        raise StreamError("the file is damaged: a storage has the wrong size")
+        raise StreamError(L_("the file is damaged: a storage has the wrong size"))
     return entry
 
 
@@ -178,7 +185,7 @@ def _root(archive: zipfile.ZipFile) -> str:
     for name in archive.namelist():
         if name.endswith("data.pkl"):
             return name.removesuffix("data.pkl")
-    raise StreamError("there is no data.pkl in the archive")
+    raise StreamError(L_("there is no data.pkl in the archive"))
 
 
 def _walk(tree: object) -> Iterator[tuple[str, StoredTensor]]:
@@ -196,7 +203,12 @@ def _walk(tree: object) -> Iterator[tuple[str, StoredTensor]]:
             yield prefix.rstrip(".") or "tensor", node
             continue
         if depth > MOST_DEPTH or len(prefix) > MOST_NAME:
-            raise StreamError(f"its containers are nested more than {MOST_DEPTH} deep, or a name is too long")
+            raise StreamError(
+                Sentence(
+                    "its containers are nested more than {most_depth} deep, or a name is too long",
+                    most_depth=MOST_DEPTH,
+                )
+            )
         pairs: list[tuple[object, object]] = []
         if isinstance(node, Mapping):
             pairs = list(node.items())
@@ -205,7 +217,7 @@ def _walk(tree: object) -> Iterator[tuple[str, StoredTensor]]:
         if len(left) + len(pairs) > MOST_NODES:
             break
         left += [(f"{prefix}{_key(key)}.", value, depth + 1) for key, value in reversed(pairs)]
-    raise StreamError(f"its containers hold more than {MOST_NODES} values")
+    raise StreamError(Sentence("its containers hold more than {most_nodes} values", most_nodes=MOST_NODES))
 
 
 def _key(key: object) -> str:
@@ -229,11 +241,11 @@ class _Machine:
                 if opcode.name == "STOP":
                     return self._stack[-1]
                 if count > MOST_OPCODES:
-                    raise StreamError("the stream is too long")
+                    raise StreamError(L_("the stream is too long"))
                 self._step(opcode.name, argument)
         except (IndexError, KeyError, TypeError, AttributeError) as error:
-            raise StreamError(f"the stream is damaged: {error}") from None
-        raise StreamError("the stream has no end")
+            raise StreamError(Sentence("the stream is damaged: {error}", error=error)) from None
+        raise StreamError(L_("the stream has no end"))
 
     def _step(self, name: str, argument: Any) -> None:
         if name in _PLAIN:
@@ -278,7 +290,7 @@ class _Machine:
             case "SETITEMS" | "APPENDS":
                 self._fill(self._since_mark())
             case _:
-                raise StreamError(f"the stream uses {name}, which files of tensors do not need")
+                raise StreamError(Sentence("the stream uses {name}, which files of tensors do not need", name=name))
 
     def _fill(self, items: list[Any]) -> None:
         target = self._stack[-1]
@@ -292,7 +304,7 @@ class _Machine:
         while self._stack[place] is not _MARK:
             place -= 1
             if place < 0:
-                raise StreamError("the stream is damaged: a mark is missing")
+                raise StreamError(L_("the stream is damaged: a mark is missing"))
         items = self._stack[place + 1 :]
         del self._stack[place:]
         return items
@@ -334,7 +346,7 @@ def _bounded(tensor: StoredTensor) -> StoredTensor:
         raise StreamError(f"a tensor has {len(tensor.shape)} dimensions; the most that is read is {MOST_AXES}")
     numbers = (*tensor.shape, *tensor.strides, tensor.offset, tensor.storage.count)
     if min(numbers) < 0 or max(numbers) > MOST_SIZE or math.prod(tensor.shape) > MOST_SIZE:
-        raise StreamError(f"the file is damaged: a size is below 0 or beyond {MOST_SIZE}")
+        raise StreamError(Sentence("the file is damaged: a size is below 0 or beyond {most_size}", most_size=MOST_SIZE))
     return tensor
 
 

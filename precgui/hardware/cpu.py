@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from precgui.hardware.readings import Missing, Reading
+from precgui.sentences import L_, Sentence
 
 CPUINFO = Path("/proc/cpuinfo")
 
@@ -108,7 +109,7 @@ def _generation(entries: Mapping[str, str], features: frozenset[str]) -> str:
 
 def _intel_generation(model: int, features: frozenset[str]) -> str:
     named = _skylake_kind(features) if model == 85 else _INTEL_GENERATIONS.get(model, "")
-    return "Sapphire Rapids or later" if "amx_tile" in features and named not in _HAVE_AMX else named
+    return L_("Sapphire Rapids or later") if "amx_tile" in features and named not in _HAVE_AMX else named
 
 
 def _skylake_kind(features: frozenset[str]) -> str:
@@ -134,12 +135,12 @@ def read_cpu(torch_features: Mapping[str, object] | None = None) -> Cpu:
         return Cpu(name or generation or machine, machine, generation, features, amx_permission(features))
     if system == "Darwin":
         name, result = _macos()
-        return Cpu(name or machine, machine, name, result or reported, Missing("macOS has no AMX of Intel's kind"))
+        return Cpu(name or machine, machine, name, result or reported, Missing(L_("macOS has no AMX of Intel's kind")))
     name = platform.processor() or machine
     supported_features: Reading[frozenset[str]] = reported or Missing(
         f"{system} does not list them; `precgui detect` asks torch"
     )
-    return Cpu(name, machine, "", supported_features, Missing(f"{system} does not tell"))
+    return Cpu(name, machine, "", supported_features, Missing(Sentence("{system} does not tell", system=system)))
 
 
 def _cpuinfo() -> str:
@@ -172,7 +173,7 @@ def _macos() -> tuple[str, frozenset[str]]:
 def amx_permission(features: frozenset[str]) -> Reading[bool]:
     """Whether the kernel lets a process use AMX tiles: it saves their state only for those that ask."""
     if "amx_tile" not in features:
-        return Missing("this processor has no AMX")
+        return Missing(L_("this processor has no AMX"))
     mask = ctypes.c_uint64(0)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(_SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_SUPP, ctypes.byref(mask)):

@@ -10,8 +10,9 @@ from precgui.hardware.peak import with_peaks
 from precgui.hardware.readings import Missing, Reading
 from precgui.hardware.support import Support
 from precgui.hardware.tables import Architecture, GpuModel
+from precgui.sentences import L_
 
-_NOT_GIVEN = Missing("the datasheet does not give it")
+_NOT_GIVEN = Missing(L_("the datasheet does not give it"))
 
 
 @cache
@@ -27,7 +28,7 @@ def device_of_card(card: GpuModel) -> Device:
     bandwidth: Reading[float] = _NOT_GIVEN if card.bandwidth_gbs is None else float(card.bandwidth_gbs)
     details = (
         ("SMs", _number(card.sms, "")),
-        ("Boost clock", _number(card.boost_mhz, "MHz")),
+        (L_("Boost clock"), _number(card.boost_mhz, "MHz")),
         ("Power (TDP)", _number(card.tdp_w, "W")),
     )
     return Device(
@@ -51,7 +52,7 @@ def _row(card: GpuModel) -> tuple[Kind, str, dict[str, Support]]:
         architecture = tables.by_name("intel", card.name)
         row = support.by_list(architecture) if architecture else None
     if architecture is None or row is None:
-        return kind, "", support.unknown("No table knows this architecture.")
+        return kind, "", support.unknown(L_("No table knows this architecture."))
     printed = with_peaks(row, architecture, "", _NOT_GIVEN, _NOT_GIVEN, card)
     return kind, architecture.name, printed | _computed(printed, row, architecture, card)
 

@@ -15,8 +15,9 @@ from precgui.hardware.peak import with_peaks
 from precgui.hardware.power import SensorReport, find_sensors
 from precgui.hardware.readings import Missing, Reading, known
 from precgui.hardware.summary import machine_summary
+from precgui.sentences import L_, Sentence
 
-_UNTOLD = Missing("torch does not tell the clock and the units of this device")
+_UNTOLD = Missing(L_("torch does not tell the clock and the units of this device"))
 _NO_FACTS: Mapping[str, Any] = {"devices": []}
 
 
@@ -51,20 +52,27 @@ def _cpu_device(cpu: Cpu, host: Mapping[str, Any]) -> Device:
     cores = host["cpu"]
     features: Reading[str] = cpu.features if isinstance(cpu.features, Missing) else ", ".join(sorted(cpu.features))
     permission = cpu.amx_permitted
-    amx: Reading[str] = permission if isinstance(permission, Missing) else "allowed" if permission else "refused"
+    amx: Reading[str] = (
+        permission if isinstance(permission, Missing) else L_("allowed") if permission else L_("refused")
+    )
     details: tuple[tuple[str, Reading[str]], ...] = (
         (
-            "Cores",
-            f"{cores['physical_cores']} physical, {cores['logical_cores']} logical, {cores['usable_cores']} usable",
+            L_("Cores"),
+            Sentence(
+                "{physical} physical, {logical} logical, {usable} usable",
+                physical=cores["physical_cores"],
+                logical=cores["logical_cores"],
+                usable=cores["usable_cores"],
+            ),
         ),
-        ("Generation", cpu.generation or Missing("no table knows this model")),
-        ("Instructions", features),
-        *([("AMX by the kernel", amx)] if cpu.has("amx_tile") else []),
+        (L_("Generation"), cpu.generation or Missing(L_("no table knows this model"))),
+        (L_("Instructions"), features),
+        *([(L_("AMX by the kernel"), amx)] if cpu.has("amx_tile") else []),
     )
     return Device(
         "cpu", "cpu", cpu.name, cpu.generation, cpu.machine, cpu_row(cpu),
-        host["memory_bytes"] or Missing("the system does not tell it"),
-        Missing("no system tells it; precgui bench measures it"), details,
+        host["memory_bytes"] or Missing(L_("the system does not tell it")),
+        Missing(L_("no system tells it; precgui bench measures it")), details,
     )  # fmt: skip
 
 
@@ -80,7 +88,7 @@ def _other(row: Mapping[str, Any], cpu: Cpu) -> Device:
         matrix = support.unknown(f"No table knows {reported_name}; measure it with precgui bench.")
     else:
         matrix = with_peaks(support.by_list(architecture), architecture, "", _UNTOLD, _UNTOLD, sheet)
-    memory: Reading[int] = row.get("memory_bytes") or Missing("shared with the CPU")
+    memory: Reading[int] = row.get("memory_bytes") or Missing(L_("shared with the CPU"))
     return Device(row["id"], kind, f"{reported_name} GPU" if kind == "mps" else name,
                   architecture.name if architecture else "", "", matrix, memory,
                   sources=sheet.sources if sheet else ())  # fmt: skip
@@ -96,8 +104,8 @@ def _amd(row: Mapping[str, Any]) -> Device:
         matrix = _halved(matrix) if "MI250" in row["name"] else matrix
     return Device(
         row["id"], "rocm", row["name"], architecture.name if architecture else "", row["capability"], matrix,
-        row["memory_bytes"], (sheet and sheet.bandwidth_gbs) or Missing("not in the table"),
-        (("Compute units", str(row["sms"])),), uuid=row["uuid"], sources=sheet.sources if sheet else (),
+        row["memory_bytes"], (sheet and sheet.bandwidth_gbs) or Missing(L_("not in the table")),
+        ((L_("Compute units"), str(row["sms"])),), uuid=row["uuid"], sources=sheet.sources if sheet else (),
     )  # fmt: skip
 
 
@@ -107,7 +115,11 @@ def _halved(matrix: Mapping[str, support.Support]) -> dict[str, support.Support]
     for name, cell in matrix.items():
         peak = known(cell.peak)
         if peak is not None:
-            half = replace(peak, tops=peak.tops / 2, formula=f"half of the {peak.formula} (two devices on one board)")
+            half = replace(
+                peak,
+                tops=peak.tops / 2,
+                formula=Sentence("half of the {formula} (two devices on one board)", formula=peak.formula),
+            )
             cell = replace(cell, peak=half)
         halved[name] = cell
     return halved

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from precgui.citations import FactSource, sources_json
 from precgui.hardware.readings import Missing, Reading
 from precgui.hardware.support import Support
+from precgui.sentences import L_
 
 Kind = Literal["cpu", "cuda", "rocm", "xpu", "mps"]
 
@@ -27,8 +28,8 @@ class Device:
     architecture: str
     capability: str
     formats: Mapping[str, Support]
-    memory_bytes: Reading[int] = field(default_factory=lambda: Missing("not told"))
-    bandwidth_gbs: Reading[float] = field(default_factory=lambda: Missing("not told"))
+    memory_bytes: Reading[int] = field(default_factory=lambda: Missing(L_("not told")))
+    bandwidth_gbs: Reading[float] = field(default_factory=lambda: Missing(L_("not told")))
     details: tuple[tuple[str, Reading[str]], ...] = ()
     problem: str = ""
     uuid: str = ""

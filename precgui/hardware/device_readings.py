@@ -13,43 +13,44 @@ import psutil
 from precgui.hardware import nvml
 from precgui.hardware.gpm import GpmMeter
 from precgui.hardware.readings import Missing, Reading
+from precgui.sentences import L_
 
 CPU = "CPU"
 
 # quantity: (title, unit). Instant and average power are two readings of two clocks of the driver, not one.
 PROGRAM_TICKS = 8  # slow ticks between two lists of all programs, each of which takes milliseconds
 QUANTITIES: dict[str, tuple[str, str]] = {
-    "power_instant_w": ("Power, instant", "W"),
-    "power_average_w": ("Power, average", "W"),
-    "power_limit_w": ("Power limit", "W"),
-    "energy_j": ("Energy counter", "J"),
-    "energy_integrated_j": ("Energy, integrated from power", "J"),  # where there is no counter, since the start
-    "sm_clock_mhz": ("SM clock", "MHz"),
-    "memory_clock_mhz": ("Memory clock", "MHz"),
-    "temperature_c": ("Temperature", "°C"),
-    "utilisation": ("Utilisation", "%"),
-    "memory_used_bytes": ("Memory used", "B"),
-    "memory_total_bytes": ("Memory", "B"),
-    "sm": ("SMs busy", "%"),
-    "tensor": ("Tensor cores busy", "%"),
-    "tensor_half": ("Tensor cores, FP16 to FP8", "%"),
-    "tensor_int": ("Tensor cores, INT8", "%"),
-    "tensor_fp64": ("Tensor cores, FP64", "%"),
-    "dram": ("Memory bandwidth used", "%"),
+    "power_instant_w": (L_("Power, instant"), "W"),
+    "power_average_w": (L_("Power, average"), "W"),
+    "power_limit_w": (L_("Power limit"), "W"),
+    "energy_j": (L_("Energy counter"), "J"),
+    "energy_integrated_j": (L_("Energy, integrated from power"), "J"),  # where there is no counter, since the start
+    "sm_clock_mhz": (L_("SM clock"), "MHz"),
+    "memory_clock_mhz": (L_("Memory clock"), "MHz"),
+    "temperature_c": (L_("Temperature"), "°C"),
+    "utilisation": (L_("Utilisation"), "%"),
+    "memory_used_bytes": (L_("Memory used"), "B"),
+    "memory_total_bytes": (L_("Memory"), "B"),
+    "sm": (L_("SMs busy"), "%"),
+    "tensor": (L_("Tensor cores busy"), "%"),
+    "tensor_half": (L_("Tensor cores, FP16 to FP8"), "%"),
+    "tensor_int": (L_("Tensor cores, INT8"), "%"),
+    "tensor_fp64": (L_("Tensor cores, FP64"), "%"),
+    "dram": (L_("Memory bandwidth used"), "%"),
 }
 # Bits of nvmlDeviceGetCurrentClocksEventReasons: (word, sentence, worth a warning).
 REASONS: dict[int, tuple[str, str, bool]] = {
-    0x1: ("idle", "Nothing to do, so the clocks are low.", False),
-    0x2: ("application clocks", "Someone has fixed the clocks.", False),
-    0x4: ("power cap", "The power limit holds the clocks down.", True),
-    0x8: ("hardware slowdown", "Temperature or power brake: the hardware halves the clocks.", True),
-    0x10: ("sync boost", "The clocks follow another GPU of the group.", False),
-    0x20: ("thermal, software", "Too warm: the driver holds the clocks down.", True),
-    0x40: ("thermal, hardware", "Too hot: the hardware holds the clocks down.", True),
-    0x80: ("power brake", "The server's power supply asks for less.", True),
-    0x100: ("display clocks", "The display setting decides the clocks.", False),
-    0x200: ("board limit", "A limit of the board holds the clocks down.", True),
-    0x400: ("reliability", "The voltage limit holds the clocks down.", True),
+    0x1: ("idle", L_("Nothing to do, so the clocks are low."), False),
+    0x2: (L_("application clocks"), L_("Someone has fixed the clocks."), False),
+    0x4: (L_("power cap"), L_("The power limit holds the clocks down."), True),
+    0x8: (L_("hardware slowdown"), L_("Temperature or power brake: the hardware halves the clocks."), True),
+    0x10: (L_("sync boost"), L_("The clocks follow another GPU of the group."), False),
+    0x20: (L_("thermal, software"), L_("Too warm: the driver holds the clocks down."), True),
+    0x40: (L_("thermal, hardware"), L_("Too hot: the hardware holds the clocks down."), True),
+    0x80: (L_("power brake"), L_("The server's power supply asks for less."), True),
+    0x100: (L_("display clocks"), L_("The display setting decides the clocks."), False),
+    0x200: (L_("board limit"), L_("A limit of the board holds the clocks down."), True),
+    0x400: ("reliability", L_("The voltage limit holds the clocks down."), True),
 }
 HELD_BITS = sum(bit for bit, (_, _, warns) in REASONS.items() if warns)
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
@@ -57,7 +58,7 @@ _TEMPERATURE_GPU = 0
 _UNITS = ("sm", "tensor", "tensor_half", "tensor_int", "tensor_fp64", "dram")
 
 
-UNREADABLE = Missing("the system does not show it to this user")
+UNREADABLE = Missing(L_("the system does not show it to this user"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ class GpuReader:
         result = self._meter.read()
         if isinstance(result, Missing):
             return dict.fromkeys(_UNITS, result)
-        return {name: result.get(name, Missing("the driver leaves it out")) for name in _UNITS}
+        return {name: result.get(name, Missing(L_("the driver leaves it out"))) for name in _UNITS}
 
     def _ask(self, function: str, *arguments: Any) -> Reading[Any]:
         return self._remembered((function, *arguments), lambda: self._gpu.ask(function, *arguments))
@@ -232,7 +233,7 @@ class CpuReader:
         self._detailed, self._ticks, self._programs = detailed, 0, ProcessLoads()
 
     def everything(self) -> DeviceReading:
-        none: Reading[Any] = Missing("the system does not tell")
+        none: Reading[Any] = Missing(L_("the system does not tell"))
         try:
             memory, load = psutil.virtual_memory(), float(psutil.cpu_percent())
         except (OSError, RuntimeError):  # a Linux without /proc
@@ -240,7 +241,7 @@ class CpuReader:
             return DeviceReading(CPU, untold, none, none)
         first, self._first = self._first, False
         values: dict[str, Reading[float]] = {
-            "utilisation": Missing("it is measured between two readings") if first else load,
+            "utilisation": Missing(L_("it is measured between two readings")) if first else load,
             "memory_used_bytes": float(memory.total - memory.available),
             "memory_total_bytes": float(memory.total),
         }
@@ -257,11 +258,11 @@ def _scaled(value: Reading[Any], factor: float = 1.0) -> Reading[float]:
 
 
 def _used(memory: int | None) -> Reading[int]:
-    return Missing("the driver does not tell on Windows") if memory is None else int(memory)
+    return Missing(L_("the driver does not tell on Windows")) if memory is None else int(memory)
 
 
 def _process_name(pid: int) -> str:
     try:
         return str(psutil.Process(pid).name())
     except psutil.Error:
-        return "another user's process"
+        return L_("another user's process")

@@ -13,6 +13,7 @@ from precgui.events import DeviceRead, Event, HostRead, Incident
 from precgui.hardware import nvml
 from precgui.hardware.device_readings import CPU, REASONS, CpuReader, GpuReader
 from precgui.hardware.readings import Missing, Reading, known
+from precgui.sentences import L_
 
 PERIOD_S = 0.5
 _LEAST_S = 0.1  # between two readings: use is measured from one to the next
@@ -105,7 +106,7 @@ class StateSampler:
             bits = reader.reason_bits()
             self._tell(reader.device, now_s, reader.state(), bits)
             self._tell_held(reader.device, now_s, known(bits) or 0)
-        self._tell(CPU, now_s, self._cpu.everything().values, Missing("the system does not tell"))
+        self._tell(CPU, now_s, self._cpu.everything().values, Missing(L_("the system does not tell")))
         self._emit(self._host.read(now_s))
 
     def _tell(self, device: str, now_s: float, values: Mapping[str, Reading[float]], bits: Reading[int]) -> None:

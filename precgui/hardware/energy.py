@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from precgui.events import Event, PowerRead
 from precgui.hardware.power import PowerSampler
 from precgui.hardware.readings import Missing, Reading
+from precgui.sentences import L_, Sentence
 
 LEAST_S = 1.0
 SENSOR_ERROR = 0.05  # of the reading, as found on more than 70 GPUs (arXiv 2312.02741)
-COUNTER, INTEGRATED = "energy counter", "integrated power"
+COUNTER, INTEGRATED = L_("energy counter"), L_("integrated power")
 _QUEUED_S = 0.1  # of work, about, between two waits for a device: after each wait it is idle until the next launch
 _LONGEST_GAP_S = 1.0  # between two power readings that are integrated over
 _COVER = 0.9  # share of a window that counter readings must span
@@ -45,7 +46,13 @@ def window_energy(
     start_s, end_s = float(start_s), float(end_s)
     seconds = end_s - start_s
     if seconds < least_s:
-        return Missing(f"not measurable: the window of {seconds:.2f} s is shorter than {least_s:g} s")
+        return Missing(
+            Sentence(
+                "not measurable: the window of {seconds:.2f} s is shorter than {least_s:g} s",
+                seconds=seconds,
+                least_s=least_s,
+            )
+        )
     counted = _counted(times, joules, start_s, end_s)
     if counted is not None:
         return WindowEnergy(counted, seconds, COUNTER)
@@ -76,10 +83,12 @@ def _integrated(
     inside = (times >= start_s) & (times <= end_s) & ~np.isnan(watts)
     times, watts = times[inside], watts[inside]
     if times.size < 2:
-        return Missing("no sensor was read in this window")
+        return Missing(L_("no sensor was read in this window"))
     gaps = np.diff(np.concatenate(([start_s], times, [end_s])))
     if gaps.max() > _LONGEST_GAP_S:
-        return Missing(f"not measurable: the sensor was silent for {gaps.max():.1f} s of this window")
+        return Missing(
+            Sentence("not measurable: the sensor was silent for {gap_s:.1f} s of this window", gap_s=gaps.max())
+        )
     joules = float(np.sum((watts[1:] + watts[:-1]) / 2 * np.diff(times)))
     mean_w = joules / float(times[-1] - times[0])
     return WindowEnergy(mean_w * (end_s - start_s), end_s - start_s, INTEGRATED)
@@ -209,7 +218,7 @@ def _sum(
             return part
         parts.append(part)
     if not parts:
-        return Missing("no power sensor belongs to this device")
+        return Missing(L_("no power sensor belongs to this device"))
     methods = {part.method for part in parts}
     method = COUNTER if methods == {COUNTER} else INTEGRATED
     return WindowEnergy(sum(part.energy_j for part in parts), span[1] - span[0], method)
@@ -223,7 +232,9 @@ def _result(
 ) -> Reading[StepEnergy]:
     measured = [window for window in windows if not isinstance(window, Missing)]
     if len(measured) < len(windows) or not measured:
-        return next((window for window in windows if isinstance(window, Missing)), Missing("no window was measured"))
+        return next(
+            (window for window in windows if isinstance(window, Missing)), Missing(L_("no window was measured"))
+        )
     per_step = [window.energy_j / count for window, count in zip(measured, counts, strict=True)]
     gross = statistics.median(per_step)
     spread = statistics.stdev(per_step) / gross if len(per_step) > 1 and gross > 0 else 0.0

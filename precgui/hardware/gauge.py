@@ -13,6 +13,7 @@ from precgui.hardware import nvml
 from precgui.hardware.device import Device
 from precgui.hardware.device_readings import REASONS, GpuReader
 from precgui.hardware.readings import Missing, Reading, known
+from precgui.sentences import L_, Sentence
 
 
 class ClockProbe:
@@ -21,7 +22,7 @@ class ClockProbe:
     def __init__(self, device: Device) -> None:
         self.uuid = device.uuid
         self._on_cpu = device.kind == "cpu"
-        self._session: Reading[nvml.NvmlSession] = Missing("not opened")
+        self._session: Reading[nvml.NvmlSession] = Missing(L_("not opened"))
         self._reader: GpuReader | None = None
 
     def __enter__(self) -> ClockProbe:
@@ -54,7 +55,7 @@ class ClockProbe:
         held = [text for word, text, warns in REASONS.values() if warns and word in reasons]
         others = [process for process in processes if process.pid != os.getpid()]
         named = ", ".join(f"{process.name} ({process.pid})" for process in others)
-        return [*held, *([f"Other programs compute on this GPU: {named}."] if others else [])]
+        return [*held, *([Sentence("Other programs compute on this GPU: {named}.", named=named)] if others else [])]
 
     def read(self) -> Mapping[str, Any]:
         """`clock_mhz`, `temperature_c`, `power_w` and `reasons` (words), null where they are not known."""

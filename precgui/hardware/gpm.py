@@ -11,6 +11,7 @@ from typing import Any
 
 from precgui.hardware import nvml
 from precgui.hardware.readings import Missing, Reading
+from precgui.sentences import L_
 
 METRICS = {
     "sm": 2, "occupancy": 3, "tensor": 5, "tensor_fp64": 6, "tensor_half": 7, "tensor_int": 9, "dram": 10,
@@ -33,7 +34,7 @@ class GpmMeter:
         if isinstance(asked, Missing):
             return asked
         if not asked.isSupportedDevice:
-            return Missing("NVIDIA reports it from Hopper on, on GeForce from Blackwell on", lasting=True)
+            return Missing(L_("NVIDIA reports it from Hopper on, on GeForce from Blackwell on"), lasting=True)
         return True
 
     def read(self) -> Reading[dict[str, float]]:
@@ -44,14 +45,14 @@ class GpmMeter:
             return self.support
         now = time.perf_counter()
         if self._samples and now - self._taken_s < LEAST_S:
-            return Missing("two samples must be 0.1 s apart")
+            return Missing(L_("two samples must be 0.1 s apart"))
         sample = self._take()
         if isinstance(sample, Missing):
             return sample
         self._taken_s = now
         self._samples.append(sample)
         if len(self._samples) < 2:
-            return Missing("the first sample has just been taken")
+            return Missing(L_("the first sample has just been taken"))
         before = self._samples.pop(0)
         result = self._between(before, sample)
         self._free(before)

@@ -11,6 +11,7 @@ from typing import Any
 from precgui.hardware import nvml, power
 from precgui.hardware.device_readings import CpuReader, DeviceReading, GpuReader
 from precgui.hardware.readings import Missing, Reading, known
+from precgui.sentences import L_
 
 SLOW_S = 0.5  # clocks, temperature, utilisation, memory
 
@@ -98,17 +99,17 @@ class LivePoller:
 
 
 def _only_power(reader: GpuReader) -> DeviceReading:
-    none: Reading[Any] = Missing("not asked at this tick")
+    none: Reading[Any] = Missing(L_("not asked at this tick"))
     return DeviceReading(reader.device, reader.power(), none, none)
 
 
 def _rapl_sensors() -> list[power.RaplSensor]:
-    sensors, _ = power.find_sensors(Missing("asked elsewhere"))
+    sensors, _ = power.find_sensors(Missing(L_("asked elsewhere")))
     return [sensor for sensor in sensors if isinstance(sensor, power.RaplSensor)]
 
 
 def _zone(sensor: power.RaplSensor, now_s: float) -> DeviceReading:
     result = sensor.read(now_s)
     watts, joules = (result, result) if isinstance(result, Missing) else result
-    none: Reading[Any] = Missing("RAPL does not tell")
+    none: Reading[Any] = Missing(L_("RAPL does not tell"))
     return DeviceReading(sensor.device, {"power_average_w": watts, "energy_j": joules}, none, none)

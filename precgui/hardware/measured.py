@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from gettext import ngettext
 from pathlib import Path
 from typing import Any
 
 from precgui import paths
 from precgui.hardware.figures import COLUMNS
 from precgui.safe_open import replace_file
+from precgui.sentences import Sentence, counted, together
 
 SCHEMA = 1
 NOISY = 0.2  # spread from which a figure is marked
@@ -151,12 +151,13 @@ def rate_text(tops: float) -> str:
 
 def threads_text(threads: int) -> str:
     """For example `1 CPU thread`."""
-    return ngettext("{count} CPU thread", "{count} CPU threads", threads).format(count=threads)
+    return counted("{count} CPU thread", "{count} CPU threads", threads)
 
 
 def remarks(row: Mapping[str, Any]) -> str:
     """Remarks on one figure: its note, its noise, clock limits."""
-    reasons = ", ".join(row.get("reasons") or [])
+    reasons = together(*(row.get("reasons") or []), between=", ")
     spread = row.get("spread") or 0.0
-    noisy = f"noisy by {spread:.0%}: the device was shared" if spread > NOISY else ""
-    return "; ".join(part for part in (row["note"], noisy, reasons and f"clock held by {reasons}") if part)
+    noisy = Sentence("noisy by {spread:.0%}: the device was shared", spread=spread) if spread > NOISY else ""
+    held = Sentence("clock held by {reasons}", reasons=reasons) if reasons else ""
+    return together(row["note"], noisy, held, between="; ")

@@ -12,6 +12,7 @@ from precgui.hardware.peak import with_peaks
 from precgui.hardware.readings import Missing, Reading, known
 from precgui.hardware.support import Support
 from precgui.hardware.tables import GpuModel
+from precgui.sentences import L_, Sentence
 
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _MOST_MIG_SLICES = 16
@@ -31,8 +32,8 @@ def nvidia_devices(opened: Reading[nvml.NvmlSession], torch_devices: TorchDevice
 
 
 def _unreachable(index: int, gpu: Missing) -> Device:
-    problem = f"The driver lists this GPU but cannot open it: {gpu.reason}."
-    row = support.unknown("The GPU does not answer.")
+    problem = Sentence("The driver lists this GPU but cannot open it: {reason}.", reason=gpu.reason)
+    row = support.unknown(L_("The GPU does not answer."))
     return Device(f"gpu:{index}", "cuda", f"NVIDIA GPU {index}", "", "", row, problem=problem)
 
 
@@ -66,8 +67,8 @@ def _slice(gpu: nvml.Gpu, index: int, rows: TorchDevices, whole_uuid: str) -> De
     uuid = str(known(part.ask("nvmlDeviceGetUUID")) or "")
     named = [row for row in rows if row["name"] == part.name()]
     torch_id = _torch_id(uuid, rows) or _torch_id(whole_uuid, named)
-    details = (("SMs", _text(sms)), ("Part of", gpu.name()))
-    bandwidth = Missing("a slice has a part of that of the GPU, which the driver does not tell")
+    details = (("SMs", _text(sms)), (L_("Part of"), gpu.name()))
+    bandwidth = Missing(L_("a slice has a part of that of the GPU, which the driver does not tell"))
     return Device(
         torch_id or f"gpu:{gpu.index}/{index}", "cuda", part.name(), architecture,
         known(capability) or "", row, memory, bandwidth, details, uuid=uuid,
@@ -85,12 +86,12 @@ def _from_driver(gpu: nvml.Gpu, opened: nvml.NvmlSession, rows: TorchDevices) ->
     row, architecture = _row(name, capability, sms, clock, sheet)
     details = (
         ("SMs", _text(sms)),
-        ("Highest SM clock", _text(clock, "MHz")),
-        ("Power limit", _text(_scaled(gpu.ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3), "W")),
+        (L_("Highest SM clock"), _text(clock, "MHz")),
+        (L_("Power limit"), _text(_scaled(gpu.ask("nvmlDeviceGetEnforcedPowerLimit"), 1e-3), "W")),
         ("ECC", _switch(gpu.ask("nvmlDeviceGetEccMode"))),
         ("MIG", _switch(gpu.ask("nvmlDeviceGetMigMode"))),
-        ("Driver", _text(opened.ask("nvmlSystemGetDriverVersion"))),
-        ("CUDA of the driver", _cuda_version(opened)),
+        (L_("Driver"), _text(opened.ask("nvmlSystemGetDriverVersion"))),
+        (L_("CUDA of the driver"), _cuda_version(opened)),
     )
     return Device(
         _torch_id(uuid, rows) or f"gpu:{gpu.index}", "cuda", name, architecture, known(capability) or "", row,
@@ -104,7 +105,7 @@ def _row(
 ) -> tuple[dict[str, Support], str]:
     """(matrix with peaks, name of the architecture); unknown cards get unknown rows, never another card's."""
     if isinstance(capability, Missing):
-        return support.unknown(f"The compute capability is not known: {capability.reason}."), ""
+        return support.unknown(Sentence("The compute capability is not known: {reason}.", reason=capability.reason)), ""
     architecture = tables.by_capability("nvidia", capability)
     if architecture is None:
         return support.unknown(f"No table knows compute capability {capability}; measure it with precgui bench."), ""
@@ -118,7 +119,7 @@ def _from_torch(row: Mapping[str, Any]) -> Device:
     sheet = tables.card(row["name"])
     if sheet and not tables.is_sheet_of(sheet, row["sms"] or None, row["memory_bytes"]):
         sheet = None
-    clock = Missing("NVML does not tell the clock")
+    clock = Missing(L_("NVML does not tell the clock"))
     matrix, architecture = _row(row["name"], row["capability"], row["sms"], clock, sheet)
     return Device(
         row["id"], "cuda", row["name"], architecture, row["capability"], matrix, row["memory_bytes"],
@@ -141,7 +142,7 @@ def _sms(gpu: nvml.Gpu, capability: Reading[str], uuid: str, rows: TorchDevices)
     architecture = None if isinstance(capability, Missing) else tables.by_capability("nvidia", capability)
     if not isinstance(cores, Missing) and architecture and architecture.fp32_per_sm:
         return int(cores) // architecture.fp32_per_sm
-    return cores if isinstance(cores, Missing) else Missing("cores per SM of this architecture are not known")
+    return cores if isinstance(cores, Missing) else Missing(L_("cores per SM of this architecture are not known"))
 
 
 def _clock(gpu: nvml.Gpu, kind: int) -> Reading[float]:
@@ -156,12 +157,12 @@ def _bandwidth(gpu: nvml.Gpu, sheet: GpuModel | None) -> Reading[float]:
         return 2 * clock_mhz * int(bits) / 8 * 1e-3
     if sheet and sheet.bandwidth_gbs:
         return float(sheet.bandwidth_gbs)
-    return Missing("the driver tells no memory clock or bus width")
+    return Missing(L_("the driver tells no memory clock or bus width"))
 
 
 def _problem(gpu: nvml.Gpu, uuid: str, rows: TorchDevices) -> str:
     if _is_divided(gpu):
-        return "This GPU is divided by MIG: programs use its slices, and all slices share one power reading."
+        return L_("This GPU is divided by MIG: programs use its slices, and all slices share one power reading.")
     row = next((row for row in rows if nvml.bare_uuid(row["uuid"]) == nvml.bare_uuid(uuid)), None)
     return _no_kernels(row) if row else ""
 
@@ -169,7 +170,10 @@ def _problem(gpu: nvml.Gpu, uuid: str, rows: TorchDevices) -> str:
 def _no_kernels(row: Mapping[str, Any]) -> str:
     if row.get("kernels", True):
         return ""
-    return f"The installed torch was not built for capability {row['capability']}: its kernels do not run on this GPU."
+    return Sentence(
+        "The installed torch was not built for capability {capability}: its kernels do not run on this GPU.",
+        capability=row["capability"],
+    )
 
 
 def unseen(device: Device, facts: Mapping[str, Any]) -> str:
@@ -178,22 +182,31 @@ def unseen(device: Device, facts: Mapping[str, Any]) -> str:
         return device.problem
     if not facts.get("cuda"):
         built = "for ROCm" if facts.get("hip") else "without CUDA"
-        return f"The installed torch was built {built} and cannot use this GPU: install one that is built for CUDA."
+        return Sentence(
+            "The installed torch was built {built} and cannot use this GPU: install one that is built for CUDA.",
+            built=built,
+        )
     driver = str(dict(device.details).get("CUDA of the driver", ""))
     if driver[:1].isdigit() and int(driver.split(".")[0]) < int(str(facts["cuda"]).split(".")[0]):
-        return (
-            f"torch cannot use this GPU: it was built for CUDA {facts['cuda']}, the driver knows CUDA {driver}. "
-            "Update the driver, or install a torch built for it."
+        return Sentence(
+            "torch cannot use this GPU: it was built for CUDA {built}, the driver knows CUDA {driver}. "
+            "Update the driver, or install a torch built for it.",
+            built=facts["cuda"],
+            driver=driver,
         )
     if refusals := facts.get("refusals"):
         text = "; ".join(f"{name}: {words}" for name, words in refusals.items())
-        return f"torch refuses a GPU and does not say which of the driver's it is: {text}."
+        return Sentence("torch refuses a GPU and does not say which of the driver's it is: {text}.", text=text)
     if "/" in device.id:
-        return f"torch sees one slice of a GPU at a time; this one with CUDA_VISIBLE_DEVICES={device.uuid}."
+        return Sentence(
+            "torch sees one slice of a GPU at a time; this one with CUDA_VISIBLE_DEVICES={uuid}.", uuid=device.uuid
+        )
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if hidden is None:
-        return "torch does not see this GPU, which the driver lists."
-    return f"torch does not see this GPU, which the driver lists; CUDA_VISIBLE_DEVICES is set to {hidden!r}."
+        return L_("torch does not see this GPU, which the driver lists.")
+    return Sentence(
+        "torch does not see this GPU, which the driver lists; CUDA_VISIBLE_DEVICES is set to {hidden!r}.", hidden=hidden
+    )
 
 
 def _torch_id(uuid: str, rows: TorchDevices) -> str:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from precgui.hardware.readings import Missing, Reading
+from precgui.sentences import L_, Sentence
 
 # Fields of nvmlDeviceGetFieldValues and error codes by number: old releases of the binding lack some of the names.
 FIELD_POWER_AVERAGE = 185
@@ -24,19 +25,19 @@ _MISMATCH = 18
 _SCOPE_GPU = 0
 _UNION_MEMBER = dict(enumerate(("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")))  # nvmlValueType_t
 
-NO_RIGHTS = "the driver asks for more rights (run as root, or ask the administrator)"
+NO_RIGHTS = L_("the driver asks for more rights (run as root, or ask the administrator)")
 _REASONS = {
-    _NOT_SUPPORTED: "the device does not report it",
+    _NOT_SUPPORTED: L_("the device does not report it"),
     _NO_PERMISSION: NO_RIGHTS,
-    _FUNCTION_NOT_FOUND: "the driver is too old to know it",
-    _GPU_IS_LOST: "the GPU has fallen off the bus; a reboot brings it back",
-    _RESET_REQUIRED: "the GPU must be reset before it answers",
+    _FUNCTION_NOT_FOUND: L_("the driver is too old to know it"),
+    _GPU_IS_LOST: L_("the GPU has fallen off the bus; a reboot brings it back"),
+    _RESET_REQUIRED: L_("the GPU must be reset before it answers"),
 }
 
 
 def _why(error: Exception) -> Missing:
     if isinstance(error, AttributeError):
-        return Missing("the installed nvidia-ml-py is too old to know it", lasting=True)
+        return Missing(L_("the installed nvidia-ml-py is too old to know it"), lasting=True)
     return _absent(getattr(error, "value", 0), str(error))
 
 
@@ -48,7 +49,7 @@ def bare_uuid(uuid: str) -> str:
 def _absent(code: int, answer: str) -> Missing:
     lost = code in (_GPU_IS_LOST, _RESET_REQUIRED)
     lasting = code in (_NOT_SUPPORTED, _NO_PERMISSION, _FUNCTION_NOT_FOUND)
-    return Missing(_REASONS.get(code, f"NVML answers: {answer}"), lost, lasting)
+    return Missing(_REASONS.get(code, Sentence("NVML answers: {answer}", answer=answer)), lost, lasting)
 
 
 class Gpu:
@@ -79,13 +80,15 @@ class Gpu:
         if answer.nvmlReturn:
             return _absent(answer.nvmlReturn, f"error {answer.nvmlReturn}")
         member = _UNION_MEMBER.get(answer.valueType)
-        return Missing("NVML answers in a type of its own") if member is None else float(getattr(answer.value, member))
+        return (
+            Missing(L_("NVML answers in a type of its own")) if member is None else float(getattr(answer.value, member))
+        )
 
     def memory(self) -> Reading[Any]:
         """`total` and `used` bytes. What the driver keeps for itself is not used, as in nvidia-smi; drivers before 510
         count it."""
         version = getattr(self.library, "nvmlMemory_v2", None)
-        result = Missing("no second version") if version is None else self.ask("nvmlDeviceGetMemoryInfo", version)
+        result = Missing(L_("no second version")) if version is None else self.ask("nvmlDeviceGetMemoryInfo", version)
         return self.ask("nvmlDeviceGetMemoryInfo") if isinstance(result, Missing) else result
 
 
@@ -119,7 +122,7 @@ def open_session() -> Reading[NvmlSession]:
     try:
         library = importlib.import_module("pynvml")
     except (ImportError, OSError, SyntaxError):
-        return Missing("the package nvidia-ml-py is not installed")
+        return Missing(L_("the package nvidia-ml-py is not installed"))
     try:
         library.nvmlInit()
     except _errors(library) as error:
@@ -141,12 +144,12 @@ def session() -> Iterator[Reading[NvmlSession]]:
 def _why_no_session(error: Exception) -> str:
     code = getattr(error, "value", None)
     if code in _NO_DRIVER:
-        return "no NVIDIA driver on this machine"
+        return L_("no NVIDIA driver on this machine")
     if code == _MISMATCH:
-        return "the NVIDIA driver in the kernel and its library have different versions; reboot to load the new one"
+        return L_("the NVIDIA driver in the kernel and its library have different versions; reboot to load the new one")
     if code == _NO_PERMISSION:
-        return "this user may not talk to the NVIDIA driver (check the permissions of /dev/nvidia*)"
-    return f"NVML does not start: {error}"
+        return L_("this user may not talk to the NVIDIA driver (check the permissions of /dev/nvidia*)")
+    return Sentence("NVML does not start: {error}", error=error)
 
 
 def call(library: ModuleType, function: str, *arguments: Any) -> Reading[Any]:

@@ -9,6 +9,7 @@ from precgui.hardware.measured import number_text
 from precgui.hardware.readings import Missing, Reading, known
 from precgui.hardware.support import Peak, Support
 from precgui.hardware.tables import Architecture, GpuModel, Unit
+from precgui.sentences import L_, Sentence
 
 # Datasheet keys that belong to a unit's key.
 _SHEET = {"fp8_e4m3_tc": "fp8_tc", "fp8_e5m2_tc": "fp8_tc", "fp16_scalar": "fp16", "fp16_matrix": "fp16_matrix"}
@@ -41,20 +42,23 @@ def _peak(
     sheet: GpuModel | None,
 ) -> Reading[Peak]:
     if support.support not in ("native", "slow"):
-        return Missing("the hardware has no unit for it")
+        return Missing(L_("the hardware has no unit for it"))
     on_sheet = sheet.peak_tops.get(_SHEET.get(support.unit, support.unit)) if sheet else None
     ops = _ops(support.unit, architecture.units, product_class)
     if _is_limited(support.unit, product_class):
-        ops = Missing("its maker limits this card below the rate of its architecture")
+        ops = Missing(L_("its maker limits this card below the rate of its architecture"))
     if isinstance(ops, Missing) or isinstance(sms, Missing) or isinstance(clock_mhz, Missing):
         if on_sheet is not None and sheet is not None:
             origin = f" ({sheet.note})" if sheet.note else ""
-            return Peak(on_sheet, f"datasheet of {sheet.name}{origin}", on_sheet)
+            return Peak(on_sheet, Sentence("datasheet of {name}{origin}", name=sheet.name, origin=origin), on_sheet)
         missing = next(part for part in (ops, sms, clock_mhz) if isinstance(part, Missing))
-        return Missing(f"peak unknown: {missing.reason}")
+        return Missing(Sentence("peak unknown: {reason}", reason=missing.reason))
     tops = sms * clock_mhz * ops * 1e-6
-    product = f"{sms} SMs x {clock_mhz:.0f} MHz x {ops} operations per clock and SM"
-    return Peak(tops, f"{product} = {number_text(tops)} x 10^12/s", on_sheet)
+    product = Sentence(
+        "{sms} SMs x {clock_mhz:.0f} MHz x {ops} operations per clock and SM", sms=sms, clock_mhz=clock_mhz, ops=ops
+    )
+    formula = Sentence("{product} = {rate} x 10^12/s", product=product, rate=number_text(tops))
+    return Peak(tops, formula, on_sheet)
 
 
 def _is_limited(key: str, product_class: str) -> bool:
@@ -75,6 +79,6 @@ def _ops(key: str, units: Mapping[str, Unit], product_class: str) -> Reading[int
 
 def _class_ops(unit: Unit | None, product_class: str) -> Reading[int]:
     if unit is None or not unit.ops:
-        return Missing("no rate is known for this unit")
+        return Missing(L_("no rate is known for this unit"))
     ops = unit.ops.get("all", unit.ops.get(product_class))
-    return Missing("it is not known whether this card runs at the full or the half rate") if ops is None else ops
+    return Missing(L_("it is not known whether this card runs at the full or the half rate")) if ops is None else ops

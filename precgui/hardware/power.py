@@ -13,6 +13,7 @@ from typing import Protocol
 from precgui.events import Event, Incident, PowerRead
 from precgui.hardware import device_state, nvml, rapl
 from precgui.hardware.readings import Missing, Reading, known
+from precgui.sentences import L_, Sentence, together
 
 # The sensors renew their value every 20 ms (Pascal, Volta) to 100 ms (all later GPUs): half of that, at most 20 Hz.
 PERIOD_S = 0.05
@@ -64,9 +65,9 @@ class GpuSensor:
         power = self._power_w()
         if isinstance(power, Missing) and not self._has_counter:
             return power
-        kind = "instant power" if self._instant else "power as averaged by the driver"
-        first = "no power reading" if isinstance(power, Missing) else kind
-        return f"{first}, {'energy counter' if self._has_counter else 'no energy counter'}"
+        kind = L_("instant power") if self._instant else L_("power as averaged by the driver")
+        first = L_("no power reading") if isinstance(power, Missing) else kind
+        return together(first, L_("energy counter") if self._has_counter else L_("no energy counter"), between=", ")
 
     def read(self, now_s: float, last: bool = False) -> Reading[tuple[float, float]]:
         power = self._power_w()
@@ -135,36 +136,45 @@ def find_sensors(opened: Reading[nvml.NvmlSession]) -> tuple[list[Sensor], list[
 
 def _gpu_sensors(opened: Reading[nvml.NvmlSession]) -> list[tuple[Sensor | None, SensorReport]]:
     if isinstance(opened, Missing):
-        return [(None, SensorReport("NVML", "", False, f"NVML: {opened.reason}."))]
+        return [(None, SensorReport("NVML", "", False, Sentence("NVML: {reason}.", reason=opened.reason)))]
     gpus = opened.gpus()
     if not gpus:
-        return [(None, SensorReport("NVML", "", False, "NVML: the driver is there but lists no GPU."))]
+        return [(None, SensorReport("NVML", "", False, L_("NVML: the driver is there but lists no GPU.")))]
     return [_gpu_sensor(index, gpu) for index, gpu in enumerate(gpus)]
 
 
 def _gpu_sensor(index: int, gpu: Reading[nvml.Gpu]) -> tuple[Sensor | None, SensorReport]:
     if isinstance(gpu, Missing):
-        return None, SensorReport("NVML", f"GPU {index}", False, f"NVML: GPU {index} cannot be opened, {gpu.reason}.")
+        return None, SensorReport(
+            "NVML",
+            f"GPU {index}",
+            False,
+            Sentence("NVML: GPU {index} cannot be opened, {reason}.", index=index, reason=gpu.reason),
+        )
     sensor, unavailable = GpuSensor(gpu), device_state.unavailable(gpu)
     what = sensor.describe()
     if isinstance(what, Missing):
-        message = f"NVML: {sensor.device} has no power: {what.reason}."
+        message = Sentence("NVML: {device} has no power: {reason}.", device=sensor.device, reason=what.reason)
         return None, SensorReport("NVML", sensor.device, False, message, unavailable)
-    return sensor, SensorReport("NVML", sensor.device, True, f"NVML: {sensor.device}, {what}.", unavailable)
+    return sensor, SensorReport(
+        "NVML", sensor.device, True, Sentence("NVML: {device}, {kind}.", device=sensor.device, kind=what), unavailable
+    )
 
 
 def _rapl_sensors() -> list[tuple[Sensor | None, SensorReport]]:
     zones = rapl.zones()
     if isinstance(zones, Missing):
-        return [(None, SensorReport("RAPL", "", False, f"RAPL: {zones.reason}."))]
+        return [(None, SensorReport("RAPL", "", False, Sentence("RAPL: {reason}.", reason=zones.reason)))]
     return [_rapl_sensor(zone) for zone in zones]
 
 
 def _rapl_sensor(zone: rapl.Zone) -> tuple[Sensor | None, SensorReport]:
     counter = zone.read_j()
     if isinstance(counter, Missing):
-        return None, SensorReport("RAPL", zone.device, False, f"RAPL: {counter.reason}.")
-    return RaplSensor(zone), SensorReport("RAPL", zone.device, True, f"RAPL: {zone.device}, energy counter.")
+        return None, SensorReport("RAPL", zone.device, False, Sentence("RAPL: {reason}.", reason=counter.reason))
+    return RaplSensor(zone), SensorReport(
+        "RAPL", zone.device, True, Sentence("RAPL: {device}, energy counter.", device=zone.device)
+    )
 
 
 class PowerSampler:
@@ -180,7 +190,7 @@ class PowerSampler:
         self._start_time = start_time
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._session: Reading[nvml.NvmlSession] = Missing("not opened yet")
+        self._session: Reading[nvml.NvmlSession] = Missing(L_("not opened yet"))
         self._sensors: list[Sensor] = []
         self._states: device_state.StateSampler | None = None
         self._reading = threading.Lock()
@@ -269,5 +279,9 @@ class PowerSampler:
         self._retry_at[device] = now_s + _RETRY_S
         if device not in self._announced:
             self._announced.add(device)
-            message = f"{device} no longer reports its power: {reason}. The gap in the plot starts here."
+            message = Sentence(
+                "{device} no longer reports its power: {reason}. The gap in the plot starts here.",
+                device=device,
+                reason=reason,
+            )
             self._emit(Incident(now_s, -1, "sensor", "warning", message))

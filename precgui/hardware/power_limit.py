@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from precgui.hardware import nvml
 from precgui.hardware.readings import Missing, Reading, known
+from precgui.sentences import L_
 
-ADMINISTRATOR = "the driver lets an administrator alone set it (run as root, or ask for sudo nvidia-smi -pl {watts:g})"
+ADMINISTRATOR = L_(
+    "the driver lets an administrator alone set it (run as root, or ask for sudo nvidia-smi -pl {watts:g})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,9 @@ def power_limits() -> Reading[list[PowerLimit]]:
             return opened
         limits = [gpu if isinstance(gpu, Missing) else _limit(gpu) for gpu in opened.gpus()]
     there = [limit for limit in limits if not isinstance(limit, Missing)]
-    return there or next((limit for limit in limits if isinstance(limit, Missing)), Missing("the driver lists no GPU"))
+    return there or next(
+        (limit for limit in limits if isinstance(limit, Missing)), Missing(L_("the driver lists no GPU"))
+    )
 
 
 def set_power_limit(uuid: str, watts: float) -> Missing | None:
@@ -56,7 +61,7 @@ def _find(opened: nvml.NvmlSession, uuid: str) -> Reading[nvml.Gpu]:
             uuid
         ):
             return gpu
-    return Missing("NVML does not list this GPU")
+    return Missing(L_("NVML does not list this GPU"))
 
 
 def _limit(gpu: nvml.Gpu) -> Reading[PowerLimit]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from precgui.hardware.readings import Missing, Reading
+from precgui.sentences import Sentence
 
 POWERCAP = Path("/sys/class/powercap")
 _HIGHEST_BELIEVABLE_W = 5_000.0  # a step above this is a reset of the counter (suspend), not a wrap-around
@@ -35,7 +36,10 @@ class Zone:
                 f"`sudo chmod a+r {self.folder}/energy_uj` opens it until the next boot"
             )
         except (OSError, ValueError) as error:
-            return Missing(f"the energy counter of {self.device} cannot be read: {error}", lost=True)
+            return Missing(
+                Sentence("the energy counter of {device} cannot be read: {error}", device=self.device, error=error),
+                lost=True,
+            )
 
 
 def energy_between(before_j: float, after_j: float, range_j: float, interval_s: float) -> float | None:
@@ -58,10 +62,10 @@ def energy_between(before_j: float, after_j: float, range_j: float, interval_s: 
 def zones() -> Reading[list[Zone]]:
     """The counters to read, packages before memory, or why there is none."""
     if not POWERCAP.is_dir():
-        return Missing(f"{POWERCAP} does not exist")
+        return Missing(Sentence("{powercap} does not exist", powercap=POWERCAP))
     results = [zone for folder in sorted(POWERCAP.glob("intel-rapl:*")) if (zone := _zone(folder))]
     if not results:
-        return Missing(f"{POWERCAP} has no package counter")
+        return Missing(Sentence("{powercap} has no package counter", powercap=POWERCAP))
     return sorted(results, key=lambda zone: (zone.device.startswith("DRAM"), zone.device))
 
 
@@ -70,7 +74,7 @@ def _zone(folder: Path) -> Zone | None:
     name = _text(folder / "name")
     parent_name = _text(folder.parent / folder.name.rsplit(":", 1)[0] / "name")
     if name.startswith("package-"):
-        device = f"CPU package {name.removeprefix('package-')}"
+        device: str = Sentence("CPU package {number}", number=name.removeprefix("package-"))
     elif name == "dram":
         device = f"DRAM {parent_name.removeprefix('package-')}"
     else:

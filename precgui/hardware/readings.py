@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from precgui.sentences import Sentence
+
 T = TypeVar("T")
 
 
@@ -18,7 +20,7 @@ class Missing:
     lasting: bool = False
 
     def __str__(self) -> str:
-        return f"not available: {self.reason}"
+        return Sentence("not available: {reason}", reason=self.reason)
 
 
 Reading: TypeAlias = T | Missing

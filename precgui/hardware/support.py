@@ -10,17 +10,18 @@ from typing import Literal
 from precgui.hardware import tables
 from precgui.hardware.readings import Missing, Reading
 from precgui.hardware.tables import Architecture, Unit
+from precgui.sentences import L_, Sentence, together
 
 Level = Literal["native", "slow", "emulated", "none", "unknown"]
 LEVELS: tuple[Level, ...] = ("native", "slow", "emulated", "none", "unknown")
 LEVEL_MEANING: dict[Level, str] = {
-    "native": "The hardware multiplies it at a useful rate.",
-    "slow": "The hardware can, at a rate that makes it pointless for training.",
-    "emulated": "The result is right, but it is computed with other instructions: no gain in speed.",
-    "none": "Neither the hardware nor torch multiplies it; precgui can still round to it and show its effect.",
-    "unknown": "No evidence either way.",
+    "native": L_("The hardware multiplies it at a useful rate."),
+    "slow": L_("The hardware can, at a rate that makes it pointless for training."),
+    "emulated": L_("The result is right, but it is computed with other instructions: no gain in speed."),
+    "none": L_("Neither the hardware nor torch multiplies it; precgui can still round to it and show its effect."),
+    "unknown": L_("No evidence either way."),
 }
-_NATIVE, _STATUS = "{name}: matrix or vector units.", "{name}: {status}."
+_NATIVE, _STATUS = L_("{name}: matrix or vector units."), "{name}: {status}."
 FORMATS = (
     "fp64", "fp32", "tf32", "bf16", "fp16", "e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e3m2", "e2m3", "e2m1",
     "mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "nvfp4", "int8", "int4", "int2", "int1",
@@ -41,22 +42,22 @@ _AMD_UNITS: dict[str, tuple[str, ...]] = {
     "int8": ("int8_matrix", "int8_dot4"), "int4": ("int4_matrix", "int4_dot8"),
 }  # fmt: skip
 _NO_UNIT = {
-    "int2": "No GPU multiplies 2-bit integers; the weights are unpacked to INT8 or FP16.",
-    "int1": "No matrix instruction for single bits.",
-    "nvfp4": "A format of NVIDIA's Blackwell.",
-    "e4m3fnuz": "The FNUZ forms exist on AMD's CDNA 3 only.",
-    "e5m2fnuz": "The FNUZ forms exist on AMD's CDNA 3 only.",
+    "int2": L_("No GPU multiplies 2-bit integers; the weights are unpacked to INT8 or FP16."),
+    "int1": L_("No matrix instruction for single bits."),
+    "nvfp4": L_("A format of NVIDIA's Blackwell."),
+    "e4m3fnuz": L_("The FNUZ forms exist on AMD's CDNA 3 only."),
+    "e5m2fnuz": L_("The FNUZ forms exist on AMD's CDNA 3 only."),
 }
-_BF16_BY_TORCH = (
+_BF16_BY_TORCH = L_(
     "Volta, Turing and older have no BF16 instruction; torch computes it by way of FP32 (9.9 TFLOPS against 89 in "
     "FP16 on a V100S), and torch.cuda.is_bf16_supported() is True all the same."
 )
-_HALF_RATE = (
+_HALF_RATE = L_(
     "GeForce accumulates in FP32 at half rate; in FP16 it is twice as fast "
     "(torch.backends.cuda.matmul.allow_fp16_accumulation)."
 )
-_E5M2_WITH_E4M3 = "torch multiplies it with E4M3, as for gradients, never two E5M2: cuBLASLt has no such product."
-_NO_TENSOR_CORES = "TU116 and TU117 report capability 7.5 but have no tensor cores."
+_E5M2_WITH_E4M3 = L_("torch multiplies it with E4M3, as for gradients, never two E5M2: cuBLASLt has no such product.")
+_NO_TENSOR_CORES = L_("TU116 and TU117 report capability 7.5 but have no tensor cores.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Peak:
     datasheet_tops: float | None = None
 
 
-_NO_RATE = Missing("peak unknown: no rate is known for this device")
+_NO_RATE = Missing(L_("peak unknown: no rate is known for this device"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +118,33 @@ def nvidia(architecture: Architecture, name: str) -> dict[str, Support]:
     if row["bf16"].support == "none":
         row["bf16"] = Support("emulated", _BF16_BY_TORCH, tables.source_text(("ptx91", "m_bf16")), "bf16_tc")
     if product_class(name, architecture.capability) == "geforce" and row["fp16"].unit == "fp16_tc":
-        row["fp16"] = replace(row["fp16"], reason=f"{row['fp16'].reason} {_HALF_RATE}")
+        row["fp16"] = replace(row["fp16"], reason=together(row["fp16"].reason, _HALF_RATE))
     if row["e5m2"].support == "native":
-        row["e5m2"] = replace(row["e5m2"], reason=f"{row['e5m2'].reason} {_E5M2_WITH_E4M3}")
+        row["e5m2"] = replace(row["e5m2"], reason=together(row["e5m2"].reason, _E5M2_WITH_E4M3))
     return row
 
 
 def _nvidia_format(name: str, units: Mapping[str, Unit], architecture: Architecture) -> Support:
     key, unit = _best(_NVIDIA_UNITS.get(name, ()), units)
     if unit is None:
-        return Support("none", _NO_UNIT.get(name, "No instruction for it."))
+        return Support("none", _NO_UNIT.get(name, L_("No instruction for it.")))
     if unit.status in ("none", "unknown"):
-        reason = unit.note or f"No instruction in {architecture.name} ({architecture.capability}). {_history(key)}"
+        absent = Sentence(
+            "No instruction in {name} ({capability}).", name=architecture.name, capability=architecture.capability
+        )
+        reason = unit.note or together(absent, _history(key))
     else:
-        where = "Tensor cores" if "_tc" in key else "CUDA cores"
-        reason = f"{where}: {unit.instruction or 'by the toolchain'}. {unit.note}"
-    return Support(_level(unit), reason.strip(), tables.source_text(unit.sources), key)
+        where = L_("Tensor cores") if "_tc" in key else L_("CUDA cores")
+        how = unit.instruction or L_("by the toolchain")
+        reason = together(Sentence("{where}: {instruction}.", where=where, instruction=how), unit.note)
+    return Support(_level(unit), reason, tables.source_text(unit.sources), key)
 
 
 def _history(key: str) -> str:
     """In which architectures the unit is native, for a card that lacks it."""
     native = [a for a in tables.architectures("nvidia") if a.units.get(key, Unit("none")).status == "native"]
     named = [f"{a.name} {a.capability}" for a in native]
-    return f"Native from {named[0]} to {named[-1]}." if named else ""
+    return Sentence("Native from {first} to {last}.", first=named[0], last=named[-1]) if named else ""
 
 
 def amd(architecture: Architecture) -> dict[str, Support]:
@@ -152,14 +157,16 @@ def amd(architecture: Architecture) -> dict[str, Support]:
 def _amd_format(name: str, keys: tuple[str, ...], architecture: Architecture) -> Support:
     key, unit = _best(keys, architecture.units)
     if unit is None:
-        other = "This card has the FNUZ forms of FP8, not the OCP ones." if architecture.fnuz else ""
-        return Support("none", _NO_UNIT.get(name) or other or "No instruction for it.")
+        other = L_("This card has the FNUZ forms of FP8, not the OCP ones.") if architecture.fnuz else ""
+        return Support("none", _NO_UNIT.get(name) or other or L_("No instruction for it."))
     if unit.status == "none":
-        reason = unit.note or f"No instruction in {architecture.name} ({architecture.capability})."
+        reason = unit.note or Sentence(
+            "No instruction in {name} ({capability}).", name=architecture.name, capability=architecture.capability
+        )
     else:
-        where = "Matrix cores" if key.endswith("matrix") else "Vector units"
-        reason = f"{where}: {unit.instruction}. {unit.note}"
-    return Support(_level(unit), reason.strip(), tables.source_text(unit.sources), key)
+        where = L_("Matrix cores") if key.endswith("matrix") else L_("Vector units")
+        reason = together(Sentence("{where}: {instruction}.", where=where, instruction=unit.instruction), unit.note)
+    return Support(_level(unit), reason, tables.source_text(unit.sources), key)
 
 
 def by_list(architecture: Architecture) -> dict[str, Support]:
@@ -168,7 +175,7 @@ def by_list(architecture: Architecture) -> dict[str, Support]:
     for name in FORMATS:
         unit = architecture.units.get(name)
         if unit is None:
-            row[name] = Support("none", f"{architecture.name} lists no unit for it.")
+            row[name] = Support("none", Sentence("{name} lists no unit for it.", name=architecture.name))
         else:
             reason = unit.note or (_NATIVE if unit.status == "native" else _STATUS).format(
                 name=architecture.name, status=unit.status

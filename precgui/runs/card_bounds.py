@@ -16,8 +16,9 @@ from precgui.hardware.device import Device
 from precgui.hardware.readings import Missing
 from precgui.planner.network import NETWORKS, Transformer
 from precgui.planner.plan import PlanRequest, plan, usable_bytes
+from precgui.sentences import L_, Sentence
 
-NOTE = "From the data sheets, not measured: lower bounds, which real kernels do not reach."
+NOTE = L_("From the data sheets, not measured: lower bounds, which real kernels do not reach.")
 USUAL_CARDS = ("V100-SXM2", "T4", "A100 SXM4 80GB", "RTX 4090", "L40S", "H100 SXM5", "H200 SXM", "B200", "MI300X")
 # Bits of an operand as it lies in memory, scales of blocks included, and of a result.
 BITS: dict[str, tuple[float, int]] = {
@@ -78,7 +79,9 @@ def work_of(text: str, batch: int = 1) -> Work:
         raise ValueError("the batch is at least 1")
     if text in NETWORKS:
         network = NETWORKS[text]
-        title = f"a training step of {text}, {batch} x {network.sequence} tokens"
+        title = Sentence(
+            "a training step of {text}, {batch} x {sequence} tokens", text=text, batch=batch, sequence=network.sequence
+        )
         return Work(title, tuple(_step_products(network, batch)), network, batch)
     sizes = [_sizes(part) for part in text.split(",")]
     if len(sizes) > _MOST_PRODUCTS:
@@ -139,10 +142,10 @@ def bound(work: Work, device: Device, name: str) -> Bound:
     fits = None if memory is None or isinstance(known, Missing) else memory <= usable_bytes(known)
     cell = device.formats.get(name)
     if cell is None or cell.support not in ("native", "slow"):
-        reason = cell.reason if cell is not None else "the table has no such format"
+        reason = cell.reason if cell is not None else L_("the table has no such format")
         return Bound(device.name, name, cell.support if cell else "unknown", None, None, memory, fits, reason)
     if isinstance(cell.peak, Missing) or isinstance(device.bandwidth_gbs, Missing):
-        why = cell.peak.reason if isinstance(cell.peak, Missing) else "the bandwidth is not known"
+        why = cell.peak.reason if isinstance(cell.peak, Missing) else L_("the bandwidth is not known")
         return Bound(device.name, name, cell.support, None, None, memory, fits, why)
     rate, bandwidth = cell.peak.tops * 1e12, device.bandwidth_gbs * 1e9
     times = [(each.flops / rate, _bytes(each, name) / bandwidth) for each in work.products]
@@ -171,8 +174,8 @@ def _bytes(product: CardProduct, name: str) -> float:
 def time_text(bound: Bound) -> str:
     """The cell of a table: milliseconds and what limits them, or the word for what the card makes of the format."""
     if bound.time_s is None:
-        return bound.support if bound.support not in ("native", "slow") else "rate not known"
+        return bound.support if bound.support not in ("native", "slow") else L_("rate not known")
     time_ms = 1e3 * bound.time_s
     number = f"{time_ms:,.0f}" if time_ms >= 1000 else f"{time_ms:.3g}"
-    notes = ["memory-bound"] * (bound.limit == "memory") + ["does not fit"] * (bound.fits is False)
+    notes = ["memory-bound"] * (bound.limit == "memory") + [L_("does not fit")] * (bound.fits is False)
     return f"{number} ms{''.join(f', {note}' for note in notes)}"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from precgui.planner.communication import RANKS
 from precgui.planner.plan import sharded_bytes, usable_bytes
 from precgui.planner.storage import BASE_BITS, OPTIMIZERS, storage_of
+from precgui.sentences import L_, Sentence, together
 
 MOST_PARAMETERS = 10**14
 _OPTIMIZER = "adamw"
 # What to change first where the states do not fit: precision ("" for the one asked for), optimizer, in words.
-_REMEDIES = (
-    ("", "adamw-8bit", "with 8-bit AdamW"),
-    ("bf16-sr", _OPTIMIZER, "in bf16-sr"),
-    ("bf16-sr", "adamw-8bit", "in bf16-sr with 8-bit AdamW"),
+_REMEDIES: tuple[tuple[str, str, Callable[[str], Sentence]], ...] = (
+    ("", "adamw-8bit", lambda size: Sentence("With 8-bit AdamW they take {size}.", size=size)),
+    ("bf16-sr", _OPTIMIZER, lambda size: Sentence("In bf16-sr they take {size}.", size=size)),
+    ("bf16-sr", "adamw-8bit", lambda size: Sentence("In bf16-sr with 8-bit AdamW they take {size}.", size=size)),
 )
 
 
@@ -37,26 +39,45 @@ def weights_fit(parameters: int, bits: float, memory_bytes: int) -> bool:
 def training_sentence(parameters: int, precision: str, memory_bytes: int | None) -> str:
     """The states of a training with AdamW, whether they fit, and where they do not, what would."""
     needed = state_bytes(parameters, precision)
-    text = (
-        f"{billions(parameters)} parameters: weights, gradients and AdamW take {gib(needed)} in {precision}, "
-        "before any activation"
+    text = Sentence(
+        "{billions} parameters: weights, gradients and AdamW take {gib} in {precision}, before any activation",
+        billions=billions(parameters),
+        gib=gib(needed),
+        precision=precision,
     )
     if memory_bytes is None:
-        return f"{text}. The memory of this device is not known."
+        return Sentence("{text}. The memory of this device is not known.", text=text)
     usable = usable_bytes(memory_bytes)
     if needed <= usable:
-        return f"{text}; of {gib(memory_bytes)} about {gib(usable - needed)} are left for those."
+        return Sentence(
+            "{text}; of {memory} about {left} are left for those.",
+            text=text,
+            memory=gib(memory_bytes),
+            left=gib(usable - needed),
+        )
     shared = zero_sentence(parameters, precision, memory_bytes)
-    return f"{text}. They do not fit into {gib(memory_bytes)}. {_remedy(parameters, precision, usable)} {shared}"
+    return Sentence(
+        "{text}. They do not fit into {gib}. {remedy} {shared}",
+        text=text,
+        gib=gib(memory_bytes),
+        remedy=_remedy(parameters, precision, usable),
+        shared=shared,
+    )
 
 
 def zero_sentence(parameters: int, precision: str, memory_bytes: int) -> str:
     """From how many devices of this memory on the states of AdamW fit, by stage of ZeRO (FSDP is stage 3)."""
     fewest = {stage: fewest_ranks(parameters, precision, memory_bytes, stage) for stage in (1, 2, 3)}
-    fitting = [f"ZeRO-{stage} from {ranks} on" for stage, ranks in fewest.items() if ranks is not None]
+    fitting = [
+        Sentence("ZeRO-{stage} from {ranks} on", stage=stage, ranks=ranks)
+        for stage, ranks in fewest.items()
+        if ranks is not None
+    ]
     if not fitting:
-        return f"Not even ZeRO-3 over {RANKS[-1]} such devices fits: use larger ones."
-    return f"Over several such devices, before any activation: {', '.join(fitting)}."
+        return Sentence("Not even ZeRO-3 over {ranks} such devices fits: use larger ones.", ranks=RANKS[-1])
+    return Sentence(
+        "Over several such devices, before any activation: {fitting}.", fitting=together(*fitting, between=", ")
+    )
 
 
 def fewest_ranks(parameters: int, precision: str, memory_bytes: int, stage: int) -> int | None:
@@ -72,14 +93,14 @@ def fewest_ranks(parameters: int, precision: str, memory_bytes: int, stage: int)
 
 
 def _remedy(parameters: int, precision: str, usable: int) -> str:
-    for other, optimizer, words in _REMEDIES:
+    for other, optimizer, remedy in _REMEDIES:
         needed = state_bytes(parameters, other or precision, optimizer)
         if needed <= usable:
-            return f"{words[:1].upper()}{words[1:]} they take {gib(needed)}."
+            return remedy(gib(needed))
     frozen = parameters * BASE_BITS["nf4"] / 8
     if frozen <= usable:
-        return f"Only adapters (LoRA) fit: a frozen base in NF4 takes {gib(frozen)}."
-    return "Not even a frozen base in NF4 does: use several devices (FSDP), off-load, or a smaller model."
+        return Sentence("Only adapters (LoRA) fit: a frozen base in NF4 takes {gib}.", gib=gib(frozen))
+    return L_("Not even a frozen base in NF4 does: use several devices (FSDP), off-load, or a smaller model.")
 
 
 def parameter_count(text: str) -> int:
@@ -87,13 +108,18 @@ def parameter_count(text: str) -> int:
     result = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([MB])\s*", text, re.IGNORECASE)
     count = round(float(result[1]) * {"M": 1e6, "B": 1e9}[result[2].upper()]) if result is not None else 0
     if not 0 < count <= MOST_PARAMETERS:
-        raise ValueError(f"{text.strip()[:40]!r} is no number of parameters; write one such as 124M or 7B")
+        shown = text.strip()[:40]
+        raise ValueError(Sentence("{text!r} is no number of parameters; write one such as 124M or 7B", text=shown))
     return count
 
 
 def billions(parameters: int) -> str:
     """A number of parameters in words."""
-    return f"{parameters / 1e9:.3g} billion" if parameters >= 1e9 else f"{parameters / 1e6:.3g} million"
+    return (
+        Sentence("{count:.3g} billion", count=parameters / 1e9)
+        if parameters >= 1e9
+        else Sentence("{count:.3g} million", count=parameters / 1e6)
+    )
 
 
 def gib(size: float) -> str:

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QProgressBar, QWidget
 
+from precgui.words import _
+
 APPEAR_DELAY_MS = 150
 POLL_MS = 60
 
@@ -34,7 +36,7 @@ class Busy(QProgressBar):
         self.setRange(0, 1000)
         self.setTextVisible(False)
         self.setFixedHeight(6)
-        self.setAccessibleName("Computing")
+        self.setAccessibleName(_("Computing"))
         policy = self.sizePolicy()
         policy.setRetainSizeWhenHidden(True)
         self.setSizePolicy(policy)

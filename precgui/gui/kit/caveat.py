@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton, QWidget
 from precgui.gui.kit.icons import pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
+from precgui.words import _
 
 _NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
 
@@ -60,7 +61,7 @@ class CaveatLabel(QFrame):
         is_long = self.text.heightForWidth(max(self.text.width(), 1)) > one + 4
         self.text.setMaximumHeight(one if is_long and not self.more.isChecked() else _NO_LIMIT)
         self.more.setVisible(is_long)
-        self.more.setText("Less" if self.more.isChecked() else "More")
+        self.more.setText(_("Less") if self.more.isChecked() else _("More"))
         self.setToolTip("" if self.more.isChecked() else plain_tip(self.text.text()))
 
     def _recolour(self) -> None:

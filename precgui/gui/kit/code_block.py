@@ -7,8 +7,9 @@ from PySide6.QtWidgets import QFrame, QWidget
 
 from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.parts import button, column, label, row
+from precgui.words import L_, _, translated
 
-COPY = "Copy"
+COPY = L_("Copy")
 
 
 class CodeBlock(QFrame):
@@ -18,9 +19,9 @@ class CodeBlock(QFrame):
         super().__init__(parent)
         self.sentence, self.code = label("", "muted"), label("", wrap=False, selectable=True)
         self.code.setFont(fixed_font())
-        self.code.setAccessibleName("Lines to paste")
+        self.code.setAccessibleName(_("Lines to paste"))
         self.code.setMinimumWidth(60)  # so that a long line does not widen its panel
-        self.copy = button(COPY, self._copy, "Copy these lines")
+        self.copy = button(translated(COPY), self._copy, _("Copy these lines"))
         self.setProperty("kind", "card")
         column(row((self.sentence, 1), self.copy), self.code, spacing=8, margins=(12, 8, 12, 8), on=self)
 

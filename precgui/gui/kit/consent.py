@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 
 from precgui.config import is_own_task
 from precgui.gui.kit.plain_text import PlainMessageBox
+from precgui.words import _
 
 _LINE_MAY_BREAK = "\u200b"  # a space without width
 _SEPARATOR = re.escape(os.sep)
@@ -40,17 +41,19 @@ class Consent(QObject):
 
     def _ask(self, task: str, act: Callable[[], None], where: str) -> None:
         function = task.rpartition(":")[2]
-        more = (
-            f"It calls {function}, which may do whatever you may do: read and change your files, use the network. "
-            "Agree only if you wrote it or know who did."
-        )
-        text = f"This run executes the code in\n{place_of(task)}"
+        more = _(
+            "It calls {function}, which may do whatever you may do: read and change your files, use the "
+            "network. Agree only if you wrote it or know who did."
+        ).format(function=function)
+        text = _("This run executes the code in\n{place_of}").format(place_of=place_of(task))
         if where and task.rpartition(":")[0].endswith(".py"):
-            text = f"This run sends to {where}, and executes there, the code in\n{place_of(task)}"
-        box = PlainMessageBox(self._window, "Run code of your own", text, more)
-        agree = QPushButton("Run this code", box)
+            text = _("This run sends to {where}, and executes there, the code in\n{place_of}").format(
+                where=where, place_of=place_of(task)
+            )
+        box = PlainMessageBox(self._window, _("Run code of your own"), text, more)
+        agree = QPushButton(_("Run this code"), box)
         agree.setProperty("kind", "danger")
-        refuse = QPushButton("Cancel", box)
+        refuse = QPushButton(_("Cancel"), box)
         box.addButton(agree, QMessageBox.ButtonRole.AcceptRole)
         box.addButton(refuse, QMessageBox.ButtonRole.RejectRole)
         box.setDefaultButton(refuse)
@@ -82,7 +85,7 @@ def place_of(task: str) -> str:
     """
     place = task.rpartition(":")[0]
     if not place.endswith(".py"):
-        return f"the module {place} of the Python that precgui runs in"
+        return _("the module {place} of the Python that precgui runs in").format(place=place)
     real = str(Path(place).expanduser().resolve())
     visible = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in real)
     return _PIECE.sub(lambda piece: piece[0] + _LINE_MAY_BREAK, visible)

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QSpinBox, QWidget
 
 from precgui.config import table_text
 from precgui.gui.kit.choice import ignore_wheel
+from precgui.words import _
 
 
 class Editor(Protocol):
@@ -78,7 +79,7 @@ class OptionalEditor(TextEditor):
     def __init__(self, *, numeric: bool, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._numeric = numeric
-        self.setPlaceholderText("not set")
+        self.setPlaceholderText(_("not set"))
 
     def get(self) -> Any:
         text = self.text().strip()
@@ -127,7 +128,7 @@ class ChoiceEditor(QComboBox):
     def __init__(self, choices: Sequence[Any], parent: QWidget | None = None) -> None:
         super().__init__(parent)
         for choice in choices:
-            self.addItem("not set" if choice is None else str(choice), choice)
+            self.addItem(_("not set") if choice is None else str(choice), choice)
         self.currentIndexChanged.connect(self.edited)
         ignore_wheel(self)
 

@@ -18,6 +18,7 @@ from precgui.gui.kit.editors import Editor
 from precgui.gui.kit.form_rows import LABEL_WIDTH, FieldRow, SectionCard
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
+from precgui.words import _
 
 M = TypeVar("M", bound=BaseModel)
 GAP = 16
@@ -100,7 +101,7 @@ class Form(QWidget, Generic[M]):
     def _make_cards(self) -> list[SectionCard]:
         """One card for the fields of the model itself, one for each section; empty ones are left out."""
         own: dict[str, FieldInfo] = {}
-        cards: list[tuple[str, dict[str, FieldInfo]]] = [("General", own)]
+        cards: list[tuple[str, dict[str, FieldInfo]]] = [(_("General"), own)]
         for name, info in self._model.model_fields.items():
             if section := _section(info):
                 cards.append((info.title or name, dict(leaves(section, f"{name}."))))

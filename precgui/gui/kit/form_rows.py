@@ -13,6 +13,7 @@ from precgui.gui.kit.editors import Editor, FlagEditor, editor_for
 from precgui.gui.kit.icons import icon, pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
+from precgui.words import _
 
 EDITOR_WIDTH = 168
 LABEL_WIDTH = 176
@@ -42,7 +43,7 @@ class FieldRow(QWidget):
         self.reset.setIconSize(QSize(16, 16))
         self.reset.setFixedSize(24, 24)
         self.reset.setAccessibleName(f"Reset {title}")
-        self.reset.setToolTip("Back to the value of the recipe")
+        self.reset.setToolTip(_("Back to the value of the recipe"))
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)
         self.reset.setSizePolicy(keep)
@@ -152,8 +153,8 @@ class SectionCard(QFrame):
         for row in self.rows:
             row.setVisible(row.relevant and (self.more.isChecked() or row not in foldable))
         self.more.setVisible(bool(foldable))
-        self.more.setText("Fewer" if self.more.isChecked() else f"{len(foldable)} more")
-        self.more.setAccessibleName(f"{self.more.text()} settings of {self._title}")
+        self.more.setText(_("Fewer") if self.more.isChecked() else _("{count} more").format(count=len(foldable)))
+        self.more.setAccessibleName(_("{more} settings of {title}").format(more=self.more.text(), title=self._title))
         self.more.setToolTip(plain_tip(", ".join(row.label.text() for row in foldable)))
         self.recolour()
         if self.rows and self.more.previousInFocusChain() is not self.rows[-1].reset:

@@ -6,6 +6,7 @@ box of the window is made here.
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from PySide6.QtCore import Qt
@@ -100,3 +101,8 @@ def plain_tip(text: str | None) -> str:
     if not text or not GuiQt.mightBeRichText(text):
         return text or ""
     return f"<p style='white-space: pre-wrap'>{escape(text)}</p>"
+
+
+def without_key(text: str) -> str:
+    """A title without the mark of its key, which in Chinese stands behind it: `打开(&O)...`."""
+    return re.sub(r"\(&\w\)", "", text).replace("&", "")

@@ -18,9 +18,10 @@ from precgui.gui.kit.editors import number_text, read_number
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.runs.report.group_table import TITLES
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, TargetError, Targets, make_targets
+from precgui.words import L_, _, translated
 
-_TITLES = {**TITLES, "accuracy_lost": "Accuracy lost", "metric_lost": "Metric lost, if it is no share"}
-_LATE = (
+_TITLES = {**TITLES, "accuracy_lost": L_("Accuracy lost"), "metric_lost": L_("Metric lost, if it is no share")}
+_LATE = L_(
     "The figures of this study are known already. Targets that are chosen with them in view make verdicts too kind; "
     "choose targets before Start where you can."
 )
@@ -33,7 +34,7 @@ class TargetsDialog(QDialog):
 
     def __init__(self, targets: Targets, parent: QWidget | None = None, *, late: bool = False) -> None:
         super().__init__(parent)
-        self.setWindowTitle("Targets")
+        self.setWindowTitle(_("Targets"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.boxes: dict[str, QCheckBox] = {}
         self.bounds: dict[str, QLineEdit] = {}
@@ -43,7 +44,7 @@ class TargetsDialog(QDialog):
         self.buttons = QDialogButtonBox(
             QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel, parent=self
         )
-        self.reset_button = QPushButton("Defaults", self)
+        self.reset_button = QPushButton(_("Defaults"), self)
         self.buttons.addButton(self.reset_button, QDialogButtonBox.ButtonRole.ResetRole)
         self._lay_out(late)
         self.show_targets(targets)
@@ -57,11 +58,11 @@ class TargetsDialog(QDialog):
         grid.setColumnStretch(2, 1)
         for row, (name, about) in enumerate(Targets.model_fields.items()):
             box, bound, about_label = (
-                QCheckBox(_TITLES[name], self),
+                QCheckBox(translated(_TITLES[name]), self),
                 QLineEdit(self),
                 PlainLabel(about.description or "", self),
             )
-            bound.setAccessibleName(f"{_TITLES[name]}: bound")
+            bound.setAccessibleName(_("{target}: bound").format(target=translated(_TITLES[name])))
             bound.setFixedWidth(84)
             about_label.setProperty("kind", "muted")
             about_label.setWordWrap(True)
@@ -75,7 +76,7 @@ class TargetsDialog(QDialog):
         outer = QVBoxLayout(self)
         outer.setSpacing(12)
         if late:
-            caution = PlainLabel(_LATE, self)
+            caution = PlainLabel(translated(_LATE), self)
             caution.setWordWrap(True)
             outer.addWidget(caution)
         outer.addLayout(grid)

@@ -13,9 +13,9 @@ from PySide6.QtWidgets import QMainWindow, QMenu
 
 from precgui.examples import EXAMPLES
 from precgui.gui.kit.icons import icon
-from precgui.gui.kit.plain_text import plain_tip
+from precgui.gui.kit.plain_text import plain_tip, without_key
 from precgui.gui.theme import themes
-from precgui.words import CHOICES, LANGUAGES
+from precgui.words import CHOICES, L_, LANGUAGES, translated
 
 
 @dataclass(frozen=True)
@@ -39,32 +39,32 @@ class ActionSpec:
 
 
 ACTIONS: tuple[ActionSpec, ...] = (
-    ActionSpec("file.open", "&Open...", "&File", "files.ask", "Ctrl+O", icon="open"),
-    ActionSpec("file.open_study", "Open s&tudy...", "&File", "files.ask_study"),
-    ActionSpec("file.check", "&Check a script", "&File", "show_panel", arguments=("diagnose/script",)),
-    ActionSpec("file.recent", "Open &recent", "&File", "files.fill_recent"),
+    ActionSpec("file.open", L_("&Open..."), "&File", "files.ask", "Ctrl+O", icon="open"),
+    ActionSpec("file.open_study", L_("Open s&tudy..."), "&File", "files.ask_study"),
+    ActionSpec("file.check", L_("&Check a script"), "&File", "show_panel", arguments=("diagnose/script",)),
+    ActionSpec("file.recent", L_("Open &recent"), "&File", "files.fill_recent"),
     ActionSpec(
         "file.scalars",
-        "Choose &scalars of an event file...",
+        L_("Choose &scalars of an event file..."),
         "&File",
         "files.choose_scalars",
         enabled="files.has_scalars",
     ),
-    ActionSpec("file.runs_folder", "Show runs &folder", "&File", "files.show_folder", "Ctrl+Shift+O"),
-    ActionSpec("file.undo", "&Undo", "&File", "undo", "Ctrl+Z", enabled="can_undo", icon="reset", separator=True),
-    ActionSpec("file.quit", "&Quit", "&File", "close", "Ctrl+Q", separator=True),
-    ActionSpec("run.new", "&New run", "&Run", "new_run", "Ctrl+N", icon="setup"),
-    ActionSpec("run.start", "&Start", "&Run", "start_run", "Ctrl+R", enabled="can_start", icon="start"),
-    ActionSpec("run.stop", "S&top", "&Run", "stop_run", "Ctrl+.", enabled="can_stop", icon="stop"),
-    ActionSpec("run.stop_all", "Stop &all and clear the queue", "&Run", "stop_all_runs", enabled="can_stop"),
+    ActionSpec("file.runs_folder", L_("Show runs &folder"), "&File", "files.show_folder", "Ctrl+Shift+O"),
+    ActionSpec("file.undo", L_("&Undo"), "&File", "undo", "Ctrl+Z", enabled="can_undo", icon="reset", separator=True),
+    ActionSpec("file.quit", L_("&Quit"), "&File", "close", "Ctrl+Q", separator=True),
+    ActionSpec("run.new", L_("&New run"), "&Run", "new_run", "Ctrl+N", icon="setup"),
+    ActionSpec("run.start", L_("&Start"), "&Run", "start_run", "Ctrl+R", enabled="can_start", icon="start"),
+    ActionSpec("run.stop", L_("S&top"), "&Run", "stop_run", "Ctrl+.", enabled="can_stop", icon="stop"),
+    ActionSpec("run.stop_all", L_("Stop &all and clear the queue"), "&Run", "stop_all_runs", enabled="can_stop"),
     *(
         ActionSpec(f"view.theme_{mode}", text, "&View/&Theme", "set_theme", checked="theme_is", arguments=(mode,))
-        for mode, text in (("system", "Follow the &system"), ("light", "&Light"), ("dark", "&Dark"))
+        for mode, text in (("system", L_("Follow the &system")), ("light", L_("&Light")), ("dark", L_("&Dark")))
     ),
     *(
         ActionSpec(
             f"view.language_{choice}",
-            LANGUAGES.get(choice, "Follow the &system"),
+            LANGUAGES.get(choice, L_("Follow the &system")),
             "&View/&Language",
             "set_language",
             checked="language_is",
@@ -72,17 +72,25 @@ ACTIONS: tuple[ActionSpec, ...] = (
         )
         for choice in CHOICES
     ),
-    ActionSpec("view.back", "&Back", "&View", "history.back", "Alt+Left", enabled="can_go_back", icon="back"),
+    ActionSpec("view.back", L_("&Back"), "&View", "history.back", "Alt+Left", enabled="can_go_back", icon="back"),
     ActionSpec(
-        "view.forward", "&Forward", "&View", "history.forward", "Alt+Right", enabled="can_go_forward", icon="forward"
+        "view.forward",
+        L_("&Forward"),
+        "&View",
+        "history.forward",
+        "Alt+Right",
+        enabled="can_go_forward",
+        icon="forward",
     ),
-    ActionSpec("view.navigation", "&Narrow navigation", "&View", "toggle_navigation", "Ctrl+B", checked="is_narrow"),
-    ActionSpec("view.notices", "N&otices", "&View", "show_notices", "Ctrl+Shift+N", icon="bell"),
-    ActionSpec("view.reset", "&Reset layout", "&View", "reset_layout"),
-    ActionSpec("help.docs", "&Documentation", "&Help", "show_docs", "Shift+F1"),
-    ActionSpec("help.first_steps", "&First steps...", "&Help", "guide.open"),
-    ActionSpec("help.palette", "&Command palette...", "&Help", "show_palette", "Ctrl+K", icon="search"),
-    ActionSpec("help.keys", "&Keyboard shortcuts", "&Help", "show_keys", "F1"),
+    ActionSpec(
+        "view.navigation", L_("&Narrow navigation"), "&View", "toggle_navigation", "Ctrl+B", checked="is_narrow"
+    ),
+    ActionSpec("view.notices", L_("N&otices"), "&View", "show_notices", "Ctrl+Shift+N", icon="bell"),
+    ActionSpec("view.reset", L_("&Reset layout"), "&View", "reset_layout"),
+    ActionSpec("help.docs", L_("&Documentation"), "&Help", "show_docs", "Shift+F1"),
+    ActionSpec("help.first_steps", L_("&First steps..."), "&Help", "guide.open"),
+    ActionSpec("help.palette", L_("&Command palette..."), "&Help", "show_palette", "Ctrl+K", icon="search"),
+    ActionSpec("help.keys", L_("&Keyboard shortcuts"), "&Help", "show_keys", "F1"),
     *(
         ActionSpec(
             f"help.example_{each.name}",
@@ -94,9 +102,10 @@ ACTIONS: tuple[ActionSpec, ...] = (
         )
         for each in EXAMPLES
     ),
-    ActionSpec("help.about", "&About precgui", "&Help", "show_about", separator=True),
+    ActionSpec("help.about", L_("&About precgui"), "&Help", "show_about", separator=True),
 )
-MENUS = ("&File", "&Run", "&View", "&Help")
+MENUS = (L_("&File"), L_("&Run"), L_("&View"), L_("&Help"))
+MENUS_INSIDE = (L_("&Theme"), L_("&Language"), L_("&Examples"))
 # Filled anew each time it opens: the action is a submenu.
 SUBMENUS = ("file.recent",)
 
@@ -119,8 +128,8 @@ class Actions(QObject):
 
     def _menu(self, path: str) -> QMenu:
         if path not in self._menus:
-            parent, _, title = path.rpartition("/")
-            created = self._menu(parent).addMenu(title) if parent else self._window.menuBar().addMenu(title)
+            bar, (parent, _, title) = self._window.menuBar(), path.rpartition("/")
+            created = self._menu(parent).addMenu(translated(title)) if parent else bar.addMenu(translated(title))
             created.setToolTipsVisible(True)
             created.aboutToShow.connect(self.refresh)
             self._menus[path] = created
@@ -131,15 +140,15 @@ class Actions(QObject):
         if spec.separator:
             menu.addSeparator()
         if spec.id in SUBMENUS:
-            submenu = menu.addMenu(spec.text)
+            submenu = menu.addMenu(translated(spec.text))
             submenu.setToolTipsVisible(True)
             submenu.aboutToShow.connect(lambda: self._method(spec.callback)(submenu))
             return
-        action = QAction(spec.text, self._window)
+        action = QAction(translated(spec.text), self._window)
         action.setObjectName(spec.id)
         action.setCheckable(bool(spec.checked))
         if spec.tip:
-            action.setToolTip(plain_tip(spec.tip))
+            action.setToolTip(plain_tip(translated(spec.tip)))
         if spec.shortcut:
             action.setShortcut(QKeySequence(spec.shortcut))
         action.triggered.connect(lambda: self._trigger(spec))
@@ -171,4 +180,9 @@ class Actions(QObject):
 
 def plain_text(action: QAction) -> str:
     """The text of an action without its mnemonic mark."""
-    return action.text().replace("&", "")
+    return without_key(action.text())
+
+
+def menu_path(spec: ActionSpec) -> str:
+    """The menus that lead to an action, as they are shown."""
+    return " > ".join(without_key(translated(title)) for title in spec.menu.split("/"))

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from precgui.gui.shell.system_libraries import cure, missing_libraries
+from precgui.words import L_, translated
 
-NO_DISPLAY = (
+NO_DISPLAY = L_(
     "precgui: there is no display to open a window on; train with `precgui run`, connect with `ssh -X`, "
     "or start it as `xvfb-run precgui`"
 )
@@ -20,7 +21,7 @@ def run_app(files: list[Path], *, fresh: bool = False) -> int:
     `fresh` ignores the remembered settings. Without a display: one sentence on stderr, and exit code 2.
     """
     if not has_display():
-        sys.stderr.write(NO_DISPLAY + "\n")
+        sys.stderr.write(translated(NO_DISPLAY) + "\n")
         return 2
     if missing := missing_libraries():
         sys.stderr.write(cure(missing) + "\n")

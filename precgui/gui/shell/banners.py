@@ -26,13 +26,18 @@ from precgui.gui.kit.parts import button, column, label, row
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.theme import severity_colour, themes
+from precgui.words import _, p_
 
 MAX_BANNERS = 3
 SMALL = (900, 600)  # pixels: in a smaller window one notice is shown, and of a long one two lines
 SMALL_LINES, LINES = 2, 3
 _NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
 INFO_TIMEOUT_MS = 8000
-WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
+
+
+def severity_word(severity: str) -> str:
+    """The word for how grave a notice is."""
+    return {"info": _("Note"), "warning": _("Warning"), "error": p_("severity", "Error")}[severity]
 
 
 class Banner(QFrame):
@@ -55,8 +60,8 @@ class Banner(QFrame):
         self._word.setProperty("kind", "heading")
         self._word.setObjectName("severity")
         self._close = QToolButton(self)
-        self._close.setToolTip("Close; the notice stays in the list behind the bell")
-        self._close.setAccessibleName("Close the notice")
+        self._close.setToolTip(_("Close; the notice stays in the list behind the bell"))
+        self._close.setAccessibleName(_("Close the notice"))
         self._close.clicked.connect(self.closed)
         self._timer = QTimer(self, singleShot=True, interval=INFO_TIMEOUT_MS)
         self._timer.timeout.connect(self.closed)
@@ -78,7 +83,7 @@ class Banner(QFrame):
             head.addWidget(remedy)
             self._conditions += [(remedy, each) for each in possible]
         if self.notice.details:
-            head.addWidget(self._button("Details", lambda: show_details(self.notice), closes=False))
+            head.addWidget(self._button(_("Details"), lambda: show_details(self.notice), closes=False))
         head.addWidget(self._close)
         self.setLayout(head)
 
@@ -93,8 +98,9 @@ class Banner(QFrame):
 
     def update_entry(self, entry: NoticeEntry) -> None:
         """Show how often the cause has come; a note goes by itself after some seconds."""
-        word = WORDS[entry.notice.severity]
-        self._word.setText(f"{word} (seen {entry.count} times)" if entry.count > 1 else word)
+        word = severity_word(entry.notice.severity)
+        seen = _("{word} (seen {count} times)").format(word=word, count=entry.count)
+        self._word.setText(seen if entry.count > 1 else word)
         self.text.setText(entry.notice.text)
         if entry.notice.severity == "info" and (entry.notice.passes or not entry.notice.remedies):
             self._timer.start()
@@ -204,27 +210,27 @@ class NoticeList(QDialog):
         super().__init__(parent)
         themes().dress(self)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle("Notices")
+        self.setWindowTitle(_("Notices"))
         self._notices = notices
         self._entries = notices.entries()[::-1]
         self.list = QListWidget(self)
-        self.list.setAccessibleName("Notices")
+        self.list.setAccessibleName(_("Notices"))
         self.list.setProperty("kind", "menu")
         self.list.setWordWrap(True)
         self.list.setIconSize(QSize(18, 18))
         self.details = QPlainTextEdit(self)
         self.details.setReadOnly(True)
-        self.details.setAccessibleName("Details of the notice")
-        self.nothing = label("There is nothing to report.", "muted")
+        self.details.setAccessibleName(_("Details of the notice"))
+        self.nothing = label(_("There is nothing to report."), "muted")
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.split = QSplitter(Qt.Orientation.Vertical, self)
         self.split.addWidget(self.list)
         self.split.addWidget(self.details)
         self.split.setChildrenCollapsible(False)
-        copy = button("Copy", lambda: QGuiApplication.clipboard().setText(self.details.toPlainText()))
-        clear = button("Clear list", self._clear)
+        copy = button(_("Copy"), lambda: QGuiApplication.clipboard().setText(self.details.toPlainText()))
+        clear = button(_("Clear list"), self._clear)
         self.buttons = (copy, clear)
-        below = row(clear, 1, copy, button("Close", self.close))
+        below = row(clear, 1, copy, button(_("Close"), self.close))
         column((self.split, 1), (self.nothing, 1), below, spacing=12, margins=(16, 16, 16, 16), on=self)
         self.resize(min(680, parent.width() - 48), min(520, parent.height() - 48))
         self.list.currentRowChanged.connect(self._show_details)
@@ -237,7 +243,7 @@ class NoticeList(QDialog):
             moment = time.strftime("%H:%M:%S", time.localtime(entry.time_s))
             times = f"  ×{entry.count}" if entry.count > 1 else ""
             severity = entry.notice.severity
-            item = QListWidgetItem(f"{moment}  {WORDS[severity]}{times}\n{entry.notice.text}")
+            item = QListWidgetItem(f"{moment}  {severity_word(severity)}{times}\n{entry.notice.text}")
             item.setIcon(icon(severity, severity_colour(severity), 18))
             self.list.addItem(item)
         keys = [entry.notice.key for entry in self._entries]

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QToolButton, QWidget
 from precgui.gui.kit.parts import column, label, row
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
+from precgui.words import _
 
 _WIDTH_PX = 320
 _ARROW_PX, _GAP_PX, _EDGE_PX = 10, 6, 8
@@ -44,9 +45,9 @@ class CallOut(QWidget):
         self._host = host
         self.frame = TargetFrame(host)
         self.count, self.text = label("", "muted", wrap=False), label("")
-        self.go = self._link("Go there", self.returned, "Show the place of this step")
-        self.skip = self._link("Next", self.passed, "Go on without this step")
-        self.end = self._link("End", self.ended, "End these steps (Esc); Help > First steps begins them again")
+        self.go = self._link(_("Go there"), self.returned, _("Show the place of this step"))
+        self.skip = self._link(_("Next"), self.passed, _("Go on without this step"))
+        self.end = self._link(_("End"), self.ended, _("End these steps (Esc); Help > First steps begins them again"))
         self._side, self._at = Qt.Edge.TopEdge, 0  # where the arrow is, and how far along that edge
         foot = row((self.count, 1), self.go, self.skip, self.end, spacing=2)
         margin = _ARROW_PX + 10

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 
 from precgui.gui.kit.plain_text import PlainMessageBox
 from precgui.gui.next_turn import in_next_turn
+from precgui.words import _, n_
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -40,25 +41,31 @@ class Closing(QObject):
         if self.question is not None:
             self.question.raise_()
             return
-        waiting = {0: "", 1: " The run in the queue will not start."}
-        lost = waiting.get(
-            len(session.training.waiting), f" The {len(session.training.waiting)} runs in the queue will not start."
-        )
-        text = "A run is active. Stop it and close precgui?"
-        more = f"Stopping ends it after the present step; what was recorded is kept.{lost}"
-        title = "A run is active"
+        count = len(session.training.waiting)
+        lost = n_("The run in the queue will not start.", "The {count} runs in the queue will not start.", count)
+        text = _("A run is active. Stop it and close precgui?")
+        more = _("Stopping ends it after the present step; what was recorded is kept.")
+        title = _("A run is active")
         if session.study.is_running:
-            title, text = "A study is running", "A study is running. Stop it and close precgui?"
-            more = "Runs that are done are kept; the present one begins anew when the study goes on."
-        act = "Stop and close"
+            title, text = _("A study is running"), _("A study is running. Stop it and close precgui?")
+            more = _("Runs that are done are kept; the present one begins anew when the study goes on.")
+        act = _("Stop and close")
         if place := session.training.place:
-            title, text, act = f"A run is at {place}", "Close precgui? The run goes on.", "Close"
-            more = f"`precgui places jobs {place}` shows it, and Hardware, Places follows it again.{lost}"
+            title, text, act = (
+                _("A run is at {place}").format(place=place),
+                _("Close precgui? The run goes on."),
+                _("Close"),
+            )
+            more = _("`precgui places jobs {place}` shows it, and Hardware, Places follows it again.").format(
+                place=place
+            )
+        if count and not session.study.is_running:
+            more = f"{more} {lost.format(count=count)}"
         box = PlainMessageBox(self._window, title, text, more)
         stop = QPushButton(act, box)
         stop.setProperty("kind", "danger")
         stop.clicked.connect(lambda: self.stop(session))
-        keep = QPushButton("Keep running", box)
+        keep = QPushButton(_("Keep running"), box)
         box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
         box.addButton(keep, QMessageBox.ButtonRole.RejectRole)
         box.setDefaultButton(keep)

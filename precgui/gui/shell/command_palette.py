@@ -16,8 +16,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.shell.actions import Actions, plain_text
+from precgui.gui.shell.actions import Actions, menu_path, plain_text
 from precgui.gui.theme import themes
+from precgui.words import L_, _, translated
 
 
 def match(typed: str, text: str) -> int | None:
@@ -42,8 +43,7 @@ def match(typed: str, text: str) -> int | None:
 def _titles(actions: Actions) -> list[tuple[str, QAction]]:
     """Each action with its menu path, as a person reads it."""
     return [
-        (f"{actions.specs[name].menu}: {plain_text(action)}".replace("&", "").replace("/", " > "), action)
-        for name, action in actions.by_id.items()
+        (f"{menu_path(actions.specs[name])}: {plain_text(action)}", action) for name, action in actions.by_id.items()
     ]
 
 
@@ -73,7 +73,7 @@ class CommandPalette(QFrame):
         actions.refresh()
         self._titles = _titles(actions)
         self.search = QLineEdit(self)
-        self.search.setPlaceholderText("What do you want to do?")
+        self.search.setPlaceholderText(_("What do you want to do?"))
         self.search.setAccessibleName("Find a command")
         self.search.setClearButtonEnabled(True)
         self.search.installEventFilter(self)
@@ -93,9 +93,9 @@ class CommandPalette(QFrame):
         self.move((parent.width() - width) // 2, 48)
 
     def _fill(self, typed: str) -> None:
-        scored = [(score, n) for n, (title, _) in enumerate(self._titles) if (score := match(typed, title)) is not None]
+        scored = [(score, n) for n, each in enumerate(self._titles) if (score := match(typed, each[0])) is not None]
         self.list.clear()
-        for _, n in sorted(scored) if typed.strip() else scored:
+        for _score, n in sorted(scored) if typed.strip() else scored:
             title, action = self._titles[n]
             keys = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
             row = QTreeWidgetItem([title, keys])
@@ -103,7 +103,7 @@ class CommandPalette(QFrame):
             row.setDisabled(not action.isEnabled())
             self.list.addTopLevelItem(row)
         if not self.list.topLevelItemCount():
-            nothing = QTreeWidgetItem(["No command has these letters in this order.", ""])
+            nothing = QTreeWidgetItem([_("No command has these letters in this order."), ""])
             nothing.setDisabled(True)
             self.list.addTopLevelItem(nothing)
         self._select(0)
@@ -137,29 +137,29 @@ class CommandPalette(QFrame):
 
 # The keys that are no actions of the menus, by the place where they work.
 KEYS: dict[str, tuple[tuple[str, str], ...]] = {
-    "Plots": (
-        ("zoom; the value axis", "Wheel; Shift+Wheel"),
-        ("zoom into a rectangle; pan", "Drag; Shift+Drag"),
-        ("pan to both sides", "Left, Right"),
-        ("zoom in, out", "+, -"),
-        ("step through the recorded points", "Shift+Left, Shift+Right"),
-        ("the whole run", "F or double click"),
-        ("fit the value axes", "A"),
-        ("freeze the picture", "Space"),
-        ("the first NaN or Inf of the loss", "G"),
-        ("hide the cursor", "Esc"),
+    L_("Plots"): (
+        (L_("zoom; the value axis"), L_("Wheel; Shift+Wheel")),
+        (L_("zoom into a rectangle; pan"), L_("Drag; Shift+Drag")),
+        (L_("pan to both sides"), "Left, Right"),
+        (L_("zoom in, out"), "+, -"),
+        (L_("step through the recorded points"), "Shift+Left, Shift+Right"),
+        (L_("the whole run"), L_("F or double click")),
+        (L_("fit the value axes"), "A"),
+        (L_("freeze the picture"), L_("Space")),
+        (L_("the first NaN or Inf of the loss"), "G"),
+        (L_("hide the cursor"), "Esc"),
     ),
-    "List of open runs": (("inspect the run", "Double click"), ("rename", "F2"), ("close", "Del")),
-    "Runs that wait": (("start earlier, later", "Alt+Up, Alt+Down"), ("remove", "Del")),
-    "Runs": (
-        ("inspect the selected runs", "Enter"),
-        ("rename", "F2"),
-        ("write a note", "Ctrl+E"),
-        ("read the folder again", "F5"),
-        ("delete the selected runs", "Del"),
+    L_("List of open runs"): ((L_("inspect the run"), L_("Double click")), (L_("rename"), "F2"), (L_("close"), "Del")),
+    L_("Runs that wait"): ((L_("start earlier, later"), "Alt+Up, Alt+Down"), (L_("remove"), "Del")),
+    L_("Runs"): (
+        (L_("inspect the selected runs"), "Enter"),
+        (L_("rename"), "F2"),
+        (L_("write a note"), "Ctrl+E"),
+        (L_("read the folder again"), "F5"),
+        (L_("delete the selected runs"), "Del"),
     ),
-    "Bits": (("one representable value up, down", "Page Up, Page Down"), ("toggle a bit", "Space")),
-    "Inspect": (("copy the selected facts", "Ctrl+C"),),
+    L_("Bits"): ((L_("one representable value up, down"), "Page Up, Page Down"), (L_("toggle a bit"), L_("Space"))),
+    L_("Inspect"): ((L_("copy the selected facts"), "Ctrl+C"),),
 }
 
 
@@ -170,16 +170,18 @@ class KeyList(QDialog):
         super().__init__(parent)
         themes().dress(self)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle("Keyboard shortcuts")
+        self.setWindowTitle(_("Keyboard shortcuts"))
         table = _table(self)
-        table.setAccessibleName("Keyboard shortcuts")
+        table.setAccessibleName(_("Keyboard shortcuts"))
         for title, action in _titles(actions):
             if not action.shortcut().isEmpty():
                 keys = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
                 table.addTopLevelItem(QTreeWidgetItem([title, keys]))
         for place, keys_here in KEYS.items():
             for reported, key in keys_here:
-                table.addTopLevelItem(QTreeWidgetItem([f"{place}: {reported}", key]))
+                table.addTopLevelItem(
+                    QTreeWidgetItem([f"{translated(place)}: {translated(reported)}", translated(key)])
+                )
         layout = QVBoxLayout(self)
         layout.setContentsMargins(12, 12, 12, 12)
         layout.addWidget(table)

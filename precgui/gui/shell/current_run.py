@@ -13,12 +13,13 @@ from precgui.gui.kit.icons import icon
 from precgui.gui.kit.parts import row
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
 
 _NAME_PX = 220  # of the name of the run; a longer one is cut in the middle
-_TIP = "The current run: Live, Compare, Inspect and Diagnose show it"
+_TIP = L_("The current run: Live, Compare, Inspect and Diagnose show it")
 
 
 class CurrentRunBar(QWidget):
@@ -70,8 +71,8 @@ class CurrentRunBar(QWidget):
             metrics = QFontMetrics(self.run.font())
             self.run.setText(metrics.elidedText(opened.name, Qt.TextElideMode.ElideMiddle, _NAME_PX))
             self.run.setIcon(_swatch(opened))
-            self.run.setToolTip(plain_tip(f"{opened.name}\n{_TIP}"))
-            self.run.setAccessibleName(f"Current run: {opened.name}")
+            self.run.setToolTip(plain_tip(f"{opened.name}\n{translated(_TIP)}"))
+            self.run.setAccessibleName(_("Current run: {name}").format(name=opened.name))
         if self.sizeHint().width() != width:
             self.resized.emit()
 

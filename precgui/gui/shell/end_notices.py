@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
 
 from precgui.gui.notices import Notice, Notices
+from precgui.words import _
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -46,7 +47,7 @@ class EndNotices(QObject):
 
         text = end_text(opened)
         if opened.run.status != "failed":  # a failure has a notice of its own
-            remedies = (("Show", lambda: self._show_run(key)),)
+            remedies = ((_("Show"), lambda: self._show_run(key)),)
             self._notices.post(
                 Notice(
                     "info", text, cause=f"end {key}", remedies=remedies,
@@ -68,10 +69,11 @@ class EndNotices(QObject):
         if self._watches_live():
             return
         failed = sum(member.status == "failed" for member in grid.document.members)
-        text = (
-            f"The study {grid.title} has ended: {grid.document.done} runs{f', {failed} of them failed' * (failed > 0)}."
-        )
-        remedies = (("Show the answer", lambda: self._session.requests.go("compare/groups")),)
+        values = {"title": grid.title, "done": grid.document.done, "failed": failed}
+        text = _("The study {title} has ended: {done} runs.").format(**values)
+        if failed:
+            text = _("The study {title} has ended: {done} runs, {failed} of them failed.").format(**values)
+        remedies = ((_("Show the answer"), lambda: self._session.requests.go("compare/groups")),)
         self._notices.post(
             Notice(
                 "info", text, cause=f"end {folder}", remedies=remedies,

@@ -18,6 +18,7 @@ from precgui.gui.settings import Settings
 from precgui.gui.theme import themes
 from precgui.paths import is_example, runs_dir
 from precgui.runs.tensorboard.event_file import holds_events
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from precgui.runs.tensorboard.imports import EventScalars
 
 
-RUN_FILES = (
+RUN_FILES = L_(
     "Runs (*.h5 *.hdf5 *tfevents*);;precgui run files (*.h5 *.hdf5);;TensorBoard events (*tfevents*);;All files (*)"
 )
 
@@ -130,7 +131,7 @@ class Files(QObject):
             self._session.runs.close(key)
         self._session.runs.take_in(run)
         for note in run.notes:
-            remedies = (("Choose scalars...", self.choose_scalars),) if note == run.guesses else ()
+            remedies = ((_("Choose scalars..."), self.choose_scalars),) if note == run.guesses else ()
             self._notices.post(Notice("info", f"{run.path.name}: {note}", remedies=remedies))
         if events.path not in self._restored:
             self._session.requests.go("live")
@@ -138,7 +139,7 @@ class Files(QObject):
 
     def ask(self) -> None:
         folder = self._settings["files/last_folder"] or str(self._folder())
-        dialog = QFileDialog(self._window, "Open runs", folder, RUN_FILES)
+        dialog = QFileDialog(self._window, _("Open runs"), folder, translated(RUN_FILES))
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         themes().dress(dialog)
@@ -156,7 +157,7 @@ class Files(QObject):
         """Ask for the folder of a study."""
         if self._session is None:
             return
-        dialog = QFileDialog(self._window, "Open the folder of a study", str(self._folder()))
+        dialog = QFileDialog(self._window, _("Open the folder of a study"), str(self._folder()))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         themes().dress(dialog)
@@ -174,7 +175,7 @@ class Files(QObject):
             action.triggered.connect(lambda _=False, path=path: self.open([path]))
             menu.addAction(action)
         if menu.isEmpty():
-            menu.addAction("No run has been opened yet").setEnabled(False)
+            menu.addAction(_("No run has been opened yet")).setEnabled(False)
 
     def _remember(self, key: str) -> None:
         path = self._session.runs[key].run.path if self._session is not None else None
@@ -189,9 +190,13 @@ class Files(QObject):
     def show_folder(self) -> None:
         folder = self._folder()
         if not folder.is_dir():
-            self._notices.post(Notice("info", f"There are no runs yet; they will be kept in {folder}"))
+            self._notices.post(
+                Notice("info", _("There are no runs yet; they will be kept in {folder}").format(folder=folder))
+            )
         elif not QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder))):
-            self._notices.post(Notice("info", f"No file manager could be started; the runs are in {folder}"))
+            self._notices.post(
+                Notice("info", _("No file manager could be started; the runs are in {folder}").format(folder=folder))
+            )
 
     def _folder(self) -> Path:
         return self._session.folder if self._session is not None else runs_dir()

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QToolButton, QWidget
 
 from precgui.examples import example
 from precgui.gui.notices import Notice, Notices
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.panels.compare.panel import ComparePanel
@@ -65,7 +66,7 @@ class FirstPath:
 
 
 def _says(text: str) -> Callable[[GuidedWindow], str]:
-    return lambda _: text
+    return lambda _window: translated(text)
 
 
 def _session(window: GuidedWindow) -> Session:
@@ -112,7 +113,7 @@ def _has_ended(window: GuidedWindow) -> Done:
 
 
 def _tell(text: str) -> Callable[[GuidedWindow], object]:
-    return lambda window: window.notices.post(Notice("info", text))
+    return lambda window: window.notices.post(Notice("info", translated(text)))
 
 
 # Which precision for my network here? ---------------------------------------------------------------------------------
@@ -130,8 +131,8 @@ def _train_small(window: GuidedWindow) -> None:
 
 def _more_seeds_text(window: GuidedWindow) -> str:
     if _session(window).training.is_training:
-        return "The same weights and batches again. Compare opens with the answer when it has ended."
-    return "One seed decides little. This button sets up the study that decides: three seeds of both."
+        return _("The same weights and batches again. Compare opens with the answer when it has ended.")
+    return _("One seed decides little. This button sets up the study that decides: three seeds of both.")
 
 
 def _more_seeds_target(window: GuidedWindow) -> QWidget | None:
@@ -152,23 +153,25 @@ def _is_study_judged(window: GuidedWindow) -> Done:
 
 WHICH = FirstPath(
     "which",
-    "Which precision for my network here?",
-    "Trains a small example in FP32 now, then in BF16, and compares them; a study of both decides.",
+    L_("Which precision for my network here?"),
+    L_("Trains a small example in FP32 now, then in BF16, and compares them; a study of both decides."),
     "setup",
     _train_small,
     (
         PathStep(
             "live",
             _says(
-                "The small example trains. The line is its training loss, by decades, the dots are the validation; "
-                "below it the accuracy. It takes less than a minute."
+                L_(
+                    "The small example trains. The line is its training loss, by decades, the dots are the validation; "
+                    "below it the accuracy. It takes less than a minute."
+                )
             ),
             lambda window: _live(window).plots.frames[0],
             _has_ended,
         ),
         PathStep(
             "live",
-            _says("The run has ended. Train the same in BF16, to have two runs to compare."),
+            _says(L_("The run has ended. Train the same in BF16, to have two runs to compare.")),
             lambda window: _live(window).end_card.other,
             _has_begun,
         ),
@@ -180,19 +183,22 @@ WHICH = FirstPath(
         ),
         PathStep(
             "setup/study",
-            _says("Both precisions, three seeds each, are set up, with the time that they take. Start it."),
+            _says(L_("Both precisions, three seeds each, are set up, with the time that they take. Start it.")),
             lambda window: _setup(window).start_button,
             lambda w: lambda: _session(w).study.is_running,
         ),
         PathStep(
             "live/study",
-            _says("Each cell is a run. Compare opens with the verdict when all of them have ended."),
+            _says(L_("Each cell is a run. Compare opens with the verdict when all of them have ended.")),
             lambda window: _live(window).study.table,
             _is_study_judged,
         ),
     ),
     _tell(
-        "Report keeps the verdict as a page. Run trains other recipes; Diagnose > Your own loop records your network."
+        L_(
+            "Report keeps the verdict as a page. Run trains other recipes; Diagnose > Your own loop records "
+            "your network."
+        )
     ),
 )
 
@@ -220,8 +226,8 @@ def _card_button(name: str) -> Callable[[GuidedWindow], QWidget | None]:
 
 def _fixed_text(window: GuidedWindow) -> str:
     if _session(window).training.is_training:
-        return "It trains with the smaller rate. Compare opens with both runs when it has ended."
-    return "Both runs side by side: the scale stays, the loss falls. Now to a loop of your own: back to Diagnose."
+        return _("It trains with the smaller rate. Compare opens with both runs when it has ended.")
+    return _("Both runs side by side: the scale stays, the loss falls. Now to a loop of your own: back to Diagnose.")
 
 
 def _is_copied(window: GuidedWindow) -> Done:
@@ -232,26 +238,26 @@ def _is_copied(window: GuidedWindow) -> Done:
 
 WRONG = FirstPath(
     "wrong",
-    "My training went wrong",
-    "Opens a broken example: the numbers that prove its fault, its fix, and the lines that record your own loop.",
+    L_("My training went wrong"),
+    L_("Opens a broken example: the numbers that prove its fault, its fix, and the lines that record your own loop."),
     "diagnose",
     _open_broken,
     (
         PathStep(
             "diagnose",
-            _says("This run of an example is broken. Show me draws the numbers that prove it."),
+            _says(L_("This run of an example is broken. Show me draws the numbers that prove it.")),
             _card_button("show_button"),
             _is_at("live"),
         ),
         PathStep(
             "live",
-            _says("The loss left its range first, then the scale fell at every step. The arrow leads back."),
+            _says(L_("The loss left its range first, then the scale fell at every step. The arrow leads back.")),
             lambda window: window.run_bar.back,
             _is_at("diagnose"),
         ),
         PathStep(
             "diagnose",
-            _says("Try the fix trains the run again with this one change, and compares both."),
+            _says(L_("Try the fix trains the run again with this one change, and compares both.")),
             _card_button("fix_button"),
             _has_begun,
         ),
@@ -263,12 +269,12 @@ WRONG = FirstPath(
         ),
         PathStep(
             "diagnose/loop",
-            _says("Copy the two lines into your loop, then open run.h5 here: Diagnose names its faults."),
+            _says(L_("Copy the two lines into your loop, then open run.h5 here: Diagnose names its faults.")),
             lambda w: d.loop.code.copy if (d := _diagnose(w)).loop.isVisible() else d.view.buttons["Your own loop"],
             _is_copied,
         ),
     ),
-    _tell("The lines are copied. Open the file that they record with Ctrl+O; its fix can be copied in Diagnose."),
+    _tell(L_("The lines are copied. Open the file that they record with Ctrl+O; its fix can be copied in Diagnose.")),
 )
 
 
@@ -294,14 +300,16 @@ def _is_integer_recipe(window: GuidedWindow) -> bool:
 
 def _start_integers_text(window: GuidedWindow) -> str:
     if _is_integer_recipe(window):
-        return "It trains in 8 bits and keeps the integer model beside the run. Start it."
-    return f"Choose {INTEGERS} here: a small training in 8 bits that keeps its integer model."
+        return _("It trains in 8 bits and keeps the integer model beside the run. Start it.")
+    return _("Choose {integers} here: a small training in 8 bits that keeps its integer model.").format(
+        integers=INTEGERS
+    )
 
 
 def _integers_text(window: GuidedWindow) -> str:
     if _session(window).training.is_training:
-        return "It trains; the integer model is measured at the end. Runs has the run when it has ended."
-    return "Choose the run, and press Integer model: size, latency and accuracy beside those of FP32."
+        return _("It trains; the integer model is measured at the end. Runs has the run when it has ended.")
+    return _("Choose the run, and press Integer model: size, latency and accuracy beside those of FP32.")
 
 
 def _integers_target(window: GuidedWindow) -> QWidget | None:
@@ -321,20 +329,23 @@ def _is_integers_shown(window: GuidedWindow) -> Done:
 
 FORMATS = FirstPath(
     "formats",
-    "Formats for deployment",
-    "Quantises weights, yours or random ones, into 8 bits and less; then trains INT8 and measures the integer model.",
+    L_("Formats for deployment"),
+    L_(
+        "Quantises weights, yours or random ones, into 8 bits and less; then trains INT8 and measures "
+        "the integer model."
+    ),
     "formats",
     lambda window: window.show_panel("formats/quantise"),
     (
         PathStep(
             "formats/quantise",
-            _says("Open a .safetensors or .npy file of weights here; Next goes on with random ones."),
+            _says(L_("Open a .safetensors or .npy file of weights here; Next goes on with random ones.")),
             lambda window: _quantise(window).source.file,
             _has_file,
         ),
         PathStep(
             "formats/quantise",
-            _says("Choose another format, such as nf4 or mxfp4: noise and lost values are told below."),
+            _says(L_("Choose another format, such as nf4 or mxfp4: noise and lost values are told below.")),
             lambda window: _quantise(window).scheme,
             _has_other_scheme,
         ),
@@ -346,7 +357,7 @@ FORMATS = FirstPath(
         ),
         PathStep("library", _integers_text, _integers_target, _is_integers_shown),
     ),
-    _tell("Formats > Quantise takes any file of weights; Runs > Integer model is there for every run in int8-qat."),
+    _tell(L_("Formats > Quantise takes any file of weights; Runs > Integer model is there for every run in int8-qat.")),
 )
 
 PATHS = (WHICH, WRONG, FORMATS)

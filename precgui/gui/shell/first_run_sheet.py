@@ -12,10 +12,11 @@ from precgui.gui.kit.icons import icon
 from precgui.gui.kit.parts import button, column, label, row
 from precgui.gui.shell.first_paths import FirstPath
 from precgui.gui.theme import themes
+from precgui.words import L_, _, translated
 
-HEADING = "Where do you want to begin?"
-LATER = "Not now"
-_AGAIN = "Help > First steps shows this sheet again."
+HEADING = L_("Where do you want to begin?")
+LATER = L_("Not now")
+_AGAIN = L_("Help > First steps shows this sheet again.")
 _WIDTH_PX, _EDGE_PX = 560, 24
 _SHADE = 0.72  # opacity of the cover over the window
 
@@ -29,20 +30,20 @@ class FirstRunSheet(QWidget):
     def __init__(self, paths: Sequence[FirstPath], host: QWidget) -> None:
         super().__init__(host)
         themes().dress(self)
-        self.setAccessibleName(HEADING)
+        self.setAccessibleName(translated(HEADING))
         self._host = host
         self.advice = label("", "muted")
         self.cards = {path.name: self._card(path) for path in paths}
-        self.later = button(LATER, self.skip, "Close this sheet (Esc)")
+        self.later = button(translated(LATER), self.skip, _("Close this sheet (Esc)"))
         self._stops: list[QPushButton] = [*self.cards.values(), self.later]
         for part in self._stops:
             part.installEventFilter(self)
         self._frame = QFrame(self)
         self._frame.setProperty("kind", "overlay")
         inner = QWidget()
-        foot = row((label(_AGAIN, "muted"), 1), self.later)
+        foot = row((label(translated(_AGAIN), "muted"), 1), self.later)
         column(
-            label(HEADING, "title"),
+            label(translated(HEADING), "title"),
             self.advice,
             *self.cards.values(),
             foot,
@@ -66,8 +67,8 @@ class FirstRunSheet(QWidget):
         self._place()
 
     def _card(self, path: FirstPath) -> QCommandLinkButton:
-        card = QCommandLinkButton(path.title, path.about)
-        card.setAccessibleDescription(path.about)
+        card = QCommandLinkButton(translated(path.title), translated(path.about))
+        card.setAccessibleDescription(translated(path.about))
         card.setIconSize(QSize(28, 28))
         card.setProperty("drawing", path.icon)
         card.clicked.connect(lambda: self.chosen.emit(path))

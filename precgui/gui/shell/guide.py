@@ -11,6 +11,7 @@ from precgui.gui.settings import Settings
 from precgui.gui.shell.call_out import CallOut
 from precgui.gui.shell.first_paths import PATHS, FirstPath, GuidedWindow
 from precgui.gui.shell.first_run_sheet import FirstRunSheet
+from precgui.words import _
 
 LOOK_MS = 150  # between two looks at the window: is the step done, where is its target now
 
@@ -126,7 +127,8 @@ class Guide(QObject):
             _bring_into_view(target)
             if target.focusPolicy() & Qt.FocusPolicy.TabFocus and target.isEnabled():
                 target.setFocus(Qt.FocusReason.OtherFocusReason)
-        self.call_out.tell(f"Step {self.at + 1} of {len(self.path.steps)}", step.text(self._window))
+        head = _("Step {step} of {steps}").format(step=self.at + 1, steps=len(self.path.steps))
+        self.call_out.tell(head, step.text(self._window))
         self.call_out.point_at(target)
 
 

@@ -12,8 +12,9 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QListWidget, QListWidgetItem
 from precgui.gui.kit.plain_text import OwnDocument
 from precgui.gui.theme import themes
 from precgui.paths import docs
+from precgui.words import L_, _, translated
 
-_NONE = "The documentation lies in the folder `docs` of the source of precgui; this installation does not have it."
+_NONE = L_("The documentation lies in the folder `docs` of the source of precgui; this installation does not have it.")
 _PATH = Qt.ItemDataRole.UserRole
 _IMAGE = QTextDocument.ResourceType.ImageResource
 RESIZED_MS = 150  # after the last change of the size, before pictures are read again
@@ -100,15 +101,15 @@ class HelpDialog(QDialog):
         super().__init__(parent)
         themes().dress(self)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle("Documentation")
+        self.setWindowTitle(_("Documentation"))
         self.topics = QListWidget(self)
-        self.topics.setAccessibleName("Topics")
+        self.topics.setAccessibleName(_("Topics"))
         self.topics.setFixedWidth(240)
         self.topics.setWordWrap(True)
         self.topics.setSpacing(4)
         self.topics.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.text = TopicView(self)
-        self.text.setAccessibleName("Text of the topic")
+        self.text.setAccessibleName(_("Text of the topic"))
         self.text.anchorClicked.connect(self._follow)
         line = QHBoxLayout(self)
         line.setContentsMargins(12, 12, 12, 12)
@@ -121,7 +122,7 @@ class HelpDialog(QDialog):
     def _fill(self) -> None:
         folder = docs()
         if folder is None:
-            self.text.setMarkdown(_NONE)
+            self.text.setMarkdown(translated(_NONE))
             return
         for path in sorted(folder.glob("*.md")):
             item = QListWidgetItem(_title(path), self.topics)

@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, QTimer
 
 from precgui.gui.answer import Answer, thread
 from precgui.gui.notices import Notice, Notices
+from precgui.words import _
 
 if TYPE_CHECKING:
     from precgui.gui.diagnosing import JudgedRun
@@ -66,11 +67,11 @@ class LiveDiagnosis(QObject):
     def _tell(self, key: str, finding: Finding) -> None:
         name = self._session.runs[key].name
         remedies = (
-            ("Stop the run", lambda: self._session.training.stop(key), lambda: self._session.runs.active_key == key),
-            ("Diagnose", lambda: self._session.requests.go(f"diagnose/{key}")),
+            (_("Stop the run"), lambda: self._session.training.stop(key), lambda: self._session.runs.active_key == key),
+            (_("Diagnose"), lambda: self._session.requests.go(f"diagnose/{key}")),
         )
         proof = "\n".join(each.text for each in finding.evidence)
         text = f"{name}: {finding.title}."
-        details, cause = f"{proof}\nFix: {finding.fix}", f"{key} {finding.rule}"
+        details, cause = _("{proof}\nFix: {fix}").format(proof=proof, fix=finding.fix), f"{key} {finding.rule}"
         closed = lambda: key not in self._session.runs  # noqa: E731
         self._notices.post(Notice("error", text, details, cause, remedies, closed))

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QButtonGroup, QFrame, QSizePolicy, QToolButton, QV
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
+from precgui.words import _, translated
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ class Navigation(QFrame):
 
     def _button(self, spec: PanelSpec, key: int) -> QToolButton:
         button = QToolButton(self)
-        button.setText(f"  {spec.title}")
-        button.setAccessibleName(spec.title)
-        button.setAccessibleDescription(spec.hint)
-        button.setToolTip(plain_tip(f"{spec.title} (Ctrl+{key}): {spec.hint}"))
+        button.setText(f"  {translated(spec.title)}")
+        button.setAccessibleName(translated(spec.title))
+        button.setAccessibleDescription(translated(spec.hint))
+        button.setToolTip(plain_tip(f"{translated(spec.title)} (Ctrl+{key}): {translated(spec.hint)}"))
         button.setProperty("kind", "navigation")
         button.setCheckable(True)
         button.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
@@ -88,9 +89,9 @@ class Navigation(QFrame):
         style = Qt.ToolButtonStyle
         for button in self.buttons.values():
             button.setToolButtonStyle(style.ToolButtonIconOnly if narrow else style.ToolButtonTextBesideIcon)
-        widest = max(self.fontMetrics().horizontalAdvance(spec.title) for spec in self._specs.values())
+        widest = max(self.fontMetrics().horizontalAdvance(translated(spec.title)) for spec in self._specs.values())
         self.setFixedWidth(56 if narrow else widest + 84)
-        reported = "Show the names of the panels" if narrow else "Show icons only"
+        reported = _("Show the names of the panels") if narrow else _("Show icons only")
         self._fold.setToolTip(plain_tip(f"{reported} (Ctrl+B)"))
         self._fold.setAccessibleName(reported)
         self._recolour()

@@ -13,6 +13,7 @@ from precgui.gui.kit.pages import PageStack, loading_label
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.shell.navigation import PanelSpec
 from precgui.gui.theme import themes
+from precgui.words import _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -64,12 +65,12 @@ class PanelHost(PageStack):
         """
         if name in self.panels or self._session is None:
             return self.panels.get(name)
-        module, _, class_name = self._specs[name].place.partition(":")
+        module, _colon, class_name = self._specs[name].place.partition(":")
         self.panels[name] = self._pages[name]  # stays, should the constructor raise: no second try
         try:
             make = getattr(importlib.import_module(module), class_name)
         except (ImportError, AttributeError) as error:
-            panel: QWidget = _missing(self._specs[name].title, error)
+            panel: QWidget = _missing(translated(self._specs[name].title), error)
         else:
             panel = make(self._session)
         self._replace(name, panel)
@@ -112,7 +113,7 @@ def _dress(panel: QWidget) -> None:
 
 def _missing(title: str, error: Exception) -> QWidget:
     page = QWidget()
-    text = PlainLabel(f"The panel {title} could not be loaded: {error}", page)
+    text = PlainLabel(_("The panel {title} could not be loaded: {error}").format(title=title, error=error), page)
     text.setWordWrap(True)
     text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     text.setAlignment(Qt.AlignmentFlag.AlignCenter)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from gettext import ngettext
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
@@ -22,27 +21,28 @@ from precgui.gui.theme import themes
 from precgui.runs.tensorboard.imported_run import Scalars
 from precgui.runs.tensorboard.imports import EventScalars
 from precgui.runs.tensorboard.tags import SIGNALS, shows_training
+from precgui.words import L_, _, n_, translated
 
 TITLES = {
-    "loss": "Loss",
-    "val_loss": "Validation loss",
-    "val_accuracy": "Validation accuracy",
-    "scale": "Loss scale",
-    "skipped": "Skipped steps",
-    "lr": "Learning rate",
-    "grad_norm": "Gradient norm",
-    "step_s": "Step time (s)",
-    "data_s": "Time for data (s)",
-    "samples": "Samples in a step",
-    "memory_bytes": "Peak memory (bytes)",
-    "backward_passes": "Backward passes in a step",
-    "optimizer_steps": "Optimizer steps in a step",
-    "cpu_s": "CPU time (s)",
+    "loss": L_("Loss"),
+    "val_loss": L_("Validation loss"),
+    "val_accuracy": L_("Validation accuracy"),
+    "scale": L_("Loss scale"),
+    "skipped": L_("Skipped steps"),
+    "lr": L_("Learning rate"),
+    "grad_norm": L_("Gradient norm"),
+    "step_s": L_("Step time (s)"),
+    "data_s": L_("Time for data (s)"),
+    "samples": L_("Samples in a step"),
+    "memory_bytes": L_("Peak memory (bytes)"),
+    "backward_passes": L_("Backward passes in a step"),
+    "optimizer_steps": L_("Optimizer steps in a step"),
+    "cpu_s": L_("CPU time (s)"),
 }
-NOTHING = "not in the file"
-_NEVER = "No event file tells of tensors, power, or how the run ended."
-_FOREIGN = "This one was not written by precgui, so the precision and the machine are unknown, too."
-_NEEDED = "Choose a loss, a validation loss or a validation accuracy: without one there is nothing to compare."
+NOTHING = L_("not in the file")
+_NEVER = L_("No event file tells of tensors, power, or how the run ended.")
+_FOREIGN = L_("This one was not written by precgui, so the precision and the machine are unknown, too.")
+_NEEDED = L_("Choose a loss, a validation loss or a validation accuracy: without one there is nothing to compare.")
 
 
 class ScalarsDialog(QDialog):
@@ -55,12 +55,12 @@ class ScalarsDialog(QDialog):
         super().__init__(parent)
         themes().dress(self)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(f"Scalars of {events.path.name}")
+        self.setWindowTitle(_("Scalars of {name}").format(name=events.path.name))
         self._events = events
-        self.choices = {signal: self._choice(TITLES[signal], now.get(signal, "")) for signal in TITLES}
+        self.choices = {signal: self._choice(translated(TITLES[signal]), now.get(signal, "")) for signal in TITLES}
         self.missing = PlainLabel(self)
         self.buttons = QDialogButtonBox(self)
-        self.accept_button = self.buttons.addButton("Show", QDialogButtonBox.ButtonRole.AcceptRole)
+        self.accept_button = self.buttons.addButton(_("Show"), QDialogButtonBox.ButtonRole.AcceptRole)
         self.buttons.addButton(QDialogButtonBox.StandardButton.Cancel)
         self._lay_out()
         self.resize(min(600, parent.width() - 48), min(620, parent.height() - 48))
@@ -78,7 +78,7 @@ class ScalarsDialog(QDialog):
     def _choice(self, title: str, tag: str) -> QComboBox:
         choice = QComboBox(self)
         choice.setAccessibleName(title)
-        choice.addItem(NOTHING, "")
+        choice.addItem(translated(NOTHING), "")
         for each in sorted(self._events.scalars):
             choice.addItem(f"{each}   {_points(self._events.scalars[each])}", each)
         choice.setCurrentIndex(max(choice.findData(tag), 0))
@@ -90,7 +90,7 @@ class ScalarsDialog(QDialog):
 
     def _lay_out(self) -> None:
         count = len(self._events.scalars)
-        sentence = ngettext(
+        sentence = n_(
             "{file} holds {count} scalar. Which is it?", "{file} holds {count} scalars. Which is which?", count
         )
         head = PlainLabel(sentence.format(file=self._events.path, count=count), self)
@@ -104,7 +104,7 @@ class ScalarsDialog(QDialog):
         form = QFormLayout(inner)
         form.setContentsMargins(0, 0, 8, 0)
         for signal, choice in self.choices.items():
-            form.addRow(TITLES[signal], choice)
+            form.addRow(translated(TITLES[signal]), choice)
         area = QScrollArea(self)
         area.setWidget(inner)
         area.setWidgetResizable(True)
@@ -122,15 +122,15 @@ class ScalarsDialog(QDialog):
         tags = {signal: tag for signal, tag in self.chosen_tags().items() if tag}
         enough = shows_training(tags)
         self.accept_button.setEnabled(enough)
-        absent = ", ".join(TITLES[signal].lower() for signal in SIGNALS if signal not in tags)
-        sentences = [f"Not in the file: {absent}."] if absent else []
-        sentences.append(_NEVER)
-        sentences += [] if self._events.about else [_FOREIGN]
-        self.missing.setText(" ".join(sentences) if enough else _NEEDED)
+        absent = _(", ").join(translated(TITLES[signal]).lower() for signal in SIGNALS if signal not in tags)
+        sentences = [_("Not in the file: {absent}.").format(absent=absent)] if absent else []
+        sentences.append(translated(_NEVER))
+        sentences += [] if self._events.about else [translated(_FOREIGN)]
+        self.missing.setText(" ".join(sentences) if enough else translated(_NEEDED))
 
 
 def _points(scalars: Scalars) -> str:
     """The length and the last value of a series, by which similar series differ."""
     count = len(scalars.step)
-    sentence = ngettext("({count} point, last {last:.4g})", "({count} points, last {last:.4g})", count)
+    sentence = n_("({count} point, last {last:.4g})", "({count} points, last {last:.4g})", count)
     return sentence.format(count=count, last=scalars.value[-1])

@@ -31,6 +31,7 @@ from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
 from precgui.gui.workers import kept_thread
 from precgui.paths import state_dir
+from precgui.words import _
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -79,14 +80,22 @@ def _tell(notices: Notices, settings: Settings, earlier: Path | None, *, can_log
     if earlier is not None:
         read = partial(QDesktopServices.openUrl, QUrl.fromLocalFile(str(earlier)))
         details = earlier.read_text(encoding="utf-8", errors="replace")
-        text = f"precgui met a fault in the last session; it is written in {earlier}"
-        notices.post(Notice("warning", text, details, remedies=(("Open the log", read),)))
+        text = _("precgui met a fault in the last session; it is written in {earlier}").format(earlier=earlier)
+        notices.post(Notice("warning", text, details, remedies=((_("Open the log"), read),)))
     if not can_log:
         text = f"Settings cannot be kept, because {state_dir()} cannot be written; set PRECGUI_STATE to another folder."
         notices.post(Notice("warning", text))
     if settings.repaired:
-        text = f"Some settings were unreadable and are back at their default: {', '.join(settings.repaired)}."
-        notices.post(Notice("warning", text, f"The broken file was kept as {settings.path.with_suffix('.broken.ini')}"))
+        text = _("Some settings were unreadable and are back at their default: {fields}.").format(
+            fields=", ".join(settings.repaired)
+        )
+        notices.post(
+            Notice(
+                "warning",
+                text,
+                _("The broken file was kept as {file}").format(file=settings.path.with_suffix(".broken.ini")),
+            )
+        )
 
 
 class StartupStages(QObject):

@@ -12,6 +12,7 @@ from precgui.gui.going_on import going_on
 from precgui.gui.kit.icons import icon, pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
+from precgui.words import _
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -42,19 +43,19 @@ class StatusLine(QStatusBar):
         self._session: Session | None = None
         self._mark_name = ""
         self._mark = PlainLabel(self)
-        self.text = self._label("Running: a title of the usual length")
+        self.text = self._label(_("Running: a title of the usual length"))
         self.bar = QProgressBar(self)
         self.bar.setRange(0, PROGRESS_STEPS)
         self.bar.setTextVisible(False)
         self.bar.setFixedWidth(120)
-        self.bar.setAccessibleName("Progress of the run")
+        self.bar.setAccessibleName(_("Progress of the run"))
         self.steps = self._label("000000 / 000000")
         self.left = self._label("00:00:00 left")
         self.power = self._label("0000.0 W")
         self.power.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.stop = QToolButton(self)
-        self.stop.setText("Stop")
-        self.stop.setToolTip("Stop the active run after the present step; what was recorded stays (Ctrl+.)")
+        self.stop.setText(_("Stop"))
+        self.stop.setToolTip(_("Stop the active run after the present step; what was recorded stays (Ctrl+.)"))
         self.stop.setIconSize(QSize(16, 16))
         self.stop.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.stop.clicked.connect(self._stop_run)
@@ -111,10 +112,10 @@ class StatusLine(QStatusBar):
     def _show_detach(self, session: Session | None) -> None:
         key = session.training.attachable if session is not None and not session.training.is_training else None
         self.detach.setVisible(key is not None or (session is not None and bool(session.training.place)))
-        self.detach.setText("Detach" if key is None else "Attach")
-        tip = "Follow the run no longer; it goes on at its place"
+        self.detach.setText(_("Detach") if key is None else _("Attach"))
+        tip = _("Follow the run no longer; it goes on at its place")
         if key is not None and session is not None:
-            tip = f"Follow {session.runs[key].name} again, which goes on at its place"
+            tip = _("Follow {name} again, which goes on at its place").format(name=session.runs[key].name)
         self.detach.setToolTip(plain_tip(tip))
 
     def _show(self, session: Session | None) -> None:
@@ -128,14 +129,12 @@ class StatusLine(QStatusBar):
             self._show_other(session)
             return
         self._mark_with("start")
-        at = f" at {session.training.place}" if session.training.place else ""
-        text = f"{session.runs[session.runs.active_key].name}{at}: {session.training.link_state or progress.text}"
-        self.text.setText(f"{text}, {len(session.training.waiting)} waiting" if session.training.waiting else text)
+        self.text.setText(_run_text(session, session.runs[session.runs.active_key].name, progress.text))
         self.text.setToolTip(plain_tip(self.text.text()))
         total = max(progress.total_steps, 1)
         self.bar.setValue(round(PROGRESS_STEPS * min(progress.step / total, 1)))
         self.steps.setText(f"{progress.step} / {progress.total_steps}" if progress.total_steps else "")
-        self.left.setText("" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left")
+        self.left.setText(_left(progress.seconds_left))
         self.power.setText(_power(session))
 
     def _show_other(self, session: Session | None) -> None:
@@ -143,22 +142,22 @@ class StatusLine(QStatusBar):
         other = going_on().sentence
         if session is None or not session.study.is_running:
             self._mark_with("start" if other else "idle")
-            self.text.setText(other or "No run is active")
+            self.text.setText(other or _("No run is active"))
             return
         self._mark_with("start")
         grid = session.study.grid
         if grid is None:
-            self.text.setText("A study is running; its grid is in Live")
+            self.text.setText(_("A study is running; its grid is in Live"))
             return
         document = grid.document
         done, total = document.done + sum(grid.shares.values()), document.done + document.left
-        self.text.setText(f"Study {grid.title}" + (f"; {other}" if other else ""))
+        self.text.setText("; ".join(filter(None, (_("Study {title}").format(title=grid.title), other))))
         self.bar.show()
         self.bar.setValue(round(PROGRESS_STEPS * min(done / max(total, 1), 1)))
         self.steps.show()
-        self.steps.setText(f"{document.done} of {total} runs")
+        self.steps.setText(_("{done} of {total} runs").format(done=document.done, total=total))
         self.left.setVisible(document.left_s is not None)
-        self.left.setText("" if document.left_s is None else f"{duration(document.left_s)} left")
+        self.left.setText(_left(document.left_s))
 
     def _mark_with(self, name: str) -> None:
         if name != self._mark_name:
@@ -168,7 +167,7 @@ class StatusLine(QStatusBar):
     def show_unread(self, count: int) -> None:
         """The number beside the bell."""
         self.bell.setText(str(count) if count else "")
-        reported = f"Notices: {count} unread" if count else "Notices: none unread"
+        reported = _("Notices: {count} unread").format(count=count) if count else _("Notices: none unread")
         self.bell.setToolTip(plain_tip(f"{reported} (Ctrl+Shift+N)"))
         self.bell.setAccessibleName(reported)
         self._recolour()
@@ -182,10 +181,25 @@ class StatusLine(QStatusBar):
         self.bell.setIcon(icon("bell", theme.warning if self.bell.text() else theme.muted, 18))
 
 
+def _left(seconds: float | None) -> str:
+    """The time that is left; empty where it is not known."""
+    return "" if seconds is None else _("{time} left").format(time=duration(seconds))
+
+
+def _run_text(session: Session, name: str, state: str) -> str:
+    """The active run, its place, its state, and the runs that wait."""
+    training = session.training
+    values = {"name": name, "place": training.place, "state": training.link_state or state}
+    text = (_("{name} at {place}: {state}") if training.place else _("{name}: {state}")).format(**values)
+    if not training.waiting:
+        return text
+    return _("{text}, {count} waiting").format(text=text, count=len(training.waiting))
+
+
 def _power(session: Session) -> str:
     """The last power reading of the active run, in watts; empty without a sensor."""
     displayed = session.runs.get(session.runs.active_key or "")
     if displayed is None:
         return ""
-    _, watts = displayed.run.series("power_w")
+    _steps, watts = displayed.run.series("power_w")
     return f"{watts[-1]:.1f} W" if len(watts) and math.isfinite(watts[-1]) else ""

@@ -7,6 +7,8 @@ import os
 import shutil
 import sys
 
+from precgui.words import _
+
 # Library, package of Debian and Ubuntu, of Fedora, of Arch; the same table as packaging/system-libraries.sh has.
 _X11 = (
     ("libX11-xcb.so.1", "libx11-xcb1", "libX11-xcb", "libx11"),
@@ -37,9 +39,13 @@ def cure(missing: list[tuple[str, ...]]) -> str:
     for program, command, column in _INSTALLERS:
         if shutil.which(program):
             packages = " ".join(dict.fromkeys(row[column] for row in missing))
-            return f"precgui: Qt cannot open a window without system libraries; install them: {command} {packages}"
+            return _(
+                "precgui: Qt cannot open a window without system libraries; install them: {command} {packages}"
+            ).format(command=command, packages=packages)
     names = ", ".join(row[0] for row in missing)
-    return f"precgui: Qt cannot open a window without these system libraries, install them: {names}"
+    return _("precgui: Qt cannot open a window without these system libraries, install them: {names}").format(
+        names=names
+    )
 
 
 def _loads(library: str) -> bool:

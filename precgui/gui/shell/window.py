@@ -33,6 +33,7 @@ from precgui.gui.shell.navigation import Navigation, PanelSpec
 from precgui.gui.shell.panel_host import PanelHost
 from precgui.gui.shell.status_bar import StatusLine
 from precgui.gui.theme import Mode, themes
+from precgui.words import L_, _
 
 if TYPE_CHECKING:
     from precgui.gui.open_run import Problem
@@ -43,20 +44,42 @@ if TYPE_CHECKING:
 _PANELS = "precgui.gui.panels"
 PANELS: tuple[PanelSpec, ...] = (
     PanelSpec(
-        "hardware", "Hardware", "hardware", f"{_PANELS}.hardware.panel:HardwarePanel", "what this machine can do"
+        "hardware",
+        L_("Hardware"),
+        "hardware",
+        f"{_PANELS}.hardware.panel:HardwarePanel",
+        L_("what this machine can do"),
     ),
     PanelSpec(
-        "formats", "Formats", "formats", f"{_PANELS}.formats.panel:FormatsPanel", "what the bits of a number mean"
-    ),
-    PanelSpec("setup", "Run", "setup", f"{_PANELS}.setup.panel:SetupPanel", "choose a precision and start a run"),
-    PanelSpec("live", "Live", "live", f"{_PANELS}.live.panel:LivePanel", "the open runs, plotted as they go on"),
-    PanelSpec("library", "Runs", "library", f"{_PANELS}.library.panel:LibraryPanel", "the runs that were kept"),
-    PanelSpec("compare", "Compare", "compare", f"{_PANELS}.compare.panel:ComparePanel", "the open runs side by side"),
-    PanelSpec(
-        "inspect", "Inspect", "inspect", f"{_PANELS}.inspect.panel:InspectPanel", "one run: settings, results, tensors"
+        "formats",
+        L_("Formats"),
+        "formats",
+        f"{_PANELS}.formats.panel:FormatsPanel",
+        L_("what the bits of a number mean"),
     ),
     PanelSpec(
-        "diagnose", "Diagnose", "diagnose", f"{_PANELS}.diagnose.panel:DiagnosePanel", "what went wrong, and why"
+        "setup", L_("Run"), "setup", f"{_PANELS}.setup.panel:SetupPanel", L_("choose a precision and start a run")
+    ),
+    PanelSpec(
+        "live", L_("Live"), "live", f"{_PANELS}.live.panel:LivePanel", L_("the open runs, plotted as they go on")
+    ),
+    PanelSpec("library", L_("Runs"), "library", f"{_PANELS}.library.panel:LibraryPanel", L_("the runs that were kept")),
+    PanelSpec(
+        "compare", L_("Compare"), "compare", f"{_PANELS}.compare.panel:ComparePanel", L_("the open runs side by side")
+    ),
+    PanelSpec(
+        "inspect",
+        L_("Inspect"),
+        "inspect",
+        f"{_PANELS}.inspect.panel:InspectPanel",
+        L_("one run: settings, results, tensors"),
+    ),
+    PanelSpec(
+        "diagnose",
+        L_("Diagnose"),
+        "diagnose",
+        f"{_PANELS}.diagnose.panel:DiagnosePanel",
+        L_("what went wrong, and why"),
     ),
 )
 NARROW_BELOW = 960
@@ -254,7 +277,7 @@ class Window(QMainWindow):
         undo = session.undo
         self.notices.post(
             Notice(
-                "info", each.done, remedies=(("Undo", lambda: undo.undo(each)),),
+                "info", each.done, remedies=((_("Undo"), lambda: undo.undo(each)),),
                 is_over=lambda: not undo.is_open(each), passes=True,
             )
         )  # fmt: skip
@@ -328,7 +351,7 @@ class Window(QMainWindow):
     # Notices, help, theme ----------------------------------------------------------------------------------
 
     def _on_problem(self, problem: Problem) -> None:
-        remedies = (("Open", partial(_open_file, problem.file)),) if problem.file is not None else ()
+        remedies = ((_("Open"), partial(_open_file, problem.file)),) if problem.file is not None else ()
         self.notices.post(
             Notice(problem.severity, problem.message, problem.details, remedies=remedies, passes=bool(remedies))
         )
@@ -356,8 +379,8 @@ class Window(QMainWindow):
         KeyList(self.actions_, self).open()
 
     def show_about(self) -> None:
-        more = "See what numeric precision does to your training on your machine."
-        box = PlainMessageBox(self, "About precgui", f"precgui {__version__}", more)
+        more = _("See what numeric precision does to your training on your machine.")
+        box = PlainMessageBox(self, _("About precgui"), f"precgui {__version__}", more)
         box.setStandardButtons(QMessageBox.StandardButton.Close)
         box.setIconPixmap(app_icon().pixmap(64, 64))
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

@@ -41,6 +41,8 @@ def is_plain(text: ast.expr) -> bool:
         return text.id.lstrip("_").isupper()
     if isinstance(text, ast.Constant):
         return not (isinstance(text.value, str) and GuiQt.mightBeRichText(text.value))
+    if isinstance(text, ast.Call) and ast.unparse(text.func) == "_":
+        return is_plain(text.args[0])
     return isinstance(text, ast.Call) and ast.unparse(text.func) == "plain_tip"
 
 

@@ -30,16 +30,17 @@ from precgui.formats.real import ExtendedReal
 from precgui.formats.registry import get
 from precgui.gui.answer import Answer, ProgressCallback, computation
 from precgui.gui.kit.busy import Busy
-from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.plain_text import PlainLabel, plain_tip, without_key
 from precgui.gui.panels.formats.bit_grid import BitGrid
 from precgui.gui.panels.formats.choose import FormatChoice, FormatMenu, copy_text
 from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.fact_list import FactList, facts_of
 from precgui.gui.panels.formats.reading import scrolled_down, set_kind
 from precgui.gui.panels.formats.result_table import NAMES, OperandRow, ResultTable
+from precgui.words import L_, _, translated
 
 NARROW = 1000
-RESULT = "result"
+RESULT = L_("result")
 Rows = list[tuple[str, Result]]
 
 
@@ -95,8 +96,8 @@ class ArithmeticTab(QWidget):
     def _make_controls(self) -> None:
         self.operation = QComboBox()
         for operation in OPERATIONS.values():
-            self.operation.addItem(f"{operation.name}:  {operation.formula}", operation)
-        self.operation.setAccessibleName("Operation")
+            self.operation.addItem(f"{translated(operation.name)}:  {translated(operation.formula)}", operation)
+        self.operation.setAccessibleName(_("Operation"))
         self.operation.currentIndexChanged.connect(self._operation_changed)
         self.operation.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.operation.setMinimumContentsLength(24)
@@ -116,18 +117,18 @@ class ArithmeticTab(QWidget):
         self.menu.changed.connect(self.refresh)
 
     def _make_sum_row(self) -> None:
-        self.accumulator = FormatChoice(instead="same format")
-        self.product = FormatChoice(instead="exact")
-        self.output = FormatChoice(instead="accumulator")
+        self.accumulator = FormatChoice(instead=_("same format"))
+        self.product = FormatChoice(instead=_("exact"))
+        self.output = FormatChoice(instead=_("accumulator"))
         self.order = QComboBox()
-        self.order.addItems(list(ORDERS))
+        self.order.addItems([translated(order) for order in ORDERS])
         self.order.currentIndexChanged.connect(self.refresh)
         self._sum_row = QWidget()
         row = QHBoxLayout(self._sum_row)
         row.setContentsMargins(0, 0, 0, 0)
         self._captions: dict[QWidget, QLabel] = {}
-        for words, widget in (("&Accumulator", self.accumulator), ("&Products", self.product), ("Resul&t", self.output),
-                              ("Or&der", self.order)):  # fmt: skip
+        for words, widget in ((_("&Accumulator"), self.accumulator), (_("&Products"), self.product),
+                              (_("Resul&t"), self.output), (_("Or&der"), self.order)):  # fmt: skip
             self._captions[widget] = label = PlainLabel(words)
             label.setBuddy(widget)
             row.addWidget(label)
@@ -135,7 +136,7 @@ class ArithmeticTab(QWidget):
             widget.setMaximumWidth(190)
             widget.setMinimumWidth(56)
             if isinstance(widget, FormatChoice):
-                widget.setAccessibleName(words.replace("&", ""))
+                widget.setAccessibleName(without_key(words))
                 widget.changed.connect(self.refresh)
                 widget.failed.connect(self._fail)
         row.addStretch(1)
@@ -154,7 +155,7 @@ class ArithmeticTab(QWidget):
         self.table.horizontalHeader().setStretchLastSection(True)
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         self.table.setMinimumSize(260, 110)
-        self.table.setAccessibleName("Results")
+        self.table.setAccessibleName(_("Results"))
         self.table.selectionModel().currentRowChanged.connect(self._show_row)
         self.model.modelReset.connect(lambda: self.table.selectRow(0))
         copy = QAction(self.table)
@@ -166,11 +167,11 @@ class ArithmeticTab(QWidget):
 
     def _make_details(self) -> QWidget:
         self.grid = BitGrid()
-        self.grid.setAccessibleName("Bits of operands and result")
+        self.grid.setAccessibleName(_("Bits of operands and result"))
         self.grid.bit_set.connect(self._set_bit)
         self.grid.stepped.connect(self._step)
         self.facts = FactList()
-        self.show_bits = QPushButton("Show the result in Bits")
+        self.show_bits = QPushButton(_("Show the result in Bits"))
         self.show_bits.clicked.connect(self._want_number)
         holder = QWidget()
         column = QVBoxLayout(holder)
@@ -226,14 +227,15 @@ class ArithmeticTab(QWidget):
         first = not self.model.rows
         self.model.show_results(rows)
         if not rows:
-            self._fail("No format is chosen; choose some in the menu Formats.")
+            self._fail(_("No format is chosen; choose some in the menu Formats."))
             return
         self.table.setEnabled(True)
         meant = rows[0][1].meant
         words = text.exact(meant) if meant.exact or not meant.is_finite else text.approximate(meant.value, 40) + "…"
         if "/" in words:
             words += f" = {text.approximate(meant.value, 17)}…"
-        self._say(f"exactly {words if len(words) <= 300 else words[:300] + '…'}", fault=False)
+        short = words if len(words) <= 300 else words[:300] + "…"
+        self._say(_("exactly {value}").format(value=short), fault=False)
         if first:
             self.table.resizeColumnsToContents()
         self._show_row()
@@ -290,6 +292,8 @@ def _facts(result: Result) -> dict[str, str]:
 def _error_text(error: Fraction, relative: Fraction | None) -> str:
     """An error, and its size relative to the exact value where there is one."""
     if not error:
-        return "no error"
+        return _("no error")
     size = text.approximate(error, 6)
-    return size if relative is None else f"{size} ({text.approximate(relative, 3)} relative)"
+    if relative is None:
+        return size
+    return _("{error} ({relative} relative)").format(error=size, relative=text.approximate(relative, 3))

@@ -15,6 +15,7 @@ from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
 from precgui.gui.kit.plain_text import PlainLabel, RichLabel
 from precgui.gui.panels.formats.fact_list import FactList, facts_of
+from precgui.words import _, error_text, translated
 
 
 class NanEditor(QWidget):
@@ -34,7 +35,7 @@ class NanEditor(QWidget):
         self.fault.setWordWrap(True)
         form.addRow("NaN", self.quiet)
         form.addRow("", self.negative)
-        form.addRow("Payload", self.payload)
+        form.addRow(_("Payload"), self.payload)
         form.addRow(self.fault)
         self.quiet.clicked.connect(self._apply)
         self.negative.clicked.connect(self._apply)
@@ -58,13 +59,13 @@ class NanEditor(QWidget):
         try:
             payload = int(self.payload.text(), 0)
         except ValueError:
-            self._fail("write the payload as a number such as 0x2a")
+            self._fail(_("write the payload as a number such as 0x2a"))
             return
         try:
             quiet, negative = self.quiet.isChecked(), self.negative.isChecked()
             code = nan_with(self._format, payload, quiet=quiet, negative=negative)
         except ValueError as error:
-            self._fail(str(error))
+            self._fail(error_text(error))
             return
         if decode(code, self._format).real.kind == "nan":
             self.code_requested.emit(code)
@@ -95,7 +96,7 @@ class Details(QWidget):
         self.nan_box = NanEditor()
         self.nan_box.code_requested.connect(self._on_nan_edited)
         column.addWidget(self.nan_box)
-        self._stacks = PlainLabel("What each stack stores")
+        self._stacks = PlainLabel(_("What each stack stores"))
         self._stacks.setProperty("kind", "heading")
         column.addWidget(self._stacks)
         self._stack_rows = RichLabel()
@@ -104,11 +105,11 @@ class Details(QWidget):
         self._make_comparison(column)
 
     def _make_comparison(self, column: QVBoxLayout) -> None:
-        heading = PlainLabel("Compared with")
+        heading = PlainLabel(_("Compared with"))
         heading.setProperty("kind", "heading")
         column.addWidget(heading)
         self.other = QComboBox()
-        self.other.setAccessibleName("Format to compare with")
+        self.other.setAccessibleName(_("Format to compare with"))
         self.other.currentIndexChanged.connect(self._show_comparison)
         column.addWidget(self.other)
         self.comparison = PlainLabel()
@@ -119,7 +120,7 @@ class Details(QWidget):
     def show_report(self, report: Report) -> None:
         """Show all about this report."""
         self._report = report
-        self.title.setText(f"{report.format.name}: {report.format.title}")
+        self.title.setText(f"{report.format.name}: {translated(report.format.title)}")
         self.facts.show_facts(facts_of(report))
         self.nan_box.show_report(report)
         self._show_stacks(report)
@@ -131,7 +132,7 @@ class Details(QWidget):
         self._stacks.setVisible(differ)
         self._stack_rows.setVisible(differ)
         if differ:
-            lines = (f"{row.stack}: <b>{row.value}</b>".replace(">=", "&ge;") for row in rows)
+            lines = (f"{translated(row.stack)}: <b>{row.value}</b>".replace(">=", "&ge;") for row in rows)
             self._stack_rows.setText("<br>".join(line.replace("<=", "&le;") for line in lines))
 
     def _fill_comparison(self, report: Report) -> None:
@@ -160,11 +161,16 @@ def _comparison(one: Report, other: Report) -> str:
     a, b = one.format.name, other.format.name
     first, second = one.stored.real, other.stored.real
     if not (first.is_finite and second.is_finite and one.requested.is_finite):
-        return f"{a} stores {text.short(first)}, {b} stores {text.short(second)}."
+        values = {"a": a, "first": text.short(first), "b": b, "second": text.short(second)}
+        return _("{a} stores {first}, {b} stores {second}.").format(**values)
     gap = second.value - first.value
-    words = "Both store the same value." if gap == 0 else f"{b} − {a} = {text.brief(gap, 6, 24)}."
+    words = _("{b} − {a} = {gap}.").format(a=a, b=b, gap=text.brief(gap, 6, 24))
+    if gap == 0:
+        words = _("Both store the same value.")
     left, right = abs(one.error or Fraction(0)), abs(other.error or Fraction(0))
     if left == right:
-        return f"{words} Both are equally far from what was typed."
+        return _("{words} Both are equally far from what was typed.").format(words=words)
     near, times = (a, right / left if left else None) if left < right else (b, left / right if right else None)
-    return f"{words} {near} is " + (f"{text.approximate(times, 3)} times closer." if times else "exact.")
+    if not times:
+        return _("{words} {near} is exact.").format(words=words, near=near)
+    return _("{words} {near} is {times} times closer.").format(words=words, near=near, times=text.approximate(times, 3))

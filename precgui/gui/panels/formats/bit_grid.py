@@ -10,9 +10,10 @@ from PySide6.QtWidgets import QApplication, QScrollArea, QSizePolicy, QToolTip, 
 
 from precgui.formats.report import Report
 from precgui.gui.kit.plain_text import plain_tip
-from precgui.gui.panels.formats.bit_layout import RowLayout, field_of, lay_out, scale_for
+from precgui.gui.panels.formats.bit_layout import RowLayout, field_of, field_text, lay_out, scale_for
 from precgui.gui.panels.formats.bit_paint import Brush, words
 from precgui.gui.theme import themes
+from precgui.words import _
 
 Bit = tuple[str, int]
 WRITING_KEYS = frozenset(
@@ -43,7 +44,7 @@ class BitGrid(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName("Bits")
+        self.setAccessibleName(_("Bits"))
         themes().follow(self, self.update)
 
     # What is shown
@@ -172,8 +173,8 @@ class BitGrid(QWidget):
 
     def _tip(self, hit: Bit) -> str:
         name, bit = hit
-        field, weight = field_of(self._reports[name].format, bit)
-        return f"{name}, bit {bit}: {field}{weight}"
+        fmt = self._reports[name].format
+        return _("{name}, bit {bit}: {field}").format(name=name, bit=bit, field=field_text(fmt, bit))
 
     # Keyboard
 
@@ -231,7 +232,11 @@ class BitGrid(QWidget):
         if self._cursor is not None:
             name, bit = self._cursor
             state = "1" if self._is_on(name, bit) else "0"
-            self.setAccessibleDescription(f"{self._tip(self._cursor)} is {state}; {self._reports[name].value_text}")
+            self.setAccessibleDescription(
+                _("{bit} is {state}; {value}").format(
+                    bit=self._tip(self._cursor), state=state, value=self._reports[name].value_text
+                )
+            )
 
     # Painting
 
@@ -268,7 +273,7 @@ class BitGrid(QWidget):
         code, fmt = report.stored.code, report.format
         for bit, cell in row.cells.items():
             inner = cell.adjusted(1, 0, -1, 0)
-            painter.drawPixmap(inner.topLeft(), brush.cell(field_of(fmt, bit)[0], code >> bit & 1, inner.size()))
+            painter.drawPixmap(inner.topLeft(), brush.cell(field_of(fmt, bit), code >> bit & 1, inner.size()))
         if self._cursor and self._cursor[0] == row.name and self.hasFocus():
             painter.setPen(brush.cursor)
             painter.drawRect(row.cells[self._cursor[1]].adjusted(0, -2, -1, 1))

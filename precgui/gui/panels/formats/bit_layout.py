@@ -9,6 +9,7 @@ from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QFontMetrics
 
 from precgui.formats.model import FloatFormat, Format
+from precgui.words import L_, _, translated
 
 BITS_PER_LINE = 32
 NAME_WIDTH, WORDS_WIDTH, HEX_WIDTH = 96, 340, 150  # in pixels, at the usual size of letters
@@ -75,7 +76,7 @@ def _place_cells(row: RowLayout, fmt: Format, left: int, cell: QSize) -> None:
     for place, bit in enumerate(range(fmt.bits - 1, -1, -1)):
         if place and place % BITS_PER_LINE == 0:
             x, y = left, y + cell.height() + 2
-        elif place and field_of(fmt, bit)[0].split()[0] != field_of(fmt, bit + 1)[0].split()[0]:
+        elif place and field_of(fmt, bit) != field_of(fmt, bit + 1):
             x += GAP
         row.cells[bit] = QRect(QPoint(x, y), cell)
         x += cell.width()
@@ -96,12 +97,29 @@ def _place_words(row: RowLayout, name_width: int, first: QRect, hex_width: int) 
     ]
 
 
-def field_of(fmt: Format, bit: int) -> tuple[str, str]:
-    """The field that a bit belongs to (`sign`, `exponent`, `mantissa`, `value`) and its weight, in words."""
+FIELDS = {"sign": L_("sign"), "exponent": L_("exponent"), "mantissa": L_("mantissa"), "value": L_("value")}
+
+
+def field_of(fmt: Format, bit: int) -> str:
+    """The field that a bit belongs to: a key of FIELDS."""
     if not isinstance(fmt, FloatFormat):
-        return "value", f", weight {'-' if fmt.signed and bit == fmt.bits - 1 else ''}2^{bit}"
+        return "value"
     if bit < fmt.mantissa_bits:
-        return "mantissa", f", weight 2^-{fmt.mantissa_bits - bit}"
-    if bit < fmt.mantissa_bits + fmt.exponent_bits:
-        return "exponent", f", weight {1 << (bit - fmt.mantissa_bits)}, bias {fmt.bias}"
-    return "sign", ""
+        return "mantissa"
+    return "exponent" if bit < fmt.mantissa_bits + fmt.exponent_bits else "sign"
+
+
+def field_text(fmt: Format, bit: int) -> str:
+    """The field of a bit and its weight, in words."""
+    field = field_of(fmt, bit)
+    name = translated(FIELDS[field])
+    if field == "value":
+        weight = f"{'-' if fmt.signed and bit == fmt.bits - 1 else ''}2^{bit}"
+    elif isinstance(fmt, FloatFormat) and field == "exponent":
+        weight = str(1 << (bit - fmt.mantissa_bits))
+        return _("{field}, weight {weight}, bias {bias}").format(field=name, weight=weight, bias=fmt.bias)
+    elif isinstance(fmt, FloatFormat) and field == "mantissa":
+        weight = f"2^-{fmt.mantissa_bits - bit}"
+    else:
+        return name
+    return _("{field}, weight {weight}").format(field=name, weight=weight)

@@ -11,17 +11,19 @@ from precgui.formats.report import Report
 from precgui.gui.colours import Theme
 from precgui.gui.kit.measures import TEXT_SCALE, fixed_font
 from precgui.gui.panels.formats.bit_layout import Line
+from precgui.gui.panels.formats.fact_list import category_text
+from precgui.words import _, n_, translated
 
 
 def words(line: Line, report: Report, name: str) -> str:
     match line.what:
         case "name":
-            return name
+            return translated(name)
         case "layout":
             fmt = report.format
             if isinstance(fmt, FloatFormat):
                 return f"{fmt.sign_bits} + {fmt.exponent_bits} + {fmt.mantissa_bits}"
-            return f"{fmt.bits} bit" + ("s" if fmt.bits > 1 else "")
+            return n_("{count} bit", "{count} bits", fmt.bits).format(count=fmt.bits)
         case "hex":
             return report.bits
         case "value":
@@ -29,7 +31,7 @@ def words(line: Line, report: Report, name: str) -> str:
         case "error":
             return errorwords(report)
         case _:
-            return report.note or report.stored.category.replace("nan", "NaN")
+            return translated(report.note) or category_text(report.stored.category)
 
 
 def errorwords(report: Report) -> str:
@@ -37,7 +39,7 @@ def errorwords(report: Report) -> str:
     if report.error is None:
         return ""
     if report.error == 0:
-        return "exact"
+        return _("exact")
     assert report.error_ulp is not None
     sign = "+" if report.error > 0 else ""
     return f"{sign}{text.approximate(report.error, 3)}  ({sign}{text.approximate(report.error_ulp, 2)} ulp)"
@@ -68,7 +70,7 @@ class Brush:
         if pixmap is None:
             pixmap = self._cells[field, on] = QPixmap(size * self._ratio)
             pixmap.setDevicePixelRatio(self._ratio)
-            set_back, clear_back, set_text, clear_text = self.field[field.split()[0]]
+            set_back, clear_back, set_text, clear_text = self.field[field]
             pixmap.fill(set_back if on else clear_back)
             painter = QPainter(pixmap)
             painter.setFont(self.mono)

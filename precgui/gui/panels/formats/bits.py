@@ -21,6 +21,7 @@ from precgui.gui.panels.formats.bit_grid import BitGrid
 from precgui.gui.panels.formats.choose import FormatMenu, copy_text, menu_button, tip_button
 from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.reading import scrolled_down
+from precgui.words import _, translated
 
 NARROW = 980
 
@@ -65,22 +66,22 @@ class BitsTab(QWidget):
         self.edit = QLineEdit(self.explorer.text)
         self.edit.setFont(fixed_font("title"))
         self.edit.setPlaceholderText("0.1, 1/3, 2**-14 + 2**-24, 0x1.8p3, fp16:0x3c00, nan(0x1), nextup(1, fp16)")
-        self.edit.setAccessibleName("Number")
+        self.edit.setAccessibleName(_("Number"))
         self.edit.textEdited.connect(self._typed)
         self.edit.editingFinished.connect(self._end_typing)
         self.message = PlainLabel()
         self.message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self._special = menu_button("Special values", self._fill_special)
-        self._copy = menu_button("Copy", self._fill_copy)
+        self._special = menu_button(_("Special values"), self._fill_special)
+        self._copy = menu_button(_("Copy"), self._fill_copy)
         self.down = tip_button(
-            "−", "one ulp down: the next value below in the chosen format (Page down)", lambda: self._step_chosen(-1)
+            "−", _("one ulp down: the next value below in the chosen format (Page down)"), lambda: self._step_chosen(-1)
         )
         self.up = tip_button(
-            "+", "one ulp up: the next value above in the chosen format (Page up)", lambda: self._step_chosen(1)
+            "+", _("one ulp up: the next value above in the chosen format (Page up)"), lambda: self._step_chosen(1)
         )
         self._number_row = QHBoxLayout()
-        label = PlainLabel("&Number")
+        label = PlainLabel(_("&Number"))
         label.setBuddy(self.edit)
         for widget in (label, self.edit, self.down, self.up, self._special, self._copy):
             self._number_row.addWidget(widget, 1 if widget is self.edit else 0)
@@ -161,7 +162,7 @@ class BitsTab(QWidget):
 
     def _options_changed(self) -> None:
         self.explorer.rounding = self.switches.mode
-        self.explorer.stack = self.switches.stack.currentText()
+        self.explorer.stack = self.switches.stack.currentData()
         self.explorer.seed = self.switches.seed.value()
         self._show()
 
@@ -200,7 +201,9 @@ class BitsTab(QWidget):
         if name is None:
             return
         for words, code in special_values(get(name)):
-            menu.addAction(f"{words} of {name}", partial(self._store, name, code))
+            menu.addAction(
+                _("{value} of {name}").format(value=translated(words), name=name), partial(self._store, name, code)
+            )
         menu.addSeparator()
         for words in ("pi", "1/3", "0.1", "1e40", "2**-14 + 2**-24", "nextup(1, fp32)", "65504", "464"):
             menu.addAction(words, partial(self.set_text, words))
@@ -209,7 +212,9 @@ class BitsTab(QWidget):
         if self.grid.chosen is None:
             return
         for form, words in copies(self.explorer.report(self.grid.chosen)).items():
-            menu.addAction(f"{form}:  {words if len(words) <= 48 else words[:45] + '…'}", partial(copy_text, words))
+            menu.addAction(
+                f"{translated(form)}:  {words if len(words) <= 48 else words[:45] + '…'}", partial(copy_text, words)
+            )
 
     def _copy_hex(self) -> None:
         if self.grid.chosen is not None:
@@ -228,6 +233,6 @@ def _meaning(explorer: Explorer) -> str:
     words = text.exact(real) if real.exact else text.approximate(real.value, 40) + "…"
     plain = explorer.text.strip().lower()
     if words == plain:
-        return "taken exactly as typed, never through a double"
+        return _("taken exactly as typed, never through a double")
     short = words if len(words) <= 400 else f"{words[:400]}…"
-    return f"= {short} exactly" if real.exact else f"= {short}"
+    return _("= {value} exactly").format(value=short) if real.exact else f"= {short}"

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QPushButton, QToolBut
 from precgui.formats.model import Format
 from precgui.formats.registry import MAIN, UnknownFormatError, formats, get
 from precgui.gui.kit.plain_text import plain_tip
+from precgui.words import _
 
 
 def tip_button(words: str, tip: str, slot: Callable[[], None]) -> QPushButton:
@@ -42,18 +43,18 @@ class FormatMenu(QToolButton):
 
     def __init__(self, chosen: Sequence[str], parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setText("Formats")
-        self.setToolTip("Which formats are shown")
+        self.setText(_("Formats"))
+        self.setToolTip(_("Which formats are shown"))
         self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._menu = QMenu(self)
         self._menu.setToolTipsVisible(True)
         self._actions: dict[str, QAction] = {}
-        for words, names in (("The seven main formats", MAIN), ("All formats", tuple(formats()))):
+        for words, names in ((_("The seven main formats"), MAIN), (_("All formats"), tuple(formats()))):
             self._menu.addAction(words, partial(self.choose, names))
         self._menu.addSeparator()
         self.custom = QLineEdit()
-        self.custom.setPlaceholderText("custom: e5m7, e4m3b11fnuz …")
-        self.custom.setAccessibleName("Custom format")
+        self.custom.setPlaceholderText(_("custom: e5m7, e4m3b11fnuz …"))
+        self.custom.setAccessibleName(_("Custom format"))
         self.custom.returnPressed.connect(self._add_custom)
         holder = QWidgetAction(self._menu)
         holder.setDefaultWidget(self.custom)
@@ -122,7 +123,7 @@ class FormatChoice(QComboBox):
         self.addItems([*([instead] if instead else []), *(names or formats())])
         self.setMinimumContentsLength(9)
         self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.setToolTip("A format from the list, or any eXmY such as e5m7")
+        self.setToolTip(_("A format from the list, or any eXmY such as e5m7"))
         self.setCurrentText(chosen or instead)
         self._read(self.currentText())
         self.currentTextChanged.connect(self._read)

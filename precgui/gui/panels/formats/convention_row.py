@@ -12,11 +12,17 @@ from precgui.formats.conventions import PRESETS, as_in
 from precgui.formats.model import Format
 from precgui.formats.rounding import ROUNDINGS, CastPolicy, RoundingMode
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.words import L_, _, translated
 
 ROUNDING_WORDS = {
-    "nearest_even": "to nearest, ties to even", "nearest_away": "to nearest, ties away", "toward_zero": "toward zero",
-    "up": "up", "down": "down", "to_odd": "to odd", "stochastic": "stochastic",
-}  # fmt: skip
+    "nearest_even": L_("to nearest, ties to even"),
+    "nearest_away": L_("to nearest, ties away"),
+    "toward_zero": L_("toward zero"),
+    "up": L_("up"),
+    "down": L_("down"),
+    "to_odd": L_("to odd"),
+    "stochastic": L_("stochastic"),
+}
 
 
 class ConventionRow(QWidget):
@@ -28,19 +34,21 @@ class ConventionRow(QWidget):
         super().__init__(parent)
         self.rounding = QComboBox()
         for name in ROUNDINGS:
-            self.rounding.addItem(ROUNDING_WORDS[name], name)
+            self.rounding.addItem(translated(ROUNDING_WORDS[name]), name)
         self.stack = QComboBox()
         for preset in PRESETS:
-            self.stack.addItem(preset.name)
-            self.stack.setItemData(self.stack.count() - 1, plain_tip(preset.about), Qt.ItemDataRole.ToolTipRole)
+            self.stack.addItem(translated(preset.name), preset.name)
+            self.stack.setItemData(
+                self.stack.count() - 1, plain_tip(translated(preset.about)), Qt.ItemDataRole.ToolTipRole
+            )
         self.seed = QSpinBox()
         self.seed.setRange(0, 2**31 - 1)
-        self.seed.setPrefix("seed ")
-        self.seed.setToolTip("Stochastic rounding draws from this seed; another seed may give the other neighbour.")
+        self.seed.setPrefix(_("seed "))
+        self.seed.setToolTip(_("Stochastic rounding draws from this seed; another seed may give the other neighbour."))
         self.seed.hide()
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
-        for caption, widget in (("&Rounding", self.rounding), ("&Overflow as in", self.stack)):
+        for caption, widget in ((_("&Rounding"), self.rounding), (_("&Overflow as in"), self.stack)):
             label = PlainLabel(caption)
             label.setBuddy(widget)
             widget.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
@@ -65,4 +73,4 @@ class ConventionRow(QWidget):
 
     def cast_policy(self) -> Callable[[Format], CastPolicy]:
         """The cast policy that is chosen now, for a format; may be called in any thread."""
-        return partial(as_in, self.stack.currentText(), self.mode)
+        return partial(as_in, self.stack.currentData(), self.mode)

@@ -17,6 +17,7 @@ from precgui.gui.panels.formats.control_grid import ControlGrid
 from precgui.gui.panels.formats.plotting import Plot, brush
 from precgui.gui.panels.formats.reading import scrolled, set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
+from precgui.words import translated
 
 WAIT_MS = 40
 NARROW = 720
@@ -38,7 +39,7 @@ class Experiment(QWidget):
         self.controls = ControlGrid()
         self.result = wrapped_label()
         lesson = wrapped_label("muted")
-        lesson.setText(self.lesson)
+        lesson.setText(translated(self.lesson))
         side = QWidget()
         column = QVBoxLayout(side)
         column.setContentsMargins(8, 8, 12, 8)
@@ -47,7 +48,7 @@ class Experiment(QWidget):
         column.addWidget(self.controls)
         column.addStretch(1)
         self.plot = Plot(bottom=bottom, left=left)
-        self.plot.setAccessibleName(self.title)
+        self.plot.setAccessibleName(translated(self.title))
         self.legend = self.plot.addLegend(offset=self.legend_offset)
         self._split = QSplitter(Qt.Orientation.Horizontal)
         self._split.setChildrenCollapsible(False)
@@ -77,9 +78,11 @@ class Experiment(QWidget):
         return created
 
     def choice(self, label: str, names: Sequence[str], chosen: str) -> QComboBox:
+        """A list of marked names, which are the data of its entries."""
         box = QComboBox()
-        box.addItems(list(names))
-        box.setCurrentText(chosen)
+        for name in names:
+            box.addItem(translated(name), name)
+        box.setCurrentIndex(box.findData(chosen))
         box.setAccessibleName(label)
         box.currentTextChanged.connect(lambda _: self.change())
         self.controls.add(PlainLabel(label), box)

@@ -13,11 +13,33 @@ from precgui.formats.model import FloatFormat
 from precgui.formats.report import Report
 from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.words import L_, _, translated
 
 LONGEST = 60
-ORDER = ("Remark", "Exact result", "Exact of these", "Class", "Stored exactly", "As n·2^k", "As hex float", "Bits",
-         "Fields", "Error", "Relative", "In ulps", "From input", "One ulp", "Next below", "Next above", "Rounds here",
-         "Chance of up")  # fmt: skip
+_CATEGORIES = {
+    "zero": L_("zero"), "subnormal": L_("subnormal"), "normal": L_("normal"), "integer": L_("integer"),
+    "code": L_("code"), "power of two": L_("power of two"),
+}  # fmt: skip
+ORDER = (
+    L_("Remark"),
+    L_("Exact result"),
+    L_("Exact of these"),
+    L_("Class"),
+    L_("Stored exactly"),
+    L_("As n·2^k"),
+    L_("As hex float"),
+    L_("Bits"),
+    L_("Fields"),
+    L_("Error"),
+    L_("Relative"),
+    L_("In ulps"),
+    L_("From input"),
+    L_("One ulp"),
+    L_("Next below"),
+    L_("Next above"),
+    L_("Rounds here"),
+    L_("Chance of up"),
+)
 
 
 class FactList(QWidget):
@@ -45,7 +67,7 @@ class FactList(QWidget):
             value.setToolTip(plain_tip(words[:2000] if len(words) > LONGEST else ""))
 
     def _add_row(self, name: str) -> tuple[QLabel, QLabel]:
-        label, value = PlainLabel(name), PlainLabel()
+        label, value = PlainLabel(translated(name)), PlainLabel()
         label.setProperty("kind", "muted")
         value.setFont(self._mono)
         value.setWordWrap(True)
@@ -59,7 +81,7 @@ class FactList(QWidget):
 def facts_of(report: Report) -> dict[str, str]:
     """Facts of a report, by the names of ORDER; empty where one does not apply."""
     stored, fmt = report.stored, report.format
-    facts = {"Remark": report.note, "Class": stored.category.replace("nan", "NaN"), "Bits": report.bits}
+    facts = {"Remark": translated(report.note), "Class": category_text(stored.category), "Bits": report.bits}
     facts["Stored exactly"] = text.exact(stored.real)
     if stored.real.is_finite:
         facts["As n·2^k"] = text.times_power_of_two(stored.real.value)
@@ -70,7 +92,7 @@ def facts_of(report: Report) -> dict[str, str]:
     for label, steps in (("Next below", -1), ("Next above", 1)):
         near = report.neighbour(steps)
         facts[label] = text.short(near.real, report.digits) if near else ""
-    facts["Rounds here"] = report.interval_text
+    facts["Rounds here"] = translated(report.interval_text)
     chance = report.probability_up
     if report.cast_policy.rounding == "stochastic" and chance is not None:
         facts["Chance of up"] = f"{text.approximate(chance * 100, 4)} %"
@@ -81,7 +103,7 @@ def _error_facts(report: Report) -> dict[str, str]:
     if report.error is None:
         return {}
     if report.error == 0:
-        return {"Error": "none: stored exactly", "One ulp": _number(report.ulp)}
+        return {"Error": _("none: stored exactly"), "One ulp": _number(report.ulp)}
     exact = text.exact_fraction(report.error) if report.requested.exact else text.approximate(report.error, 40) + "…"
     return {
         "Error": exact,
@@ -98,12 +120,20 @@ def _number(value: Fraction | None, digits: int = 12) -> str:
 def _fields(report: Report) -> str:
     stored, fmt = report.stored, report.format
     assert isinstance(fmt, FloatFormat)
-    parts = [] if stored.sign is None else [f"sign {stored.sign}"]
-    parts.append(f"exponent {stored.exponent}")
+    parts = [] if stored.sign is None else [_("sign {sign}").format(sign=stored.sign)]
     if stored.category in ("normal", "subnormal"):
         power = max(stored.exponent or 0, 0 if fmt.special == "e8m0" else 1) - fmt.bias
-        parts[-1] += f" → 2^{power}"
-    return ", ".join(parts + ([] if stored.mantissa is None else [f"mantissa {stored.mantissa:#x}"]))
+        parts.append(_("exponent {exponent} → 2^{power}").format(exponent=stored.exponent, power=power))
+    else:
+        parts.append(_("exponent {exponent}").format(exponent=stored.exponent))
+    if stored.mantissa is not None:
+        parts.append(_("mantissa {mantissa:#x}").format(mantissa=stored.mantissa))
+    return ", ".join(parts)
+
+
+def category_text(category: str) -> str:
+    """The class of a code for people: `normal`, `NaN` ..."""
+    return translated(_CATEGORIES.get(category, category.replace("nan", "NaN")))
 
 
 def _broken(words: str) -> str:

@@ -14,6 +14,7 @@ from precgui.formats.catalogue import KINDS
 from precgui.formats.model import BlockFormat, FloatFormat, Format
 from precgui.formats.registry import bits_per_value, blocks, formats
 from precgui.gui.kit.plain_text import plain_tip
+from precgui.words import L_, Sentence, translated
 
 Row = Format | BlockFormat
 Index = QModelIndex | QPersistentModelIndex
@@ -49,31 +50,35 @@ def _bits(row: Row) -> float:
 
 def _layout(row: Row) -> str:
     if isinstance(row, BlockFormat):
-        return f"{row.block} × {row.element}, scale {row.scale}"
+        return Sentence("{block} × {element}, scale {scale}", block=row.block, element=row.element, scale=row.scale)
     return f"{row.sign_bits} + {row.exponent_bits} + {row.mantissa_bits}" if isinstance(row, FloatFormat) else ""
 
 
 def _yes(value: bool) -> str:
-    return "yes" if value else "no"
+    return L_("yes") if value else L_("no")
 
 
 COLUMNS: tuple[FormatColumn, ...] = (
-    FormatColumn("Format", "the name that precgui uses everywhere", lambda row: row.name),
-    FormatColumn("Kind", "float, integer, code book or block", lambda row: KINDS[type(row)]),
-    FormatColumn("Bits", "bits for each value, block scale included", _bits, lambda v: f"{v:g}"),
-    FormatColumn("Layout", "sign + exponent + mantissa bits", _layout),
-    FormatColumn("Bias", "subtracted from the exponent field", _of_float("bias")),
-    FormatColumn("Largest", "largest finite value", _of_single("max_finite"), _brief),
-    FormatColumn("Smallest normal", "smallest positive value with full precision", _of_float("min_normal"), _brief),
-    FormatColumn("Smallest", "smallest positive value", _of_float("min_positive"), _brief),
-    FormatColumn("Epsilon", "distance from 1 to the next value; the step of integers", _of_single("epsilon"), _brief),
-    FormatColumn("Digits", "significant decimal digits", _of_single("decimal_digits"), lambda v: f"{v:.1f}"),
+    FormatColumn(L_("Format"), L_("the name that precgui uses everywhere"), lambda row: row.name),
+    FormatColumn(L_("Kind"), L_("float, integer, code book or block"), lambda row: KINDS[type(row)]),
+    FormatColumn(L_("Bits"), L_("bits for each value, block scale included"), _bits, lambda v: f"{v:g}"),
+    FormatColumn(L_("Layout"), L_("sign + exponent + mantissa bits"), _layout),
+    FormatColumn(L_("Bias"), L_("subtracted from the exponent field"), _of_float("bias")),
+    FormatColumn(L_("Largest"), L_("largest finite value"), _of_single("max_finite"), _brief),
     FormatColumn(
-        "Values", "how many different finite values", _of_single("finite_values"), lambda v: _brief(Fraction(v))
+        L_("Smallest normal"), L_("smallest positive value with full precision"), _of_float("min_normal"), _brief
     ),
-    FormatColumn("Infinity", "", _of_single("has_inf"), _yes),
-    FormatColumn("NaN codes", "", _of_float("nan_count"), lambda v: _brief(Fraction(v))),
-    FormatColumn("−0", "whether zero has a sign", _of_single("has_negative_zero"), _yes),
+    FormatColumn(L_("Smallest"), L_("smallest positive value"), _of_float("min_positive"), _brief),
+    FormatColumn(
+        L_("Epsilon"), L_("distance from 1 to the next value; the step of integers"), _of_single("epsilon"), _brief
+    ),
+    FormatColumn(L_("Digits"), L_("significant decimal digits"), _of_single("decimal_digits"), lambda v: f"{v:.1f}"),
+    FormatColumn(
+        L_("Values"), L_("how many different finite values"), _of_single("finite_values"), lambda v: _brief(Fraction(v))
+    ),
+    FormatColumn(L_("Infinity"), "", _of_single("has_inf"), _yes),
+    FormatColumn(L_("NaN codes"), "", _of_float("nan_count"), lambda v: _brief(Fraction(v))),
+    FormatColumn("−0", L_("whether zero has a sign"), _of_single("has_negative_zero"), _yes),
 )
 
 
@@ -93,9 +98,9 @@ class FormatTable(QAbstractTableModel):
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if orientation == Qt.Orientation.Horizontal:
             if role == Qt.ItemDataRole.DisplayRole:
-                return COLUMNS[section].heading
+                return translated(COLUMNS[section].heading)
             if role == Qt.ItemDataRole.ToolTipRole:
-                return plain_tip(COLUMNS[section].tip)
+                return plain_tip(translated(COLUMNS[section].tip))
             if role == Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(section)
         return None
@@ -107,9 +112,9 @@ class FormatTable(QAbstractTableModel):
         value = column.value(row)
         match role:
             case Qt.ItemDataRole.DisplayRole:
-                return "–" if value is None else column.formatter(value)
+                return "–" if value is None else translated(column.formatter(value))
             case Qt.ItemDataRole.ToolTipRole:
-                return plain_tip(row.title)
+                return plain_tip(translated(row.title))
             case Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(index.column())
             case _ if role == SORT_ROLE:
@@ -117,9 +122,14 @@ class FormatTable(QAbstractTableModel):
         return None
 
     def as_text(self) -> list[list[str]]:
-        """Headings and cells, for export."""
-        cells = [[str(self.data(self.index(r, c))) for c in range(len(COLUMNS))] for r in range(len(self.rows))]
+        """Headings and cells in English, for export."""
+        cells = [[_cell(column, row) for column in COLUMNS] for row in self.rows]
         return [[column.heading for column in COLUMNS], *cells]
+
+
+def _cell(column: FormatColumn, row: Row) -> str:
+    value = column.value(row)
+    return "–" if value is None else column.formatter(value)
 
 
 def _alignment(column: int) -> int:

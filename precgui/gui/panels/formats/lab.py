@@ -12,6 +12,7 @@ from precgui.gui.kit.pages import PageStack
 from precgui.gui.panels.formats.experiment import Experiment
 from precgui.gui.panels.formats.lab_failures import LongSum, Overflowing, Underflow
 from precgui.gui.panels.formats.lab_functions import Dot, Functions, Softmax
+from precgui.words import _, translated
 
 NARROW_PX = 900  # below it, a menu takes the place of the list
 EXPERIMENTS: tuple[tuple[str, Callable[[], Experiment]], ...] = (
@@ -30,17 +31,17 @@ class LabTab(QWidget):
     def __init__(self, session: object, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.list = QListWidget()
-        self.list.setAccessibleName("Experiments")
+        self.list.setAccessibleName(_("Experiments"))
         self.list.setSpacing(4)
         self.list.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.menu = QComboBox()
-        self.menu.setAccessibleName("Experiment")
+        self.menu.setAccessibleName(_("Experiment"))
         self.stack = PageStack()
         self._experiments: dict[int, Experiment] = {}
-        for title, _ in EXPERIMENTS:
-            self.list.addItem(title)
-            self.menu.addItem(title)
+        for title, _kind in EXPERIMENTS:
+            self.list.addItem(translated(title))
+            self.menu.addItem(translated(title))
         self.list.setMinimumWidth(self.list.sizeHintForColumn(0) + 12)
         self.list.currentRowChanged.connect(self._choose)
         self.list.currentRowChanged.connect(self.menu.setCurrentIndex)

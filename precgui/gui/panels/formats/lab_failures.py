@@ -16,6 +16,7 @@ from precgui.gui.format_colours import format_colour
 from precgui.gui.panels.formats.experiment import Experiment, percent
 from precgui.gui.panels.formats.plotting import brush, pen
 from precgui.gui.theme import themes
+from precgui.words import L_, _
 
 FORMATS = ("fp16", "bf16", "fp32", "e5m2", "e4m3fn")
 SAMPLES = 20_000
@@ -23,18 +24,18 @@ SAMPLES = 20_000
 
 class Underflow(Experiment):
     legend_offset = (-14, 12)
-    title = "Small gradients vanish"
-    lesson = (
+    title = L_("Small gradients vanish")
+    lesson = L_(
         "Gradients are small. A value below half the smallest subnormal becomes zero; a loss scale multiplies all of "
         "them before they are rounded, and is divided out later."
     )
 
     def __init__(self) -> None:
-        super().__init__("loss scale, as a power of two", "share of gradients, %")
-        self.format = self.format_choice("Format of the gradients", "fp16")
-        self.typical = self.slider("Typical gradient", -14, 2, -8, lambda n: f"1e{n}")
-        self.spread = self.slider("Spread", 1, 40, 12, lambda n: f"{n / 10:.1f} decades")
-        self.scale = self.slider("Loss scale", 0, 32, 0, lambda n: f"2^{n} = {2**n}")
+        super().__init__(_("loss scale, as a power of two"), _("share of gradients, %"))
+        self.format = self.format_choice(_("Format of the gradients"), "fp16")
+        self.typical = self.slider(_("Typical gradient"), -14, 2, -8, lambda n: f"1e{n}")
+        self.spread = self.slider(_("Spread"), 1, 40, 12, lambda n: _("{count:.1f} decades").format(count=n / 10))
+        self.scale = self.slider(_("Loss scale"), 0, 32, 0, lambda n: f"2^{n} = {2**n}")
 
     def work(self) -> Computation:
         typical, spread, fmt = 10.0 ** self.typical.value(), self.spread.value() / 10, self.format.known()
@@ -44,31 +45,34 @@ class Underflow(Experiment):
         name, curve = curves
         theme, at = themes().theme, self.scale.value()
         zero, over = 100 * curve.underflow, 100 * curve.overflow
-        self.plot.plot(curve.exponents, zero, pen=pen(theme.info, 2.5), name="become zero")
-        self.plot.plot(curve.exponents, over, pen=pen(theme.error, 2.5, dashed=True), name="overflow")
+        self.plot.plot(curve.exponents, zero, pen=pen(theme.info, 2.5), name=_("become zero"))
+        self.plot.plot(curve.exponents, over, pen=pen(theme.error, 2.5, dashed=True), name=_("overflow"))
         self.plot.addItem(pg.InfiniteLine(at, pen=pen(theme.text, 1.5, 0.7)))
         self.plot.setXRange(0, 32)
         self.plot.setYRange(0, 100)
         good = curve.exponents[(curve.overflow == 0) & (curve.underflow == curve.underflow.min())]
-        text = (
-            f"With a loss scale of 2^{at}, {percent(curve.underflow[at])} of the gradients become zero in {name} and "
-            f"{percent(curve.overflow[at])} overflow; without a scale {percent(curve.underflow[0])} vanish."
-        )
-        return f"{text} The least is lost at 2^{good[0]}." if good.size else text
+        text = _(
+            "With a loss scale of 2^{at}, {lost} of the gradients become zero in {name} and "
+            "{over} overflow; without a scale {vanish} vanish."
+        ).format(
+            at=at, lost=percent(curve.underflow[at]), name=name, over=percent(curve.overflow[at]),
+            vanish=percent(curve.underflow[0]),
+        )  # fmt: skip
+        return _("{text} The least is lost at 2^{good}.").format(text=text, good=good[0]) if good.size else text
 
 
 class Overflowing(Experiment):
-    title = "Large values overflow"
-    lesson = (
+    title = L_("Large values overflow")
+    lesson = L_(
         "A dot product of K terms of size a is about K a². FP16 ends at 65504, so attention scores and large "
         "activations become infinite long before BF16 or FP32 do."
     )
 
     def __init__(self) -> None:
-        super().__init__("size of an activation, as a power of two", "dot product, as a power of ten")
-        self.format = self.format_choice("One more format", "fp16")
-        self.activation = self.slider("Activation a", -4, 20, 6, lambda n: f"2^{n} = {2.0**n:g}")
-        self.terms = self.slider("Terms K", 0, 16, 10, lambda n: str(2**n))
+        super().__init__(_("size of an activation, as a power of two"), _("dot product, as a power of ten"))
+        self.format = self.format_choice(_("One more format"), "fp16")
+        self.activation = self.slider(_("Activation a"), -4, 20, 6, lambda n: f"2^{n} = {2.0**n:g}")
+        self.terms = self.slider(_("Terms K"), 0, 16, 10, lambda n: str(2**n))
 
     def work(self) -> Computation:
         terms, at, more = 2 ** self.terms.value(), self.activation.value(), self.format.known()
@@ -79,7 +83,7 @@ class Overflowing(Experiment):
     def show_result(self, formats: tuple[int, int, Floats, dict[str, Floats], Format]) -> str:
         terms, at, exact, stored, chosen = formats
         theme, exponents = themes().theme, np.arange(-4, 21)
-        self.plot.plot(exponents, np.log10(exact), pen=pen(theme.text, 1.5, 0.8, dashed=True), name="exact")
+        self.plot.plot(exponents, np.log10(exact), pen=pen(theme.text, 1.5, 0.8, dashed=True), name=_("exact"))
         said = []
         for place, (name, values) in enumerate(stored.items()):
             kept = np.isfinite(values) & (values > 0)
@@ -90,7 +94,9 @@ class Overflowing(Experiment):
         self.plot.addItem(pg.InfiniteLine(limit, angle=0, pen=pen(theme.error, 1.2, 0.9)))
         self.plot.addItem(pg.InfiniteLine(at, pen=pen(theme.text, 1.5, 0.7)))
         here = f"{terms} × a² = {terms * 4.0**at:g}"
-        return f"{here}. Stored: {', '.join(said)}. The red line is the largest value of {chosen.name}."
+        return _("{here}. Stored: {said}. The red line is the largest value of {name}.").format(
+            here=here, said=", ".join(said), name=chosen.name
+        )
 
 
 @dataclass(frozen=True)
@@ -106,18 +112,18 @@ class _Sums:
 
 
 class LongSum(Experiment):
-    title = "Long sums stop growing"
-    lesson = (
+    title = L_("Long sums stop growing")
+    lesson = L_(
         "When a sum is so large that an increment is less than half an ulp, nearest rounding returns the same sum for "
         "ever. Stochastic rounding goes up with the probability of the lost part; Kahan keeps the lost part aside."
     )
 
     def __init__(self) -> None:
-        super().__init__("additions", "sum")
-        self.format = self.format_choice("Accumulator", "bf16")
-        self.increment = self.slider("Increment", 1, 100, 10, lambda n: f"{n / 10:g}")
-        self.count = self.slider("Additions", 5, 12, 10, lambda n: str(2**n))
-        self.trials = self.slider("Trials of stochastic rounding", 1, 40, 16, str)
+        super().__init__(_("additions"), _("sum"))
+        self.format = self.format_choice(_("Accumulator"), "bf16")
+        self.increment = self.slider(_("Increment"), 1, 100, 10, lambda n: f"{n / 10:g}")
+        self.count = self.slider(_("Additions"), 5, 12, 10, lambda n: str(2**n))
+        self.trials = self.slider(_("Trials of stochastic rounding"), 1, 40, 16, str)
 
     def work(self) -> Computation:
         fmt, step = self.format.known(), self.increment.value() / 10
@@ -139,14 +145,22 @@ class LongSum(Experiment):
         low = self.plot.plot(x, mean - spread, pen=pen(theme.info, 0.5, 0.4))
         high = self.plot.plot(x, mean + spread, pen=pen(theme.info, 0.5, 0.4))
         self.plot.addItem(pg.FillBetweenItem(low, high, brush=brush(theme.info, 0.2)))
-        self.plot.plot(x, x * held, pen=pen(theme.text, 1.5, 0.8, dashed=True), name="exact")
-        self.plot.plot(x, sums.nearest, pen=pen(theme.error, 2.5), name="nearest")
-        self.plot.plot(x, mean, pen=pen(theme.info, 2), name="stochastic: mean ± one sigma")
+        self.plot.plot(x, x * held, pen=pen(theme.text, 1.5, 0.8, dashed=True), name=_("exact"))
+        self.plot.plot(x, sums.nearest, pen=pen(theme.error, 2.5), name=_("nearest"))
+        self.plot.plot(x, mean, pen=pen(theme.info, 2), name=_("stochastic: mean ± one sigma"))
         self.plot.plot(x, sums.kahan, pen=pen(theme.ok, 2), name="Kahan")
         self.plot.getPlotItem().enableAutoRange()
-        stops = "never stops below its largest value" if sums.stops is None else f"stops at {sums.stops:g}"
         count = sums.nearest.size - 1
-        return (
-            f"{count} times {held:g} is {count * held:g}. In {sums.fmt.name}, nearest rounding {stops} and gives "
-            f"{sums.nearest[-1]:g} here; stochastic rounding gives {mean[-1]:.6g} ± {spread[-1]:.3g}."
-        )
+        values = {
+            "count": count, "step": held, "exact": count * held, "name": sums.fmt.name, "nearest": sums.nearest[-1],
+            "mean": mean[-1], "spread": spread[-1], "stops": sums.stops,
+        }  # fmt: skip
+        if sums.stops is None:
+            return _(
+                "{count} times {step:g} is {exact:g}. In {name}, nearest rounding never stops below its largest value "
+                "and gives {nearest:g} here; stochastic rounding gives {mean:.6g} ± {spread:.3g}."
+            ).format(**values)
+        return _(
+            "{count} times {step:g} is {exact:g}. In {name}, nearest rounding stops at {stops:g} and gives "
+            "{nearest:g} here; stochastic rounding gives {mean:.6g} ± {spread:.3g}."
+        ).format(**values)

@@ -15,20 +15,21 @@ from precgui.gui.answer import Computation, ProgressCallback
 from precgui.gui.panels.formats.experiment import Experiment
 from precgui.gui.panels.formats.plotting import brush, pen
 from precgui.gui.theme import themes
+from precgui.words import L_, _
 
 
 class Softmax(Experiment):
-    title = "Softmax, naive and shifted"
-    lesson = (
+    title = L_("Softmax, naive and shifted")
+    lesson = L_(
         "exp(x) leaves FP16 at x = 11.1. Subtracting the largest logit first changes nothing exactly and keeps every "
         "power at or below 1."
     )
 
     def __init__(self) -> None:
-        super().__init__("logit", "probability")
-        self.format = self.format_choice("Format", "fp16")
-        self.largest = self.slider("Largest logit", 0, 120, 12, str)
-        self.count = self.slider("Logits", 2, 24, 8, str)
+        super().__init__(_("logit"), _("probability"))
+        self.format = self.format_choice(_("Format"), "fp16")
+        self.largest = self.slider(_("Largest logit"), 0, 120, 12, str)
+        self.count = self.slider(_("Logits"), 2, 24, 8, str)
 
     def work(self) -> Computation:
         fmt, logits = self.format.known(), np.linspace(0, self.largest.value(), self.count.value())
@@ -37,7 +38,9 @@ class Softmax(Experiment):
 
     def show_result(self, floats: tuple[str, Floats, Floats, Floats, Floats]) -> str:
         theme, (name, logits, exact, shifted, naive) = themes().theme, floats
-        looks = (("exact", exact, theme.muted), ("shifted", shifted, theme.ok), ("naive", naive, theme.error))
+        looks = (
+            (_("exact"), exact, theme.muted), (_("shifted"), shifted, theme.ok), (_("naive"), naive, theme.error)
+        )  # fmt: skip
         said, place = [], np.arange(logits.size)
         for n, (words, values, colour) in enumerate(looks):
             bars = pg.BarGraphItem(x=place + 0.26 * (n - 1), height=np.nan_to_num(values, posinf=0.0), width=0.24,
@@ -47,7 +50,7 @@ class Softmax(Experiment):
             said.append(f"{words}: {'NaN' if np.isnan(wrong) else f'{wrong:.2g}'}")
         self.plot.getPlotItem().getAxis("bottom").setTicks([[(float(i), f"{v:.3g}") for i, v in enumerate(logits)]])
         self.plot.getPlotItem().enableAutoRange()
-        return f"Largest error in {name}: {', '.join(said[1:])}."
+        return _("Largest error in {name}: {said}.").format(name=name, said=", ".join(said[1:]))
 
 
 @dataclass(frozen=True)
@@ -60,25 +63,25 @@ class _Dots:
 
 
 class Dot(Experiment):
-    title = "Dot products and accumulators"
-    lesson = (
+    title = L_("Dot products and accumulators")
+    lesson = L_(
         "Tensor cores multiply exactly and add in a wider format. The error of a long dot product comes from the "
         "accumulator; that of a short one from rounding the operands."
     )
 
     def __init__(self) -> None:
-        super().__init__("length of the vectors, as a power of two", "relative error, as a power of ten")
-        self.format = self.format_choice("Operands", "e4m3fn")
-        self.accumulators = [self.format_choice(f"Accumulator {n + 1}", name)
+        super().__init__(_("length of the vectors, as a power of two"), _("relative error, as a power of ten"))
+        self.format = self.format_choice(_("Operands"), "e4m3fn")
+        self.accumulators = [self.format_choice(_("Accumulator {number}").format(number=n + 1), name)
                              for n, name in enumerate(("fp16", "bf16", "fp32"))]  # fmt: skip
-        self.sign = self.choice("Numbers", ("positive, uniform", "normal"), "positive, uniform")
-        self.seed = self.slider("Seed", 0, 20, 0, str)
+        self.sign = self.choice(_("Numbers"), (L_("positive, uniform"), L_("normal distribution")), "positive, uniform")
+        self.seed = self.slider(_("Seed"), 0, 20, 0, str)
 
     def work(self) -> Computation:
         fmt, rng = self.format.known(), np.random.default_rng(self.seed.value())
         accumulators = [choice.known() for choice in self.accumulators]
         lengths = 2 ** np.arange(1, 12)
-        draw = rng.uniform if self.sign.currentText().startswith("positive") else rng.normal
+        draw = rng.uniform if self.sign.currentData() == "positive, uniform" else rng.normal
         left, right = draw(size=lengths[-1]), draw(size=lengths[-1])
 
         def errors(progress: ProgressCallback) -> _Dots:
@@ -95,11 +98,16 @@ class Dot(Experiment):
         colours = (theme.error, theme.warning, theme.ok)
         for (accumulator, errors), colour in zip(result.errors.items(), colours, strict=False):
             dots = {"symbol": "o", "symbolSize": 6, "symbolBrush": brush(colour, 1), "symbolPen": None}
-            displayed, name = np.log10(np.maximum(errors, 1e-18)), f"accumulated in {accumulator}"
+            displayed, name = (
+                np.log10(np.maximum(errors, 1e-18)),
+                _("accumulated in {accumulator}").format(accumulator=accumulator),
+            )
             self.plot.plot(np.log2(result.lengths), displayed, pen=pen(colour, 2), name=name, **dots)
             said.append(f"{accumulator} {errors[-1]:.2g}")
         self.plot.getPlotItem().enableAutoRange()
-        return f"Relative error at length {result.lengths[-1]:g}, operands in {result.name}: {', '.join(said)}."
+        return _("Relative error at length {lengths:g}, operands in {name}: {said}.").format(
+            lengths=result.lengths[-1], name=result.name, said=", ".join(said)
+        )
 
 
 def _error(left: Floats, right: Floats, fmt: Format, accumulator: Format) -> float:
@@ -109,33 +117,39 @@ def _error(left: Floats, right: Floats, fmt: Format, accumulator: Format) -> flo
 
 
 class Functions(Experiment):
-    title = "A function in a format"
-    lesson = "A function computed in a format is a staircase: input and output are both rounded."
+    title = L_("A function in a format")
+    lesson = L_("A function computed in a format is a staircase: input and output are both rounded.")
 
     def __init__(self) -> None:
         super().__init__("x", "f(x)")
-        self.function = self.choice("Function", tuple(FUNCTIONS), "tanh(x)")
-        self.format = self.format_choice("Format", "e4m3fn")
-        self.saturate = self.choice("Overflow", ("ieee", "saturate"), "ieee")
-        self.reach = self.slider("Range of x", -6, 8, 2, lambda n: f"±{2.0**n:g}")
+        self.function = self.choice(_("Function"), tuple(FUNCTIONS), "tanh(x)")
+        self.format = self.format_choice(_("Format"), "e4m3fn")
+        self.saturate = self.choice(_("Overflow"), ("ieee", L_("saturate")), "ieee")
+        self.reach = self.slider(_("Range of x"), -6, 8, 2, lambda n: f"±{2.0**n:g}")
 
     def work(self) -> Computation:
-        fmt, function, reach = self.format.known(), self.function.currentText(), 2.0 ** self.reach.value()
-        overflow: Overflow = "saturate" if self.saturate.currentText() == "saturate" else "ieee"
+        fmt, function, reach = self.format.known(), self.function.currentData(), 2.0 ** self.reach.value()
+        overflow: Overflow = "saturate" if self.saturate.currentData() == "saturate" else "ieee"
         x = np.linspace(-reach, reach, 2401)
         return lambda _: (fmt.name, x, *function_values(function, x, fmt, CastPolicy(overflow=overflow)))
 
     def show_result(self, floats: tuple[str, Floats, Floats, Floats]) -> str:
         theme, (name, x, exact, rounded) = themes().theme, floats
         displayed, known = np.isfinite(exact), np.isfinite(rounded)
-        self.plot.plot(x[displayed], exact[displayed], pen=pen(theme.muted, 1.5, dashed=True), name="exact")
+        self.plot.plot(x[displayed], exact[displayed], pen=pen(theme.muted, 1.5, dashed=True), name=_("exact"))
         self.plot.plot(x[known], rounded[known], pen=pen(theme.accent, 2), name=name)
         self.plot.getPlotItem().enableAutoRange()
         both = displayed & known
         if not both.any():
-            return f"{name} gives no finite value here."
+            return _("{name} gives no finite value here.").format(name=name)
         worst = float(np.max(np.abs(exact - rounded)[both]))
         steps = np.unique(rounded[known]).size
-        text = f"{steps} different values of {name} in this range; the largest error is {worst:.3g}."
+        text = _("{steps} different values of {name} in this range; the largest error is {worst:.3g}.").format(
+            steps=steps, name=name, worst=worst
+        )
         lost = np.count_nonzero(~known)
-        return f"{text} {lost} of {x.size} points are not finite." if lost else text
+        return (
+            _("{text} {lost} of {size} points are not finite.").format(text=text, lost=lost, size=x.size)
+            if lost
+            else text
+        )

@@ -25,6 +25,7 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
+from precgui.words import _, translated
 
 FORMATS = ("fp32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1")
 BARS = 160
@@ -77,33 +78,34 @@ class LineTab(QWidget):
 
     def _make_controls(self) -> QHBoxLayout:
         self.mode = QComboBox()
-        self.mode.addItems([BINADES, LINEAR])
-        self.mode.setAccessibleName("Axis")
+        for axis in (BINADES, LINEAR):
+            self.mode.addItem(translated(axis), axis)
+        self.mode.setAccessibleName(_("Axis"))
         self.mode.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.mode.setMinimumContentsLength(12)
         self.mode.currentTextChanged.connect(self.show_all)
         self.edit = QLineEdit("0.1")
         self.edit.setMinimumWidth(70)
         self.edit.setMaximumWidth(220)
-        self.edit.setAccessibleName("Number on the line")
+        self.edit.setAccessibleName(_("Number on the line"))
         self.edit.textEdited.connect(self._typed)
         self.view = LineView()
         row = QHBoxLayout()
-        label = PlainLabel("&Number")
+        label = PlainLabel(_("&Number"))
         label.setBuddy(self.edit)
         for widget in (label, self.edit, self.mode):
             row.addWidget(widget)
         for words, tip, slot in (
-            ("−", "zoom out (minus)", partial(self.view.zoom, 2.0)),
-            ("+", "zoom in (plus)", partial(self.view.zoom, 0.5)),
-            ("Number", "until its neighbours are apart", self.view.show_number),
-            ("Tensor", "all values of the tensor", self.show_values),
-            ("All", "the whole line (Home)", self.show_all),
+            ("−", _("zoom out (minus)"), partial(self.view.zoom, 2.0)),
+            ("+", _("zoom in (plus)"), partial(self.view.zoom, 0.5)),
+            (_("Number"), _("until its neighbours are apart"), self.view.show_number),
+            (_("Tensor"), _("all values of the tensor"), self.show_values),
+            (_("All"), _("the whole line (Home)"), self.show_all),
         ):
             button = QPushButton(words)
             button.setToolTip(plain_tip(tip))
             button.setAccessibleName(tip)
-            button.clicked.connect(lambda _=False, slot=slot: slot())
+            button.clicked.connect(lambda _on=False, slot=slot: slot())
             row.addWidget(button)
             if slot == self.show_values:
                 self._values_button = button
@@ -131,12 +133,12 @@ class LineTab(QWidget):
         return row
 
     def _make_plots(self, column: QVBoxLayout) -> None:
-        self.histogram = Plot(left="share of values")
+        self.histogram = Plot(left=_("share of values"))
         self.histogram.hide()
         self.histogram.getPlotItem().getAxis("left").setWidth(84)
         self.histogram.setMouseEnabled(x=True, y=False)
         self.histogram.setXLink(self.view)
-        self.histogram.setAccessibleName("Histogram of the tensor")
+        self.histogram.setAccessibleName(_("Histogram of the tensor"))
         self.view.sigXRangeChanged.connect(lambda *_: self._later.start())
         column.addWidget(self.histogram)
         column.addWidget(self.view, 1)
@@ -164,8 +166,8 @@ class LineTab(QWidget):
     def show_tensor(self, values: Floats, name: str) -> None:
         """Lay the histogram of a tensor over the line and count what each format loses of it."""
         self.runs.show_steps(False)
-        self._title = f"{name}: {grouped(values.size)} values"
-        self._say(f"{self._title}, sorting …")
+        self._title = _("{name}: {count} values").format(name=name, count=grouped(values.size))
+        self._say(_("{title}, sorting …").format(title=self._title))
         names = list(self._names)
         self.sorting.ask(computation(lambda progress: _sorted(values, names, progress)), latest_only=True)
 
@@ -180,13 +182,13 @@ class LineTab(QWidget):
         self.sorting.cancel()
         moved = self._recorded is not None and self._recorded.title == recorded.title
         self._tensor, self._recorded, self._losses = None, recorded, {}
-        self._title = f"{recorded.title}, step {recorded.step}"
+        self._title = _("{title}, step {step}").format(title=recorded.title, step=recorded.step)
         self._count_losses()
         if moved:  # along its steps: the view stays
             self._say(self._title)
             self._later.start()
         else:
-            self.mode.setCurrentText(BINADES)
+            self.mode.setCurrentIndex(self.mode.findData(BINADES))
             self._show_source()
 
     def _show_source(self) -> None:
@@ -213,7 +215,7 @@ class LineTab(QWidget):
         return {name: _loss_text(losses) for name, losses in self._losses.items()}
 
     def show_all(self) -> None:
-        self.view.mode = self.mode.currentText()
+        self.view.mode = self.mode.currentData()
         self.view.show_all()
         self._later.start()
 
@@ -286,5 +288,5 @@ def _recorded_losses(recorded: Recorded, name: str) -> Losses | None:
 def _loss_text(losses: Losses | None) -> str:
     if losses is None:
         return ""
-    named = zip(("underflow", "subnormal", "saturate"), losses, strict=True)
-    return ", ".join(f"{100 * share:.3g} % {words}" for words, share in named if share) or "all kept in normal range"
+    named = zip((_("underflow"), _("subnormal"), _("saturate")), losses, strict=True)
+    return ", ".join(f"{100 * share:.3g} % {words}" for words, share in named if share) or _("all kept in normal range")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from gettext import ngettext
 
 import numpy as np
 import pyqtgraph as pg
@@ -20,8 +19,9 @@ from precgui.formats.text import grouped
 from precgui.gui.format_colours import format_colour
 from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.theme import themes
+from precgui.words import L_, _, n_
 
-BINADES, LINEAR = "Powers of two", "Linear"
+BINADES, LINEAR = L_("Powers of two"), L_("Linear")
 LIMITS = {BINADES: (-1080.0, 1030.0), LINEAR: (-8e307, 8e307)}  # the width of all is still a double
 START = {BINADES: (-30.0, 20.0), LINEAR: (-8.0, 8.0)}
 FINEST = 1e-12  # of the numbers in view, the least width of the view
@@ -39,7 +39,7 @@ class LineView(Plot):
         self.real: ExtendedReal | None = None
         self._half = 0.3  # of the height of a bar, in rows
         self.setMouseEnabled(x=True, y=False)
-        self.setAccessibleName("Number line")
+        self.setAccessibleName(_("Number line"))
         self.getPlotItem().getAxis("left").setWidth(84)
         self.sigXRangeChanged.connect(lambda _, ends: self._limit_zoom(*ends))
 
@@ -63,7 +63,7 @@ class LineView(Plot):
 
     def show_all(self) -> None:
         self.setLimits(xMin=LIMITS[self.mode][0], xMax=LIMITS[self.mode][1])
-        words = "magnitude, as a power of two" if self.logarithmic else "value"
+        words = _("magnitude, as a power of two") if self.logarithmic else _("value")
         self.getPlotItem().setLabels(bottom=words)
         self.show_span(*START[self.mode])
 
@@ -151,7 +151,7 @@ class LineView(Plot):
             xs, ys = np.repeat(values, 2), np.tile([y - self._half, y + self._half], len(values))
             item.addItem(pg.PlotCurveItem(xs, ys, connect="pairs", pen=pen(colour, 1.4)))
         self._draw_stored(name, y)
-        counted = ngettext("{count} value in view", "{count} values in view", result.count)
+        counted = n_("{count} value in view", "{count} values in view", result.count)
         text = pg.TextItem(
             f"{counted.format(count=grouped(result.count))}   {sentence}", color=themes().theme.muted, anchor=(0, 0.9)
         )

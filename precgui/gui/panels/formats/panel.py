@@ -17,15 +17,16 @@ from precgui.gui.panels.formats.quantise import QuantiseTab
 from precgui.gui.panels.formats.ranges import RangesTab
 from precgui.gui.panels.formats.reference import ReferenceTab
 from precgui.gui.session import Session
+from precgui.words import L_, _, translated
 
 TABS: tuple[tuple[str, str, Callable[[object], QWidget]], ...] = (
-    ("Bits", "one number in many formats, bit by bit", BitsTab),
-    ("Line", "the values of formats on a number line, and where a tensor lies on it", LineTab),
-    ("Range", "how far every format reaches and how finely it divides", RangesTab),
-    ("Arithmetic", "an operation as many formats compute it, beside the exact result", ArithmeticTab),
-    ("Rounding lab", "underflow, overflow, stalled sums, softmax, live", LabTab),
-    ("Quantise", "a tensor in integers, NF4, MX and NVFP4", QuantiseTab),
-    ("Reference", "every format: structure, limits, use", ReferenceTab),
+    (L_("Bits"), L_("one number in many formats, bit by bit"), BitsTab),
+    (L_("Line"), L_("the values of formats on a number line, and where a tensor lies on it"), LineTab),
+    (L_("Range"), L_("how far every format reaches and how finely it divides"), RangesTab),
+    (L_("Arithmetic"), L_("an operation as many formats compute it, beside the exact result"), ArithmeticTab),
+    (L_("Rounding lab"), L_("underflow, overflow, stalled sums, softmax, live"), LabTab),
+    (L_("Quantise"), L_("a tensor in integers, NF4, MX and NVFP4"), QuantiseTab),
+    (L_("Reference"), L_("every format: structure, limits, use"), ReferenceTab),
 )
 
 
@@ -38,7 +39,9 @@ class FormatsPanel(QWidget):
         super().__init__(parent)
         self.session = session
         self.tabs = LazyTabs(
-            [(title, tip, partial(self._create, kind)) for title, tip, kind in TABS], self, title="Formats"
+            [(translated(title), translated(tip), partial(self._create, kind)) for title, tip, kind in TABS],
+            self,
+            title=_("Formats"),
         )
         column = QVBoxLayout(self)
         column.setContentsMargins(24, 12, 24, 8)
@@ -71,7 +74,7 @@ class FormatsPanel(QWidget):
         return self.tab(self._index_of(name))
 
     def _index_of(self, name: str) -> int:
-        return next(index for index, (title, _, _) in enumerate(TABS) if title.lower() == name)
+        return next(index for index, (title, _tip, _kind) in enumerate(TABS) if title.lower() == name)
 
     def tab(self, index: int) -> QWidget:
         """The content of a tab, created now if it was not."""

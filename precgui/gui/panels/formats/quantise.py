@@ -35,14 +35,15 @@ from precgui.gui.panels.formats.quantise_plots import QuantisePlots
 from precgui.gui.panels.formats.quantise_sources import QuantiseSource
 from precgui.gui.panels.formats.reading import set_kind, with_result, wrapped_label
 from precgui.gui.theme import themes
+from precgui.words import L_, _, error_text, translated
 
 NARROW = 820
 MOST_CODES = 16  # that fit into the text below the options
 RULES = {
-    "floor": "as OCP writes it: 2^(floor(log2 amax) − emax); the largest elements may be clipped",
-    "ceil": "rounded up: never clips, wastes up to a binade",
-    "even": "as floor, with the largest magnitude rounded to the digits of the elements first",
-    "rceil": "the smallest power of two that never clips (NVIDIA)",
+    "floor": L_("as OCP writes it: 2^(floor(log2 amax) − emax); the largest elements may be clipped"),
+    "ceil": L_("rounded up: never clips, wastes up to a binade"),
+    "even": L_("as floor, with the largest magnitude rounded to the digits of the elements first"),
+    "rceil": L_("the smallest power of two that never clips (NVIDIA)"),
 }
 
 
@@ -78,22 +79,25 @@ class QuantiseTab(QWidget):
         self.source.changed.connect(self._computed)
         self.source.failed.connect(self._fail)
         self.scheme = _combo(SCHEMES, "int8", self._scheme_changed)
-        self.rounding = _combo(tuple(ROUNDING_WORDS[name] for name in ROUNDINGS), "", self._later.start)
+        self.rounding = _combo(
+            tuple(ROUNDING_WORDS[name] for name in ROUNDINGS), ROUNDING_WORDS[ROUNDINGS[0]], self._later.start
+        )
         self.grouping = _combo(GROUPINGS, "tensor", self._computed)
         self.rule = _combo(SCALE_RULES, "floor", self._later.start)
-        self.symmetric = QCheckBox("symmetric (zero point in the middle)")
+        self.symmetric = QCheckBox(_("symmetric (zero point in the middle)"))
         self.symmetric.setChecked(True)
         self._explain()
         self.symmetric.toggled.connect(self._computed)
         self.scale, self.zero_point = QLineEdit(), QLineEdit()
         for edit in (self.scale, self.zero_point):
-            edit.setPlaceholderText("computed")
-            edit.setToolTip("empty: computed from the values; value = scale × (code − zero point)")
+            edit.setPlaceholderText(_("computed"))
+            edit.setToolTip(_("empty: computed from the values; value = scale × (code − zero point)"))
             edit.textEdited.connect(lambda _: self._later.start())
         self.controls = ControlGrid()
         for words, widget in (
-            ("Quantise to", self.scheme), ("Rounding", self.rounding), ("One scale per", self.grouping),
-            ("", self.symmetric), ("Scale rule", self.rule), ("Scale", self.scale), ("Zero point", self.zero_point),
+            (_("Quantise to"), self.scheme), (_("Rounding"), self.rounding), (_("One scale per"), self.grouping),
+            ("", self.symmetric), (_("Scale rule"), self.rule), (_("Scale"), self.scale),
+            (_("Zero point"), self.zero_point),
         ):  # fmt: skip
             widget.setAccessibleName(words or widget.accessibleName())
             self.controls.add(PlainLabel(words), widget)
@@ -113,16 +117,16 @@ class QuantiseTab(QWidget):
 
     def _explain(self) -> None:
         for place, (rule, about) in enumerate(RULES.items()):
-            tip = f"{about}\n{source_lines(sources_of(scale_rules()[rule].source))}"
+            tip = f"{translated(about)}\n{source_lines(sources_of(scale_rules()[rule].source))}"
             self.rule.setItemData(place, plain_tip(tip), Qt.ItemDataRole.ToolTipRole)
         for widget, about in (
-            (self.scheme, "integers with a scale, binary and ternary weights, code books, blocks, or plain floats"),
-            (self.rounding, "how a value between two codes is rounded"),
-            (self.grouping, "which values share a scale; a row is one index of the first axis"),
-            (self.rule, "how a block gets its power of two from its largest magnitude"),
+            (self.scheme, _("integers with a scale, binary and ternary weights, code books, blocks, or plain floats")),
+            (self.rounding, _("how a value between two codes is rounded")),
+            (self.grouping, _("which values share a scale; a row is one index of the first axis")),
+            (self.rule, _("how a block gets its power of two from its largest magnitude")),
             (
                 self.symmetric,
-                "off: the codes are spread from the least to the largest value, with a zero point between",
+                _("off: the codes are spread from the least to the largest value, with a zero point between"),
             ),
         ):
             widget.setToolTip(plain_tip(about))
@@ -141,7 +145,7 @@ class QuantiseTab(QWidget):
 
     def _show_fitting(self) -> None:
         """Show the options that matter for the chosen scheme and grouping."""
-        scheme = self.scheme.currentText()
+        scheme = self.scheme.currentData()
         integer = scheme in INTEGERS
         mx = scheme in blocks() and not blocks()[scheme].two_level
         fitting = {self.grouping: integer, self.symmetric: integer, self.scale: integer, self.zero_point: integer,
@@ -151,15 +155,15 @@ class QuantiseTab(QWidget):
 
     def _options(self) -> Options:
         """Raises ValueError for a scale or zero point that is none."""
-        scale = _number(self.scale.text(), "scale")
+        scale = _number(self.scale.text(), _("The scale cannot be read: {error}"))
         if scale is not None and not (np.isfinite(scale) and scale > 0):
-            raise ValueError("The scale must be a number above 0.")
-        zero = _number(self.zero_point.text(), "zero point")
+            raise ValueError(_("The scale must be a number above 0."))
+        zero = _number(self.zero_point.text(), _("The zero point cannot be read: {error}"))
         if zero is not None and not abs(zero) < 2**31:
-            raise ValueError("The zero point must be a code, a whole number such as 128.")
+            raise ValueError(_("The zero point must be a code, a whole number such as 128."))
         options = Options(
             rounding=ROUNDINGS[self.rounding.currentIndex()], symmetric=self.symmetric.isChecked(),
-            grouping=self.grouping.currentText(), rule=SCALE_RULES[self.rule.currentIndex()],
+            grouping=self.grouping.currentData(), rule=SCALE_RULES[self.rule.currentIndex()],
         )  # fmt: skip
         return replace(options, scale=scale, zero_point=None if zero is None else round(zero))
 
@@ -172,8 +176,8 @@ class QuantiseTab(QWidget):
             self.work.cancel()
             self._fail(str(error))
             return
-        values, scheme = self.source.values(), self.scheme.currentText()
-        whole = self.grouping.currentText() == "tensor"
+        values, scheme = self.source.values(), self.scheme.currentData()
+        whole = self.grouping.currentData() == "tensor"
         self.scale.setEnabled(whole)
         self.zero_point.setEnabled(whole)
         self._convention = convention(scheme, options)
@@ -184,27 +188,33 @@ class QuantiseTab(QWidget):
 
     def _show(self, comparison: FormatComparison) -> None:
         self.comparison, prepared, losses = comparison, comparison.prepared, comparison.losses
-        self.scale.setPlaceholderText("computed" if prepared.scale is None else f"{prepared.scale:.6g}")
-        self.zero_point.setPlaceholderText("computed" if prepared.zero_point is None else str(prepared.zero_point))
+        self.scale.setPlaceholderText(_("computed") if prepared.scale is None else f"{prepared.scale:.6g}")
+        self.zero_point.setPlaceholderText(_("computed") if prepared.zero_point is None else str(prepared.zero_point))
         size, counted = comparison.source.size, comparison.counted
         lines = [
             *(
-                [f"So far, from {100 * counted / size:.0f} % of the values, taken from all over:"]
+                [_("So far, from {share:.0f} % of the values, taken from all over:").format(share=100 * counted / size)]
                 if counted < size
                 else []
             ),
-            f"Signal to noise {losses.sqnr_db:.2f} dB, largest error {losses.largest_error:.4g}, "
-            f"{prepared.bits_per_value:.2f} bits a value.",
-            f"{grouped(losses.clipped)} of {grouped(counted)} values clipped, {grouped(losses.zeroed)} became zero.",
+            _(
+                "Signal to noise {sqnr_db:.2f} dB, largest error {largest_error:.4g}, {bits_per_value:.2f} "
+                "bits a value."
+            ).format(
+                sqnr_db=losses.sqnr_db, largest_error=losses.largest_error, bits_per_value=prepared.bits_per_value
+            ),
+            _("{clipped} of {count} values clipped, {zeroed} became zero.").format(
+                clipped=grouped(losses.clipped), count=grouped(counted), zeroed=grouped(losses.zeroed)
+            ),
         ]
         if size <= MOST_CODES:
             codes = comparison.code_words(comparison.codes(0, size))
-            lines.append(f"Codes: {', '.join('none' if code is None else str(code) for code in codes)}.")
-        lines.append(self._convention)
+            shown = ", ".join(_("none") if code is None else str(code) for code in codes)
+            lines.append(_("Codes: {codes}.").format(codes=shown))
+        lines.append(translated(self._convention))
         if comparison.rules:
-            lines.append(
-                "By rule: " + ", ".join(f"{rule} {value:.2f} dB" for rule, value in comparison.rules.items()) + "."
-            )
+            noise = ", ".join(f"{rule} {value:.2f} dB" for rule, value in comparison.rules.items())
+            lines.append(_("By rule: {noise}.").format(noise=noise))
         self._say("\n".join(lines), fault=False)
         self.plots.show_comparison(comparison)
 
@@ -226,17 +236,18 @@ class QuantiseTab(QWidget):
 
 def _combo(names: tuple[str, ...], chosen: str, slot: Callable[[], None]) -> QComboBox:
     box = QComboBox()
-    box.addItems(list(names))
-    box.setCurrentText(chosen)
+    for name in names:
+        box.addItem(translated(name), name)
+    box.setCurrentIndex(box.findData(chosen))
     box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     box.currentTextChanged.connect(lambda _: slot())
     return box
 
 
-def _number(words: str, what: str) -> float | None:
+def _number(words: str, fault: str) -> float | None:
     if not words.strip():
         return None
     try:
         return to_float(parse(words))
     except InputError as error:
-        raise ValueError(f"The {what} cannot be read: {error}") from None
+        raise ValueError(fault.format(error=error_text(error))) from None

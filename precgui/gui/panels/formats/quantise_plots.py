@@ -11,6 +11,7 @@ from precgui.formats.comparison import FormatComparison
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.theme import themes
+from precgui.words import _
 
 ELEMENTS_PER_VIEW = 128
 
@@ -23,23 +24,23 @@ class QuantisePlots(QSplitter):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(Qt.Orientation.Vertical, parent)
         self._comparison: FormatComparison | None = None
-        self.histogram = Plot(bottom="value", left="values")
-        self.histogram.setAccessibleName("Histogram before and after")
-        self.elements = Plot(bottom="element", left="value")
-        self.elements.setAccessibleName("Elements before and after")
+        self.histogram = Plot(bottom=_("value"), left=_("values"))
+        self.histogram.setAccessibleName(_("Histogram before and after"))
+        self.elements = Plot(bottom=_("element"), left=_("value"))
+        self.elements.setAccessibleName(_("Elements before and after"))
         self._legends = [plot.addLegend(offset=(-12, 4), colCount=2) for plot in (self.histogram, self.elements)]
         for plot, rows in ((self.histogram, 1), (self.elements, 2)):
             plot.getPlotItem().vb.sigResized.connect(lambda _, plot=plot, rows=rows: _leave_room(plot, rows))
         self.first = QSpinBox()
         self.first.setSingleStep(ELEMENTS_PER_VIEW)
-        self.first.setAccessibleName("First element that is shown")
+        self.first.setAccessibleName(_("First element that is shown"))
         self.first.valueChanged.connect(self._draw_elements)
         lower = QWidget()
         column = QVBoxLayout(lower)
         column.setContentsMargins(0, 0, 0, 0)
         row = QHBoxLayout()
         row.setContentsMargins(8, 0, 0, 0)
-        label = PlainLabel(f"{ELEMENTS_PER_VIEW} elements from")
+        label = PlainLabel(_("{count} elements from").format(count=ELEMENTS_PER_VIEW))
         label.setBuddy(self.first)
         for widget in (label, self.first):
             row.addWidget(widget)
@@ -70,15 +71,15 @@ class QuantisePlots(QSplitter):
         item.clear()
         if displayed is None:
             return
-        view = {"pen": None, "brush": brush(theme.muted, 0.45), "name": "before"}
+        view = {"pen": None, "brush": brush(theme.muted, 0.45), "name": _("before")}
         item.addItem(pg.BarGraphItem(x0=displayed.edges[:-1], x1=displayed.edges[1:], height=displayed.counts, **view))
         if displayed.levels.size:
             share = displayed.level_counts * (displayed.counts.max() / max(displayed.level_counts.max(), 1))
             x, y = np.repeat(displayed.levels, 2), np.column_stack([np.zeros_like(share), share]).ravel()
-            item.addItem(pg.PlotCurveItem(x, y, connect="pairs", pen=pen(theme.accent, 2), name="after (scaled)"))
+            item.addItem(pg.PlotCurveItem(x, y, connect="pairs", pen=pen(theme.accent, 2), name=_("after (scaled)")))
         else:
             line = pg.PlotCurveItem(
-                displayed.edges, displayed.after, stepMode="center", pen=pen(theme.accent, 2), name="after"
+                displayed.edges, displayed.after, stepMode="center", pen=pen(theme.accent, 2), name=_("after")
             )
             item.addItem(line)
         _leave_room(self.histogram, rows=1)
@@ -100,10 +101,10 @@ class QuantisePlots(QSplitter):
         lines = np.column_stack([before, after])[known].ravel()
         item.addItem(pg.PlotCurveItem(np.repeat(place[known], 2), lines, connect="pairs", pen=pen(theme.line, 1)))
         for mask, values, colour, symbol, name in (
-            (known, before, theme.muted, "o", "before"),
-            (known & ~clipped & ~zeroed, after, theme.accent, "o", "after"),
-            (known & zeroed, after, theme.warning, "d", "became zero"),
-            (known & clipped, after, theme.error, "s", "clipped"),
+            (known, before, theme.muted, "o", _("before")),
+            (known & ~clipped & ~zeroed, after, theme.accent, "o", _("after")),
+            (known & zeroed, after, theme.warning, "d", _("became zero")),
+            (known & clipped, after, theme.error, "s", _("clipped")),
         ):
             marks = {"size": 6 if symbol == "o" else 8, "symbol": symbol, "pen": None, "brush": brush(colour, 0.9)}
             item.addItem(pg.ScatterPlotItem(place[mask], values[mask], name=name, **marks))

@@ -20,11 +20,17 @@ from precgui.gui.panels.formats.reading import wrapped_label
 from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
+from precgui.words import L_, _, translated
 
 ROWS, COLUMNS = 64, 256
 SAMPLE = (256, 256)
-RANDOM = ("normal", "normal with outliers", "uniform", "log-normal magnitudes")
-TYPED = "typed"
+RANDOM = {
+    "random: normal": L_("random: normal"),
+    "random: normal with outliers": L_("random: normal with outliers"),
+    "random: uniform": L_("random: uniform"),
+    "random: log-normal magnitudes": L_("random: log-normal magnitudes"),
+}
+TYPED = L_("typed")
 Values = Callable[[], TensorReader]
 
 
@@ -38,13 +44,14 @@ class QuantiseSource(QWidget):
         super().__init__(parent)
         self._loaded: dict[str, tuple[Values, str]] = {}
         self.combo = QComboBox()
-        self.combo.addItems([f"random: {name}" for name in RANDOM] + [TYPED])
+        for name in (*RANDOM, TYPED):
+            self.combo.addItem(translated(name), name)
         self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.combo.setAccessibleName("Tensor")
-        self.combo.currentTextChanged.connect(self._choose)
+        self.combo.setAccessibleName(_("Tensor"))
+        self.combo.currentIndexChanged.connect(lambda at: self._choose(self.combo.itemData(at)))
         self.typed = QLineEdit("0.1, -0.7, 1/3, 2.5, -1e-3, 0.02, 6, -4")
-        self.typed.setAccessibleName("Values")
-        self.typed.setToolTip("numbers with commas between them; repeat(0.1, 100) is a hundred times 0.1")
+        self.typed.setAccessibleName(_("Values"))
+        self.typed.setToolTip(_("numbers with commas between them; repeat(0.1, 100) is a hundred times 0.1"))
         self.typed.textEdited.connect(lambda _: self.changed.emit())
         self.file = TensorSource(open_tensor)
         self.file.loaded.connect(self._take_file)
@@ -55,7 +62,7 @@ class QuantiseSource(QWidget):
         self.origin = wrapped_label("muted")
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        label = PlainLabel("&Tensor")
+        label = PlainLabel(_("&Tensor"))
         label.setBuddy(self.combo)
         for widget in (label, self.combo, self.typed):
             column.addWidget(widget)
@@ -70,7 +77,7 @@ class QuantiseSource(QWidget):
 
     def values(self) -> Values:
         """How to get the values, in their shape. The call raises InputError for typed text that is none."""
-        chosen = self.combo.currentText()
+        chosen = self.combo.currentData()
         if chosen in self._loaded:
             return self._loaded[chosen][0]
         if chosen == TYPED:
@@ -78,13 +85,13 @@ class QuantiseSource(QWidget):
             return lambda: in_memory([to_float(real) for real in parse_list(words)])
         return lambda: in_memory(random_values(chosen.removeprefix("random: ")))
 
-    def _choose(self, words: str) -> None:
-        self.runs.show_steps(words.startswith("run: "))
+    def _choose(self, kind: str) -> None:
+        self.runs.show_steps(kind == "run")
         self._show_fitting()
         self.changed.emit()
 
     def _show_fitting(self) -> None:
-        chosen = self.combo.currentText()
+        chosen = self.combo.currentData()
         self.typed.setVisible(chosen == TYPED)
         words = self._loaded[chosen][1] if chosen in self._loaded else ""
         self.origin.setText(words)
@@ -92,34 +99,39 @@ class QuantiseSource(QWidget):
 
     def _take_file(self, values: TensorReader, name: str) -> None:
         shape = " × ".join(str(size) for size in values.shape)
-        words = shape if len(values.shape) > 1 else ""
+        words = _("{count} values, all counted")
+        if len(values.shape) > 1:
+            words = _("{shape}: {count} values, all counted")
         self._show_loaded(
-            f"file: {name}", lambda: values, f"{words}{': ' if words else ''}{grouped(values.size)} values, all counted"
+            "file",
+            _("file: {name}").format(name=name),
+            lambda: values,
+            words.format(shape=shape, count=grouped(values.size)),
         )
 
     def _take_recorded(self, recorded: Recorded) -> None:
         size, known = SAMPLE[0] * SAMPLE[1], recorded.histogram()
-        words = (
-            f"Not the tensor itself, of which the run keeps no values: {size} numbers drawn from the exponents "
-            f"recorded at step {recorded.step} (of {known.counts.sum():.0f} elements). Exponents and the largest "
-            f"magnitude are as recorded; digits, signs and order are random."
-        )
+        words = _(
+            "Not the tensor itself, of which the run keeps no values: {size} numbers drawn from the exponents recorded "
+            "at step {step} (of {count:.0f} elements). Exponents and the largest magnitude are as recorded; digits, "
+            "signs and order are random."
+        ).format(size=size, step=recorded.step, count=known.counts.sum())
         if recorded.not_finite:
-            words = f"{words} {recorded.not_finite} values that are not finite are left out."
-        self._show_loaded(f"run: {recorded.title}", lambda: in_memory(draw_values(known, size).reshape(SAMPLE)), words)
+            left_out = _("{count} values that are not finite are left out.").format(count=recorded.not_finite)
+            words = f"{words} {left_out}"
+        title = _("run: {name}").format(name=recorded.title)
+        self._show_loaded("run", title, lambda: in_memory(draw_values(known, size).reshape(SAMPLE)), words)
 
-    def _show_loaded(self, name: str, values: Values, words: str) -> None:
+    def _show_loaded(self, kind: str, title: str, values: Values, words: str) -> None:
         """Put it into the list in the place of the last of its kind, and choose it."""
-        kind = name.partition(" ")[0]
         with QSignalBlocker(self.combo):
-            before = self.combo.findText(kind, Qt.MatchFlag.MatchStartsWith)
+            before = self.combo.findData(kind)
             if before >= 0:
-                self._loaded.pop(self.combo.itemText(before), None)
                 self.combo.removeItem(before)
-            self.combo.addItem(name)
+            self.combo.addItem(title, kind)
             self.combo.setCurrentIndex(self.combo.count() - 1)
-        self._loaded[name] = (values, words)
-        self._choose(name)
+        self._loaded[kind] = (values, words)
+        self._choose(kind)
 
 
 def random_values(kind: str) -> Floats:

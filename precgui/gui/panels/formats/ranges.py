@@ -27,6 +27,7 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
+from precgui.words import _, n_
 
 START = (*MAIN, "e3m2", "e2m1", "int8", "nf4")
 HALF = 0.28
@@ -44,7 +45,7 @@ class RangesTab(QWidget):
         self._names: list[str] = list(START)
         self.menu = FormatMenu(START, self)
         self.menu.changed.connect(self._choose)
-        hint = self._hint = PlainLabel("Solid: normal values. Light: subnormal values, with fewer and fewer digits.")
+        hint = self._hint = PlainLabel(_("Solid: normal values. Light: subnormal values, with fewer and fewer digits."))
         hint.setProperty("kind", "muted")
         hint.setObjectName("hint")
         hint.setWordWrap(True)
@@ -60,11 +61,11 @@ class RangesTab(QWidget):
         row.addWidget(self.runs)
         row.addStretch(1)
         row.addWidget(self.menu)
-        self.bars = Plot(bottom="magnitude, as a power of ten")
+        self.bars = Plot(bottom=_("magnitude, as a power of ten"))
         self.bars.setMouseEnabled(x=True, y=False)
-        self.bars.setAccessibleName("Range of each format")
-        self.dots = Plot(bottom="decades from smallest to largest", left="significant decimal digits")
-        self.dots.setAccessibleName("Digits against decades")
+        self.bars.setAccessibleName(_("Range of each format"))
+        self.dots = Plot(bottom=_("decades from smallest to largest"), left=_("significant decimal digits"))
+        self.dots.setAccessibleName(_("Digits against decades"))
         split = QSplitter(Qt.Orientation.Horizontal)
         split.setChildrenCollapsible(False)
         for plot in (self.bars, self.dots):
@@ -92,13 +93,18 @@ class RangesTab(QWidget):
 
     def _take_recorded(self, recorded: Recorded) -> None:
         self.sorting.cancel()
-        self._show_tensor((f"{recorded.title}, step {recorded.step}", *recorded.binades()))
+        self._show_tensor(
+            (_("{title}, step {step}").format(title=recorded.title, step=recorded.step), *recorded.binades())
+        )
 
     def _show_tensor(self, floats: tuple[str, NDArray[np.int_], Floats]) -> None:
-        name, exponents, _ = floats
+        name, exponents, _shares = floats
         self._tensor = floats if exponents.size else None
-        ends = f"from 2^{exponents[0]} to 2^{exponents[-1] + 1}" if exponents.size else "holds nothing but zeros"
-        self._hint.setText(f"Values of {name}: {ends}, darker where there are more.")
+        if exponents.size:
+            text = _("Values of {name}: from 2^{first} to 2^{last}, darker where there are more.")
+            self._hint.setText(text.format(name=name, first=exponents[0], last=exponents[-1] + 1))
+        else:
+            self._hint.setText(_("Values of {name}: it holds nothing but zeros.").format(name=name))
         self._draw()
 
     def _draw(self) -> None:
@@ -119,7 +125,7 @@ class RangesTab(QWidget):
                 if end > start:
                     item.addItem(pg.BarGraphItem(x0=[start], x1=[end], y0=[-n - HALF], y1=[-n + HALF], pen=None,
                                                  brush=brush(format_colour(fmt.name), opacity)))  # fmt: skip
-            words = f"{fmt.decimal_digits:.1f} digits, {_size(fmt)}"
+            words = _("{count:.1f} digits, {size}").format(count=fmt.decimal_digits, size=_size(fmt))
             if not roomy:
                 continue
             label = pg.TextItem(words, color=themes().theme.muted, anchor=(0.5, 1))
@@ -128,14 +134,14 @@ class RangesTab(QWidget):
         if self._tensor is not None:
             self._draw_tensor(*self._tensor[1:], -len(formats))
         if formats:
-            ends = (-52, 45 if any(largest > 60 for _, _, largest in reach) else 42)
+            ends = (-52, 45 if any(each[2] > 60 for each in reach) else 42)
             self.bars.setXRange(*ends, padding=0)
             self._mark_cut(reach, ends)
             self.bars.setYRange(-len(formats) + (0.4 if self._tensor is None else -0.6), 0.8, padding=0)
 
     def _mark_cut(self, reach: list[tuple[float, float, float]], ends: tuple[int, int]) -> None:
         """An arrow at each end of a bar that goes on outside the picture."""
-        for n, (smallest, _, largest) in enumerate(reach):
+        for n, (smallest, _least_normal, largest) in enumerate(reach):
             for goes_on, arrow, end, anchor in (
                 (smallest < ends[0], "◂", ends[0], (0.0, 0.5)),
                 (largest > ends[1], "▸", ends[1], (1.0, 0.5)),
@@ -206,8 +212,10 @@ def _shares(values: SortedValues) -> tuple[NDArray[np.int_], Floats]:
 def _size(fmt: Format) -> str:
     """Bytes; also bits where they do not fill them. TF32 is kept as FP32."""
     if fmt.bits in (8, 16, 32, 64):
-        return "1 byte" if fmt.bits == 8 else f"{fmt.bits // 8} bytes"
-    return f"{fmt.bits} bits in 4 bytes" if fmt.name == "tf32" else f"{fmt.bits} bits, {fmt.bits / 8:g} bytes"
+        return n_("{count} byte", "{count} bytes", fmt.bits // 8).format(count=fmt.bits // 8)
+    if fmt.name == "tf32":
+        return _("{bits} bits in 4 bytes").format(bits=fmt.bits)
+    return _("{bits} bits, {bytes:g} bytes").format(bits=fmt.bits, bytes=fmt.bits / 8)
 
 
 def span(fmt: Format) -> tuple[float, float, float]:

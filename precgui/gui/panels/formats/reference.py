@@ -28,13 +28,15 @@ from precgui.formats.catalogue import catalogue
 from precgui.formats.claims import CLAIMS, Claim
 from precgui.formats.model import BlockFormat, FloatFormat
 from precgui.formats.registry import get, prose
+from precgui.gui.panels.formats.bit_layout import FIELDS
 from precgui.gui.panels.formats.bit_paint import field_colours
 from precgui.gui.panels.formats.format_table import SORT_ROLE, FormatTable, Row
 from precgui.gui.panels.formats.reading import scrolled, wrapped_label
 from precgui.gui.theme import themes
+from precgui.words import L_, _, translated
 
-_ONE_SCALE = "one {scale} scale for {block} values of {element}"
-_TWO_SCALES = "one {scale} scale for {block} values of {element}, and one FP32 scale for the tensor"
+_ONE_SCALE = L_("one {scale} scale for {block} values of {element}")
+_TWO_SCALES = L_("one {scale} scale for {block} values of {element}, and one FP32 scale for the tensor")
 BAR_HEIGHT = 34
 
 
@@ -54,8 +56,8 @@ class LayoutBar(QWidget):
             self._fields = [(name, bits) for name, bits in parts if bits]
         else:
             self._fields = [("value", fmt.bits)]
-        words = ", ".join(f"{bits} {name}" for name, bits in self._fields)
-        self.setAccessibleName(f"Bits of {fmt.name}: {words}")
+        words = ", ".join(f"{bits} {translated(FIELDS[name])}" for name, bits in self._fields)
+        self.setAccessibleName(_("Bits of {name}: {words}").format(name=fmt.name, words=words))
         self.update()
 
     def sizeHint(self) -> QSize:
@@ -72,9 +74,9 @@ class LayoutBar(QWidget):
             colour = field_colours(theme)[name]
             painter.fillRect(box, QColor(theme.blend(colour, 0.85)))
             painter.setPen(QColor(theme.base))
-            words = (
-                f"{bits} {name}" if self.fontMetrics().horizontalAdvance(f"{bits} {name}") < width - 8 else str(bits)
-            )
+            words = f"{bits} {translated(FIELDS[name])}"
+            if self.fontMetrics().horizontalAdvance(words) >= width - 8:
+                words = str(bits)
             painter.drawText(box, Qt.AlignmentFlag.AlignCenter, words)
             left += width
         painter.end()
@@ -108,12 +110,12 @@ class ReferenceTab(QWidget):
 
     def _make_tools(self) -> QHBoxLayout:
         self.filter = QLineEdit()
-        self.filter.setPlaceholderText("Filter: fp8, block, 1 + 5 …")
+        self.filter.setPlaceholderText(_("Filter: fp8, block, 1 + 5 …"))
         self.filter.setClearButtonEnabled(True)
-        self.filter.setAccessibleName("Filter formats")
+        self.filter.setAccessibleName(_("Filter formats"))
         self.filter.textChanged.connect(self.proxy.setFilterFixedString)
-        export = QPushButton("Export…")
-        export.setToolTip("Save the table as CSV or, with all fields, as JSON")
+        export = QPushButton(_("Export…"))
+        export.setToolTip(_("Save the table as CSV or, with all fields, as JSON"))
         export.clicked.connect(self._ask_export)
         tools = QHBoxLayout()
         tools.addWidget(self.filter, 1)
@@ -141,7 +143,7 @@ class ReferenceTab(QWidget):
         table.verticalHeader().hide()
         table.verticalHeader().setDefaultSectionSize(26)
         table.setMinimumHeight(160)
-        table.setAccessibleName("Formats")
+        table.setAccessibleName(_("Formats"))
         table.selectionModel().currentRowChanged.connect(self._show_row)
         return table
 
@@ -157,7 +159,7 @@ class ReferenceTab(QWidget):
         claims = QWidget()
         list_column = QVBoxLayout(claims)
         heading = wrapped_label("heading")
-        heading.setText("Claims that are wrong")
+        heading.setText(_("Claims that are wrong"))
         list_column.addWidget(heading)
         for claim in CLAIMS:
             list_column.addWidget(self._claim_view(claim))
@@ -171,37 +173,42 @@ class ReferenceTab(QWidget):
 
     def _claim_view(self, claim: Claim) -> QWidget:
         view = wrapped_label(rich=True)
-        evidence = "".join(f"<br><code>{line}</code>" for line in claim.evidence())
-        link = '<br><a href="show">Show the bits</a>' if claim.number else ""
-        view.setText(f"<b><s>{claim.claim}</s></b><br>{claim.truth}{evidence}{link}")
+        evidence = "".join(f"<br><code>{translated(line)}</code>" for line in claim.evidence())
+        link = _('<br><a href="show">Show the bits</a>') if claim.number else ""
+        view.setText(f"<b><s>{translated(claim.claim)}</s></b><br>{translated(claim.truth)}{evidence}{link}")
         view.setTextInteractionFlags(Qt.TextInteractionFlag.TextBrowserInteraction)
-        view.linkActivated.connect(lambda _: self.number_requested.emit(claim.number, list(claim.formats)))
+        view.linkActivated.connect(lambda _href: self.number_requested.emit(claim.number, list(claim.formats)))
         return view
 
-    def _show_row(self, current: QModelIndex, _: QModelIndex) -> None:
+    def _show_row(self, current: QModelIndex, _before: QModelIndex) -> None:
         if not current.isValid():
             return
         row = self.model.rows[self.proxy.mapToSource(current).row()]
-        self.title.setText(f"{row.name}: {row.title}")
+        self.title.setText(f"{row.name}: {translated(row.title)}")
         self.bar.show_format(row)
         words = prose(row.name)
         assert words is not None
-        lines = [("Strong", words.strengths), ("Weak", words.weaknesses), ("Used", words.used)]
+        lines = [
+            (_("Strong"), translated(words.strengths)), (_("Weak"), translated(words.weaknesses)),
+            (_("Used"), translated(words.used)),
+        ]  # fmt: skip
         if words.torch:
-            lines.append(("In torch", f"<code>{words.torch}</code>"))
-        lines += [("Source", escape(source.sentence)) for source in sources_of(words.source)]
+            lines.append((_("In torch"), f"<code>{words.torch}</code>"))
+        lines += [(_("Source"), escape(source.sentence)) for source in sources_of(words.source)]
         if isinstance(row, BlockFormat):
             scales = _TWO_SCALES if row.two_level else _ONE_SCALE
-            lines.insert(0, ("Block", scales.format(scale=row.scale, block=row.block, element=row.element)))
+            lines.insert(
+                0, (_("Block"), translated(scales).format(scale=row.scale, block=row.block, element=row.element))
+            )
         elif row.aliases:
-            lines.append(("Also called", ", ".join(row.aliases)))
+            lines.append((_("Also called"), ", ".join(row.aliases)))
         rows = "".join(f"<tr><td><b>{name}</b>&nbsp;&nbsp;</td><td>{said}</td></tr>" for name, said in lines)
         self.words.setText(f"<table>{rows}</table>")
 
     # Export
 
     def _ask_export(self) -> None:
-        dialog = QFileDialog(self, "Export the table of formats", "formats.csv", "CSV (*.csv);;JSON (*.json)")
+        dialog = QFileDialog(self, _("Export the table of formats"), "formats.csv", "CSV (*.csv);;JSON (*.json)")
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.fileSelected.connect(lambda name: self.export(Path(name)))
@@ -218,4 +225,4 @@ class ReferenceTab(QWidget):
         try:
             path.write_text(words, encoding="utf-8")
         except OSError as error:
-            self.title.setText(f"{path} cannot be written: {error.strerror}")
+            self.title.setText(_("{path} cannot be written: {strerror}").format(path=path, strerror=error.strerror))

@@ -15,9 +15,10 @@ from precgui.formats.lists import brief_list
 from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
+from precgui.words import L_, _, translated
 
 NAMES = ("a", "b", "c")
-LISTS = ("List a", "List b")
+LISTS = (L_("List a"), L_("List b"))
 START = {"numbers": ["0.1", "0.2", "-0.3"], "lists": ["repeat(0.1, 1000)", "repeat(3, 1000)"]}
 
 
@@ -48,14 +49,14 @@ class OperandRow(QWidget):
         self._count = operation.operands or operation.lists
         names = NAMES if operation.operands else LISTS
         tip = ("0.1, 1/3, 2**-14, 0x1.8p3, fp16:0x3c00" if operation.operands
-               else "numbers with commas between them; repeat(0.1, 1000) is a thousand times 0.1")  # fmt: skip
+               else _("numbers with commas between them; repeat(0.1, 1000) is a thousand times 0.1"))  # fmt: skip
         for place, (label, edit) in enumerate(zip(self._labels, self.edits, strict=True)):
             displayed = place < self._count
             label.setVisible(displayed)
             edit.setVisible(displayed)
             if displayed:
-                label.setText(names[place])
-                edit.setAccessibleName(names[place])
+                label.setText(translated(names[place]))
+                edit.setAccessibleName(translated(names[place]))
                 edit.setToolTip(plain_tip(tip))
                 edit.blockSignals(True)
                 edit.setText(self._kept[self._kind][place])
@@ -78,12 +79,21 @@ class OperandRow(QWidget):
 
 Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()
-HEADINGS = ("Format", "Result", "In ulps", "From input", "Bits", "Operands", "Exact of these", "Remark")
+HEADINGS = (
+    L_("Format"),
+    L_("Result"),
+    L_("In ulps"),
+    L_("From input"),
+    L_("Bits"),
+    L_("Operands"),
+    L_("Exact of these"),
+    L_("Remark"),
+)
 TIPS = (
-    "the format of the operands", "what the format stores",
-    "the result minus the exact one of the operands that the format holds, in ulps",
-    "the result minus the exact one of what was typed", "the stored bits of the result",
-    "the operands as the format holds them", "the exact result of these operands", "",
+    L_("the format of the operands"), L_("what the format stores"),
+    L_("the result minus the exact one of the operands that the format holds, in ulps"),
+    L_("the result minus the exact one of what was typed"), L_("the stored bits of the result"),
+    L_("the operands as the format holds them"), L_("the exact result of these operands"), "",
 )  # fmt: skip
 NUMBERS = (2, 3)
 MONO = (1, 4, 5, 6)
@@ -124,9 +134,9 @@ class ResultTable(QAbstractTableModel):
             return None
         match role:
             case Qt.ItemDataRole.DisplayRole:
-                return HEADINGS[section]
+                return translated(HEADINGS[section])
             case Qt.ItemDataRole.ToolTipRole:
-                return plain_tip(TIPS[section])
+                return plain_tip(translated(TIPS[section]))
             case Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(section)
         return None
@@ -162,4 +172,4 @@ def _cells(name: str, result: Result) -> tuple[str, ...]:
     error = "" if overall.error is None else text.approximate(overall.error, 3)
     where = "" if result.stored.format.name == name else f"{result.stored.format.name} "
     exact = brief_list([result.exact], digits=9)
-    return (name, report.value_text, ulps, error, where + report.bits, held, exact, report.note)
+    return (name, report.value_text, ulps, error, where + report.bits, held, exact, translated(report.note))

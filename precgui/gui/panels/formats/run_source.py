@@ -12,8 +12,16 @@ from PySide6.QtWidgets import QHBoxLayout, QMenu, QSlider, QToolButton, QWidget
 from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.formats.recorded import recorded, recorded_names, recorded_rows
 from precgui.runs.tensors.record import TensorHistory
+from precgui.words import L_, _, translated
 
 MOST_LISTED = 200
+
+KINDS = {
+    "gradient": L_("gradient"),
+    "weight": L_("weight"),
+    "update": L_("update"),
+    "activation": L_("activation"),
+}
 
 
 class RunSource(QWidget):
@@ -28,15 +36,15 @@ class RunSource(QWidget):
         self._chosen: tuple[str, TensorHistory, str | None] | None = None
         self._rows: list[int] = []
         self.button = QToolButton()
-        self.button.setText("From run")
-        self.button.setToolTip("The exponents of a tensor that an open run has recorded")
+        self.button.setText(_("From run"))
+        self.button.setToolTip(_("The exponents of a tensor that an open run has recorded"))
         self.button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._menu = QMenu(self)
         self._menu.aboutToShow.connect(self.fill)
         self.button.setMenu(self._menu)
         self.slider = QSlider(Qt.Orientation.Horizontal)
-        self.slider.setAccessibleName("Step")
-        self.slider.setToolTip("The step of the run")
+        self.slider.setAccessibleName(_("Step"))
+        self.slider.setToolTip(_("The step of the run"))
         self.slider.setMinimumWidth(90)
         self.slider.hide()
         self.slider.valueChanged.connect(self._show_row)
@@ -53,7 +61,7 @@ class RunSource(QWidget):
     def _runs(self) -> Mapping[str, Any]:
         return getattr(self._session, "runs", {})
 
-    def _follow(self, _: str = "") -> None:
+    def _follow(self, _key: str = "") -> None:
         self.setVisible(bool(self._runs()))
 
     def show_steps(self, displayed: bool) -> None:
@@ -75,27 +83,27 @@ class RunSource(QWidget):
             return
         kinds = opened.run.tensors()
         if not kinds:
-            menu.addAction("No tensors were recorded").setEnabled(False)
+            menu.addAction(_("No tensors were recorded")).setEnabled(False)
         for kind, record in kinds.items():
-            below = menu.addMenu(kind.replace("_", " "))
+            below = menu.addMenu(translated(KINDS.get(kind, kind.replace("_", " "))))
             below.aboutToShow.connect(partial(self._fill_kind, below, f"{opened.name}, {kind}", record))
 
     def _fill_kind(self, menu: QMenu, title: str, record: TensorHistory) -> None:
         """The tensors of which something was recorded; `all` are taken as one."""
         menu.clear()
         names = recorded_names(record)
-        menu.addAction("all", partial(self.choose, title, record, None))
+        menu.addAction(_("all"), partial(self.choose, title, record, None))
         for name in names[:MOST_LISTED]:
             menu.addAction(name, partial(self.choose, f"{title} {name}", record, name))
         if len(names) > MOST_LISTED:
-            menu.addAction(f"{len(names) - MOST_LISTED} more are not listed").setEnabled(False)
+            menu.addAction(_("{count} more are not listed").format(count=len(names) - MOST_LISTED)).setEnabled(False)
 
     def choose(self, title: str, record: TensorHistory, tensor: str | None) -> None:
         """Show the last step in which this was recorded; the slider goes to the others."""
         self._rows = recorded_rows(record, tensor).tolist() if len(record) else []
         if not self._rows:
             self.show_steps(False)
-            self.failed.emit(f"{title}: nothing was recorded of it yet")
+            self.failed.emit(_("{title}: nothing was recorded of it yet").format(title=title))
             return
         self._chosen = (title, record, tensor)
         with QSignalBlocker(self.slider):
@@ -111,6 +119,10 @@ class RunSource(QWidget):
         title, record, tensor = self._chosen
         result = recorded(title, record, tensor, self._rows[place])
         if result is None:
-            self.failed.emit(f"{title}: nothing was counted at step {int(record.steps()[self._rows[place]])}")
+            self.failed.emit(
+                _("{title}: nothing was counted at step {steps}").format(
+                    title=title, steps=int(record.steps()[self._rows[place]])
+                )
+            )
         else:
             self.loaded.emit(result)

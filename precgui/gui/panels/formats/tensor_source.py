@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, 
 
 from precgui.formats.tensorfile import TensorFileError, load_tensor, tensor_names
 from precgui.gui.answer import Answer, ProgressCallback, computation
+from precgui.words import _
 
 Load = Callable[[Path, str], Any]
 Loaded = tuple[list[str], str, Any]
@@ -20,7 +21,7 @@ def _read(path: Path, name: str | None, load: Load, progress: ProgressCallback) 
     """The names of a file and one tensor, the first if none is named. Raises TensorFileError."""
     names = tensor_names(path)
     if not names:
-        raise TensorFileError(f"{path.name} holds no tensor")
+        raise TensorFileError(_("{name} holds no tensor").format(name=path.name))
     progress(0.1)
     chosen = names[0] if name is None else name
     return names, chosen, load(path, chosen)
@@ -37,11 +38,11 @@ class TensorSource(QWidget):
         self._load_one = load
         self._path: Path | None = None
         self.work = Answer(self, answered=self._show, failed=self.failed.emit)
-        self.button = QPushButton("Open tensor…")
-        self.button.setToolTip("A tensor from a .npy, .safetensors or .pt file; nothing in the file is run")
+        self.button = QPushButton(_("Open tensor…"))
+        self.button.setToolTip(_("A tensor from a .npy, .safetensors or .pt file; nothing in the file is run"))
         self.button.clicked.connect(self._ask)
         self.names = QComboBox()
-        self.names.setAccessibleName("Tensor in the file")
+        self.names.setAccessibleName(_("Tensor in the file"))
         self.names.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.names.setMinimumContentsLength(12)
         self.names.hide()
@@ -52,7 +53,7 @@ class TensorSource(QWidget):
         row.addWidget(self.names, 1)
 
     def _ask(self) -> None:
-        dialog = QFileDialog(self, "Open a tensor", "", "Tensors (*.npy *.safetensors *.pt *.pth);;All files (*)")
+        dialog = QFileDialog(self, _("Open a tensor"), "", _("Tensors (*.npy *.safetensors *.pt *.pth);;All files (*)"))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(lambda name: self.open_file(Path(name)))

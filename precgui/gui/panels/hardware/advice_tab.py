@@ -22,7 +22,7 @@ from precgui.gui.kit.measures import fixed_font
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.decision_tree import TreeView
 from precgui.gui.panels.hardware.model import HardwareModel
-from precgui.hardware.advice import SIZES, START, TASKS, TREE, Advice, Situation, advise
+from precgui.hardware.advice import SIZES, START, TASKS, TREE, Advice, Situation, Step, advise
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.device import Device
 from precgui.hardware.tables import autocast_operations, autocast_source
@@ -31,9 +31,10 @@ from precgui.runs.inference_advice import NO_FORMAT, RUN_PRECISION, InferenceQue
 from precgui.runs.inference_advice import START as INFERENCE_START
 from precgui.runs.inference_advice import TREE as INFERENCE_TREE
 from precgui.runs.model_memory import MOST_PARAMETERS, parameter_count, training_sentence
+from precgui.words import L_, _, error_text, translated
 
-_USE, _USE_THEN = "Use {precision}", "Use {precision}, then try {then}"
-TRAINING, INFERENCE = "Training", "Inference"
+_USE, _USE_THEN = L_("Use {precision}"), L_("Use {precision}, then try {then}")
+TRAINING, INFERENCE = L_("Training"), L_("Inference")
 # A recipe that stands for each task; a person changes it in Run.
 _RECIPES = {
     "classification": "digits-quick", "detection": "detection-quick", "segmentation": "segmentation-quick",
@@ -50,9 +51,9 @@ class AdviceTab(QWidget):
         self.purpose, self.device, self.task, self.model_size = QComboBox(), QComboBox(), QComboBox(), QComboBox()
         self.parameters, self.memory_size = QLineEdit(), QLineEdit()
         self.memory = label("")
-        self.run_button = QPushButton("Open in Run")
-        self.claims_button = QPushButton("Claims")
-        self.sixteen_bits_button = QPushButton("FP16 or BF16")
+        self.run_button = QPushButton(_("Open in Run"))
+        self.claims_button = QPushButton(_("Claims"))
+        self.sixteen_bits_button = QPushButton(_("FP16 or BF16"))
         self.answer = AnswerLabel()
         self.reason = label("")
         self.watch = label("")
@@ -79,30 +80,32 @@ class AdviceTab(QWidget):
     def _fill(self) -> None:
         for box, words in ((self.task, TASKS), (self.model_size, SIZES)):
             for key, text in words.items():
-                box.addItem(text, key)
+                box.addItem(translated(text), key)
         for text in (TRAINING, INFERENCE):
-            self.purpose.addItem(text)
-        self.parameters.setPlaceholderText("millions, such as 124, or 7B; may stay empty")
-        self.memory_size.setPlaceholderText("that of the device; or such as 24GB")
-        self.run_button.setToolTip("Set up a run of this task in this precision")
-        self.claims_button.setToolTip("Claims of guides about this precision, beside what was measured here")
-        self.sixteen_bits_button.setToolTip("Set up short runs of this task in fp32, fp16-amp and bf16-amp that decide")
+            self.purpose.addItem(translated(text), text)
+        self.parameters.setPlaceholderText(_("millions, such as 124, or 7B; may stay empty"))
+        self.memory_size.setPlaceholderText(_("that of the device; or such as 24GB"))
+        self.run_button.setToolTip(_("Set up a run of this task in this precision"))
+        self.claims_button.setToolTip(_("Claims of guides about this precision, beside what was measured here"))
+        self.sixteen_bits_button.setToolTip(
+            _("Set up short runs of this task in fp32, fp16-amp and bf16-amp that decide")
+        )
         self.model_size.setCurrentIndex(list(SIZES).index("large"))
         self.code.setReadOnly(True)
-        self.code.setAccessibleName("Training step in torch")
+        self.code.setAccessibleName(_("Training step in torch"))
         self.code.setFont(fixed_font())
 
     def _lay_out(self) -> None:
         form = QFormLayout()
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)  # the longest choice needs the whole width
         for title, box in (
-            ("For", self.purpose), ("Device", self.device), ("Task", self.task), ("Model", self.model_size),
+            (_("For"), self.purpose), (_("Device"), self.device), (_("Task"), self.task), (_("Model"), self.model_size),
         ):  # fmt: skip
             box.setAccessibleName(title)
             box.setMinimumContentsLength(18)
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             form.addRow(title, box)
-        for title, line in (("Parameters", self.parameters), ("Memory", self.memory_size)):
+        for title, line in ((_("Parameters"), self.parameters), (_("Memory"), self.memory_size)):
             line.setAccessibleName(title)
             form.addRow(title, line)
         buttons = QHBoxLayout()
@@ -117,7 +120,7 @@ class AdviceTab(QWidget):
         column.addLayout(form)
         column.addWidget(self.answer)
         column.addLayout(buttons)
-        for widget in (self.reason, self.memory, self.path, self.watch, label("In torch", "heading"), self.code):
+        for widget in (self.reason, self.memory, self.path, self.watch, label(_("In torch"), "heading"), self.code):
             column.addWidget(widget)
         column.addWidget(self.autocast)
         column.addStretch(1)
@@ -137,7 +140,10 @@ class AdviceTab(QWidget):
         self.device.clear()
         best = self._model.best()
         for device in [*self._model.devices, *datasheet_devices()]:
-            self.device.addItem(device.name if not device.id.startswith("card:") else f"Card: {device.name}", device.id)
+            self.device.addItem(
+                device.name if not device.id.startswith("card:") else _("Card: {name}").format(name=device.name),
+                device.id,
+            )
         requested = chosen or (best.id if best else None)
         self.device.setCurrentIndex(max(0, self.device.findData(requested)))
         self.device.blockSignals(False)
@@ -155,7 +161,7 @@ class AdviceTab(QWidget):
         device = self._model.find(self.device.currentData() or "")
         if device is None:
             return
-        training = self.purpose.currentText() == TRAINING
+        training = self.purpose.currentData() == TRAINING
         memory_bytes, parameters = self._memory_bytes(device), self._parameters()
         if training:
             size, gain = self.model_size.currentData(), self._model.gain_of(device)
@@ -186,17 +192,18 @@ class AdviceTab(QWidget):
         """Whether the model fits, or which of the two texts is not understood."""
         faults = []
         if self.parameters.text().strip() and parameters is None:
-            faults.append(f"Parameters: write millions, such as 124, or 7B, up to {MOST_PARAMETERS / 1e9:g}B.")
+            text = _("Parameters: write millions, such as 124, or 7B, up to {most:g}B.")
+            faults.append(text.format(most=MOST_PARAMETERS / 1e9))
         if self.memory_size.text().strip():
             try:
                 device_bytes(self.memory_size.text())
             except ValueError as error:
-                faults.append(f"Memory: {error}.")
+                faults.append(_("Memory: {error}.").format(error=error_text(error)))
         text = " ".join(faults)
         if not faults and parameters is not None and training:
             assert self.advice is not None
             text = training_sentence(parameters, self.advice.precision, memory_bytes)
-        self.memory.setText(text)
+        self.memory.setText(translated(text))
         self.memory.setVisible(bool(text))
 
     @property
@@ -217,7 +224,7 @@ class AdviceTab(QWidget):
 
     @property
     def _source(self) -> str:
-        return f"the advice for {TASKS[self.task.currentData()]}"
+        return _("the advice for {task}").format(task=translated(TASKS[self.task.currentData()]))
 
     def _recipe(self, precision: str) -> RunConfig | None:
         """A recipe for the task in a precision; None, with the reason shown, where there is none."""
@@ -225,21 +232,25 @@ class AdviceTab(QWidget):
         try:
             return build(tree)
         except ConfigError as error:
-            self.memory.setText(f"There is no run of this task in {precision}: {error}.")
+            self.memory.setText(
+                _("There is no run of this task in {precision}: {error}.").format(
+                    precision=precision, error=error_text(error)
+                )
+            )
             self.memory.show()
             return None
 
     def _show(self, device: Device, advice: Advice) -> None:
         self.advice = advice
         fits = advice.precision != NO_FORMAT
-        answer = "No format fits into this memory" if not fits else _USE_THEN if advice.then else _USE
+        answer = _("No format fits into this memory") if not fits else translated(_USE_THEN if advice.then else _USE)
         self.answer.setText(answer.format(precision=advice.precision, then=advice.then))
         for button in (self.run_button, self.claims_button):
             button.setEnabled(fits)
-        self.reason.setText(advice.reason)
-        steps = (f"{escape(s.question)} <b>{escape(s.answer)}</b><br>{escape(s.why)}" for s in advice.path)
+        self.reason.setText(translated(advice.reason))
+        steps = map(_step_html, advice.path)
         self.path.setText("<br><br>".join(steps))
-        self.watch.setText("Watch:\n" + "\n".join(f"•  {line}" for line in advice.watch))
+        self.watch.setText("\n".join((_("Watch:"), *(f"•  {translated(line)}" for line in advice.watch))))
         self.watch.setVisible(bool(advice.watch))
         self.code.setPlainText(advice.code)
         self.code.setFixedHeight((advice.code.count("\n") + 3) * self.code.fontMetrics().lineSpacing())
@@ -247,12 +258,21 @@ class AdviceTab(QWidget):
         self.tree.show_path(advice)
 
 
+def _step_html(step: Step) -> str:
+    question, answer, why = (escape(translated(text)) for text in (step.question, step.answer, step.why))
+    return f"{question} <b>{answer}</b><br>{why}"
+
+
 def _autocast_text() -> str:
     """The operations that autocast leaves alone, from the table."""
     lists = autocast_operations()
     known = [name for name in ("layer_norm", "exp", "log", "norm", "nll_loss", "mse_loss") if name in lists["fp32"]]
-    return (
-        f"On CUDA, autocast runs {len(lists['lower_precision'])} operations in the low precision "
-        f"(matrix products and convolutions), and keeps {len(lists['fp32'])} in FP32, among them {', '.join(known)}. "
-        f"Source: {autocast_source()}"
+    return _(
+        "On CUDA, autocast runs {count} operations in the low precision (matrix products and "
+        "convolutions), and keeps {kept} in FP32, among them {known}. Source: {source}"
+    ).format(
+        count=len(lists["lower_precision"]),
+        kept=len(lists["fp32"]),
+        known=", ".join(known),
+        source=autocast_source(),
     )

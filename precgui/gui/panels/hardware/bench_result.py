@@ -14,6 +14,7 @@ from precgui.gui.panels.hardware.bench_table import WIDTHS_PX, RowsModel, rows_o
 from precgui.gui.plots.roofline import Roofline, RooflineData
 from precgui.gui.theme import themes
 from precgui.hardware.measured import best_tops, copy_gb_s, number_text
+from precgui.words import _, translated
 
 ROW_PX, BAR_PX, NAME_PX = 36, 18, 70
 _BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "e4m3fn": 1, "int8": 1}
@@ -56,7 +57,7 @@ class Bars(QWidget):
         super().__init__()
         self._bars: list[Bar] = []
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName("Measured rates by format")
+        self.setAccessibleName(_("Measured rates by format"))
         themes().follow(self, self.update)
 
     def show_bars(self, bars: list[Bar]) -> None:
@@ -106,7 +107,7 @@ class ResultView(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.size_box = QComboBox()
-        self.size_box.setAccessibleName("Size")
+        self.size_box.setAccessibleName(_("Size"))
         self.size_box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.bars, self.roofline, self.table, self.rows = Bars(), Roofline(), QTableView(), RowsModel()
         self.roofline.setFixedHeight(300)
@@ -123,7 +124,7 @@ class ResultView(QWidget):
         self.size_box.currentIndexChanged.connect(self._show_bars)
 
     def _set_up_table(self) -> None:
-        self.table.setAccessibleName("All figures")
+        self.table.setAccessibleName(_("All figures"))
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.table.setModel(self.rows)
@@ -169,7 +170,7 @@ class ResultView(QWidget):
             self.size_box.blockSignals(True)
             self.size_box.clear()
             for size in sizes:
-                self.size_box.addItem(f"Size {size}", size)
+                self.size_box.addItem(_("Size {size}").format(size=size), size)
             self.size_box.setCurrentIndex(self._best_covered(sizes))
             self.size_box.blockSignals(False)
 
@@ -194,14 +195,16 @@ class ResultView(QWidget):
 def _bar(row: Mapping[str, Any], fp32: float | None, earlier: float | None) -> Bar:
     tops, share = row["tops"], row.get("share")
     if not tops:
-        return Bar(row["format"], None, row.get("peak_tops"), earlier, row["note"] or "not measured")
+        return Bar(row["format"], None, row.get("peak_tops"), earlier, translated(row["note"]) or _("not measured"))
     parts = [number_text(tops)]
     if fp32:
         parts.append(f"{tops / fp32:.2f} x FP32")
     wrong_peak = bool(share and share > 1)
     if share:
-        text = "{share:.0%} of the peak {peak}, which is wrong" if wrong_peak else "{share:.0%} of the peak {peak}"
+        text = (
+            _("{share:.0%} of the peak {peak}, which is wrong") if wrong_peak else _("{share:.0%} of the peak {peak}")
+        )
         parts.append(text.format(share=share, peak=number_text(row["peak_tops"])))
     elif row["note"]:
-        parts.append(row["note"])
+        parts.append(translated(row["note"]))
     return Bar(row["format"], tops, row.get("peak_tops"), earlier, "   ".join(parts), wrong_peak)

@@ -33,6 +33,7 @@ from precgui.hardware import measured
 from precgui.hardware.figures import csv_text
 from precgui.places.machine import measure_there
 from precgui.places.settings import NamedPlace
+from precgui.words import L_, _, translated
 
 
 def as_json(result: Mapping[str, Any]) -> str:
@@ -47,12 +48,12 @@ class ExportButton(QToolButton):
         super().__init__()
         self._result, self._set_message = displayed, reported
         menu = QMenu(self)
-        menu.addAction("Copy as JSON", self.copy)
-        menu.addAction("Save as JSON…", lambda: self.ask("json", as_json))
-        menu.addAction("Save as CSV…", lambda: self.ask("csv", csv_text))
-        self.setText("Export")
+        menu.addAction(_("Copy as JSON"), self.copy)
+        menu.addAction(_("Save as JSON…"), lambda: self.ask("json", as_json))
+        menu.addAction(_("Save as CSV…"), lambda: self.ask("csv", csv_text))
+        self.setText(_("Export"))
         self.setIcon(icon("save"))
-        self.setToolTip("Copy or save the result that is shown")
+        self.setToolTip(_("Copy or save the result that is shown"))
         self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.setMenu(menu)
         themes().follow(self, self._recolour)
@@ -70,7 +71,7 @@ class ExportButton(QToolButton):
         if result is None:
             return
         text = write(result)
-        dialog = QFileDialog(self, "Save the result", f"precgui-bench.{suffix}")
+        dialog = QFileDialog(self, _("Save the result"), f"precgui-bench.{suffix}")
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setDefaultSuffix(suffix)
@@ -82,13 +83,13 @@ class ExportButton(QToolButton):
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
-            self._set_message(f"{path} cannot be written: {error}")
+            self._set_message(_("{path} cannot be written: {error}").format(path=path, error=error))
         else:
-            self._set_message(f"Saved {path}")
+            self._set_message(_("Saved {path}").format(path=path))
 
 
-_NOTHING = "Nothing measured yet: Measure takes about a minute, and the window stays usable."
-_FAR = "Measuring at {place} for {seconds} s; it takes a minute or more, and the window stays usable."
+_NOTHING = L_("Nothing measured yet: Measure takes about a minute, and the window stays usable.")
+_FAR = L_("Measuring at {place} for {seconds} s; it takes a minute or more, and the window stays usable.")
 REDRAW_MS = 500  # between two parts of the view of a bench that runs
 _LISTS = ("certificate", "gemm", "alignment", "conversions", "blocks", "energy")
 
@@ -102,13 +103,13 @@ class MeasuredTab(QWidget):
         self._bench = Answer(self, progress=self._hear, ended=self._ended)
         self._keeping = Answer(self, answered=self._saved)
         self._far = Answer(
-            self, progress=self._hear_far, failed=self._end_far, answered=self._end_far, title="Measuring at a place"
+            self, progress=self._hear_far, failed=self._end_far, answered=self._end_far, title=_("Measuring at a place")
         )
         self._far.changed.connect(self._on_far)
         self._waits = False
         self._growing: dict[str, Any] | None = None
         self.device, self.results, self.view = QComboBox(), QComboBox(), ResultView()
-        self.measure, self.stop = QPushButton("Measure"), QPushButton("Stop")
+        self.measure, self.stop = QPushButton(_("Measure")), QPushButton(_("Stop"))
         self.progress, self.message = QProgressBar(), label("", "muted")
         self.export = ExportButton(self._result, self.message.setText)
         self._redraw = QTimer(self, interval=REDRAW_MS, singleShot=True)
@@ -146,13 +147,13 @@ class MeasuredTab(QWidget):
         """The device with what can be done to it, and below it the result with its sizes."""
         grid = QGridLayout()
         grid.setColumnStretch(1, 1)
-        for row, (title, box) in enumerate((("Device", self.device), ("Result", self.results))):
+        for row, (title, box) in enumerate(((_("Device"), self.device), (_("Result"), self.results))):
             box.setAccessibleName(title)
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             box.setMinimumContentsLength(16)
             grid.addWidget(label(title, "muted"), row, 0)
             grid.addWidget(box, row, 1)
-        self.results.setPlaceholderText("nothing measured yet")
+        self.results.setPlaceholderText(_("nothing measured yet"))
         for column, widget in enumerate((self.measure, self.stop), 2):
             grid.addWidget(widget, 0, column)
         grid.addWidget(self.view.size_box, 1, 2)
@@ -192,7 +193,7 @@ class MeasuredTab(QWidget):
         if self._waits:
             return
         if (place := self._model.place) is not None:
-            self.message.setText(_FAR.format(place=place.name, seconds=0))
+            self.message.setText(translated(_FAR).format(place=place.name, seconds=0))
             self._far.ask(computation(partial(_measured_there, place, device)))
             return
         self._model.holding.emit(True)
@@ -204,14 +205,14 @@ class MeasuredTab(QWidget):
         self.stop.setEnabled(True)
         self.progress.setRange(0, 0)
         self.progress.show()
-        self.message.setText("Starting the engine…")
+        self.message.setText(_("Starting the engine…"))
 
     def _set_waiting(self, waits: bool) -> None:
         self._waits = waits
         self.measure.setEnabled(not waits)
         self.stop.setEnabled(waits)
         if waits:
-            self.message.setText("A run is active: the measurement starts when it has ended. Stop cancels it.")
+            self.message.setText(_("A run is active: the measurement starts when it has ended. Stop cancels it."))
 
     def _on_idle(self) -> None:
         if self._waits:
@@ -221,12 +222,12 @@ class MeasuredTab(QWidget):
     def _ask_to_stop(self) -> None:
         if self._waits:
             self._set_waiting(False)
-            self.message.setText("The measurement was cancelled.")
+            self.message.setText(_("The measurement was cancelled."))
         if self._bench.busy:
-            self.message.setText("Stopping…")
+            self.message.setText(_("Stopping…"))
             self._bench.cancel()
         if self._far.busy:
-            self.message.setText("The measurement was stopped; nothing of it is kept.")
+            self.message.setText(_("The measurement was stopped; nothing of it is kept."))
             self._far.cancel()
 
     @property
@@ -243,7 +244,7 @@ class MeasuredTab(QWidget):
         self.progress.setVisible(busy)
 
     def _hear_far(self, seconds: int) -> None:
-        self.message.setText(_FAR.format(place=self._model.place_name, seconds=seconds))
+        self.message.setText(translated(_FAR).format(place=self._model.place_name, seconds=seconds))
 
     def _end_far(self, problem: str) -> None:
         self.message.setText(problem)
@@ -255,7 +256,7 @@ class MeasuredTab(QWidget):
         if event["kind"] == "progress":
             self.progress.setRange(0, event["total"])
             self.progress.setValue(event["done"])
-            self.message.setText(event["text"])
+            self.message.setText(translated(event["text"]))
         elif event["kind"] == "row":
             part = event["part"]
             if part == "copy":
@@ -285,7 +286,9 @@ class MeasuredTab(QWidget):
         self.progress.hide()
         self.measure.setEnabled(True)
         self.stop.setEnabled(False)
-        self.message.setText(problem or ("" if complete else "Stopped: an incomplete result is shown, but not kept."))
+        self.message.setText(
+            problem or ("" if complete else _("Stopped: an incomplete result is shown, but not kept."))
+        )
 
     # Showing
 
@@ -294,7 +297,7 @@ class MeasuredTab(QWidget):
         self.results.setEnabled(self.results.count() > 0)
         if result is None:
             fault = self._model.waiting_text if self._model.machine is None else ""
-            self.message.setText(fault or _NOTHING)
+            self.message.setText(translated(fault) or translated(_NOTHING))
         else:
             self.message.setText(_about(result))
         self._show(result)
@@ -330,11 +333,13 @@ class MeasuredTab(QWidget):
 
 
 def _about(result: Mapping[str, Any]) -> str:
-    threads = f", {measured.threads_text(result['threads'])}" if result["device"]["kind"] == "cpu" else ""
-    return (
-        f"{result['device']['name']}{threads}, torch {result['torch']}. Rates in 10¹² operations a second; "
-        "dashed frame: theoretical peak where it is known; tick: the result before."
-    )
+    device = result["device"]["name"]
+    if result["device"]["kind"] == "cpu":
+        device = f"{device}, {translated(measured.threads_text(result['threads']))}"
+    return _(
+        "{device}, torch {version}. Rates in 10¹² operations a second; dashed frame: theoretical peak where it is "
+        "known; tick: the result before."
+    ).format(device=device, version=result["torch"])
 
 
 def _kept(result: dict[str, Any]) -> str:
@@ -342,7 +347,7 @@ def _kept(result: dict[str, Any]) -> str:
     try:
         measured.keep(result)
     except OSError as error:
-        return f"The result cannot be kept in {measured.folder()}: {error}"
+        return _("The result cannot be kept in {folder}: {error}").format(folder=measured.folder(), error=error)
     return ""
 
 

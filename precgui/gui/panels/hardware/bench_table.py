@@ -10,13 +10,26 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.hardware.figures import Figure, figures
 from precgui.hardware.measured import number_text, remarks
+from precgui.words import L_, _, translated
 
-COLUMNS = ("What", "Format", "Size", "Rate", "± %", "x FP32", "Of peak", "Change", "Clock", "Remarks")
+COLUMNS = (
+    L_("What"),
+    L_("Format"),
+    L_("Size"),
+    L_("Rate"),
+    "± %",
+    "x FP32",
+    L_("Of peak"),
+    L_("Change"),
+    L_("Clock"),
+    L_("Remarks"),
+)
 TITLES = {
-    "product": "Matrix product", "certificate": "Certificate", "copy": "Copy", "conversion": "Conversion",
-    "convolution": "Convolution", "attention": "Attention", "energy": "Energy of a product",
+    "product": L_("Matrix product"), "certificate": L_("Certificate"), "copy": L_("Copy"),
+    "conversion": L_("Conversion"),
+    "convolution": L_("Convolution"), "attention": L_("Attention"), "energy": L_("Energy of a product"),
 }  # fmt: skip
-BOTH_WAYS = "forward and backward"
+BOTH_WAYS = L_("forward and backward")
 WIDTHS_PX = (120, 110, 60, 90, 60, 70, 70, 70, 90)
 _NO_INDEX = QModelIndex()
 _Index = QModelIndex | QPersistentModelIndex
@@ -42,7 +55,7 @@ class RowsModel(QAbstractTableModel):
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
         if role == Qt.ItemDataRole.DisplayRole and orientation == Qt.Orientation.Horizontal:
-            return COLUMNS[section]
+            return translated(COLUMNS[section])
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
         return None
@@ -64,8 +77,12 @@ def _cells(row: Figure, before: Mapping[tuple[str, int], float | None]) -> tuple
     kind, tops = row["kind"], row["tops"]
     was = before.get((row["format"], row["size"])) if kind == "product" else None
     return (
-        f"Multiple of {_multiple(row['size'])}" if kind == "alignment" else TITLES[kind],
-        f"{row['format']} to {row['to']}" if kind == "conversion" else row["format"] or "",
+        _("Multiple of {multiple}").format(multiple=_multiple(row["size"]))
+        if kind == "alignment"
+        else translated(TITLES[kind]),
+        _("{format} to {other}").format(format=row["format"], other=row["to"])
+        if kind == "conversion"
+        else row["format"] or "",
         "" if row["size"] is None else str(row["size"]),
         _rate(row),
         _percent(row["uncertainty"] if kind == "energy" else row["spread"]),
@@ -73,7 +90,7 @@ def _cells(row: Figure, before: Mapping[tuple[str, int], float | None]) -> tuple
         _percent(row["share"]),
         f"{round((tops / was - 1) * 100):+d} %" if tops and was else "",
         f"{row['clock_mhz']:.0f} MHz" if row["clock_mhz"] else "",
-        "; ".join(part for part in (_remark(row), remarks(row)) if part),
+        "; ".join(part for part in (_remark(row), translated(remarks(row))) if part),
     )
 
 
@@ -94,21 +111,34 @@ def _rate(row: Figure) -> str:
 def _remark(row: Figure) -> str:
     """Remarks that the other columns have no place for."""
     if row["error"] is not None:
-        return f"error {row['error']:.1e}: that of {row['ran_as']}"
+        return _("error {error:.1e}: that of {format}").format(error=row["error"], format=row["ran_as"])
     if row["relative"] is not None:
-        return f"{row['relative']:.1%} of the rate of the multiple of 16"
+        return _("{share:.1%} of the rate of the multiple of 16").format(share=row["relative"])
     if row["gigaops_per_joule"]:
         return "; ".join(
-            (f"{number_text(row['gigaops_per_joule'])} x 10⁹ operations per joule, by {row['method']}", *_net(row))
+            (
+                _("{count} x 10⁹ operations per joule, by {method}").format(
+                    count=number_text(row["gigaops_per_joule"]), method=translated(row["method"])
+                ),
+                *_net(row),
+            )
         )
-    what = {"copy": "read and write counted", "convolution": BOTH_WAYS, "attention": BOTH_WAYS}.get(row["kind"], "")
+    what = {
+        "copy": _("read and write counted"),
+        "convolution": translated(BOTH_WAYS),
+        "attention": translated(BOTH_WAYS),
+    }.get(row["kind"], "")
     return what if _rate(row) else ""
 
 
 def _net(row: Figure) -> list[str]:
     """Energy above idle, with its own uncertainty."""
     net, error = row["net_j"], row["net_uncertainty_j"]
-    return [] if net is None or error is None else [f"above idle {number_text(net)} ± {number_text(error)} J"]
+    return (
+        []
+        if net is None or error is None
+        else [_("above idle {energy} ± {error} J").format(energy=number_text(net), error=number_text(error))]
+    )
 
 
 def _percent(share: float | None) -> str:

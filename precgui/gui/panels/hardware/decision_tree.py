@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from precgui.gui.theme import themes
 from precgui.hardware.advice import START, TREE, Advice, Outcome, Question
+from precgui.words import _, translated
 
 BOX_W, BOX_H, GAP_X, GAP_Y = 140.0, 60.0, 74.0, 14.0
 MARGIN = 14.0
@@ -40,7 +41,8 @@ def _targets(tree: Tree, key: str) -> dict[str, str]:
     results: dict[str, str] = {}
     if isinstance(node, Question):
         for answer, target in node.branches.items():
-            results[target] = f"{results[target]} / {answer}" if target in results else answer
+            shown = translated(answer)
+            results[target] = f"{results[target]} / {shown}" if target in results else shown
     return results
 
 
@@ -61,7 +63,7 @@ class TreeView(QWidget):
         self._tree: Tree = TREE
         self._boxes, self._size = layout()
         self.path: list[str] = []
-        self.setAccessibleName("Decision tree")
+        self.setAccessibleName(_("Decision tree"))
         self.setMinimumSize((self._size * SMALLEST_SCALE).toSize())
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         themes().follow(self, self.update)
@@ -76,7 +78,7 @@ class TreeView(QWidget):
     def show_path(self, advice: Advice) -> None:
         """Mark the path of this advice."""
         self.path = [*(step.node for step in advice.path), advice.outcome]
-        text = " ".join(f"{step.question} {step.answer}." for step in advice.path)
+        text = " ".join(f"{translated(step.question)} {translated(step.answer)}." for step in advice.path)
         self.setAccessibleDescription(f"{text} {advice.precision}")
         self.update()
 
@@ -127,10 +129,12 @@ class TreeView(QWidget):
         corner = BOX_H / 2 if leaf else 6.0
         painter.drawRoundedRect(box, corner, corner)
         painter.setPen(QColor(theme.text if taken else theme.muted))
-        text = _leaf_text(node) if isinstance(node, Outcome) else node.text
+        text = _leaf_text(node) if isinstance(node, Outcome) else translated(node.text)
         flags = int(Qt.AlignmentFlag.AlignCenter) | int(Qt.TextFlag.TextWordWrap)
         painter.drawText(box.adjusted(5, 2, -5, -2), flags, text)
 
 
 def _leaf_text(node: Outcome) -> str:
-    return f"{node.precision}\nthen {node.then}" if node.then else node.precision
+    return (
+        _("{precision}\nthen {then}").format(precision=node.precision, then=node.then) if node.then else node.precision
+    )

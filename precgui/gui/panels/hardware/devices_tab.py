@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from precgui.citations import source_lines
 from precgui.gui.panels.hardware.cards import Cards, DeviceCard, label, scrolled
+from precgui.gui.panels.hardware.formats_tab import level_text, upper_first
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.detect import Machine
@@ -17,8 +18,9 @@ from precgui.hardware.measured import NOISY, best_tops, copy_gb_s, noise_of, rat
 from precgui.hardware.power import SensorReport
 from precgui.hardware.readings import Missing, Reading, gibibytes
 from precgui.hardware.support import LEVELS
+from precgui.words import L_, _, translated
 
-_OTHER = "For another task or size"
+_OTHER = L_("For another task or size")
 
 
 class DevicesTab(QWidget):
@@ -28,7 +30,7 @@ class DevicesTab(QWidget):
         super().__init__()
         self._model = model
         self._cards = Cards()
-        self._waiting = label("Asking the machine…", "muted")
+        self._waiting = label(_("Asking the machine…"), "muted")
         page = QWidget()
         column = QVBoxLayout(page)
         column.setContentsMargins(4, 12, 12, 12)
@@ -66,88 +68,110 @@ class DevicesTab(QWidget):
 def advice_card(device: Device, gain: float | None, lead: Callable[[], object]) -> DeviceCard:
     """The precision that is advised on a device for a large network that classifies, and why."""
     advice = advise(Situation(device, "classification", "large", gain))
-    rows = [("Why", advice.reason), ("Watch", advice.watch[0] if advice.watch else "")]
-    return DeviceCard(f"Advice: {advice.precision}", "For a large network that classifies", rows, link=(_OTHER, lead))
+    rows = [(_("Why"), translated(advice.reason)), (_("Watch"), translated(advice.watch[0]) if advice.watch else "")]
+    title, below = _("Advice: {precision}").format(precision=advice.precision), _("For a large network that classifies")
+    return DeviceCard(title, below, rows, link=(translated(_OTHER), lead))
 
 
 def formats_card(device: Device, lead: Callable[[], object]) -> DeviceCard:
     """The formats that a device multiplies, by how it does it."""
     rows = [
-        (level.capitalize(), ", ".join(name for name, found in device.formats.items() if found.support == level))
+        (
+            level_text(level).capitalize(),
+            ", ".join(name for name, found in device.formats.items() if found.support == level),
+        )
         for level in LEVELS
     ]
-    return DeviceCard("Formats", f"As {device.name} multiplies them", rows, link=("Why, format by format", lead))
+    return DeviceCard(
+        _("Formats"),
+        _("As {name} multiplies them").format(name=device.name),
+        rows,
+        link=(_("Why, format by format"), lead),
+    )
 
 
 def device_card(device: Device, result: Mapping[str, Any] | None = None) -> DeviceCard:
     """Name, architecture, memory, details, measured rates; a missing value gives its reason."""
     what = ", ".join(part for part in (device.id, device.architecture, device.capability) if part)
     rows = [
-        ("Memory", gibibytes(device.memory_bytes)),
-        ("Bandwidth", _bandwidth(device.bandwidth_gbs, result)),
-        *((name, value_or_reason(value)) for name, value in device.details),
+        (_("Memory"), translated(gibibytes(device.memory_bytes))),
+        (_("Bandwidth"), _bandwidth(device.bandwidth_gbs, result)),
+        *((translated(name), value_or_reason(value)) for name, value in device.details),
     ]
     if result:
         best = ", ".join(_rate(result, name, tops) for name, tops in best_tops(result).items())
-        rows.append(("Measured rates", f"{best} ({result['started'][:10]})"))
+        rows.append((_("Measured rates"), f"{best} ({result['started'][:10]})"))
     if device.sources:
-        rows.append(("Sources of its sheet", source_lines(device.sources)))
-    return DeviceCard(device.name, what, rows, warning=device.problem)
+        rows.append((_("Sources of its sheet"), source_lines(device.sources)))
+    return DeviceCard(device.name, what, rows, warning=translated(device.problem))
 
 
 def _rate(result: Mapping[str, Any], name: str, tops: float) -> str:
     """A rate with its unit and its spread."""
     spread = noise_of(result, name)
     text = f"{name} {rate_text(tops)} ± {spread:.0%}"
-    return f"{text}, noisy" if spread > NOISY else text
+    return _("{rate}, noisy").format(rate=text) if spread > NOISY else text
 
 
 def software_card(machine: Machine, torch_problem: str) -> DeviceCard:
     """Versions, and the switches that decide what FP32 means."""
     host, facts = machine.host, machine.torch
-    rows = [("Python", host["python"]), *((name, v or "not installed") for name, v in host["versions"].items())]
-    rows.append(("NVIDIA driver", host["nvidia_driver"] or "none"))
+    rows = [("Python", host["python"]), *((name, v or _("not installed")) for name, v in host["versions"].items())]
+    rows.append((_("NVIDIA driver"), host["nvidia_driver"] or _("none")))
     if facts is None:
-        rows.append(("Switches of torch", "asking torch…" if not torch_problem else "unknown"))
-        return DeviceCard("Software", host["os"], rows, warning=torch_problem)
-    return DeviceCard("Software", host["os"], [*rows, *_torch_rows(facts)])
+        rows.append((_("Switches of torch"), _("asking torch…") if not torch_problem else _("unknown")))
+        return DeviceCard(_("Software"), host["os"], rows, warning=torch_problem)
+    return DeviceCard(_("Software"), host["os"], [*rows, *_torch_rows(facts)])
 
 
 def _torch_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    built = f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}" if facts["hip"] else "CPU only"
+    built = f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}" if facts["hip"] else _("CPU only")
     kernels = ", ".join(name.removeprefix("sm_") for name in facts["architectures"])
+    if kernels:
+        built = _("{built}, capabilities {kernels}").format(built=built, kernels=kernels)
     switches = facts["switches"]
     return [
-        ("torch built for", f"{built}, capabilities {kernels}" if kernels else built),
-        ("Matrix products, CUDA", _fp32(switches["backends.cuda.matmul.fp32_precision"])),
-        ("Convolutions, cuDNN", _fp32(switches["backends.cudnn.conv.fp32_precision"])),
-        ("Matrix products, CPU", _fp32(switches["backends.mkldnn.matmul.fp32_precision"])),
+        (
+            _("torch built for"),
+            _("{built}, capabilities {kernels}").format(built=built, kernels=kernels) if kernels else built,
+        ),
+        (_("Matrix products, CUDA"), _fp32(switches["backends.cuda.matmul.fp32_precision"])),
+        (_("Convolutions, cuDNN"), _fp32(switches["backends.cudnn.conv.fp32_precision"])),
+        (_("Matrix products, CPU"), _fp32(switches["backends.mkldnn.matmul.fp32_precision"])),
     ]
 
 
 def _fp32(value: object) -> str:
     """How torch treats FP32 operands, by the value of a `fp32_precision` switch."""
-    words = {"none": "FP32 (by default)", "ieee": "FP32", "tf32": "TF32 where the hardware has it", "bf16": "BF16"}
+    words = {
+        "none": _("FP32 (by default)"),
+        "ieee": "FP32",
+        "tf32": _("TF32 where the hardware has it"),
+        "bf16": "BF16",
+    }
     return words.get(str(value), str(value))
 
 
 def sensor_card(machine: Machine, place: str = "") -> DeviceCard:
     """Which power sensors can be read, and why others cannot; `place` is empty for this machine."""
     result = sum(sensor.available for sensor in machine.sensors)
-    where = f"at {place}" if place else "on this machine"
-    below = f"{result} found" if result else f"None found: runs {where} record no power"
-    return DeviceCard("Power sensors", below, [(s.source, _sentence(s)) for s in machine.sensors])
+    below = _("{count} found").format(count=result)
+    if not result and place:
+        below = _("None found: runs at {place} record no power").format(place=place)
+    elif not result:
+        below = _("None found: runs on this machine record no power")
+    return DeviceCard(_("Power sensors"), below, [(s.source, _sentence(s)) for s in machine.sensors])
 
 
 def _sentence(sensor: SensorReport) -> str:
     """The message without the name of the source, which stands beside it."""
-    text = sensor.message.removeprefix(f"{sensor.source}: ")
-    return text[:1].upper() + text[1:]
+    text = translated(sensor.message).removeprefix(sensor.source).lstrip(":： ")
+    return upper_first(text)
 
 
 def value_or_reason(value: Reading[str]) -> str:
     """The value, or why there is none."""
-    return str(value)
+    return translated(str(value))
 
 
 def _bandwidth(rate: Reading[float], result: Mapping[str, Any] | None) -> str:
@@ -156,7 +180,7 @@ def _bandwidth(rate: Reading[float], result: Mapping[str, Any] | None) -> str:
         return f"{rate:.0f} GB/s"
     copied = copy_gb_s(result)
     if copied is None or result is None:
-        return str(rate)
+        return translated(str(rate))
     spread = (result["copy"] or {}).get("spread")
     sure = "" if spread is None else f" ± {spread:.0%}"
-    return f"{copied:.0f} GB/s{sure}, measured by copying"
+    return _("{copied:.0f} GB/s{sure}, measured by copying").format(copied=copied, sure=sure)

@@ -29,6 +29,7 @@ from precgui.hardware.datasheet import datasheet_devices
 from precgui.hardware.device import Device
 from precgui.hardware.readings import Missing
 from precgui.hardware.support import FORMATS, LEVEL_MEANING, Level, Support
+from precgui.words import L_, _, translated
 
 MARKS: dict[Level, str] = {"native": "●", "slow": "◐", "emulated": "○", "none": "✕", "unknown": "?"}
 # One card for each generation, Pascal to Blackwell.
@@ -40,6 +41,20 @@ _NO_INDEX = QModelIndex()
 _Index = QModelIndex | QPersistentModelIndex
 
 
+LEVEL_TITLES: dict[Level, str] = {
+    "native": L_("native"),
+    "slow": L_("slow"),
+    "emulated": L_("emulated"),
+    "none": L_("none"),
+    "unknown": L_("unknown"),
+}
+
+
+def level_text(level: Level) -> str:
+    """The word for a level of support."""
+    return translated(LEVEL_TITLES[level])
+
+
 def level_colour(theme: Theme, level: Level) -> str:
     """The colour of a level of support; the mark and the word say the same."""
     return {
@@ -48,20 +63,33 @@ def level_colour(theme: Theme, level: Level) -> str:
     }[level]  # fmt: skip
 
 
+def upper_first(text: str) -> str:
+    """The text as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
 def explain(name: str, device: Device, cell: Support) -> str:
     """All that is known about one cell, as lines."""
-    lines = [f"{name} on {device.name}: {cell.support}. {LEVEL_MEANING[cell.support]}", cell.reason]
+    head = _("{format} on {device}: {level}. {meaning}").format(
+        format=name,
+        device=device.name,
+        level=level_text(cell.support),
+        meaning=translated(LEVEL_MEANING[cell.support]),
+    )
+    lines = [head, translated(cell.reason)]
     if isinstance(cell.peak, Missing):
         if cell.support == "native":
-            lines.append(f"Peak {cell.peak.reason.removeprefix('peak ')}.")
+            lines.append(f"{upper_first(translated(cell.peak.reason))}.")
     else:
         sheet = cell.peak.datasheet_tops
-        lines.append(f"Peak, dense: {cell.peak.formula}")
+        lines.append(_("Peak, dense: {formula}").format(formula=translated(cell.peak.formula)))
         if sheet is not None and abs(sheet / cell.peak.tops - 1) > 0.005:
-            lines.append(f"Datasheet: {sheet:g}")
+            lines.append(_("Datasheet: {rate:g}").format(rate=sheet))
     if cell.source:
-        lines.append(f"Source: {cell.source}")
-    lines += [f"Sheet of {device.name}: {source.sentence}" for source in device.sources]
+        lines.append(_("Source: {source}").format(source=translated(cell.source)))
+    lines += [
+        _("Sheet of {name}: {sentence}").format(name=device.name, sentence=source.sentence) for source in device.sources
+    ]
     return "\n".join(lines)
 
 
@@ -101,11 +129,11 @@ class MatrixModel(QAbstractTableModel):
         theme = themes().theme
         if role == Qt.ItemDataRole.DisplayRole:
             peak = "" if isinstance(cell.peak, Missing) else f"   {_rate(cell.peak.tops)}"
-            return f"{MARKS[cell.support]} {cell.support}{peak}"
+            return f"{MARKS[cell.support]} {level_text(cell.support)}{peak}"
         if role == Qt.ItemDataRole.ToolTipRole:
             return plain_tip(explain(name, device, cell))
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"{name}: {cell.support}"
+            return f"{name}: {level_text(cell.support)}"
         if role == Qt.ItemDataRole.ForegroundRole:
             return QColor(level_colour(theme, cell.support))
         if role == Qt.ItemDataRole.BackgroundRole:
@@ -156,7 +184,7 @@ class MatrixTab(QWidget):
     def _set_up_table(self) -> None:
         self.table.setModel(self.matrix)
         self.table.setItemDelegate(_Cells(self.table))
-        self.table.setAccessibleName("Support of number formats by device")
+        self.table.setAccessibleName(_("Support of number formats by device"))
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.table.setShowGrid(False)
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
@@ -166,20 +194,20 @@ class MatrixTab(QWidget):
         self.table.verticalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
 
     def _lay_out(self) -> None:
-        self.choose.setAccessibleName("Add a card that is not in this machine")
-        self.choose.addItem("Add a card…")
+        self.choose.setAccessibleName(_("Add a card that is not in this machine"))
+        self.choose.addItem(_("Add a card…"))
         for device in datasheet_devices():
             self.choose.addItem(f"{device.name}  ({device.architecture or 'Intel'})", device)
         self.choose.activated.connect(self._add_chosen)
-        generations, clear = QPushButton("Pascal to Blackwell"), QPushButton("This machine only")
-        generations.setToolTip("Add one card of each generation")
+        generations, clear = QPushButton(_("Pascal to Blackwell")), QPushButton(_("This machine only"))
+        generations.setToolTip(_("Add one card of each generation"))
         generations.clicked.connect(self.add_generations)
         clear.clicked.connect(self.clear)
         self.choose.setFixedWidth(220)
         self.choose.setMaxVisibleItems(14)
         self.choose.setStyleSheet("QComboBox { combobox-popup: 0; }")  # a list that scrolls, not a menu of the screen
         top = QHBoxLayout()
-        top.addWidget(label("Figures: theoretical dense peak, T = 10¹² operations a second", "muted"), 1)
+        top.addWidget(label(_("Figures: theoretical dense peak, T = 10¹² operations a second"), "muted"), 1)
         for widget in (self.choose, generations, clear):
             top.addWidget(widget)
         self.details.setAlignment(Qt.AlignmentFlag.AlignTop)
@@ -217,7 +245,7 @@ class MatrixTab(QWidget):
         if self.matrix.devices:
             self.table.setCurrentIndex(self.matrix.index(FORMATS.index("bf16"), 0))
         else:
-            self.details.setText(self._model.waiting_text)
+            self.details.setText(translated(self._model.waiting_text))
 
     def _explain(self, index: QModelIndex) -> None:
         if index.isValid():

@@ -17,6 +17,7 @@ from precgui.gui.panels.hardware.strip_chart import Band, Severity, Strip
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
 from precgui.hardware.live import HardwareSnapshot, LivePoller
 from precgui.hardware.readings import Missing, Reading, gibibytes
+from precgui.words import _, translated
 
 DRAW_MS = 500
 GIB = 2.0**30
@@ -34,10 +35,10 @@ class DeviceStrips(QWidget):
     def __init__(self, device: str) -> None:
         super().__init__()
         self.strips: dict[str, Strip] = {}
-        self.reasons = Band("Clocks held by")
+        self.reasons = Band(_("Clocks held by"))
         self.cores = CoreBars()
-        self.busiest = ProgramTable(("Busiest programs", "PID", "% of one core", "Memory", "Command"))
-        self.processes = ProgramTable(("Programs on this device", "PID", "Memory"))
+        self.busiest = ProgramTable((_("Busiest programs"), "PID", _("% of one core"), _("Memory"), _("Command")))
+        self.processes = ProgramTable((_("Programs on this device"), "PID", _("Memory")))
         self.missing = label("", "muted")
         self._absent: dict[str, str] = {}
         self._first: dict[str, float] = {}
@@ -71,14 +72,15 @@ class DeviceStrips(QWidget):
         if full:
             self._take_reasons(time_s, reading.reasons)
             self._take_processes(reading.processes)
-            names = [f"{QUANTITIES[name][0]}: {why}" for name, why in self._absent.items()]
-            self.missing.setText("Not available. " + "; ".join(names) + "." if names else "")
+            names = [f"{translated(QUANTITIES[name][0])}: {translated(why)}" for name, why in self._absent.items()]
+            listed = _("Not available. {names}.").format(names="; ".join(names))
+            self.missing.setText(listed if names else "")
             self.missing.setVisible(bool(names))
 
     def _take_value(self, time_s: float, name: str, value: Reading[float]) -> None:
         if isinstance(value, Missing):
             if name in self.strips:
-                self.strips[name].add(time_s, math.nan, value.reason)
+                self.strips[name].add(time_s, math.nan, translated(value.reason))
             elif value.lasting:
                 self._absent[name] = value.reason
             return
@@ -100,7 +102,9 @@ class DeviceStrips(QWidget):
 
     def _add_strip(self, name: str) -> None:
         title, unit = QUANTITIES[name]
-        title = f"{title}, since the start" if name in _COUNTERS else title
+        title = translated(title)
+        if name in _COUNTERS:
+            title = _("{title}, since the start").format(title=title)
         percent = unit == "%"
         strip = Strip(title, "GiB" if unit == "B" else unit, 100.0 if percent else None)
         self.strips[name] = strip
@@ -112,7 +116,7 @@ class DeviceStrips(QWidget):
             return
         self.reasons.show()
         level: Severity = "error" if _BY_HARDWARE & set(reasons) else "warning" if _WARNS & set(reasons) else "ok"
-        self.reasons.add(time_s, ", ".join(reasons) or "nothing", level)
+        self.reasons.add(time_s, ", ".join(map(translated, reasons)) or _("nothing"), level)
 
     def _take_processes(self, processes: Reading[tuple[Process, ...]]) -> None:
         if isinstance(processes, Missing):
@@ -135,9 +139,9 @@ class LiveTab(QWidget):
         self._poller = LivePoller(self._queue.append)
         self._base_s = self._last_s = 0.0
         self.devices: dict[str, DeviceStrips] = {}
-        self.pause = QPushButton("Pause")
+        self.pause = QPushButton(_("Pause"))
         self.pause.setCheckable(True)
-        self.pause.setToolTip("Polling keeps a sleeping laptop GPU awake")
+        self.pause.setToolTip(_("Polling keeps a sleeping laptop GPU awake"))
         self.pause.toggled.connect(self._switch)
         self.caption = label("", "muted")
         self._timer = QTimer(self, interval=DRAW_MS)
@@ -166,14 +170,15 @@ class LiveTab(QWidget):
         machine = self._model.machine
         if self._model.place is not None:
             name = self._model.place_name
-            self.caption.setText(
-                f"These are readings of this machine; `precgui detect --watch 60 --place {name}` prints those there."
+            text = _(
+                "These are readings of this machine; `precgui detect --watch 60 --place {place}` prints those there."
             )
+            self.caption.setText(text.format(place=name))
             return
         sensors = machine.sensors if machine else ()
-        sentences = ["Power 20 times a second."] if any(sensor.available for sensor in sensors) else []
-        sentences.append("The last 5 minutes.")
-        sentences += [sensor.message for sensor in sensors if not sensor.available]
+        sentences = [_("Power 20 times a second.")] if any(sensor.available for sensor in sensors) else []
+        sentences.append(_("The last 5 minutes."))
+        sentences += [translated(sensor.message) for sensor in sensors if not sensor.available]
         self.caption.setText(" ".join(sentences))
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -17,6 +17,7 @@ from precgui.hardware.device import Device
 from precgui.places.machine import MachineThere, ask_machine, machine_asked
 from precgui.places.settings import NamedPlace
 from precgui.sanitize import one_line
+from precgui.words import _
 
 ASK_TORCH_AFTER_MS = 3000  # the window starts first, and a run has the machine to itself
 
@@ -94,8 +95,9 @@ class HardwareModel(QObject):
     def waiting_text(self) -> str:
         """Why there is no machine to show yet."""
         if self.place is None:
-            return "Asking the machine…"
-        return self._shown.fault or f"Asking {self.place.name} for its devices, which takes some seconds…"
+            return _("Asking the machine…")
+        asking = _("Asking {name} for its devices, which takes some seconds…").format(name=self.place.name)
+        return self._shown.fault or asking
 
     @property
     def is_asking(self) -> bool:

@@ -21,16 +21,17 @@ from precgui.gui.where import Where
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.report import document, text
 from precgui.sanitize import one_line
+from precgui.words import L_, _, translated
 
 # Title, tool tip, and the class, whose module is imported when the tab is first shown.
 TABS = (
-    ("Devices", "what is in this machine", "devices_tab:DevicesTab"),
-    ("Formats", "what each device does with each format", "formats_tab:MatrixTab"),
-    ("Measured", "what this machine reaches, from one day to the next", "bench_tab:MeasuredTab"),
-    ("Live", "what the sensors read now", "live_tab:LiveTab"),
-    ("Advice", "which precision to use for a task", "advice_tab:AdviceTab"),
-    ("Places", "other machines that train for this one", "places_tab:PlacesTab"),
-    ("Calculator", "least time and memory on cards that are not at hand", "calculator_tab:CalculatorTab"),
+    (L_("Devices"), L_("what is in this machine"), "devices_tab:DevicesTab"),
+    (L_("Formats"), L_("what each device does with each format"), "formats_tab:MatrixTab"),
+    (L_("Measured"), L_("what this machine reaches, from one day to the next"), "bench_tab:MeasuredTab"),
+    (L_("Live"), L_("what the sensors read now"), "live_tab:LiveTab"),
+    (L_("Advice"), L_("which precision to use for a task"), "advice_tab:AdviceTab"),
+    (L_("Places"), L_("other machines that train for this one"), "places_tab:PlacesTab"),
+    (L_("Calculator"), L_("least time and memory on cards that are not at hand"), "calculator_tab:CalculatorTab"),
 )
 
 
@@ -54,7 +55,9 @@ class HardwarePanel(QWidget):
             self.model.sixteen_bits_requested.connect(self._set_up_sixteen_bits)
             self.model.claims_requested.connect(lambda name: session.requests.go(f"compare/claims {name}"))
         self.tabs = LazyTabs(
-            [(title, tip, partial(self._create, place)) for title, tip, place in TABS], self, title="Hardware"
+            [(translated(title), translated(tip), partial(self._create, place)) for title, tip, place in TABS],
+            self,
+            title=_("Hardware"),
         )
         self.model.tab_requested.connect(self.show_tab)
         self.copy = QToolButton(self)
@@ -69,8 +72,10 @@ class HardwarePanel(QWidget):
 
     def _machine_row(self) -> QWidget:
         """The choice of the machine that the tabs show; hidden where there is no place."""
-        self.where = Where(self, "&Machine", "The machine that is shown")
-        self.ask_button = button("Test", self.model.ask_place, "Ask the place again for its devices and measurements")
+        self.where = Where(self, _("&Machine"), _("The machine that is shown"))
+        self.ask_button = button(
+            "Test", self.model.ask_place, _("Ask the place again for its devices and measurements")
+        )
         self.machine_text = label("", "muted")
         line = holder(row(self.where, self.ask_button, (self.machine_text, 1)))
         self.where.changed.connect(lambda: self.model.set_place(self.where.place))
@@ -132,10 +137,10 @@ class HardwarePanel(QWidget):
 
     def _add_copy_menu(self) -> None:
         menu = QMenu(self)
-        menu.addAction("Report as text", lambda: self._copy_text(as_json=False))
-        menu.addAction("Report as JSON", lambda: self._copy_text(as_json=True))
-        self.copy.setText("Copy report")
-        self.copy.setToolTip("Devices, formats, measured rates and advice to the clipboard")
+        menu.addAction(_("Report as text"), lambda: self._copy_text(as_json=False))
+        menu.addAction(_("Report as JSON"), lambda: self._copy_text(as_json=True))
+        self.copy.setText(_("Copy report"))
+        self.copy.setToolTip(_("Devices, formats, measured rates and advice to the clipboard"))
         self.copy.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.copy.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.copy.setMenu(menu)

@@ -12,9 +12,10 @@ from precgui.gui.kit.parts import button, column, holder, label, row
 from precgui.places.settings import NamedPlace, PlaceError, add_place, command_place, ssh_place
 from precgui.places.trial import PlaceAnswer, answer_of
 from precgui.sanitize import one_line
+from precgui.words import L_, _, error_text, translated
 
 _WIDTH = 520
-_HELP = "A name that `ssh HOST` knows. Or a whole command, such as: docker exec -i box precgui serve --stdio"
+_HELP = L_("A name that `ssh HOST` knows. Or a whole command, such as: docker exec -i box precgui serve --stdio")
 
 
 class PlaceSheet(QDialog):
@@ -28,19 +29,19 @@ class PlaceSheet(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setMinimumWidth(_WIDTH)
         self.name, self.host, self.precgui = QLineEdit(), QLineEdit(), QLineEdit("precgui")
-        self.host.setPlaceholderText("gpu1, or me@gpu1.example.org")
-        self.name.setPlaceholderText("as the host")
-        self.precgui.setToolTip("Its path, or the words that start it, such as python3 -m precgui")
+        self.host.setPlaceholderText(_("gpu1, or me@gpu1.example.org"))
+        self.name.setPlaceholderText(_("as the host"))
+        self.precgui.setToolTip(_("Its path, or the words that start it, such as python3 -m precgui"))
         form = QFormLayout()
-        for text, field in (("&Host", self.host), ("&precgui there", self.precgui), ("&Name here", self.name)):
+        for text, field in ((_("&Host"), self.host), (_("&precgui there"), self.precgui), (_("&Name here"), self.name)):
             form.addRow(text, field)
             field.textChanged.connect(lambda _: self._changed())
         self.reported = label("")
-        self.test_button = button("Test", self.test)
-        self.add_button = button("Add", self.add, kind="primary")
-        self.cancel_button = button("Cancel", self.reject)
+        self.test_button = button(_("Test"), self.test)
+        self.add_button = button(_("Add"), self.add, kind="primary")
+        self.cancel_button = button(_("Cancel"), self.reject)
         column(
-            holder(form), label(_HELP, "muted"), self.reported, 1,
+            holder(form), label(translated(_HELP), "muted"), self.reported, 1,
             row(self.test_button, 1, self.cancel_button, self.add_button),
             spacing=12, margins=(24, 16, 24, 16), on=self,
         )  # fmt: skip
@@ -55,7 +56,7 @@ class PlaceSheet(QDialog):
             try:
                 return command_place(self.name.text().strip() or "place", shlex.split(words))
             except ValueError as error:
-                raise PlaceError(f"the command cannot be read: {error}") from None
+                raise PlaceError(_("the command cannot be read: {error}").format(error=error)) from None
         host = words.removeprefix("ssh:")
         name = self.name.text().strip() or host.rpartition("@")[2].partition(".")[0]
         return ssh_place(name, host, self.precgui.text().strip() or "precgui")
@@ -65,9 +66,9 @@ class PlaceSheet(QDialog):
         try:
             place = self.place()
         except PlaceError as error:
-            self._say(str(error), "error")
+            self._say(error_text(error), "error")
             return
-        self._say(f"Asking {place.name}…", "muted")
+        self._say(_("Asking {name}…").format(name=place.name), "muted")
         self._asking.ask(thread(answer_of, place), latest_only=True)
 
     def add(self) -> None:
@@ -76,7 +77,7 @@ class PlaceSheet(QDialog):
             place = self.place()
             add_place(place)
         except PlaceError as error:
-            self._say(str(error), "error")
+            self._say(error_text(error), "error")
             return
         self.added.emit(place.name)
         self.accept()
@@ -86,8 +87,9 @@ class PlaceSheet(QDialog):
             self._say(answer.why, "error")
             return
         devices = ", ".join(device.name for device in answer.hello.devices)
-        torch = f"torch {answer.hello.torch}" if answer.hello.torch else "no torch, which a run needs"
-        self._say(f"It answers: {devices}; precgui {answer.hello.precgui}, {torch}.", "muted")
+        torch = f"torch {answer.hello.torch}" if answer.hello.torch else _("no torch, which a run needs")
+        text = _("It answers: {devices}; precgui {version}, {torch}.")
+        self._say(text.format(devices=devices, version=answer.hello.precgui, torch=torch), "muted")
 
     def _say(self, text: str, kind: str) -> None:
         self.reported.setText(one_line(text, 400))

@@ -16,15 +16,16 @@ from precgui.places.settings import NamedPlace, PlaceError, places, remove_place
 from precgui.places.trial import PlaceAnswer, visit
 from precgui.runs.facts import date_text
 from precgui.sanitize import one_line
+from precgui.words import L_, _, error_text, translated
 
-PLACE_TITLES = ("Place", "Answer", "Devices", "Free memory", "precgui", "torch", "Command")
-RUN_TITLES = ("Run", "Started", "State", "Name there")
-_ABOUT = (
+PLACE_TITLES = (L_("Place"), L_("Answer"), L_("Devices"), L_("Free memory"), "precgui", "torch", L_("Command"))
+RUN_TITLES = (L_("Run"), L_("Started"), L_("State"), L_("Name there"))
+_ABOUT = L_(
     "A place is a machine with ssh, a container or another Python. Runs start there from Run, Where, and are watched "
     "in Live; their files come home. They go on when this window is closed."
 )
-_NONE = "No place yet. Add a host that ssh knows, such as a server with a GPU."
-_NOT_ASKED, _ASKING, _ANSWERED = "not asked yet; Test asks it", "asking…", "answers"
+_NONE = L_("No place yet. Add a host that ssh knows, such as a server with a GPU.")
+_NOT_ASKED, _ASKING, _ANSWERED = L_("not asked yet; Test asks it"), L_("asking…"), L_("answers")
 Visit = tuple[PlaceAnswer, tuple[JobLine, ...]]
 
 
@@ -37,20 +38,22 @@ class PlacesTab(QWidget):
         self._visits: dict[str, Visit] = {}
         self._asked: set[str] = set()
         self._places: dict[str, NamedPlace] = {}
-        self._asking = Answer(self, answered=self._take, title="Asking a place")
-        self.table = TextTable(PLACE_TITLES, "Places")
-        self.runs = TextTable(RUN_TITLES, "Runs at the place")
+        self._asking = Answer(self, answered=self._take, title=_("Asking a place"))
+        self.table = TextTable([*map(translated, PLACE_TITLES)], _("Places"))
+        self.runs = TextTable([*map(translated, RUN_TITLES)], _("Runs at the place"))
         self.fault = label("", "error")
-        self.add_button = button("Add…", self.add, "Add a machine", kind="primary")
-        self.test_button = button("Test", self.test, "Ask the place for its devices, versions and runs")
-        self.remove_button = button("Remove", self.remove, "Forget the place; what is there stays")
+        self.add_button = button(_("Add…"), self.add, _("Add a machine"), kind="primary")
+        self.test_button = button(_("Test"), self.test, _("Ask the place for its devices, versions and runs"))
+        self.remove_button = button(_("Remove"), self.remove, _("Forget the place; what is there stays"))
         self.show_button = button(
-            "Show machine", self.show_machine, "Its devices, formats, rates and advice, in the other tabs"
+            _("Show machine"), self.show_machine, _("Its devices, formats, rates and advice, in the other tabs")
         )
-        self.attach_button = button("Attach", self.attach, "Follow the run in Live; its file comes home at its end")
-        self.runs_heading = label("Runs there", "heading")
+        self.attach_button = button(
+            _("Attach"), self.attach, _("Follow the run in Live; its file comes home at its end")
+        )
+        self.runs_heading = label(_("Runs there"), "heading")
         column(
-            label(_ABOUT, "muted"),
+            label(translated(_ABOUT), "muted"),
             row(self.add_button, self.test_button, self.show_button, self.remove_button, 1),
             self.fault, (self.table, 2), self.runs_heading, (self.runs, 3), row(self.attach_button, 1),
             spacing=12, margins=(4, 12, 12, 12), on=self,
@@ -65,10 +68,10 @@ class PlacesTab(QWidget):
         """Read the file of the places anew."""
         try:
             self._places = places()
-            self.fault.setText("" if self._places else _NONE)
+            self.fault.setText("" if self._places else translated(_NONE))
         except PlaceError as error:
             self._places = {}
-            self.fault.setText(str(error))
+            self.fault.setText(error_text(error))
         self.fault.setVisible(bool(self.fault.text()))
         self._show()
         if self._places and self._chosen() is None:
@@ -94,7 +97,7 @@ class PlacesTab(QWidget):
             try:
                 remove_place(place.name)
             except PlaceError as error:
-                self.fault.setText(str(error))
+                self.fault.setText(error_text(error))
             self._visits.pop(place.name, None)
             self.read()
             self._model.places_changed.emit()
@@ -145,29 +148,29 @@ class PlacesTab(QWidget):
         answer = visited[0] if visited is not None else None
         hello = answer.hello if answer is not None else None
         if place.name in self._asked or answer is None:
-            state = Cell(_ASKING if place.name in self._asked else _NOT_ASKED, colour=themes().theme.muted)
+            state = Cell(translated(_ASKING if place.name in self._asked else _NOT_ASKED), colour=themes().theme.muted)
         elif hello is None:
             state = Cell(one_line(answer.why, 400), colour=themes().theme.error)
         else:
-            state = Cell(_ANSWERED, colour=themes().theme.ok)
+            state = Cell(translated(_ANSWERED), colour=themes().theme.ok)
         devices = hello.devices if hello is not None else ()
         free = ", ".join(gibibytes(device.free_bytes) for device in devices if device.free_bytes)
         facts = (
             one_line(", ".join(f"{device.id} {device.name}" for device in devices)), free,
             one_line(hello.precgui if hello is not None else ""),
-            one_line(hello.torch or "not installed") if hello is not None else "", place.text,
+            one_line(hello.torch or _("not installed")) if hello is not None else "", place.text,
         )  # fmt: skip
         return (Cell(place.name), state, *map(Cell, facts))
 
     def _show_runs(self) -> None:
         lines = self._runs_of_chosen()
         self.runs.fill([
-            (one_line(line.title), one_line(date_text(line.started)), "running" if line.is_running else "ended",
+            (one_line(line.title), one_line(date_text(line.started)), _("running") if line.is_running else _("ended"),
              line.job[:8])
             for line in lines
         ])  # fmt: skip
         place = self._chosen()
-        self.runs_heading.setText(f"Runs at {place.name}" if place is not None else "Runs there")
+        self.runs_heading.setText(_("Runs at {name}").format(name=place.name) if place is not None else _("Runs there"))
         self._enable()
 
     def _enable(self) -> None:

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QWidget
 
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
+from precgui.words import _
 
 Severity = Literal["ok", "warning", "error"]
 HISTORY_S = 300.0
@@ -48,10 +49,12 @@ class Strip(QWidget):
         """The newest value as text, or why there is none."""
         value = self._values[-1] if self._values else math.nan
         if math.isnan(value):
-            return f"not available: {self.reason}"
+            return _("not available: {reason}").format(reason=self.reason)
         number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-        of = f" of {self.limit:.4g}" if self.limit else ""
-        return f"{number}{of} {self.unit}"
+        limit = f"{self.limit:.4g}" if self.limit else ""
+        if limit:
+            return _("{number} of {limit} {unit}").format(number=number, limit=limit, unit=self.unit)
+        return f"{number} {self.unit}"
 
     def paintEvent(self, event: QPaintEvent) -> None:
         theme = themes().theme
