@@ -62,6 +62,16 @@ def add_parsers(subparsers: Any) -> None:
     listing.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     listing.set_defaults(run=lambda args: _list(as_json=args.json))
     _add_attach(actions)
+    _add_files(actions)
+
+
+def _add_files(actions: Any) -> None:
+    opening = actions.add_parser(
+        "open", help="print the path of a copy of the file of a run at a place, which is only read and fetched once"
+    )
+    opening.add_argument("name")
+    opening.add_argument("job", metavar="JOB", help="its name, or the beginning of it")
+    opening.set_defaults(run=_open)
     fetch = actions.add_parser("fetch", help="list the files of a job, such as checkpoints, or bring some of them home")
     fetch.add_argument("name")
     fetch.add_argument("job", metavar="JOB", help="its name, or the beginning of it")
@@ -183,6 +193,14 @@ def _job_called(place: NamedPlace, beginning: str) -> JobLine:
             f"{len(found)} jobs at {place.name} begin with {beginning}; `precgui places jobs {place.name}` shows all"
         )
     return found[0]
+
+
+def _open(args: argparse.Namespace) -> int:
+    from precgui.places.opened import opened_there
+
+    place = place_called(args.name)
+    print(opened_there(place, _job_called(place, args.job)))
+    return 0
 
 
 def _fetch(args: argparse.Namespace) -> int:

@@ -121,14 +121,16 @@ class StatusLine(QStatusBar):
     def _show(self, session: Session | None) -> None:
         self._show_detach(session)
         progress = session.training.progress() if session is not None else None
-        for part in (self.bar, self.steps, self.left, self.stop):
-            part.setVisible(progress is not None)
+        lost = session.training.link_state if session is not None else ""
+        for part in (self.bar, self.steps, self.left):  # they stand still while the link is lost, and take its room
+            part.setVisible(progress is not None and not lost)
+        self.stop.setVisible(progress is not None)
         self.stop.setEnabled(session is not None and not session.training.is_stopping)
         if session is None or session.runs.active_key is None or progress is None:
             self.power.setText("")
             self._show_other(session)
             return
-        self._mark_with("start")
+        self._mark_with("warning" if lost else "start")
         self.text.setText(_run_text(session, session.runs[session.runs.active_key].name, progress.text))
         self.text.setToolTip(plain_tip(self.text.text()))
         total = max(progress.total_steps, 1)
@@ -174,7 +176,8 @@ class StatusLine(QStatusBar):
 
     def _recolour(self) -> None:
         theme = themes().theme
-        colour = theme.accent if self._mark_name == "start" else theme.muted
+        colours = {"start": theme.accent, "warning": theme.warning}
+        colour = colours.get(self._mark_name, theme.muted)
         if self._mark_name:
             self._mark.setPixmap(pixmap(self._mark_name, colour, 16, self.devicePixelRatioF()))
         self.stop.setIcon(icon("stop", theme.error, 16))
@@ -189,8 +192,10 @@ def _left(seconds: float | None) -> str:
 def _run_text(session: Session, name: str, state: str) -> str:
     """The active run, its place, its state, and the runs that wait."""
     training = session.training
-    values = {"name": name, "place": training.place, "state": training.link_state or state}
+    values = {"name": name, "place": training.place, "state": state}
     text = (_("{name} at {place}: {state}") if training.place else _("{name}: {state}")).format(**values)
+    if lost := training.link_state:
+        text = f"{lost[:1].upper()}{lost[1:]}"
     if not training.waiting:
         return text
     return _("{text}, {count} waiting").format(text=text, count=len(training.waiting))

@@ -106,6 +106,11 @@ def test_that_a_lost_link_is_said_and_closing_the_window_stops_no_run(
     session.training.attach_job(PLACE, all_jobs()[0])
     qtbot.waitUntil(lambda: session.training.link_state.endswith("(it is off)"))
     assert session.training.link_state.startswith("no answer from gpu1 for ")
+    line = StatusLine()
+    qtbot.addWidget(line)
+    line.attach(session)
+    assert line.text.text().startswith("No answer from gpu1 for ")
+    assert (line.bar.isHidden(), line.stop.isHidden(), line.detach.text()) == (True, False, "Detach")
     session.training.close()
     qtbot.waitUntil(lambda: not session.training.is_training)
     assert (run_of(session).status, folder.is_asked_to_stop) == ("running", False)
@@ -312,5 +317,12 @@ def test_that_places_are_added_tested_and_removed(qtbot: QtBot, monkeypatch: pyt
     with qtbot.waitSignal(model.job_requested) as asked:
         tab.attach_button.click()
     assert (asked.args[0].name, asked.args[1].job) == ("gpu1", JOB)
+    for _ in range(2):
+        with qtbot.waitSignal(model.file_requested) as opened:
+            tab.open_button.click()
+    path = opened.args[0]
+    assert (path.stat().st_mode & 0o222, path.name) == (0, f"{JOB}-0.h5")
+    with open_run(path) as run:
+        assert (run.run_id, run.steps) == (JOB, 3)
     tab.remove_button.click()
     assert (tab.table.texts(), places()) == ([], {})

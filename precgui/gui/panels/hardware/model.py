@@ -51,6 +51,7 @@ class HardwareModel(QObject):
     sixteen_bits_requested = Signal(object, str)  # as run_requested, for the study of FP16 and BF16
     tab_requested = Signal(str)  # a tab of Hardware, by its title in lower case
     job_requested = Signal(object, object)  # a NamedPlace and the JobLine of a run there that is to be followed
+    file_requested = Signal(object)  # the path of a run file that is to be opened
     claims_requested = Signal(str)  # the claims of guides about a precision
 
     def __init__(

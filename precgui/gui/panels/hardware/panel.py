@@ -52,6 +52,7 @@ class HardwarePanel(QWidget):
             session.training.idle.connect(self.model.idle)
             self.model.run_requested.connect(session.requests.set_up)
             self.model.job_requested.connect(session.training.attach_job)
+            self.model.file_requested.connect(lambda path: session.runs.opener.open([path], session.requests.inspect))
             self.model.sixteen_bits_requested.connect(self._set_up_sixteen_bits)
             self.model.claims_requested.connect(lambda name: session.requests.go(f"compare/claims {name}"))
         self.tabs = LazyTabs(

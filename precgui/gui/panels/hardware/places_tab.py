@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtWidgets import QWidget
 
 from precgui.gui.answer import Answer, thread
@@ -12,6 +14,7 @@ from precgui.gui.panels.hardware.place_sheet import PlaceSheet
 from precgui.gui.theme import themes
 from precgui.hardware.readings import gibibytes
 from precgui.places.messages import JobLine
+from precgui.places.opened import opened_there
 from precgui.places.settings import NamedPlace, PlaceError, places, remove_place
 from precgui.places.trial import PlaceAnswer, visit
 from precgui.runs.facts import date_text
@@ -51,11 +54,20 @@ class PlacesTab(QWidget):
         self.attach_button = button(
             _("Attach"), self.attach, _("Follow the run in Live; its file comes home at its end")
         )
+        self.open_button = button(
+            _("Open"),
+            self.open_run,
+            _("Show the file of the run, which stays at its place"),
+        )
+        self._opening = Answer(
+            self, answered=self._model.file_requested.emit, failed=self._show_fault, title=_("Fetching a run")
+        )
         self.runs_heading = label(_("Runs there"), "heading")
         column(
             label(translated(_ABOUT), "muted"),
             row(self.add_button, self.test_button, self.show_button, self.remove_button, 1),
-            self.fault, (self.table, 2), self.runs_heading, (self.runs, 3), row(self.attach_button, 1),
+            self.fault, (self.table, 2), self.runs_heading, (self.runs, 3),
+            row(self.attach_button, self.open_button, 1),
             spacing=12, margins=(4, 12, 12, 12), on=self,
         )  # fmt: skip
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._show_runs())
@@ -112,6 +124,16 @@ class PlacesTab(QWidget):
         place, line = self._chosen(), self._chosen_run()
         if place is not None and line is not None:
             self._model.job_requested.emit(place, line)
+
+    def open_run(self) -> None:
+        """Show the file of the chosen run, which has ended."""
+        place, line = self._chosen(), self._chosen_run()
+        if place is not None and line is not None:
+            self._opening.ask(thread(_opened, place, line))
+
+    def _show_fault(self, text: str) -> None:
+        self.fault.setText(one_line(text, 400))
+        self.fault.setVisible(bool(text))
 
     def _added(self, name: str) -> None:
         self.read()
@@ -177,4 +199,14 @@ class PlacesTab(QWidget):
         place = self._chosen()
         for part in (self.test_button, self.show_button, self.remove_button):
             part.setEnabled(place is not None)
-        self.attach_button.setEnabled(self._chosen_run() is not None)
+        line = self._chosen_run()
+        self.attach_button.setEnabled(line is not None)
+        self.open_button.setEnabled(line is not None and not line.is_running)
+
+
+def _opened(place: NamedPlace, line: JobLine) -> Path:
+    """Raises SentenceError."""
+    try:
+        return opened_there(place, line)
+    except OSError as error:
+        raise PlaceError(f"the run cannot be kept here: {error.strerror}; free some space") from None
