@@ -41,6 +41,7 @@ class GradientEdits:
         self._rows: list[dict[str, Any]] = []
         self._used: list[tuple[weakref.ref[Tensor], Tensor]] = []  # gradients an optimizer has used, with a sample
         self._late: list[dict[str, Any]] = []
+        self._cleared: list[dict[str, Any]] = []
 
     def begin(self, step: int, weights: Iterable[Weight]) -> None:
         """A step that is watched begins."""
@@ -56,19 +57,24 @@ class GradientEdits:
         if not self._arrived or len(self._rows) >= _MOST_ROWS:
             return
         with unseen():
-            pairs = {}
+            pairs, gone = {}, {}
             parameters: list[Tensor] = [each for group in optimizer.param_groups for each in group["params"]]
             for parameter in parameters:
                 known = self._arrived.get(id(parameter))
                 if known is None or id(known[0]()) != id(parameter):
                     continue
+                if parameter.grad is None:
+                    gone[self._names[id(parameter)]] = _wide(known[1])
+                    continue
                 held = _sample(parameter.grad)
-                if held is not None and parameter.grad is not None:
+                if held is not None:
                     self._used.append((weakref.ref(parameter.grad), held))
                 if held is not None and held.shape == known[1].shape:
                     pairs[self._names[id(parameter)]] = _wide(known[1]), _wide(held), parameter.numel()
             if pairs and (row := _compared(pairs)):
                 self._rows.append({"step": self._step} | row)
+            if row := _of_cleared(pairs, gone):
+                self._cleared.append({"step": self._step} | row)
 
     def end(self) -> None:
         """The step is over."""
@@ -86,6 +92,10 @@ class GradientEdits:
     def late(self) -> list[dict[str, Any]]:
         """A row for each step in which gradients were scaled after an optimizer had used them, see `late_edits`."""
         return self._late
+
+    def cleared(self) -> list[dict[str, Any]]:
+        """A row for each step in which gradients were cleared before it, see `cleared_gradients`."""
+        return self._cleared
 
     def facts(self) -> list[dict[str, Any]]:
         """A row for each step in which gradients were lost, see `gradient_edits` in docs/run-file.md."""
@@ -150,6 +160,21 @@ def _compared(pairs: dict[str, tuple[Tensor, Tensor, int]]) -> dict[str, Any] | 
         "lost": max(shares[name] for name in lost), "tensors": lost[:_MOST_NAMES], "parameters": len(lost),
         "of": len(pairs), "largest": float(before.max()), "threshold": float(before[zeroed].max()),
     } if lost else None  # fmt: skip
+
+
+def _of_cleared(pairs: dict[str, tuple[Tensor, Tensor, int]], gone: dict[str, Tensor]) -> dict[str, Any] | None:
+    """Sizes of gradients that were delivered, where an optimizer gets none of them: None, or zeros without a sign.
+
+    A factor of zero leaves the sign of what it multiplies.
+    """
+    if any(bool(held.any()) or bool(held.signbit().any()) for _, held, _ in pairs.values()):
+        return None
+    delivered = [*(each for each, _, _ in pairs.values()), *gone.values()]
+    largest = max((float(each.abs().max()) for each in delivered), default=0.0)
+    has_sign = any(bool((each < 0).any()) for each in delivered)
+    if not (0 < largest < float("inf") and has_sign):
+        return None
+    return {"largest": largest, "of": len(delivered), "removed": len(gone)}
 
 
 class _DeliveredHook(Hook):

@@ -243,6 +243,7 @@ class LaterSteps:
         """The facts of `Watchers.facts` that have changed, each as {"all": rows}."""
         self.exact.end()
         edits = {"gradient_edits": self.edits.facts(), "late_edits": self.edits.late()}
+        edits |= {"cleared_gradients": self.edits.cleared()}
         facts = self.watchers.facts() | edits | {"exact_steps": self.exact.facts()}
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}

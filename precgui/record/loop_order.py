@@ -21,7 +21,7 @@ from precgui.record.double_unscaling import DoubleUnscaling
 from precgui.record.hand_unscaling import HandUnscaling
 from precgui.record.later_numbers import LaterNumbers
 from precgui.record.stale_casts import StaleCasts
-from precgui.record.step_habits import EvaluationMode, SharedGradients
+from precgui.record.step_habits import EvaluationMode, OpposedGradients, SharedGradients
 
 _INTERVALS = 3  # between steps of an optimizer that are observed until it counts as one that never clears
 
@@ -56,12 +56,13 @@ class LoopOrder:
         self._double = DoubleUnscaling(guard, later) if scaled else None
         self._roots = BackwardRoots(scaler, guard) if scaled else None
         self._casts = StaleCasts(device, later) if active else None
-        self._shared, self._mode = SharedGradients(), EvaluationMode()
+        self._shared, self._opposed, self._mode = SharedGradients(), OpposedGradients(), EvaluationMode()
         self._reported: dict[str, Any] = {}
 
     def watch(self, optimizers: Sequence[Optimizer]) -> None:
         """Watch those of the optimizers that are not watched yet."""
         self._shared.watch(optimizers)
+        self._opposed.watch(optimizers)
         for optimizer in optimizers if self._active and self._cleared is None else ():
             if optimizer not in self._watched:
                 state = self._watched[optimizer] = _Watched()
@@ -103,6 +104,7 @@ class LoopOrder:
         self._note_scaler(optimizer)
         if not closure:  # inside of which gradients and passes follow
             self._shared.stepped(optimizer)
+            self._opposed.stepped(optimizer)
             self._mode.stepped(optimizer)
         state = self._watched.get(optimizer)
         if state is None or self._cleared is not None:
@@ -153,7 +155,8 @@ class LoopOrder:
         """The facts as far as they have changed since the last call; {} for none.
 
         `gradients_cleared` is None while undecided, `stepped_twice` (see `SharedGradients`), `evaluation_mode_since`
-        and `always_in_evaluation` (see `EvaluationMode`) where it is not so. `past_scaler` counts nothing but says
+        and `always_in_evaluation` (see `EvaluationMode`) where it is not so, `opposed_gradients` is
+        `OpposedGradients.fact`. `past_scaler` counts nothing but says
         whether steps took gradients that were still scaled and none went through a scaler in use; of such a loop,
         `still_scaled` is `HandUnscaling.still_scaled`. `unscaled_twice` and `stale_casts` are those of
         `DoubleUnscaling` and `StaleCasts`, None while undecided; see `BackwardRoots.facts` for others.
@@ -161,6 +164,7 @@ class LoopOrder:
         facts: dict[str, Any] = {
             "gradients_cleared": self._cleared, "stepped_twice": self._shared.are_used_twice or None,
             "evaluation_mode_since": self._mode.since, "always_in_evaluation": self._mode.is_constant or None,
+            "opposed_gradients": self._opposed.fact(),
         }  # fmt: skip
         if self._casts is not None:
             facts["stale_casts"] = self._casts.are_used

@@ -1,4 +1,4 @@
-"""Habits of the steps of a loop: one gradient used by two optimizers, passes in evaluation mode."""
+"""Habits of the steps of a loop: parameters of two optimizers, passes in evaluation mode."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 from torch.optim import Optimizer
+
+from precgui.engine.telemetry.readable import readable, unseen
 
 _MOST_SHARED = 4  # parameters in two optimizers whose gradients are looked at
 _STEPS = 3  # in which two optimizers used the same gradients
@@ -54,6 +56,68 @@ def _is_same(
     """Whether another optimizer stepped with this very gradient, which nothing has changed since."""
     other, before, version = known
     return other() is not optimizer and before() is gradient and version == gradient._version
+
+
+class OpposedGradients:
+    """Whether the gradients of one optimizer point against those of another one that holds all its parameters, too.
+
+    Compared in rounds 1, 2, 4, 8 and so on: a loss of its own is behind each of both steps.
+    """
+
+    def __init__(self) -> None:
+        self._pair: tuple[weakref.ref[Optimizer], weakref.ref[Optimizer]] | None = None
+        self._shared: list[weakref.ref[Tensor]] = []
+        self._held: list[tuple[weakref.ref[Tensor], int, Tensor]] = []  # of the optimizer with fewer parameters
+        self._rounds = self._compared = self._opposed = 0
+
+    def watch(self, optimizers: Sequence[Optimizer]) -> None:
+        """Watch the first two of these optimizers of which one holds all parameters of the other, and more."""
+        own = [{id(p): p for group in each.param_groups for p in group["params"]} for each in optimizers]
+        pairs = [(a, b) for a in range(len(own)) for b in range(len(own)) if own[a] and own[a].keys() < own[b].keys()]
+        if pairs and self._pair is None:
+            few, more = pairs[0]
+            self._pair = weakref.ref(optimizers[few]), weakref.ref(optimizers[more])
+            self._shared = [weakref.ref(each) for each in list(own[few].values())[:_MOST_SHARED]]
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to step."""
+        if self._pair is None:
+            return
+        if self._pair[0]() is optimizer:
+            self._rounds += 1
+            power_of_2 = not self._rounds & (self._rounds - 1)
+            self._held = self._gradients() if power_of_2 else []
+        elif self._held and self._pair[1]() is optimizer:
+            self._compare()
+            self._held = []
+
+    def _gradients(self) -> list[tuple[weakref.ref[Tensor], int, Tensor]]:
+        every = []
+        with unseen():
+            for reference in self._shared:
+                parameter = reference()
+                gradient = parameter.grad if parameter is not None else None
+                values = readable(gradient) if gradient is not None else None
+                if gradient is None or values is None:
+                    return []
+                every.append((weakref.ref(gradient), gradient._version, values.detach().clone()))
+        return every
+
+    def _compare(self) -> None:
+        others = self._gradients()
+        if len(others) != len(self._held):
+            return
+        again = any(a() is b() and v == w for (a, v, _), (b, w, _) in zip(self._held, others, strict=True))
+        if again or any(a.shape != b.shape for (*_, a), (*_, b) in zip(self._held, others, strict=True)):
+            return
+        with unseen():
+            product = sum(float((a * b).sum()) for (*_, a), (*_, b) in zip(self._held, others, strict=True))
+        self._compared += 1
+        self._opposed += product < 0
+
+    def fact(self) -> dict[str, int] | None:
+        """How many rounds were compared, and in how many the gradients had a negative product; None of none."""
+        return {"compared": self._compared, "opposed": self._opposed} if self._compared else None
 
 
 class EvaluationMode:

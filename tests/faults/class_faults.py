@@ -373,3 +373,115 @@ def fp8_with_the_scale_of_each_batch(opened: Open) -> None:
 def diverged_beside_activations_of_8_bits(opened: Open) -> None:
     """Nothing proves that the format has no part in it."""
     _train_quantised(opened, lambda v: _codes_of(v, v.detach().abs().max() / 127, -127, 127), F.gelu, rate=3.0)
+
+
+def _actor_and_critic(opened: Open, *, shared: bool) -> None:
+    """The reward is how near an action comes to a fixed map of the state."""
+    actor, critic = (
+        nn.Sequential(nn.Linear(4, 2), nn.Tanh()),
+        nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 1)),
+    )
+    of_critic = torch.optim.Adam(critic.parameters(), 1e-3)
+    held = [*actor.parameters(), *(critic.parameters() if shared else ())]
+    of_actor, goal = torch.optim.Adam(held, 3e-2), 0.3 * torch.randn(2, 4)
+    recorder = opened(nn.ModuleList([actor, critic]), [of_critic, of_actor])
+    for _ in range(80):
+        state = torch.randn(64, 4)
+        action = (actor(state) + 0.3 * torch.randn(64, 2)).detach()
+        reward = -(action - state @ goal.T).square().mean(1, keepdim=True)
+        loss = F.mse_loss(critic(torch.cat([state, action], 1)), reward)
+        of_critic.zero_grad()
+        loss.backward()
+        of_critic.step()
+        of_actor.zero_grad()
+        (-critic(torch.cat([state, actor(state)], 1)).mean()).backward()
+        of_actor.step()
+        recorder.step(loss)
+
+
+@_fault("stepped-twice", "moves them against it", "actor.parameters() only")
+def the_optimizer_of_an_actor_holds_the_critic(opened: Open) -> None:
+    _actor_and_critic(opened, shared=True)
+
+
+@_healthy
+def an_actor_and_a_critic_with_an_optimizer_each(opened: Open) -> None:
+    _actor_and_critic(opened, shared=False)
+
+
+@_healthy
+def a_head_that_is_also_trained_by_itself(opened: Open) -> None:
+    """Both losses ask for the same."""
+    model = _Body(6)
+    every, of_head = torch.optim.Adam(model.parameters(), 3e-3), torch.optim.Adam(model.head.parameters(), 3e-3)
+    recorder = opened(model, [every, of_head])
+    for x, y in batches(40):
+        for optimizer in (of_head, every):
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        recorder.step(loss)
+
+
+def _below_zero(opened: Open, model: nn.Module) -> None:
+    """Targets near -5."""
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    for x, _ in batches(40):
+        loss = F.mse_loss(model(x), x[:, :1] - 5)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_fault("zero-gradients", "3 returns zeros only", "behind the last layer")
+def relu_before_targets_below_zero(opened: Open) -> None:
+    model = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 1), nn.ReLU())
+    nn.init.constant_(model[2].bias, -0.5)  # type: ignore[arg-type]
+    _below_zero(opened, model)
+
+
+@_healthy
+def no_function_before_targets_below_zero(opened: Open) -> None:
+    _below_zero(opened, nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 1)))
+
+
+def _with_a_line_before_the_step(opened: Open, line: Callable[[nn.Module], None]) -> None:
+    model = _Body(6)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    recorder = opened(model, optimizer)
+    for x, y in batches(40):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        line(model)
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_fault("zero-gradients", "cleared between the backward pass and the step", "Call zero_grad()")
+def cleared_to_zeros_before_the_step(opened: Open) -> None:
+    _with_a_line_before_the_step(opened, lambda model: model.zero_grad(set_to_none=False))
+
+
+@_fault("zero-gradients", "cleared between the backward pass and the step", "Call zero_grad()")
+def cleared_to_none_before_the_step(opened: Open) -> None:
+    _with_a_line_before_the_step(opened, lambda model: model.zero_grad())
+
+
+@_fault("zero-gradients", "although gradients reach the modules", "a norm that is Inf", True)
+def multiplied_by_a_factor_of_zero(opened: Open) -> None:
+    def line(model: nn.Module) -> None:
+        for each in model.parameters():
+            if each.grad is not None:
+                each.grad.mul_(1 / torch.tensor(7e4).half())
+
+    _with_a_line_before_the_step(opened, line)
+
+
+@_healthy
+def gradients_are_looked_at_before_the_step(opened: Open) -> None:
+    _with_a_line_before_the_step(opened, lambda model: None)

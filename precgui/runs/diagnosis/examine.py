@@ -30,6 +30,7 @@ from precgui.runs.diagnosis import (
     training_rules,
     trend_rules,
     watched_rules,
+    zero_gradient_rules,
 )
 from precgui.runs.diagnosis.checkpoint_rules import examine_scan
 from precgui.runs.diagnosis.findings import SEVERITIES, Diagnosis, Finding, RuledOut, Undecided
@@ -52,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     *exact_step_rules.RULES,
     *training_rules.RULES,
     *dead_unit_rules.RULES,
+    *zero_gradient_rules.RULES,
     *gradient_rules.RULES,
     *learning_rules.RULES,
     *chance_rules.RULES,

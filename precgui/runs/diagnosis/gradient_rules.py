@@ -1,4 +1,4 @@
-"""Group C: gradients that are zero or missing, because they are flushed, the graph is cut or the weights are zero."""
+"""Group C: parameters whose gradients are zero or missing: the graph is cut, units are dead, or the loop rounds."""
 
 from __future__ import annotations
 
@@ -8,136 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from precgui.runs.diagnosis.analysis import median, narrow_range, percent
-from precgui.runs.diagnosis.blame import blame_of_symptom, low_operations
-from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.analysis import narrow_range, percent
+from precgui.runs.diagnosis.blame import blame_of_symptom
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.diagnosis.zero_gradient_rules import of_cleared, of_none
 
 _FEWEST_ROWS = 10
-
-
-def zero_gradients(m: Measurements) -> Answer:
-    """All gradients are zero in nearly all steps."""
-    known = np.isfinite(m.grad_norm) & ~m.skipped & (m.loss != 0)  # a loss of 0 has no gradient, and needs none
-    if m.n < 3 or known.sum() < max(3, m.n // 2):  # of a run that skips most steps these are few
-        return None
-    share = float((m.grad_norm[known] == 0).mean())
-    if share < 0.9:
-        return RuledOut("zero-gradients", f"because the gradient norm is zero in {percent(share)} of the steps only")
-    flushed = _flushed(m)
-    if flushed is False and _reach_modules(m) and not _zero_factors(m):
-        return [_made_zero(m, share, int(known.sum()))]
-    proof = Evidence(
-        "|g| = 0 in > 90 % of the steps", {"share": share, "steps": int(known.sum())},
-        f"The gradient norm is exactly zero in {percent(share)} of {int(known.sum())} steps.", "grad_norm",
-        m.series_of(m.grad_norm),
-    )  # fmt: skip
-    reason, fix = _reason(m, flushed)
-    blame = blame_of_symptom(m, "gradients of activations (record.activation_gradients_every)")
-    if flushed:
-        blame = BEYOND_RANGE
-    elif _zero_factors(m) and flushed is False:
-        blame = Blame(False, "each of two factors is exactly zero, as it was before the first step")
-    title = f"All gradients are zero: {reason}"
-    return [
-        Finding(
-            "zero-gradients", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, 0.9,
-            "Micikevicius et al. 2018", config_change={"scaling.mode": "dynamic"} if flushed is not False else {},
-            certainty="exact" if blame.answer is not None else "estimate", blame=blame,
-        )
-    ]  # fmt: skip
-
-
-def _reach_modules(m: Measurements) -> bool:
-    """Whether gradients that are not zero arrive at outputs of modules that hold parameters."""
-    table = m.table("activation_gradient")
-    if table is None:
-        return False
-    holding = {module_of(each.name, "gradient") for each in m.model.parameters}
-    return any(
-        name in holding and bool((table.stat("amax")[:, place] > 0).any()) for place, name in enumerate(table.names)
-    )
-
-
-def _made_zero(m: Measurements, share: float, steps: int) -> Finding:
-    """Gradients that arrive, and are zero when the optimizer gets them."""
-    proof = Evidence(
-        "|g| = 0 in > 90 % of the steps, and gradients of outputs > 0", {"share": share, "steps": steps},
-        f"The gradient norm is exactly zero in {percent(share)} of {steps} steps, while gradients of outputs that are "
-        "not zero reach the modules.", "grad_norm", m.series_of(m.grad_norm),
-    )  # fmt: skip
-    overflow = next((row for row in m.fact_rows("finite_in_fp32") if row.get("kind") == "overflow"), None)
-    evidence = [proof]
-    if overflow is not None:
-        value, name, fmt = (overflow.get(key) for key in ("value", "operation", "format"))
-        evidence.append(
-            Evidence(
-                "Inf in 16 bits, finite in FP32", {"value": value if isinstance(value, int | float) else 0.0},
-                f"{name} gives Inf in {str(fmt).upper()} in step {overflow.get('step')}; in FP32 it is {value}.",
-            )
-        )  # fmt: skip
-    blame = COMPARED if overflow is not None else blame_of_symptom(m)
-    return Finding(
-        "zero-gradients", "error", "All gradients are zero at the step, although gradients reach the modules",
-        int(m.steps[0]), int(m.steps[-1]), tuple(evidence),
-        "Look at the lines between the backward pass and the step: a norm that is Inf makes the factor of clipping 0. "
-        "Compute norms and sums in FP32 (torch.nn.utils.clip_grad_norm_ does).",
-        0.8, "docs/diagnosis.md", certainty="estimate",
-        blame=blame,
-    )  # fmt: skip
-
-
-def _reason(m: Measurements, flushed: bool | None) -> tuple[str, str]:
-    """Why all gradients are zero, and the fix."""
-    if (names := _zero_factors(m)) and flushed is False:
-        return (
-            f"{names[0]} and {names[1]} begin at zero, and each has the gradient times the other",
-            "Initialise one of the two at random, as the first matrix of an adapter is.",
-        )
-    if flushed is False:
-        return (
-            "the loss does not depend on the weights",
-            "Look for detach(), torch.no_grad(), .data or .item() between the model and the loss.",
-        )
-    low = low_operations(m)
-    if m.loops_scale or (flushed is None and low):
-        return (
-            f"the loss is computed in 16 bits ({', '.join(low[:3])})" if low else "flushed, or cut off",
-            "Convert the outputs first, loss_function(outputs.float(), targets): a sum beyond 65504 is Inf, and a "
-            "quotient by Inf has no gradient; or use BF16.",
-        )
-    reason = "they are flushed below the range of FP16" if flushed else "flushed, or cut off"
-    return reason, "Scale the loss (torch.amp.GradScaler), or use BF16."
-
-
-def _zero_factors(m: Measurements) -> tuple[str, ...]:
-    """Matrices that learn and are zero in every recorded step, where there are two or more."""
-    table = m.table("weight")
-    if table is None:
-        return ()
-    zero = (table.stat("amax") == 0).all(0)
-    matrices = [
-        name for name, is_zero in zip(table.names, zero.tolist(), strict=True)
-        if is_zero and (known := m.model.by_name.get(name)) is not None and len(known.shape) >= 2
-    ]  # fmt: skip
-    return tuple(matrices) if len(matrices) > 1 else ()
-
-
-def _flushed(m: Measurements) -> bool | None:
-    """Whether FP16 took the gradients: some still arrive near its end, or the loss is below its range."""
-    if not narrow_range(m):
-        return False
-    scale = median(m.scale)
-    table = m.table("activation_gradient")
-    if table is not None:
-        most = table.stat("amax")
-        if (most > 0).any():
-            return bool(np.nanmax(most) * scale < 2.0**-12)
-        if median(m.loss) * scale < 2.0**-12:
-            return True
-    return True if median(m.loss) * scale < 2.0**-12 else None
 
 
 def no_gradients(m: Measurements) -> Answer:
@@ -150,12 +29,14 @@ def no_gradients(m: Measurements) -> Answer:
         others_learn = any(each.backward_order >= 0 and not each.updated for each in m.model.parameters)
         if known.any() or m.n < 3 or not m.finite_loss.any() or others_learn:
             return None  # of the last, see foreign-parameters and parameters-left-out
+        if rows := m.fact_rows("cleared_gradients"):
+            return [of_cleared(m, rows)]
         by_itself = float((~m.skipped & np.isnan(m.lr)).mean())  # no optimizer, and yet other weights
         if by_itself > 0.5:
             share = percent(by_itself)
             why = f"because in {share} of the steps the loop changed its weights by itself, without gradients"
             return RuledOut("zero-gradients", why)
-        return [_no_gradient_at_all(m)]
+        return [of_none(m)]
     missing = [name for name in weights.names if name not in set(gradients.names)]
     if (behind := _before_rounding(m, gradients)) is not None:
         return [behind]
@@ -342,23 +223,4 @@ def _pattern(name: str) -> str:
     return ".".join("*" if part.isdecimal() else part for part in name.split("."))
 
 
-def _no_gradient_at_all(m: Measurements) -> Finding:
-    proof = Evidence(
-        "count of gradients = 0",
-        {"steps": m.n},
-        f"In {m.n} steps no parameter had a gradient.",
-        "loss",
-        m.series_of(m.loss),
-    )
-    return Finding(
-        "zero-gradients", "error", "No parameter ever had a gradient: the loss does not depend on the weights",
-        int(m.steps[0]), int(m.steps[-1]), (proof,), "Look for detach(), torch.no_grad(), .data or .item() between "
-        "the model and the loss.",
-        0.8, "docs/diagnosis.md", blame=IN_ANY_FORMAT,
-    )  # fmt: skip
-
-
-RULES = (
-    Rule("zero-gradients", "C", "Are there gradients?", zero_gradients),
-    Rule("no-gradients", "C", "Has every parameter a gradient?", no_gradients),
-)
+RULES = (Rule("no-gradients", "C", "Has every parameter a gradient?", no_gradients),)

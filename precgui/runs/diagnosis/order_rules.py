@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from precgui.runs.diagnosis.analysis import divides_by_gradients, is_adaptive, median, power, recorded_optimizers
-from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, UNDECIDED, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.analysis import (
+    divides_by_gradients,
+    growth,
+    is_adaptive,
+    median,
+    power,
+    recorded_optimizers,
+)
+from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, UNDECIDED, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
 
 _FEWEST_STEPS = 2  # that were watched, in which gradients were scaled too late
+_FEWEST_ROUNDS, _OPPOSED = 5, 0.8  # of two optimizers that were compared; share in which they oppose each other
+_LEARNT = 0.9  # times the first loss: with less at the end the training goes well
 
 
 def stale_casts(m: Measurements) -> Answer:
@@ -141,8 +152,10 @@ def clipped_after_step(m: Measurements) -> Answer:
 
 def stepped_twice(m: Measurements) -> Answer:
     """Two optimizers that hold the same parameters and step with the same gradients."""
-    if not m.own_loop or not m.n or not m.fact("loop").get("stepped_twice"):
+    if not m.own_loop or not m.n:
         return None
+    if not m.fact("loop").get("stepped_twice"):
+        return _held_by_another(m)
     names = [str(each.get("name", "")) for each in recorded_optimizers(m)]
     proof = Evidence(
         "gradient of a parameter as another optimizer has used it, in 3 steps or more", {"optimizers": len(names)},
@@ -155,6 +168,39 @@ def stepped_twice(m: Measurements) -> Answer:
             int(m.steps[0]), int(m.steps[-1]), (proof,),
             "Give each parameter to one optimizer, or to one of its groups.", 0.85, "torch.optim documentation",
             blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def _held_by_another(m: Measurements) -> Answer:
+    """An optimizer that also holds all parameters of another one, and moves them against it with another loss."""
+    seen, result = m.fact("loop").get("opposed_gradients"), growth(m, m.n)
+    if not isinstance(seen, Mapping) or result is None or int(seen.get("compared", 0)) < _FEWEST_ROUNDS:
+        return None
+    compared, opposed = int(seen["compared"]), int(seen.get("opposed", 0))
+    learns = 0 < result.last_loss < _LEARNT * result.first_loss
+    if opposed < _OPPOSED * compared or learns:
+        return RuledOut(
+            "stepped-twice",
+            f"because the gradients of the parameters that two optimizers hold oppose each other in {opposed} of "
+            f"{compared} rounds, and the loss went from {result.first_loss:.3g} to {result.last_loss:.3g}",
+        )
+    proof = Evidence(
+        "an optimizer holds all parameters of another one, and sum g1 g2 < 0 in 80 % of the rounds compared",
+        {"compared": compared, "opposed": opposed, "loss_first": result.first_loss, "loss_last": result.last_loss},
+        f"In {opposed} of {compared} rounds that were compared the gradients with which two optimizers update the same "
+        "parameters point against each other; one of the two holds all parameters of the other, and more. The loss "
+        f"went from {result.first_loss:.4g} to {result.last_loss:.4g}.",
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "stepped-twice", "warning",
+            "An optimizer also holds the parameters of another one, and moves them against it", int(m.steps[0]),
+            int(m.steps[-1]), (proof,),
+            "Give each parameter to one optimizer: that of an actor (or generator) gets actor.parameters() only, not "
+            "those of the critic (or discriminator) through which its loss goes.", 0.85, "torch.optim documentation",
+            blame=Blame(False, "two losses update the same parameters in any format"),
         )
     ]  # fmt: skip
 
