@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ from precgui.runs.summary import summarise
 from precgui.sanitize import one_line
 
 NOT_MEASURED = "not measured"
+_NOT_OBSERVED = "{count} settings of precgui, which the recorder cannot see in a loop of your own"
 _LONGEST = 400  # characters of a value from a file
 _SHORT_GROUPS = 12  # facts up to which a group is shown open
 
@@ -147,13 +148,27 @@ def _notes(run: Run) -> Iterator[RunFact]:
 def settings(config: RunConfig, observed: Mapping[str, Any] | None = None) -> Iterator[RunFact]:
     """Every setting by its title, with what differs from the defaults marked; sections hold their own.
 
-    `observed`, for a recorded loop: see `observed_settings`; what is not known is neither changed nor as by default.
+    `observed`, for a recorded loop: see `observed_settings`; what is known is there, and how many settings are not.
     """
-    yield from _section(config, RunConfig(), "", observed)
+    facts = tuple(_section(config, RunConfig(), "", observed))
     known = flat(config.model_dump())
+    yield from facts if observed is None else _known(facts)
     for path, value in (observed or {}).items():
         if path not in known:
             yield RunFact(path, setting_text(value), f"{path}: observed in the loop")
+    if observed is not None and (count := _unknown(facts)):
+        yield RunFact("All others", NOT_KNOWN, _NOT_OBSERVED.format(count=count))
+
+
+def _known(facts: Iterable[RunFact]) -> Iterator[RunFact]:
+    """Facts without those that are not known, and without sections that hold nothing else."""
+    for fact in facts:
+        if fact.value != NOT_KNOWN:
+            yield replace(fact, facts=tuple(_known(fact.facts)))
+
+
+def _unknown(facts: Iterable[RunFact]) -> int:
+    return sum(_unknown(fact.facts) if fact.facts else fact.value == NOT_KNOWN for fact in facts)
 
 
 def _section(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -64,6 +65,7 @@ _LEAST_FILL = 0.55  # of the height: with less data in it the value range shrink
 _LEAST_OCTAVES = 2.0
 _ROOM_FOR_NAME = 0.8  # of the height, above which the name of a line stands below it
 READ_AT_ONCE = 8  # runs whose files are read in one turn of the event loop; some 8 ms each
+READ_AT_ONCE_S = 0.05  # after which the other runs wait for the next turn: norms of weights take longer
 _LOSSES = ("loss", LOSS_MEAN, LOSS_GAP)
 _LARGEST = 1e300  # the range of an axis must not overflow
 
@@ -166,12 +168,13 @@ class CurveChart(Chart):
         return any(not part.is_read for part in self._drawn.values())
 
     def pull(self) -> bool:
-        fresh, unread = False, 0
+        fresh, unread, end = False, 0, time.perf_counter() + READ_AT_ONCE_S
         for opened in self.runs:
             part = self._part(opened)
-            unread += not part.is_read
-            if not part.is_read and unread > READ_AT_ONCE:
-                continue
+            if not part.is_read:
+                unread += 1
+                if unread > READ_AT_ONCE or (unread > 1 and time.perf_counter() > end):
+                    continue
             part.is_read = True
             for curve in part.curves:
                 fresh |= curve.pull(self.scale, self.over)

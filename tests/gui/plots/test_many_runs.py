@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from pytestqt.qtbot import QtBot
 
+from precgui.gui.plots import curve_chart
 from precgui.gui.plots.curve_chart import READ_AT_ONCE
 from precgui.gui.plots.linked import LinkedPlots
 from tests.gui.plotted import ArrayRun, items, opened, training_run
@@ -45,6 +47,28 @@ def test_that_another_signal_of_many_runs_is_read_in_several_turns(
     for run in runs:
         (line,) = items(plots.frames[0].chart, "line", run.run_id)
         np.testing.assert_array_equal(line.getData()[1], np.log10(run.values["grad_norm"]))
+
+
+def test_that_a_turn_ends_after_one_run_that_takes_long_to_read(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    plots = LinkedPlots()
+    qtbot.addWidget(plots)
+    plots.resize(900, 700)
+    plots.set_runs([opened(run) for run in runs_of(READ_AT_ONCE)])
+    plots.draw_pending()
+    seconds = iter(range(10_000))
+    monkeypatch.setattr(curve_chart, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
+    asked = list[str]()
+    series = ArrayRun.series
+
+    def counted(run: ArrayRun, name: str, *more: Any) -> Any:
+        asked.append(run.run_id)
+        return series(run, name, *more)
+
+    monkeypatch.setattr(ArrayRun, "series", counted)
+    plots.frames[0].show_signal("grad_norm")
+    for turn in range(1, 4):
+        assert len(set(asked)) == turn
+        plots.frames[0].chart.pull()
 
 
 def test_that_all_runs_are_drawn_where_everything_is_drawn_at_once(qtbot: QtBot) -> None:

@@ -106,7 +106,7 @@ class TradeOffPlot(SimplePlot):
             place = view.mapViewToScene(QPointF(x, y))
             width = self.fontMetrics().horizontalAdvance(name.toPlainText()) + 12
             fits = place.x() + _GAP_PX + width < inside.right()
-            left, top = place.x() + (_GAP_PX if fits else -_GAP_PX - width), place.y() - height
+            left, top = place.x() + (_GAP_PX if fits else -_GAP_PX - width), place.y() - height - _GAP_PX
             for other_left, other_right, other_top in sorted(taken, key=lambda each: each[2]):
                 if left < other_right and other_left < left + width and abs(top - other_top) < height:
                     top = other_top + height

@@ -43,15 +43,14 @@ IDLE_S = 10.0  # of an energy study, before each run
 MOST_TIMING_ROUNDS = 100
 USUAL_BASELINE = "fp32, else the first"
 DEBOUNCE_MS = 300
-_TIMING = (
-    "Rounds of short runs for times alone: every precision once in each, in random order. 0 takes the times of the "
-    "seeds."
-)
 _STATISTICS = (
     "Every seed runs once in every precision, in random order. Verdicts are made at the planned number of seeds "
     "and at one larger number; with one seed there is none."
 )
-_TIMING = "Further runs of a few steps for their time alone; the precisions take turns, so that a busy moment hits all"
+_TIMING = (
+    "Further runs of a few steps for their time alone; the precisions take turns, so that a busy moment hits all. "
+    "0 takes the times of the seeds"
+)
 
 
 class StudySettings(QWidget):
@@ -101,7 +100,6 @@ class StudySettings(QWidget):
             spin.setValue(value)
             spin.setAccessibleName(reported)
             ignore_wheel(spin)
-        self.timing_rounds.setToolTip(_TIMING)
         ignore_wheel(self.baseline)
         self.baseline.setAccessibleName("Baseline")
         self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
