@@ -136,7 +136,7 @@ def case(precision: str, recipe: str, cut: int, every: int, way: Way) -> list[st
         kept = configured(precision, recipe, every, place / "weights")
         assert isinstance(kept, RunConfig)
         code, ended = in_fork(lambda: trained(lambda listeners: Job(chosen, whole / "run.h5", listeners)))
-        if code or ended[0] != "completed":
+        if code != 0 or ended[0] != "completed":
             return ["refused" if ended and ended[0] == "failed" else "not ended", str(ended)]
         if way == "disk full":
             code, told = in_fork(
@@ -158,7 +158,7 @@ def cut_and_resumed(chosen: RunConfig, whole: Path, place: Path, cut: int, way: 
     if ended is not None and ended[0] == "completed":  # on the full disk, where the rest of the steps still had room
         return ["differs" if (told := difference(whole, place)) else "equal", told]
     code, ended = in_fork(lambda: trained(lambda listeners: Job.going_on(file, listeners)))
-    if code or ended[0] != "completed":
+    if code != 0 or ended[0] != "completed":
         return ["does not go on", f"exit code {code} {ended}"]
     return ["differs" if (told := difference(whole, place)) else "equal", told]
 
