@@ -204,3 +204,33 @@ def test_that_a_schedule_that_is_not_finite_is_told_as_data(
     problems = [each for each in precgui.diagnose(tmp_path / "run.h5") if each.is_problem]
     assert [(each.rule, each.precision_is_to_blame) for each in problems] == [("data-not-finite", blame)], problems
     assert "test_exact_steps.py" in problems[0].title
+
+
+def _own_rms(path: Path, dtype: torch.dtype) -> None:
+    """A loop with its own optimizer, whose mean of squares is held in a format."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+    squares = [torch.zeros_like(p, dtype=dtype) for p in model.parameters()]
+    recorder = precgui.Recorder(path, model, None)
+    for _ in range(12):
+        x = torch.randn(64, 6)
+        loss = F.mse_loss(model(x)[:, 0], x[:, 0]) * 1e-2
+        loss.backward()
+        with torch.no_grad():
+            for parameter, square in zip(model.parameters(), squares, strict=True):
+                gradient = parameter.grad
+                assert gradient is not None
+                square.mul_(0.9).add_((gradient * gradient * 0.1).to(dtype))
+                parameter -= 1e-3 * gradient / (square.float().sqrt() + 1e-8)
+                parameter.grad = None
+        recorder.step(loss)
+    recorder.close()
+
+
+def test_that_an_update_that_the_format_of_its_state_changes_is_named(tmp_path: Path) -> None:
+    _own_rms(tmp_path / "low.h5", torch.float16)
+    problems = [each for each in precgui.diagnose(tmp_path / "low.h5") if each.is_problem]
+    assert [(each.rule, each.precision_is_to_blame) for each in problems] == [("inexact-update", True)], problems
+    assert "FP16 at" in problems[0].title and "test_exact_steps.py" in problems[0].title
+    _own_rms(tmp_path / "fp32.h5", torch.float32)
+    assert not [each for each in precgui.diagnose(tmp_path / "fp32.h5") if each.rule.startswith("inexact")]

@@ -19,9 +19,10 @@ from precgui.engine.shadow.nonfinite import first_origin
 from precgui.engine.shadow.record import RecordedStep
 from precgui.engine.shadow.replay import F64, Counterfactual, Table, Visit, replay_exact
 from precgui.engine.shadow.semantics import is_float, widened
-from precgui.engine.shadow.tape import Tape, TapeOp
+from precgui.engine.shadow.tape import SourceLine, Tape, TapeOp
 
 _FAR = 0.3  # relative error of an update, from which on its cause is searched
+_ELSEWHERE = 0.5  # of the error, left where the weights are stored in FP64: it is made before
 _KEPT = 0.1  # of an error: a sum that is so close to it is kept elsewhere
 
 
@@ -56,7 +57,9 @@ class StoredUpdate:
         }  # fmt: skip
         if error > _FAR:
             row["kept_elsewhere"] = self._kept_elsewhere(moves)
-            row["left_when_stored_in_fp64"] = self._left_when_stored(moves, error * size)
+            row["left_when_stored_in_fp64"] = left = self._left_when_stored(moves, error * size)
+            if left > _ELSEWHERE:
+                row["made_at"] = self._made_at(moves, error * size)
         return row
 
     def _of_nonfinite(self, moves: Sequence[_Move]) -> dict[str, Any] | None:
@@ -68,9 +71,27 @@ class StoredUpdate:
     def _left_when_stored(self, moves: Sequence[_Move], error: float) -> float:
         """The part of the error that is left where the operations that write the weights run in FP64."""
         ends = {each.after for each in moves}
-        writers = {o.index for o in self._tape.operations if ends & set(o.outputs)}
-        table = Counterfactual(self._tape, writers).run(list(ends))
-        return norm([widened(table[each.after], F64) - each.exact for each in moves]) / error
+        return self._left(moves, {o.index for o in self._tape.operations if ends & set(o.outputs)}) / error
+
+    def _made_at(self, moves: Sequence[_Move], error: float) -> dict[str, Any] | None:
+        """The line that leaves least of the error when it runs in FP64, of those that compute in 16 bits; None where
+        none leaves less than half of it."""
+        lines: dict[SourceLine, list[TapeOp]] = {}
+        for operation in self._tape.operations:
+            ids = [id for id in operation.outputs if id is not None]
+            if any(_is_narrow(self._tape.dtypes[id]) for id in ids):
+                lines.setdefault(operation.origin.line, []).append(operation)
+        left = {line: self._left(moves, {o.index for o in own}) / error for line, own in lines.items()}
+        best = min(left, key=lambda line: left[line], default=None)
+        if best is None or left[best] > _ELSEWHERE:
+            return None
+        formats = {dtype_name(self._tape.dtypes[id]) for o in lines[best] for id in o.outputs if id is not None}
+        return {"line": best.label, "left": left[best], "formats": sorted(formats)}
+
+    def _left(self, moves: Sequence[_Move], promoted: Collection[int]) -> float:
+        """The error of all weights that is left where operations run in FP64."""
+        table = Counterfactual(self._tape, promoted).run([each.after for each in moves])
+        return norm([widened(table[each.after], F64) - each.exact for each in moves])
 
     def _kept_elsewhere(self, moves: Sequence[_Move]) -> float:
         """The part of the squared error that is of weights whose update is kept by something else as well.
@@ -99,6 +120,10 @@ class StoredUpdate:
         ids = [id for o in self._tape.operations if not o.is_view for id in o.outputs if id is not None]
         values = self._tape.values
         return [id for id in ids if id in values and is_float(values[id]) and values[id].shape in shapes]
+
+
+def _is_narrow(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point and dtype.itemsize <= 2
 
 
 @dataclass(frozen=True)

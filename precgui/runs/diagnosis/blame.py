@@ -53,10 +53,10 @@ def blame_of(m: Measurements, step: int, *, alike: bool = False) -> Blame:
         return Blame(finite, _REPEATED[finite], "", certainty, (_repeated(repeated),))
     if row := finite_loss(m, step):
         return Blame(True, _FROM_THERE_ON, "", "exact" if row.get("step") == step else "estimate", (_computed(row),))
-    return _beside_fp64(m, step) or blame_of_symptom(m, needs=replay(m, step))
+    return beside_fp64(m, step) or blame_of_symptom(m, needs=replay(m, step))
 
 
-def _beside_fp64(m: Measurements, step: int) -> Blame | None:
+def beside_fp64(m: Measurements, step: int) -> Blame | None:
     """By this step, or the next one that was computed in FP64 beside itself and is not finite either; None without one.
 
     Numbers of 16 bits that were there before the step may be what broke it: then FP64 excuses nothing. Of the first
@@ -70,7 +70,7 @@ def _beside_fp64(m: Measurements, step: int) -> Blame | None:
     at, own = int(rows[0].get("step") or 0), int(rows[0].get("step") or 0) == step
     finite = bool(rows[0].get("finite_in_fp64"))
     place = cause.get("first_nonfinite")
-    made = f" First {place.get('operation')} at {place.get('line')}." if isinstance(place, Mapping) else ""
+    made = f" {cause.get('message')}" if isinstance(place, Mapping) else ""
     evidence = Evidence(
         "same weights, state, data and random numbers, in FP64", {"step": at, "finite": str(finite).lower()},
         f"Step {at}, computed in FP64 beside itself, is {'finite' if finite else 'not finite, either'}.{made}",

@@ -19,6 +19,7 @@ from precgui.runs.diagnosis.analysis import (
     streaks,
 )
 from precgui.runs.diagnosis.blame import (
+    beside_fp64,
     blame_of,
     blame_of_symptom,
     computes_in_16_bits,
@@ -407,8 +408,9 @@ def _of_backward(m: Measurements, place: int) -> Cause:
             f"Compute it in FP32 from its inputs on: suspect is the derivative of {', '.join(edges)}, which ran in 16 "
             "bits and is infinite at the end of its domain (acosh at 1, sqrt and log at 0), where rounding can put it."
         )
+    decided = beside_fp64(m, step) or blame_of_symptom(m, needs=replay(m, step))
     return Cause(
         "undefined-operation", f"the derivative of {where} is not finite in step {step}", fix,
-        (proof,), "" if in_loss else result.module, confidence=0.8,
-        certainty="estimate" if low else "exact", blame=blame_of_symptom(m, needs=replay(m, step)),
+        (proof, *decided.evidence), "" if in_loss else result.module, confidence=0.8,
+        certainty="estimate" if low else "exact", blame=decided,
     )  # fmt: skip

@@ -12,7 +12,12 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rule import Answer, Rule
 
-NAME = "inexact-step"
+STEP, UPDATE = "inexact-step", "inexact-update"
+# Rules that say what is wrong with an update.
+OF_UPDATES = frozenset(
+    {"stagnation", "lost-updates", "epsilon-vanishes", "moments-underflow", "optimizer-in-fp16", "frozen-moments",
+     "frozen-average", "weights-unchanged", "coarse-quantiser", "stale-casts", "weights-shrink"}
+)  # fmt: skip
 _FAR, _VERY_FAR = 0.15, 0.5  # relative error of the gradients, or of the loss
 _LOST = 0.3  # part of an update that arrives
 _FEWEST = 2  # steps, of a run in which so many were computed in FP64
@@ -39,17 +44,30 @@ def inexact_step(m: Measurements) -> Answer:
     rows = [row for row in m.fact_rows("exact_steps") if "unavailable" not in row]
     if not m.own_loop or not m.n or not rows:
         return None
-    for find in (_of_gradients, _of_updates):
-        if (finding := find(m, rows)) is not None:
-            return [finding]
+    if (finding := _of_gradients(m, rows)) is not None:
+        return [finding]
     known = [_number(row, "gradient_error") for row in rows]
     largest = max((each for each in known if math.isfinite(each)), default=math.nan)
     if not math.isfinite(largest):
         return None
     steps = ", ".join(str(row.get("step")) for row in rows)
     return RuledOut(
-        NAME, f"because the gradients of the steps {steps} are at most {percent(largest)} from those of FP64"
+        STEP, f"because the gradients of the steps {steps} are at most {percent(largest)} from those of FP64"
     )
+
+
+def inexact_update(m: Measurements) -> Answer:
+    """Updates that the weights do not take, or that the arithmetic of the optimizer makes others."""
+    rows = [row for row in m.fact_rows("exact_steps") if "unavailable" not in row]
+    known = [(int(row["step"]), each) for row in rows if isinstance(each := row.get("updates"), Mapping) and each]
+    if not m.own_loop or not m.n or not known:
+        return None
+    if (finding := _of_updates(m, known)) is not None:
+        return [finding]
+    alongs = [each for _, row in known if math.isfinite(each := _number(row, "along"))]
+    if not alongs:
+        return None
+    return RuledOut(UPDATE, f"because at least {percent(min(alongs))} of the updates that were computed in FP64 arrive")
 
 
 def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding | None:
@@ -63,12 +81,9 @@ def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding
         return None
     first, step = operations[0], int(row["step"])
     error, loss_error = _number(row, "gradient_error"), _loss_error(row)
-    low, name = str(first.get("format")).upper(), str(first.get("operation"))
-    made = f"{name} in {low} at {first.get('line')}"
-    what = f"the gradient of step {step} is {percent(error)} off"
-    if loss_error > error:
-        what = f"the loss of step {step} is {percent(loss_error)} off"
-    title = f"{what[0].upper()}{what[1:]} the one that FP64 gives, mostly by {made}"
+    name, made = str(first.get("operation")), " and ".join(_made(each) for each in operations[:2])
+    what = ("loss", loss_error) if loss_error > error else ("gradient", error)
+    title = f"The {what[0]} of step {step} is {_size(what[1])} off the one that FP64 gives, mostly by {made}"
     proof = Evidence(
         "|gradient - gradient in FP64| / |gradient in FP64|, same weights, data, random numbers and decisions",
         {"gradient_error": error, "unavoidable": _number(cause, "ideal_error"), "loss": _number(row, "loss"),
@@ -79,11 +94,22 @@ def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding
     )  # fmt: skip
     module = str(first.get("module") or "")
     return Finding(
-        NAME, "error" if _distance(row) > _VERY_FAR else "warning", title, int(far[0]["step"]), int(m.steps[-1]),
+        STEP, "error" if _distance(row) > _VERY_FAR else "warning", title, int(far[0]["step"]), int(m.steps[-1]),
         (proof,), _CURES.get(str(first.get("kind")), _CURES["rounding"]), 0.85, _SOURCE, module,
         certainty="estimate",
         blame=_IN_FP64,
     )  # fmt: skip
+
+
+def _made(row: Mapping[str, Any]) -> str:
+    """An operation that the shadow names, with its format and line."""
+    name = "a cast" if row.get("operation") == "_to_copy" else str(row.get("operation"))
+    derivative = " (derivative)" if row.get("backward") else ""
+    return f"{name}{derivative} in {str(row.get('format')).upper()} at {row.get('line')}"
+
+
+def _size(error: float) -> str:
+    return percent(error) if error < 2 else f"{error:.3g} times"
 
 
 def _is_far(row: Mapping[str, Any]) -> bool:
@@ -106,8 +132,7 @@ def _are_enough(far: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, An
     return len(far) >= min(_FEWEST, len(rows)) and bool(far)
 
 
-def _of_updates(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding | None:
-    known = [(int(row["step"]), each) for row in rows if isinstance(each := row.get("updates"), Mapping) and each]
+def _of_updates(m: Measurements, known: Sequence[tuple[int, Mapping[str, Any]]]) -> Finding | None:
     broken = [(step, each) for step, each in known if each.get("finite") is False and each.get("finite_in_fp64")]
     if broken and isinstance(cause := broken[0][1].get("cause"), Mapping) and cause.get("blame") is True:
         return _broken_update(m, broken[0][0], cause)
@@ -121,13 +146,13 @@ def _of_updates(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding |
     title = (
         f"Only {arrives} of the updates arrive: the weights are stored in {low}"
         if stored
-        else f"The updates are {percent(error)} off what FP64 makes of the same gradients and state"
+        else f"The updates are {_size(error)} off what FP64 makes of the same gradients and state{_at(row)}"
     )
     proof = Evidence(
         "|update - update in FP64| / |update in FP64|, and <update, update in FP64> / |update in FP64|^2",
         {"error": error, "along": along, "norm": _number(row, "norm"), "weights": int(_number(row, "weights"))},
         f"The update of step {step}, computed in FP64 from the same gradients and the same state, differs by "
-        f"{percent(error)}; {arrives} of it is made. Most is lost in {row.get('worst')}.",
+        f"{_size(error)} of its norm; {arrives} of it is made. Most is lost in {row.get('worst')}.",
         "part of the update that is made", tuple((at, _number(each, "along")) for at, each in lost),
     )  # fmt: skip
     fix = (
@@ -137,10 +162,17 @@ def _of_updates(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding |
         else "Compute the optimizer's moments, their squares and its divisions in FP32; its epsilon must not vanish."
     )
     return Finding(
-        NAME, "error" if along < _LOST or error > 2 * _WRONG else "warning", title, lost[0][0], int(m.steps[-1]),
+        UPDATE, "error" if along < _LOST or error > 2 * _WRONG else "warning", title, lost[0][0], int(m.steps[-1]),
         (proof,), fix, 0.85, _SOURCE, "", (str(row.get("worst")),), certainty="estimate",
         blame=Blame(True, "the same update, computed in FP64 from the same gradients and state, differs"),
     )  # fmt: skip
+
+
+def _at(row: Mapping[str, Any]) -> str:
+    place = row.get("made_at")
+    if not isinstance(place, Mapping):
+        return ""
+    return f", mostly by {' and '.join(str(each).upper() for each in place.get('formats', []))} at {place.get('line')}"
 
 
 def _is_lost(row: Mapping[str, Any]) -> bool:
@@ -166,7 +198,7 @@ def _broken_update(m: Measurements, step: int, cause: Mapping[str, Any]) -> Find
         f"In step {step} {name} at {line} returns NaN or Inf{before}; in FP64 the update is finite.",
     )  # fmt: skip
     return Finding(
-        NAME, "error", f"The update of step {step} is not finite, and is in FP64: {name} at {line}", step,
+        UPDATE, "error", f"The update of step {step} is not finite, and is in FP64: {name} at {line}", step,
         int(m.steps[-1]), (proof,),
         "Compute the update in FP32: moments and squares of small gradients, and the epsilon, are 0 in 16 bits.", 0.9,
         _SOURCE, blame=Blame(True, "the same update, computed in FP64 from the same gradients and state, is finite"),
@@ -205,6 +237,7 @@ def softmax_over_batch(m: Measurements) -> Answer:
 
 
 RULES = (
-    Rule(NAME, "B", "Is a step of the loop the step that FP64 would take?", inexact_step),
+    Rule(STEP, "B", "Is the gradient of a step that of FP64?", inexact_step),
+    Rule(UPDATE, "B", "Do the weights take the update that FP64 makes of the same gradients?", inexact_update),
     Rule("softmax-over-batch", "C", "Is a softmax before the loss over the samples of a batch?", softmax_over_batch),
 )

@@ -106,6 +106,17 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "frozen-average": ("lost-updates", "cancelled-digits"),
     "lost-updates": ("cancelled-digits", "no-gradients", "swallowed-additions"),
     "inexact-step": ("divergence", "no-progress", "rising-loss", "chance-level", "rate-too-high"),
+    "inexact-update": (
+        "divergence",
+        "no-progress",
+        "rising-loss",
+        "chance-level",
+        "rate-too-high",
+        "nonfinite-update",
+        "dead-units",
+        "undefined-operation",
+        "vanished-values",
+    ),
     "merged-positions": ("coarse-angles",),
     "coarse-quantiser": ("no-gradients", "no-progress", "zero-gradients", "dead-units", "weights-unchanged"),
     "clipped-in-quantisation": (
@@ -235,9 +246,14 @@ def _with_their_moments(findings: list[Finding]) -> list[Finding]:
 
 def _without_inexact_step(findings: list[Finding]) -> list[Finding]:
     """A step that is far from FP64 is told by the rule that knows its cause, where there is one."""
-    name = exact_step_rules.NAME
-    known = any(each.is_problem and each.precision_is_to_blame is True and each.rule != name for each in findings)
-    return [each for each in findings if each.rule != name] if known else findings
+    step, update = exact_step_rules.STEP, exact_step_rules.UPDATE
+    others = [each for each in findings if each.is_problem and each.rule not in (step, update)]
+    dropped: set[str] = set()
+    if any(each.precision_is_to_blame is True for each in others):
+        dropped.add(step)
+    if any(each.rule in exact_step_rules.OF_UPDATES for each in others):
+        dropped.add(update)
+    return [each for each in findings if each.rule not in dropped]
 
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:
