@@ -248,7 +248,7 @@ def _hyperbolic(opened: Open, dtype: torch.dtype, spread: float) -> None:
         recorder.step(loss)
 
 
-@_fault("undefined-operation", "The derivative of", "acosh", None)
+@_fault("undefined-operation", "The derivative of", "acosh", True)
 def near_points_of_hyperbolic_space_in_bf16(opened: Open) -> None:
     _hyperbolic(opened, torch.bfloat16, 0.02)
 
