@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, Qt
-from PySide6.QtGui import QBrush, QColor, QPainter
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QBrush, QColor
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -13,14 +13,13 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QHeaderView,
     QPushButton,
-    QStyledItemDelegate,
-    QStyleOptionViewItem,
     QTableView,
     QVBoxLayout,
     QWidget,
 )
 
 from precgui.gui.colours import Theme
+from precgui.gui.kit.filled_cells import FilledCells
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
@@ -152,17 +151,6 @@ def _rate(tops: float) -> str:
     return f"{tops / 1000:.3g}P" if tops >= 1000 else f"{tops:.3g}T"
 
 
-class _Cells(QStyledItemDelegate):
-    """Fills a cell with its colour: a style sheet on the table leaves the model's background out."""
-
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
-        brush = index.data(Qt.ItemDataRole.BackgroundRole)
-        if brush is not None:
-            rect: QRect = option.rect
-            painter.fillRect(rect.adjusted(1, 1, -1, -1), brush)
-        super().paint(painter, option, index)
-
-
 class MatrixTab(QWidget):
     """The table, the cards to compare with, and the explanation of the chosen cell."""
 
@@ -183,7 +171,7 @@ class MatrixTab(QWidget):
 
     def _set_up_table(self) -> None:
         self.table.setModel(self.matrix)
-        self.table.setItemDelegate(_Cells(self.table))
+        self.table.setItemDelegate(FilledCells(self.table))
         self.table.setAccessibleName(_("Support of number formats by device"))
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.table.setShowGrid(False)

@@ -8,7 +8,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
 from precgui.cli.main import main
@@ -69,6 +70,11 @@ def test_that_every_tensor_stands_beside_every_format(tab: FormatsTab) -> None:
     assert set(tab.sizes.points) == set(FORMATS)
     bad, good = (cell(tab, 0, FIRST_FORMAT + n, Qt.ItemDataRole.BackgroundRole) for n in (2, 1))
     assert bad != good
+    tab.table.resize(900, 300)
+    image, rect = tab.table.viewport().grab().toImage(), tab.table.visualRect(tab.sorted.index(1, FIRST_FORMAT + 2))
+    shown = cell(tab, 1, FIRST_FORMAT + 2, Qt.ItemDataRole.BackgroundRole)
+    assert isinstance(shown, QColor)
+    assert image.pixelColor(rect.topLeft() + QPoint(3, 3)).name() == shown.name()  # not only in the model
 
 
 def test_that_labels_of_formats_keep_apart() -> None:

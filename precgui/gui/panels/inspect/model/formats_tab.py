@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QHeaderView, QLineEdit, QSplitter, QStackedWidget,
 from precgui.formats.checkpoints.survey import totals
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.choice import Choice
+from precgui.gui.kit.filled_cells import FilledCells
 from precgui.gui.kit.parts import column, holder, label, named, row
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.panels.inspect.model.effect_view import EffectView
@@ -103,6 +104,7 @@ class FormatsTab(QWidget):
         self.table.setAccessibleName("Tensors in formats")
         self.table.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
         self.table.setSelectionMode(QTableView.SelectionMode.SingleSelection)
+        self.table.setItemDelegate(FilledCells(self.table))
         self.table.setWordWrap(False)
         self.table.setShowGrid(False)
         self.table.setTabKeyNavigation(False)
