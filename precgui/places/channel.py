@@ -52,6 +52,7 @@ class PlaceChannel:
         """A task or Stop; it is sent in the thread that receives."""
         if isinstance(message, ChildTask):
             self._tasks.append(message)
+            self.job.wake()  # the order goes at once, not after the wait for a message
         elif isinstance(message, Stop):
             self.job.stop()
 

@@ -23,6 +23,7 @@ SILENT_S = 15.0  # after which a link that answers no Ping is lost
 _END_S = 0.4  # in which a command may end by itself
 _WORDS_S = 1.0  # in which a command that has closed its output may say why
 _JOIN_S = 0.3
+_WAKE = object()
 
 
 class PlaceLink:
@@ -89,6 +90,8 @@ class PlaceLink:
         except queue.Empty:
             self._look()
             return None
+        if message is _WAKE:
+            return None
         if message is None:
             raise self._gone()
         if isinstance(message, ProtocolError):
@@ -105,6 +108,10 @@ class PlaceLink:
         if hasattr(self, "hello") and min(self.silent_s, time.monotonic() - self._pinged_s) > PING_S:
             self._pinged_s = time.monotonic()
             self.send(Ping())
+
+    def wake(self) -> None:
+        """Let a `receive` that waits return, from any thread: there is something to send."""
+        self._messages.put(_WAKE)
 
     def close(self) -> None:
         """End the command, within some `_END_S`; jobs go on."""

@@ -129,6 +129,11 @@ class PlacedJob:
         """Remove the folder of a job that has ended, where there is a link."""
         self._try(lambda link: link.send(RemoveJob(self.job)))
 
+    def wake(self) -> None:
+        """Let a `receive` that waits return, from any thread."""
+        if (link := self._link) is not None:
+            link.wake()
+
     def detach(self) -> None:
         """Let go; `receive` and `fetch` raise Detached."""
         self._let_go.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from precgui.events import RunEnded, StepDone
 from precgui.places import link
+from precgui.places.channel import PlaceChannel
 from precgui.places.contact import ContactError
 from precgui.places.hello import hello
 from precgui.places.jobs import RUN_FILE, JobFolder
@@ -18,6 +20,7 @@ from precgui.places.messages import REPLIES, JobEvents
 from precgui.places.placed_job import MOST_FUTILE, Detached, JobError, PlacedJob
 from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace
+from precgui.process.child import ChildTask
 from tests.places.played_agent import JOB, PLACE, PlayedAgents, ended_job, make_job, step
 
 CUTS = 100 if os.environ.get("PLACES_LONG") else 10
@@ -63,6 +66,19 @@ def test_that_a_link_cut_at_any_byte_loses_nothing_and_repeats_nothing(
         assert home.read_bytes() == content
         assert agents.started > 1
         agents.cuts.clear()
+
+
+def test_that_an_order_goes_at_once_while_a_message_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    PlayedAgents(monkeypatch, [])
+    channel = PlaceChannel(PLACE)
+    channel.job.open()
+    received: list[Any] = []
+    waits = threading.Thread(target=lambda: received.append(channel.receive(600.0)))
+    waits.start()
+    channel.send(ChildTask("precgui.job:serve", {}))
+    waits.join(60.0)
+    assert (waits.is_alive(), received) == (False, [None])
+    channel.close()
 
 
 def test_that_the_state_of_a_lost_link_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
