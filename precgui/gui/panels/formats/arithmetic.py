@@ -252,7 +252,8 @@ class ArithmeticTab(QWidget):
             dict(zip(NAMES, (part[0] for part in result.operands), strict=False)) if self.chosen.operands else {}
         )
         self._codes = {name: held.stored.code for name, held in displayed.items()}
-        self.grid.show_rows({**displayed, RESULT: result.report}, fixed=[RESULT])
+        name = translated(RESULT)
+        self.grid.show_rows({**displayed, name: result.report}, fixed=[name])
         self.facts.show_facts(_facts(result))
 
     def _say(self, words: str, *, fault: bool) -> None:

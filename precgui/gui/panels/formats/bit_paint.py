@@ -18,7 +18,7 @@ from precgui.words import _, n_, translated
 def words(line: Line, report: Report, name: str) -> str:
     match line.what:
         case "name":
-            return translated(name)
+            return name
         case "layout":
             fmt = report.format
             if isinstance(fmt, FloatFormat):

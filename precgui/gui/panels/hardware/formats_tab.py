@@ -195,9 +195,9 @@ class MatrixTab(QWidget):
         self.choose.setMaxVisibleItems(14)
         self.choose.setStyleSheet("QComboBox { combobox-popup: 0; }")  # a list that scrolls, not a menu of the screen
         top = QHBoxLayout()
-        top.addWidget(label(_("Figures: theoretical dense peak, T = 10¹² operations a second"), "muted"), 1)
         for widget in (self.choose, generations, clear):
             top.addWidget(widget)
+        top.addStretch(1)
         self.details.setAlignment(Qt.AlignmentFlag.AlignTop)
         explanation = scrolled(self.details)
         explanation.setFrameShape(QFrame.Shape.NoFrame)
@@ -205,6 +205,7 @@ class MatrixTab(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(4, 12, 4, 4)
         column.addLayout(top)
+        column.addWidget(label(_("Figures: theoretical dense peak, T = 10¹² operations a second"), "muted"))
         column.addWidget(self.table, 1)
         column.addWidget(explanation)
 

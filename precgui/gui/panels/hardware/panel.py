@@ -75,7 +75,7 @@ class HardwarePanel(QWidget):
         """The choice of the machine that the tabs show; hidden where there is no place."""
         self.where = Where(self, _("&Machine"), _("The machine that is shown"))
         self.ask_button = button(
-            "Test", self.model.ask_place, _("Ask the place again for its devices and measurements")
+            _("Test"), self.model.ask_place, _("Ask the place again for its devices and measurements")
         )
         self.machine_text = label("", "muted")
         line = holder(row(self.where, self.ask_button, (self.machine_text, 1)))

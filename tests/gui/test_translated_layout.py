@@ -1,0 +1,61 @@
+"""Finished places in Chinese and in the pseudo language, which is 40 % longer: no button and no label is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QPushButton, QSizePolicy, QToolButton
+from pytestqt.qtbot import QtBot
+
+from precgui import words
+from precgui.gui.notices import Notices
+from precgui.gui.session import Session
+from precgui.gui.settings import Settings
+from precgui.gui.shell.window import Window
+from tests.gui.conftest import close_window
+
+TABS = (
+    "formats/bits", "formats/line", "formats/range", "formats/arithmetic", "formats/quantise", "formats/reference",
+    "hardware/devices", "hardware/formats", "hardware/measured", "hardware/live", "hardware/places",
+    "hardware/calculator",
+)  # fmt: skip
+
+
+@pytest.fixture(params=[("pseudo", 800, 600), ("zh_CN", 800, 600), ("pseudo", 1280, 800)], ids=str)
+def translated_window(request: pytest.FixtureRequest, qtbot: QtBot, notices: Notices) -> Iterator[Window]:
+    language, width, height = request.param
+    words.use(language)
+    made = Window(Settings(), notices)
+    made.resize(width, height)
+    made.show()
+    qtbot.waitExposed(made)
+    made.attach(Session(made))
+    yield made
+    close_window(qtbot, made)
+    words.use("en")
+
+
+def cut(window: Window) -> list[str]:
+    """Texts of buttons and of labels of one line that have less room than they need."""
+    found = []
+    for part in [*window.findChildren(QPushButton), *window.findChildren(QToolButton), *window.findChildren(QLabel)]:
+        text = part.text()
+        wraps = isinstance(part, QLabel) and (part.wordWrap() or "\n" in text or not part.pixmap().isNull())
+        if not text or wraps or not part.isVisible() or part.visibleRegion().isEmpty():
+            continue
+        if part.sizePolicy().horizontalPolicy() == QSizePolicy.Policy.Ignored:  # elided on purpose, with a tool tip
+            continue
+        only_icon = isinstance(part, QAbstractButton) and isinstance(part, QToolButton) and not part.icon().isNull()
+        if not only_icon and part.width() < part.minimumSizeHint().width():
+            found.append(f"{text} ({part.width()} < {part.minimumSizeHint().width()})")
+    return found
+
+
+def test_that_nothing_is_cut_in_another_language(translated_window: Window) -> None:
+    found = {}
+    for place in TABS:
+        translated_window.show_panel(place)
+        QApplication.processEvents()
+        found[place] = cut(translated_window)
+    assert {place: texts for place, texts in found.items() if texts} == {}
