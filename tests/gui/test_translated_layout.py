@@ -39,7 +39,8 @@ def translated_window(request: pytest.FixtureRequest, qtbot: QtBot, notices: Not
 def cut(window: Window) -> list[str]:
     """Texts of buttons and of labels of one line that have less room than they need."""
     found = []
-    for part in [*window.findChildren(QPushButton), *window.findChildren(QToolButton), *window.findChildren(QLabel)]:
+    parts: list[QAbstractButton | QLabel] = [*window.findChildren(QPushButton), *window.findChildren(QToolButton)]
+    for part in [*parts, *window.findChildren(QLabel)]:
         text = part.text()
         wraps = isinstance(part, QLabel) and (part.wordWrap() or "\n" in text or not part.pixmap().isNull())
         if not text or wraps or not part.isVisible() or part.visibleRegion().isEmpty():
