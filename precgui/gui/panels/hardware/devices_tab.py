@@ -131,10 +131,7 @@ def _torch_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         built = _("{built}, capabilities {kernels}").format(built=built, kernels=kernels)
     switches = facts["switches"]
     return [
-        (
-            _("torch built for"),
-            _("{built}, capabilities {kernels}").format(built=built, kernels=kernels) if kernels else built,
-        ),
+        (_("torch built for"), built),
         (_("Matrix products, CUDA"), _fp32(switches["backends.cuda.matmul.fp32_precision"])),
         (_("Convolutions, cuDNN"), _fp32(switches["backends.cudnn.conv.fp32_precision"])),
         (_("Matrix products, CPU"), _fp32(switches["backends.mkldnn.matmul.fp32_precision"])),

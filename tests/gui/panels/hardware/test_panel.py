@@ -100,6 +100,7 @@ def test_that_torch_is_asked_once_and_its_switches_are_shown(panel, qtbot):
     qtbot.waitUntil(lambda: made.model.machine.torch is not None)
     assert len(FakeChild.begun) == 1
     assert "CUDA 13.0, capabilities 80, 90" in texts(made)
+    assert texts(made).count("capabilities") == 1
     assert "TF32 where the hardware has it" in texts(made)
 
 
