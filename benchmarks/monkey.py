@@ -216,7 +216,7 @@ class Chase:
         self._app = QApplication(sys.argv[:1])
         self._app.setStyle("Fusion")
         self._app.setQuitOnLastWindowClosed(False)
-        self._actions, self._folder = actions, folder
+        self._actions, self._folder, self._log = actions, folder, log
         self.notices = Notices()
         self.tracebacks: list[str] = []
         self.qt_messages: Counter[str] = Counter()
@@ -264,7 +264,7 @@ class Chase:
         session = self.window.session
         assert session is not None
         session.training.start(config.load(*SHORT_RECIPE))
-        self._turn_until(lambda: not session.is_busy, 120.0)
+        self._turn_until(lambda: not session.is_busy, 900.0)
         (opened,) = session.runs.values()
         assert opened.run.path is not None
         copies = [opened.run.path.with_stem(f"copy-{number}") for number in range(1, OPEN_RUNS)]
@@ -317,6 +317,8 @@ class Chase:
         """Note the memory, keep a training going, end a drag that waits for a mouse that is not there."""
         pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
         self.memory.append((time.monotonic() - self._began, pages * os.sysconf("SC_PAGE_SIZE") / 2**20))
+        if len(self.memory) % 60 == 0:
+            self._log.write("# after {:.0f} s: {:.0f} MiB\n".format(*self.memory[-1]))
         QDrag.cancel()
         session = self.window.session
         assert session is not None
