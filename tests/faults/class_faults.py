@@ -485,3 +485,60 @@ def multiplied_by_a_factor_of_zero(opened: Open) -> None:
 @_healthy
 def gradients_are_looked_at_before_the_step(opened: Open) -> None:
     _with_a_line_before_the_step(opened, lambda model: None)
+
+
+def _penalised(opened: Open, strength: float) -> None:
+    """A penalty on the sum of all squares, added to the loss."""
+    model = nn.Sequential(nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 6))
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(140):
+        with torch.autocast("cpu", torch.bfloat16):
+            scores = model(x)
+        squares = torch.stack([each.square().sum() for each in model.parameters()]).sum()
+        loss = F.cross_entropy(scores.float(), y) + strength * squares
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@_fault("weights-shrink", "a penalty on them outweighs the loss", "factor of the penalty")
+def a_penalty_that_outweighs_the_loss(opened: Open) -> None:
+    _penalised(opened, 1.0)
+
+
+@_healthy
+def a_penalty_beside_the_loss(opened: Open) -> None:
+    _penalised(opened, 1e-4)
+
+
+class _BertAdam(torch.optim.Optimizer):
+    """Adam without correction of the bias, whose factors are numbers of some format."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__(model.parameters(), {"lr": 1e-3, "eps": 1e-6})
+        self.factors = torch.tensor([0.9, 0.999], dtype=dtype)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        first, second = self.factors
+        for p in self.param_groups[0]["params"]:
+            if not self.state[p]:
+                self.state[p] |= {"m": torch.zeros_like(p), "v": torch.zeros_like(p)}
+            state = self.state[p]
+            state["m"].mul_(first).add_(p.grad * (1 - first))
+            state["v"].mul_(second).add_(p.grad.square() * (1 - second))
+            p.sub_(1e-3 * state["m"] / (state["v"].sqrt() + 1e-6))
+
+
+@_fault("moments-underflow", "stay zero", "0.999 is 1 in BF16", None)
+def factors_of_adam_in_bf16(opened: Open) -> None:
+    model = _Body(6)
+    _learn(opened, model, _BertAdam(model, torch.bfloat16))
+
+
+@_healthy
+def factors_of_adam_in_fp32(opened: Open) -> None:
+    model = _Body(6)
+    _learn(opened, model, _BertAdam(model, torch.float32))

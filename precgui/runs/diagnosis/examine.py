@@ -97,6 +97,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
         "nonfinite-update",
         "undefined-operation",
         "frozen-moments",
+        "saturated-units",
     ),
     "weights-shrink": ("no-progress", "dead-units"),
     "saturated-units": ("no-progress", "vanishing-gradients"),

@@ -14,7 +14,7 @@ from precgui.runs.diagnosis.analysis import growth, median, percent, recorded_op
 from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.chance_rules import LITTLE, chance_of, chance_proof, flat_at_chance
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
-from precgui.runs.diagnosis.measurements import Measurements
+from precgui.runs.diagnosis.measurements import Measurements, RecordedRows
 from precgui.runs.diagnosis.nan_aware import least, middle, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
 
@@ -24,6 +24,9 @@ _FEW_SAMPLES = 4.0  # of a batch; the values of one sample are alike
 _LEARNT = 0.8  # of the first loss is gone
 _GAP = 1.5  # times the training loss
 _SHRUNK = 0.3  # of the norm that the weights began with
+_PULLED, _SETTLED = 0.1, 100  # of that norm; steps after which a loss is compared with that of a constant
+_CONSTANT = 0.97  # of the loss of the best constant
+_PULL_ALIKE, _PULL_SHARE, _FEWEST_PULLED = 0.15, 0.8, 4  # deviation of |g| / |w|; of the elements; parameters
 _SATURATED = 0.97  # rms of outputs that end at 1
 _WIDE, _CONVOLUTION = 3.0, "torch.nn.modules.conv."  # times 1 / sqrt(inputs), the rms of weights that keep sizes
 _LITTLE_LEARNT = 0.5  # of the loss of the best constant is left
@@ -110,6 +113,8 @@ def weights_shrink(m: Measurements) -> Answer:
     shrinkage = max(decays, default=math.inf) * float(np.nansum(m.lr))  # the exponent of what a decay leaves
     kept = float(table.total_l2[-1] / table.total_l2[0])
     fall = 1 - result.last_loss / result.first_loss if result.first_loss > 0 else 1.0
+    if kept < _PULLED and (found := _pulled_to_zero(m, kept)) is not None:
+        return [found]
     if not kept < _SHRUNK or fall > 0.3 or not shrinkage > 0.5:
         return RuledOut(
             "weights-shrink",
@@ -133,6 +138,52 @@ def weights_shrink(m: Measurements) -> Answer:
             config_change={"optimizer.weight_decay": 1e-4}, certainty="estimate", blame=blame,
         )
     ]  # fmt: skip
+
+
+def _pulled_to_zero(m: Measurements, kept: float) -> Finding | None:
+    """Weights that lose nearly all of their norm while the term of the loss which compares with targets does no better
+    than a constant: a penalty, which is part of the recorded loss, outweighs it."""
+    rows = [row for row in m.fact_rows("constant_answers") if int(row["step"]) >= _SETTLED and not row.get("void")]
+    table, gradients = m.table("weight"), m.table("gradient")
+    if not m.own_loop or len(recorded_optimizers(m)) != 1 or not rows or table is None or gradients is None:
+        return None
+    loss, constant = (float(np.mean([float(row[key]) for row in rows])) for key in ("loss", "constant"))
+    factor, alike = _pull(table, gradients)
+    if loss < _CONSTANT * constant or not alike > _PULL_SHARE:
+        return None
+    proof = Evidence(
+        "|weights| < 0.1 of the first; loss > 97 % of that of the best constant; |g| / |w| alike in most parameters",
+        {"kept": kept, "loss": loss, "constant": constant, "factor": factor, "alike": alike},
+        f"The norm of the weights falls to {percent(kept)} of its first value, and the {rows[-1]['kind']} of steps "
+        f"{rows[0]['step']} to {rows[-1]['step']} is {loss:.4g}, where the same answer to all inputs has "
+        f"{constant:.4g}. In the first step the gradients of parameters with {percent(alike)} of the elements are all "
+        f"about {factor:.3g} times the norm of their weights, as those of a penalty {factor / 2:.3g} |w|^2 are.",
+        "norm of the weights", m.points_of(table.steps, table.total_l2),
+    )  # fmt: skip
+    return Finding(
+        "weights-shrink", "error", "The weights shrink away: a penalty on them outweighs the loss", int(m.steps[0]),
+        int(m.steps[-1]), (proof,),
+        f"Lower the factor of the penalty, {factor / 2:.1g}, to 1e-4 or less, or take its mean over the weights.", 0.85,
+        "docs/diagnosis.md", certainty="estimate",
+        blame=Blame(False, "the gradients are those of the penalty, which pulls weights to zero in any format"),
+    )  # fmt: skip
+
+
+@np.errstate(all="ignore")
+def _pull(weights: RecordedRows, gradients: RecordedRows) -> tuple[float, float]:
+    """The median of |g| / |w| over parameters in the first step, and the share of elements whose parameters have it."""
+    if weights.steps[0] > 1 or not len(gradients.steps) or gradients.steps[0] > 1:
+        return 0.0, 0.0
+    known = {name: place for place, name in enumerate(gradients.names)}
+    pairs = [(place, known[name]) for place, name in enumerate(weights.names) if name in known]
+    ratio = np.array([gradients.stat("l2")[0, b] / weights.stat("l2")[0, a] for a, b in pairs])
+    sizes = np.array([weights.stat("count")[0, a] for a, _ in pairs])
+    finite = np.isfinite(ratio) & (ratio > 0) & np.isfinite(sizes)
+    if finite.sum() < _FEWEST_PULLED:
+        return 0.0, 0.0
+    typical = float(np.median(ratio[finite]))
+    near = np.abs(ratio[finite] / typical - 1) < _PULL_ALIKE
+    return typical, float(sizes[finite][near].sum() / sizes[finite].sum())
 
 
 def saturated_units(m: Measurements) -> Answer:

@@ -22,6 +22,8 @@ _SQUARES = 4.0  # times the square of the largest gradient that is recorded: a s
 _UNDERFLOWN = 0.1  # of the elements of a state are zero although their gradient is not
 _LARGE_EPSILON = 2.0**-14  # near the root of FP16's smallest number: what is divided by is not zero without it
 _SMALL_EPSILON, _HUGE = 1e-5, 1000.0  # of Adam; times the rate
+_FEWEST_ROWS = 2  # in which a state is zero
+_OVER_EPSILON = 0.1  # relative deviation of an update from the rate times the momentum over the epsilon
 _SMALLEST_NORMAL = 2.0**-14  # of FP16; numbers below have fewer digits
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
@@ -163,7 +165,7 @@ def moments_underflow(m: Measurements) -> Answer:
         return None
     low = [place for place, name in enumerate(table.formats) if name == "fp16" and table.names[place].count(".")]
     if not low:
-        return _next_to_nothing(m)
+        return _never_moved(m, table, gradients) or _next_to_nothing(m)
     if min(epsilons(m), default=0.0) >= _LARGE_EPSILON:
         return None
     lost = _zeros_of_its_own(table, gradients, low)
@@ -232,6 +234,64 @@ def _next_to_nothing(m: Measurements) -> Answer:
             blame=Blame(needs="how the optimizer stores its second moments, which is not recorded"),
         )
     ]  # fmt: skip
+
+
+@np.errstate(all="ignore")
+def _never_moved(m: Measurements, table: RecordedRows, gradients: RecordedRows) -> Answer:
+    """State that is zero in every recorded step beside a momentum that is not, and updates that are the rate times that
+    momentum over the epsilon: second moments which never left zero."""
+    updates, eps, rate = m.table("update"), min(epsilons(m), default=0.0), median(m.lr)
+    if not m.own_loop or updates is None or not 0 < eps <= _SMALL_EPSILON or not rate > 0:
+        return None
+    if not m.finite_loss.all():
+        table = table.of(table.steps < m.steps[int(np.argmin(m.finite_loss))] - 1)
+    zero, sizes = _at_zero(table)
+    both = [owner for owner in zero if owner in sizes and owner in updates.names and owner in gradients.names]
+    alike = [owner for owner in both if _is_over_epsilon(table, updates, sizes[owner], owner, rate / eps)]
+    if not alike or 2 * len(alike) < len(updates.names):
+        return None
+    names = tuple(zero[owner] for owner in alike)
+    proof = Evidence(
+        "state = 0 in every recorded step, and |update| = rate |momentum| / eps within 10 %, of half the parameters",
+        {"tensors": len(names), "of": len(updates.names), "eps": eps, "rate": rate},
+        f"{names[0]} and {len(names) - 1} more tensors of the optimizer's state are exactly zero in each of "
+        f"{len(table.steps)} recorded steps, while gradients are not, and the updates of {len(alike)} of "
+        f"{len(updates.names)} parameters are the learning rate times their momentum over the epsilon {eps:.3g}.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "moments-underflow", "error",
+            "The optimizer's second moments stay zero: updates are divided by the epsilon alone",
+            int(table.steps[0]), int(table.steps[-1]), (proof,),
+            "Look at the factors with which they are updated: 0.999 is 1 in BF16, so that 1 - 0.999 is zero there. "
+            "Keep such factors as Python numbers or in FP32.", 0.9, "Kingma and Ba 2015", alike[0].rpartition(".")[0],
+            names[:20], certainty="estimate",
+            blame=Blame(needs="the same run with the optimizer's factors in FP32"),
+        )
+    ]  # fmt: skip
+
+
+def _at_zero(table: RecordedRows) -> tuple[dict[str, str], dict[str, int]]:
+    """By parameter the name of a state that is zero in each of some rows, and the place of one that is not."""
+    zero: dict[str, str] = {}
+    other: dict[str, int] = {}
+    for place, name in enumerate(table.names):
+        owner, known = name.rpartition(".")[0], table.stat("amax")[table.recorded[:, place], place]
+        if len(known) < _FEWEST_ROWS:
+            continue
+        if (known == 0).all():
+            zero[owner] = name
+        else:
+            other[owner] = place
+    return zero, other
+
+
+def _is_over_epsilon(table: RecordedRows, updates: RecordedRows, place: int, owner: str, factor: float) -> bool:
+    """Whether the update of a parameter is `factor` times the momentum at this place, in half of the steps of both."""
+    _, own, other = np.intersect1d(table.steps, updates.steps, return_indices=True)
+    ratio = updates.stat("l2")[other, updates.names.index(owner)] / (factor * table.stat("l2")[own, place])
+    ratio = ratio[np.isfinite(ratio) & (ratio > 0)]
+    return bool(len(ratio)) and 2 * int((np.abs(ratio - 1) < _OVER_EPSILON).sum()) >= len(ratio)
 
 
 def _is_square(table: RecordedRows, gradients: RecordedRows, place: int, gradient: int) -> bool:
