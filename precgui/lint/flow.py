@@ -327,6 +327,18 @@ def region_is_fp16(source: Source, call: ast.Call) -> bool:
     return on_cuda or source.name_of(call.func) == "torch.cuda.amp.autocast"
 
 
+def is_cuda(source: Source, node: ast.AST | None) -> bool:
+    """Whether an expression is certainly CUDA as a device: "cuda:0", torch.device("cuda"), a variable that holds it."""
+    for _ in range(_MOST_STEPS):
+        if isinstance(node, ast.Constant):
+            return isinstance(node.value, str) and node.value.startswith("cuda")
+        if isinstance(node, ast.Call) and source.name_of(node.func) == "torch.device":
+            node = keyword(node, "device", 0) or keyword(node, "type")
+        else:
+            node = definition(source, node) if isinstance(node, ast.Name | ast.Attribute) else None
+    return False
+
+
 def trains(source: Source) -> bool:
     return any(site.owner for site in source.of("backward"))
 

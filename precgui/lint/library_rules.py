@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 
 from precgui.lint.arguments import keyword
-from precgui.lint.flow import cast_of, dtype_of, trains
+from precgui.lint.flow import cast_of, dtype_of, is_cuda, trains
 from precgui.lint.scaler_rules import CLIPS
 from precgui.lint.source import Mistakes, Source, is_disabled
 
@@ -139,8 +139,7 @@ def _moves_to_cuda(source: Source, call: ast.Call) -> bool:
     """Whether a call certainly moves a tensor or a model to CUDA."""
     if source.name_of(call.func).rpartition(".")[2] == "cuda":
         return isinstance(call.func, ast.Attribute) and not source.name_of(call.func).startswith("torch.")
-    first = call.args[0] if call.args else None
-    return isinstance(first, ast.Constant) and str(first.value).startswith("cuda")
+    return is_cuda(source, keyword(call, "device", 0))
 
 
 def low_by_default(source: Source) -> Mistakes:

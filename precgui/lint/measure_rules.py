@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from precgui.lint.flow import definition
+from precgui.lint.arguments import keyword
+from precgui.lint.flow import definition, is_cuda
 from precgui.lint.source import CallSite, Mistakes, Source
 
 _MOST_INTERVALS = 128  # of one script
@@ -17,6 +18,8 @@ _HARMLESS = _LAUNCHES | {
     "criterion", "loss_fn", "cross_entropy", "mse_loss", "nullcontext", "relu", "softmax", "sum", "mean", "train",
     "eval", "parameters", "unscale_", "clip_grad_norm_", "inference_mode", "reset_peak_memory_stats",
 }  # fmt: skip
+_SAME_DEVICE = {"to", "type", "float", "half", "bfloat16", "double", "t", "contiguous", "requires_grad_", "detach"}
+_MOST_STEPS = 8
 _TF32_MATMUL = "torch.backends.cuda.matmul.allow_tf32"
 _TF32_CUDNN = "torch.backends.cudnn.allow_tf32"
 _CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "conv2d")
@@ -30,7 +33,8 @@ def unsynchronized_time(source: Source) -> Mistakes:
     for stop, start in islice(_intervals(source), _MOST_INTERVALS):
         scope, first, last = source.scope(stop), source.places[start], source.places[stop]
         timed = source.between(scope, first, last)
-        work = [site for site in timed if site.method in _LAUNCHES and (site.owner or site.method != "backward")]
+        work = any(site.method in _LAUNCHES and (site.owner or site.method != "backward") for site in timed)
+        work = work or any(_is_product_on_cuda(source, node) for node in source.nodes[first:last])
         if work and all(site.method in _HARMLESS or site.name in _CLOCKS for site in timed):
             yield (
                 getattr(stop, "lineno", 1), "warning", "the time is that of launches: nothing waits for the GPU before "
@@ -44,6 +48,25 @@ def _uses_cuda(source: Source) -> bool:
         isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda")
         for node in source.nodes
     )  # fmt: skip
+
+
+def _is_product_on_cuda(source: Source, node: ast.AST) -> bool:
+    """Whether a node is `a @ b` of a tensor that is certainly on CUDA."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) and _is_on_cuda(source, node.left)
+
+
+def _is_on_cuda(source: Source, node: ast.AST | None) -> bool:
+    for _ in range(_MOST_STEPS):
+        if isinstance(node, ast.Call):
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            if is_cuda(source, keyword(node, "device")) or (method == "cuda" and not node.args):
+                return True
+            if method == "to" and node.args and is_cuda(source, node.args[0]):
+                return True
+            node = node.func.value if isinstance(node.func, ast.Attribute) and method in _SAME_DEVICE else None
+        else:
+            node = definition(source, node) if isinstance(node, ast.Name | ast.Attribute) else None
+    return False
 
 
 def _intervals(source: Source) -> Iterator[tuple[ast.Call, ast.Call]]:

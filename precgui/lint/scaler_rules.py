@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from precgui.lint.arguments import keyword
-from precgui.lint.flow import is_optimizer
+from precgui.lint.flow import definition, is_optimizer, statement
 from precgui.lint.source import CallSite, Mistakes, Source, scaled_loss
 from precgui.lint.variables import Variable, path_text
 
@@ -15,6 +15,7 @@ _CLIPPED_BEFORE = (
     "gradients are clipped while they are multiplied by the scale ({scaler}.unscale_() comes later, in line {line})"
 )
 _MOST_CALLS = 64  # of one scaler in one function
+_NORMS = ("norm", "vector_norm", "square", "pow")
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_")
 
 
@@ -252,6 +253,48 @@ def _comes_from_scale(source: Source, site: CallSite) -> bool:
     )  # fmt: skip
 
 
+def penalty_of_scaled(source: Source) -> Mistakes:
+    """The norm of gradients that torch.autograd.grad gave for a scaled output, as in a gradient penalty."""
+    for site in source.of("grad"):
+        outputs = keyword(site.node, "outputs", 0)
+        scaled = definition(source, outputs) if isinstance(outputs, ast.Name) else outputs
+        if site.name != "torch.autograd.grad" or not isinstance(scaled, ast.Call):
+            continue
+        scaler = source.variable(scaled.func.value) if isinstance(scaled.func, ast.Attribute) else None
+        scope = source.scope(site.node)
+        if scaler not in source.scaling or not isinstance(scaled.func, ast.Attribute) or scaled.func.attr != "scale":
+            continue
+        reading = _norm_of(source, site, scope)
+        if reading is not None and not _knows_the_scale(source, scope):
+            yield (
+                site.line, "error", f"the gradients are those of an output that {scaler} has scaled, and line "
+                f"{reading.lineno} uses them as they are: a penalty of numbers that are multiplied by the scale",
+                f"divide them by {scaler}.get_scale() first",
+            )  # fmt: skip
+
+
+def _norm_of(source: Source, site: CallSite, scope: ast.AST) -> ast.expr | None:
+    """The first norm or power of the variables that a call of torch.autograd.grad is assigned to."""
+    assigned = statement(source, site.node)
+    targets = source.walk(assigned.targets[0]) if isinstance(assigned, ast.Assign) else []
+    gradients = {source.variable(each) for each in targets if isinstance(each, ast.Name)}
+    for node in source.nodes[source.end(site.node) : source.end(scope) + 1]:
+        is_norm = isinstance(node, ast.Call) and source.name_of(node.func).rpartition(".")[2] in _NORMS
+        is_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+        own = (is_norm or is_power) and source.scope(node) is scope
+        if own and any(isinstance(each, ast.Name) and source.variable(each) in gradients for each in source.walk(node)):
+            return node if isinstance(node, ast.expr) else None
+    return None
+
+
+def _knows_the_scale(source: Source, scope: ast.AST) -> bool:
+    """Whether a function asks for the scale, or writes gradients that the scaler divides itself."""
+    nodes = source.walk(scope)
+    asks = any(isinstance(each, ast.Attribute) and each.attr in ("get_scale", "_scale", "unscale_") for each in nodes)
+    return asks or any(isinstance(each, ast.Attribute) and each.attr == "grad" and isinstance(each.ctx, ast.Store)
+                       for each in nodes)  # fmt: skip
+
+
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "scaler-not-used": scaler_not_used,
     "clip-before-unscale": clip_before_unscale,
@@ -261,4 +304,5 @@ RULES: dict[str, Callable[[Source], Mistakes]] = {
     "scaler-not-saved": scaler_not_saved,
     "scale-set-anew": scale_set_anew,
     "loss-not-scaled": loss_not_scaled,
+    "penalty-of-scaled-gradients": penalty_of_scaled,
 }

@@ -11,11 +11,13 @@ from precgui.lint.flow import (
     cast_of,
     created_optimizers,
     definition,
+    dtype_of,
     model_format,
     statement,
     trained_models,
     trains,
     weights_format,
+    whole_chain,
 )  # fmt: skip
 from precgui.lint.source import CallSite, Mistakes, Source
 from precgui.lint.variables import Variable, path_text
@@ -207,7 +209,12 @@ def _is_layer(source: Source, value: ast.expr) -> bool:
 
 
 def other_initial_weights(source: Source) -> Mistakes:
-    """Two models of one class that are made one after the other, and whose outputs are compared."""
+    """Two models that are made alike one after the other and compared: their outputs, or their trainings."""
+    yield from _compared_outputs(source)
+    yield from _compared_trainings(source)
+
+
+def _compared_outputs(source: Source) -> Mistakes:
     for node in source.nodes:
         pair = _compared(source, node)
         models = [_model_of(source, each) for each in pair]
@@ -267,10 +274,89 @@ def _model_of(source: Source, node: ast.expr) -> tuple[Variable, ast.Call] | Non
     return None
 
 
+def halved_and_back(source: Source) -> Mistakes:
+    """A model that is cast to 16 bits in place and back to FP32 in the same function of a script that trains."""
+    if not trains(source) or not source.of("step"):
+        return
+    for site in source.of("half", "bfloat16"):
+        model = source.owner(site)
+        if model is None or not _is_statement(source, site.node) or not _is_module(source, model, site):
+            continue
+        scope = source.scope(site.node)
+        widened = [each for each in source.calls_of(model, "float") if source.scope(each.node) is scope]
+        back = [each for each in widened if each.place > site.place and _is_statement(source, each.node)]
+        kept = source.in_scope(scope, "load_state_dict")
+        low = "FP16" if site.method == "half" else "BF16"
+        if back and not kept and not source.excludes(site.node, back[0].node):
+            yield (
+                site.line, "warning", f"{model} is cast to {low} and back in line {back[0].line}: the digits that its "
+                "weights have lost do not come back, and small updates are undone",
+                "torch.autocast around the forward pass, or copy.deepcopy(model) before the cast",
+            )  # fmt: skip
+
+
+def _is_statement(source: Source, call: ast.Call) -> bool:
+    """Whether nobody uses the result of a chain of calls, so that a module is meant: a tensor would not change."""
+    return isinstance(source.parent(whole_chain(source, call)), ast.Expr)
+
+
+def _is_module(source: Source, model: Variable, site: CallSite) -> bool:
+    """Whether a variable is called or set to a mode in the function of a call."""
+    scope = source.scope(site.node)
+    used = [each for each in source.walk(scope) if isinstance(each, ast.Call) and source.variable(each.func) == model]
+    modes = source.calls_of(model, "eval", "train", "parameters", "state_dict")
+    return bool(used) or any(source.scope(each.node) is scope for each in modes)
+
+
+def _compared_trainings(source: Source) -> Mistakes:
+    """Two models that one function of the script trains in two precisions."""
+    for name, function in source.functions.items():
+        calls = source.of(name)
+        if len(calls) != 2 or not any(source.scope(each.node) is function for each in source.of("backward")):
+            continue
+        first, second = calls
+        formats = [{found for given in _arguments(each.node) if (found := dtype_of(source, given))} for each in calls]
+        made = [_made_by(source, each.node) for each in calls]
+        if source.scope(first.node) is not source.scope(second.node) or made[0] is None or made[1] is None:
+            continue
+        (one, one_call), (other, other_call) = made
+        same = ast.dump(one_call) == ast.dump(other_call) if len(source.walk(one_call)) < 64 else False
+        begin = min(source.places[one_call], source.places[other_call])
+        between = {each.method for each in source.between(source.scope(first.node), begin, second.place)}
+        if one != other and same and formats[0] and formats[1] and formats[0] != formats[1] and not between & _ALIKE:
+            yield (
+                second.line, "warning", f"{one} and {other} are trained in two precisions, and begin with different "
+                "weights: the difference is that of two initialisations",
+                f"{other}.load_state_dict({one}.state_dict()) before either is trained",
+            )  # fmt: skip
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(each.value for each in call.keywords)]
+
+
+def _made_by(source: Source, call: ast.Call) -> tuple[Variable, ast.Call] | None:
+    """The variable among the arguments of a call that the script makes by itself, with the call that makes it."""
+    for given in _arguments(call):
+        value = definition(source, given) if isinstance(given, ast.Name) else None
+        made, variable = base(value) if value is not None else None, source.variable(given)
+        if isinstance(made, ast.Call) and variable is not None and _makes_a_model(source, made):
+            return variable, made
+    return None
+
+
+def _makes_a_model(source: Source, call: ast.Call) -> bool:
+    name = source.name_of(call.func)
+    function = source.functions.get(name)
+    inside = source.inside(function) if function is not None else iter(())
+    return name in source.classes or any(each.name.startswith("torch.nn.") for each in inside)
+
+
 RULES: dict[str, Callable[[Source], Mistakes]] = {
     "fp16-weights": half_weights,
     "bf16-weights": bf16_weights,
     "average-in-16-bits": low_average,
     "layer-replaced": layer_replaced,
     "other-initial-weights": other_initial_weights,
+    "halved-and-back": halved_and_back,
 }

@@ -4,6 +4,63 @@
 
 from __future__ import annotations
 
+PENALTY = """
+import torch
+def step(critic, opt, scaler, mixed, fake):
+    with torch.autocast("cuda", dtype=torch.float16):
+        out = critic(mixed).sum()
+        loss = critic(fake).mean()
+    (g,) = torch.autograd.grad(scaler.scale(out), mixed, create_graph=True)
+    penalty = ((g.flatten(1).norm(dim=1) - 1) ** 2).mean()
+    scaler.scale(loss + penalty).backward()
+    scaler.step(opt)
+    scaler.update()
+scaler = torch.amp.GradScaler("cuda")
+"""
+HALVED = """
+import torch
+def validate(model, x):
+    model.half().eval()
+    y = model(x.half())
+    model.float().train()
+    return y
+def train(model, loader):
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for x in loader:
+        opt.zero_grad()
+        loss = model(x).mean()
+        loss.backward()
+        opt.step()
+        validate(model, x)
+"""
+PRODUCTS = """
+import time
+import torch
+a = torch.randn(64, 64, device="cuda")
+for dtype in (torch.float32, torch.float16):
+    x = a.to(dtype)
+    begin = time.perf_counter()
+    for _ in range(20):
+        y = x @ x
+    print(time.perf_counter() - begin)
+"""
+BEGINNINGS = """
+import torch
+def make():
+    return torch.nn.Sequential(torch.nn.Linear(2, 2))
+def train(model, dtype, data):
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in data:
+        opt.zero_grad()
+        with torch.autocast("cuda", dtype=dtype, enabled=dtype != torch.float32):
+            loss = model(x).mean()
+        loss.backward()
+        opt.step()
+    return loss.item()
+full = make()
+low = make()
+print(train(full, torch.float32, data), train(low, torch.bfloat16, data))
+"""
 LOOP = """
 import torch
 from torch.amp import GradScaler, autocast
@@ -155,7 +212,15 @@ FAULTS = {
     "autocast-on-another-device": [
         ON_THE_CPU, LOOP.replace('GradScaler("cuda")', 'GradScaler("cpu")'),
         ON_THE_CPU.replace(".cuda()", ".to('cuda')", 1),
+        "import torch\ndevice = torch.device('cuda')" + ON_THE_CPU.replace(".cuda()", ".to(device)", 1),
     ],
+    "penalty-of-scaled-gradients": [
+        PENALTY, PENALTY.replace("scaler.scale(out), mixed", "outputs=scaler.scale(out), inputs=mixed"),
+        PENALTY.replace("(g,) =", "g =").replace("g.flatten(1).norm(dim=1)", "torch.norm(g[0], dim=1)"),
+    ],
+    "halved-and-back": [HALVED, HALVED.replace("half()", "bfloat16()")],
+    "time-of-launches": [PRODUCTS],
+    "other-initial-weights": [BEGINNINGS],
     "16-bits-by-default": [BY_DEFAULT, BY_DEFAULT.replace("bfloat16", "half")],
     "epsilon-below-fp16": [
         "import torch\ndef norm(x):\n    x = x.half()\n    c = x - x.mean(-1, keepdim=True)\n    size = c.abs().mean(-1)\n"
@@ -223,6 +288,28 @@ SOUND = {
     "autocast-on-another-device": [
         LOOP, ON_THE_CPU.replace('"cpu"', '"cuda"'), ON_THE_CPU.replace('"cpu"', "device.type"),
         ON_THE_CPU.replace("Net().cuda()", "Net()").replace(".cuda()", ""),
+        "import torch\ndevice = torch.device('cuda' if torch.cuda.is_available() else 'cpu')"
+        + ON_THE_CPU.replace(".cuda()", ".to(device)"),
+    ],
+    "penalty-of-scaled-gradients": [
+        PENALTY.replace("scaler.scale(out)", "out"),
+        PENALTY.replace("    penalty", "    g = g / scaler.get_scale()\n    penalty"),
+        PENALTY.replace("    penalty", "    mixed.grad = g\n    penalty"),
+        PENALTY.replace("((g.flatten(1).norm(dim=1) - 1) ** 2).mean()", "(1.0 / scaler._scale * g).norm()"),
+    ],
+    "halved-and-back": [
+        HALVED.replace("    model.half().eval()", "    model = copy.deepcopy(model)\n    model = model.half()"),
+        HALVED.replace("    return y", "    model.load_state_dict(kept)\n    return y"),
+        HALVED.replace("    model.half().eval()\n", "    x.half()\n").replace("    model.float().train()\n", "    x.float()\n"),
+    ],
+    "time-of-launches": [
+        PRODUCTS.replace("    print", "    torch.cuda.synchronize()\n    print"),
+        PRODUCTS.replace('torch.randn(64, 64, device="cuda")', 'numpy.ones((64, 64))  # not on "cuda"'),
+    ],
+    "other-initial-weights": [
+        BEGINNINGS.replace("low = make()\n", "low = make()\nlow.load_state_dict(full.state_dict())\n"),
+        BEGINNINGS.replace("low = make()\n", "torch.manual_seed(0)\nlow = make()\n"),
+        BEGINNINGS.replace("torch.bfloat16", "torch.float32"),
     ],
     "16-bits-by-default": [
         BY_DEFAULT.replace("bfloat16", "float32"), BY_DEFAULT.replace("Net()", "Net().float()"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from precgui.cli.main import main
-from precgui.lint import LINT_RULES, ScriptError, check, library_rules, order_rules
+from precgui.lint import LINT_RULES, ScriptError, check
 from precgui.lint.check import check_file
 from precgui.lint.source import Source
 from tests.lint.loops import FAULTS
@@ -29,7 +29,7 @@ for inputs, targets in loader:
     scaler.step(optimizer)
     scaler.update()
 """
-MISTAKES = {
+MISTAKES = {rule: texts[0] for rule, texts in FAULTS.items()} | {
     "scaler-not-used": RIGHT.replace("scaler.scale(loss)", "loss"),
     "clip-before-unscale": RIGHT.replace("    scaler.unscale_(optimizer)\n", ""),
     "clip-after-step": RIGHT.replace("    scaler.step(optimizer)\n", "").replace("    scaler.unscale_", "    scaler.step(optimizer)\n    scaler.unscale_"),  # noqa: E501
@@ -80,7 +80,7 @@ MISTAKES = {
     "time-of-launches": "import time, torch\nmodel.cuda()\nstart = time.time()\nfor x in range(10):\n    model(x)\n"
     "print(time.time() - start)\n",
     "tf32-in-fp32": "import torch\nnet = torch.nn.Conv2d(3, 8, 3)\ntorch.backends.cuda.matmul.allow_tf32 = False\n",
-} | {rule: texts[0] for rule, texts in FAULTS.items() if rule in order_rules.RULES | library_rules.RULES}  # fmt: skip
+}  # fmt: skip
 SPEED = MISTAKES["time-of-launches"]
 HEALTHY_TWINS = {
     "scaler-not-used": [RIGHT],
