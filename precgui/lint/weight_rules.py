@@ -316,10 +316,10 @@ def _compared_trainings(source: Source) -> Mistakes:
             continue
         first, second = calls
         formats = [{found for given in _arguments(each.node) if (found := dtype_of(source, given))} for each in calls]
-        made = [_made_by(source, each.node) for each in calls]
-        if source.scope(first.node) is not source.scope(second.node) or made[0] is None or made[1] is None:
+        made, other_made = (_made_by(source, each.node) for each in calls)
+        if source.scope(first.node) is not source.scope(second.node) or made is None or other_made is None:
             continue
-        (one, one_call), (other, other_call) = made
+        (one, one_call), (other, other_call) = made, other_made
         same = ast.dump(one_call) == ast.dump(other_call) if len(source.walk(one_call)) < 64 else False
         begin = min(source.places[one_call], source.places[other_call])
         between = {each.method for each in source.between(source.scope(first.node), begin, second.place)}
