@@ -133,7 +133,7 @@ def _of_libraries(scheme: str) -> str:
     """A sentence on the scales that libraries write in this format; empty where none is known."""
     written: dict[str, list[str]] = {}
     for fmt in known_formats().values():
-        if fmt.library and fmt.element == get(scheme) and fmt.rule in _RULE_WORDS:
+        if fmt.library and fmt.element.name == get(scheme).name and fmt.rule in _RULE_WORDS:
             who = _SHARED_BY.get(fmt.group) or Sentence("each group of {group}", group=fmt.group)
             divisor = f"{fmt.divisor:g}".replace("-", "−")
             rule = Sentence("{rule} / {divisor} for {who}", rule=_RULE_WORDS[fmt.rule], divisor=divisor, who=who)
