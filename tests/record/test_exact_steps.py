@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import precgui
+from precgui.runs.diagnosis import exact_step_rules
 
 
 class _Attends(nn.Module):
@@ -234,3 +235,9 @@ def test_that_an_update_that_the_format_of_its_state_changes_is_named(tmp_path: 
     assert "FP16 at" in problems[0].title and "test_exact_steps.py" in problems[0].title
     _own_rms(tmp_path / "fp32.h5", torch.float32)
     assert not [each for each in precgui.diagnose(tmp_path / "fp32.h5") if each.rule.startswith("inexact")]
+
+
+def test_that_a_compensated_update_is_not_wrong() -> None:
+    row = {"error": 1.2, "left_when_stored_in_fp64": 1.0, "format": "bf16", "along": 0.1}
+    assert exact_step_rules._is_wrong(row | {"kept_elsewhere": 0.0})
+    assert not exact_step_rules._is_wrong(row | {"kept_elsewhere": 1.0})

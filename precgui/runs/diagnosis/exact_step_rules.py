@@ -185,6 +185,8 @@ def _is_lost(row: Mapping[str, Any]) -> bool:
 
 def _is_wrong(row: Mapping[str, Any]) -> bool:
     """Whether the arithmetic of the update, not the storage of the weights, makes another update."""
+    if _number(row, "kept_elsewhere") > _KEPT:  # a compensation, which is added before the weights are stored
+        return False
     return _number(row, "error") > _WRONG and _number(row, "left_when_stored_in_fp64") > 1 - _KEPT
 
 
