@@ -334,7 +334,7 @@ class LoopWatch:
     @guarded
     def _after_step(self, optimizer: Optimizer, args: Any = (), kwargs: Any = None) -> None:
         self._optimizer_runs(inside=False)
-        self._later_steps.optimizer_ends()
+        self._later_steps.optimizer_ends(optimizer)
         if _has_closure(args, kwargs):  # which has made the gradients inside the step
             self._measure_gradients(optimizer, 1.0)
         self._order_of_loop.stepped()

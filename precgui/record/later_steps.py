@@ -37,6 +37,7 @@ from precgui.engine.torch_private import (
 from precgui.engine.write_times import WriteTimes
 from precgui.record.exact_steps import ExactSteps
 from precgui.record.gradient_edits import GradientEdits
+from precgui.record.rewritten_weights import RewrittenWeights
 
 _AFTER_ALARMS = 6  # steps that are watched since the loss of the step before was not finite
 _STEPS = frozenset(2 * 4**power for power in range(12))  # 2, 8, 32 ...: these see the whole step, the first does not
@@ -161,6 +162,7 @@ class LaterSteps:
 
     def __init__(self, model: nn.Module, guard: Guard, *, active: bool) -> None:
         self.watchers, self.edits, self.exact = Watchers(model), GradientEdits(guard), ExactSteps()
+        self._rewritten = RewrittenWeights()
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
@@ -184,6 +186,7 @@ class LaterSteps:
         again, self._again = self._again and step >= self._next and self._left > 0, False
         if not self._active:
             return
+        self._rewritten.begin(step, trained)
         writes, watched = self.watchers.writes, self._watched == step - 1
         writes.end(step - 1, watched=watched)
         if step == 1 or watched:
@@ -210,12 +213,15 @@ class LaterSteps:
             self.exact.drop("the optimizer evaluates the model by itself")
             return
         self.edits.stepped(optimizer)
+        if self._active:
+            self._rewritten.stepping(optimizer)
         if self.exact.tape is not None:
             with unseen():
                 self.exact.tape.optimizer_begins(optimizer)
 
-    def optimizer_ends(self) -> None:
+    def optimizer_ends(self, optimizer: Optimizer) -> None:
         """It has stepped."""
+        self._rewritten.stepped(optimizer)
         if self.exact.tape is not None:
             with unseen():
                 self.exact.tape.optimizer_ends()
@@ -243,7 +249,7 @@ class LaterSteps:
         """The facts of `Watchers.facts` that have changed, each as {"all": rows}."""
         self.exact.end()
         edits = {"gradient_edits": self.edits.facts(), "late_edits": self.edits.late()}
-        edits |= {"cleared_gradients": self.edits.cleared()}
+        edits |= {"cleared_gradients": self.edits.cleared(), "rewritten_weights": self._rewritten.facts()}
         facts = self.watchers.facts() | edits | {"exact_steps": self.exact.facts()}
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}

@@ -36,6 +36,7 @@ _REASONS = {
     "gradient_edits": "no gradients were lost in a rounding of the loop in the steps that were looked at",
     "late_edits": "no gradients were scaled after their step in the steps that were looked at",
     "cleared_gradients": "no gradients were cleared before their step in the steps that were looked at",
+    "rewritten_weights": "no weights were rounded between two steps in the steps that were looked at",
     "hidden_parameters": "the model computed with no parameters that it does not hold in the steps that were looked at",
     "untrained_parameters": "no parameter that no optimizer has stayed as it was in the steps that were looked at",
     "flat_units": "no activation functions were flat for most of their inputs in the last step that was looked at",
@@ -47,8 +48,8 @@ _OF_OWN_LOOPS = (
     "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
     "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
     "loop_additions",
-    "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "flat_units", "hidden_parameters",
-    "untrained_parameters", "exact_steps",
+    "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "flat_units",
+    "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ _SAME_NORM = 0.01  # relative deviation of a copy in FP32
 _HISTOGRAMS = 5  # rows of them that are read
 _REMAINDERS = ("kahan", "compensation", "remainder", "residue", "lower_bits")  # in names of optimizer state
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
+_REWRITTEN, _OF_UPDATE = 2, 0.5  # steps that find rounded weights; error of the rounding over the update before it
 
 
 @np.errstate(all="ignore")
@@ -253,7 +256,50 @@ def rounded_products(m: Measurements) -> Answer:
     ]  # fmt: skip
 
 
+def rewritten_weights(m: Measurements) -> Answer:
+    """Weights in FP32 that the loop rounds to 16 bits between two steps, and goes on with."""
+    if not m.own_loop or not m.n or not m.fact("census"):
+        return None
+    rows = [row for row in m.fact_rows("rewritten_weights") if row.get("format") in _NAMES]
+    lost = [row for row in rows if _number(row, "error") > _OF_UPDATE * _number(row, "update")]
+    if len(lost) < _REWRITTEN:
+        return RuledOut(
+            "rewritten-weights",
+            f"because {len(lost)} of the steps that were looked at found weights rounded since the step before by half "
+            "an update or more",
+        )
+    row = max(lost, key=lambda each: _number(each, "error") / max(_number(each, "update"), 1e-30))
+    step, name = int(_number(row, "step")), _NAMES[str(row["format"])]
+    error, update, made = (_number(row, key) for key in ("error", "update", "made"))
+    tensors = [str(each) for each in row.get("tensors", ())]
+    steps = [int(_number(each, "step")) for each in lost]
+    proof = Evidence(
+        "w(before a step) = round_16(w(after the step before)), and |round_16(w) - w| > |update| / 2",
+        {"step": step, "error": error, "update": update, "made": made, "steps": len(lost)},
+        f"In steps {', '.join(map(str, steps[:6]))} the optimizer found weights ({', '.join(tensors[:4])}) that equal "
+        f"the {name} rounding of those it had left. In step {step} this rounding changed them by {error:.3g} (L2 norm "
+        f"of a sample), the update before it by {update:.3g}; {percent(max(made, 0.0))} of that update is left.",
+    )  # fmt: skip
+    return [
+        Finding(
+            "rewritten-weights", "warning",
+            f"The weights are rounded to {name} between steps: small updates are lost", steps[0], int(m.steps[-1]),
+            (proof,),
+            "Validate with a copy (copy.deepcopy(model).bfloat16()) or under torch.autocast, since model.bfloat16() or "
+            ".half() changes the weights themselves and .float() does not bring their digits back.",
+            0.95, "torch.nn.Module.to documentation", tensors[0].rpartition(".")[0] if tensors else "", tuple(tensors),
+            blame=COMPARED,
+        )
+    ]  # fmt: skip
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
 RULES = (
+    Rule("rewritten-weights", "B", "Do the weights keep their digits between steps?", rewritten_weights),
     Rule("stagnation", "B", "Do updates change the stored weights?", stagnation),
     Rule("coarse-loss", "B", "Has the loss the digits of FP32?", coarse_loss),
     Rule("rounded-products", "B", "Are FP32 products FP32?", rounded_products),

@@ -1,0 +1,119 @@
+"""Loops that write weights or gradients between the steps of the optimizer, wrongly and soundly."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.faults.class_faults import _fault as fault
+from tests.faults.class_faults import _healthy as healthy
+from tests.faults.published_faults import Open, batches
+
+Write = Callable[[nn.Sequential, int], None]  # the model, the step that is over
+
+
+def _net(dtype: torch.dtype = torch.float32) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(24, 48), nn.GELU(), nn.LayerNorm(48), nn.Linear(48, 6)).to(dtype)
+
+
+def _train(opened: Open, write: Write, model: nn.Sequential | None = None, rate: float = 2e-4, steps: int = 12) -> None:
+    """Adam; after each recorded step something writes weights."""
+    model = model or _net()
+    optimizer = torch.optim.Adam(model.parameters(), rate)
+    recorder = opened(model, optimizer)
+    dtype = model[0].weight.dtype
+    for step, (x, y) in enumerate(batches(steps), 1):
+        loss = F.cross_entropy(model(x.to(dtype)).float(), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+        write(model, step)
+
+
+def _validated(model: nn.Module, dtype: torch.dtype) -> None:
+    x, _ = batches(1)[0]
+    with torch.no_grad():
+        model(x.to(dtype))
+
+
+@fault("rewritten-weights", "rounded to BF16 between steps", "Validate with a copy", True)
+def validated_in_bf16_and_back(opened: Open) -> None:
+    def write(model: nn.Sequential, step: int) -> None:
+        if step % 2 == 0:
+            _validated(model.bfloat16(), torch.bfloat16)
+            model.float()
+
+    _train(opened, write)
+
+
+@fault("rewritten-weights", "rounded to FP16 between steps", "Validate with a copy", True)
+def weights_kept_in_fp16_every_third_step(opened: Open) -> None:
+    """In none of the steps of fixed numbers but one, and in place."""
+
+    @torch.no_grad()
+    def write(model: nn.Sequential, step: int) -> None:
+        for each in model.parameters() if step % 3 == 1 else ():
+            each.copy_(each.half())
+
+    _train(opened, write, rate=2e-6, steps=24)
+
+
+@healthy
+def validated_with_a_copy_in_bf16(opened: Open) -> None:
+    _train(opened, lambda model, step: _validated(copy.deepcopy(model).bfloat16(), torch.bfloat16))
+
+
+@healthy
+def averages_swapped_in_for_a_validation_in_bf16(opened: Open) -> None:
+    averages: dict[str, torch.Tensor] = {}
+
+    @torch.no_grad()
+    def write(model: nn.Sequential, step: int) -> None:
+        own = {name: each.clone() for name, each in model.state_dict().items()}
+        for name, each in own.items():
+            averages[name] = averages.get(name, each).lerp(each, 0.1)
+        model.load_state_dict(averages)
+        _validated(model.bfloat16(), torch.bfloat16)
+        model.float().load_state_dict(own)
+
+    _train(opened, write)
+
+
+@healthy
+def set_back_to_a_checkpoint_in_bf16(opened: Open) -> None:
+    saved: dict[str, torch.Tensor] = {}
+
+    def write(model: nn.Sequential, step: int) -> None:
+        if step in (1, 5):
+            saved.update({name: each.bfloat16() for name, each in model.state_dict().items()})
+        if step in (3, 8, 9):
+            model.load_state_dict(saved)
+
+    _train(opened, write)
+
+
+@healthy
+def weights_rounded_stochastically_between_steps(opened: Open) -> None:
+    @torch.no_grad()
+    def write(model: nn.Sequential, step: int) -> None:
+        for each in model.parameters():
+            bits = each.view(torch.int32)
+            each.copy_((bits + torch.randint_like(bits, 1 << 16) & -65536).view(torch.float32))
+
+    _train(opened, write, rate=1e-2)
+
+
+@healthy
+def large_updates_of_weights_rounded_once_in_a_while(opened: Open) -> None:
+    """Rounding is small beside what a step changes."""
+
+    def write(model: nn.Sequential, step: int) -> None:
+        if step in (2, 8):
+            model.half().float()
+
+    _train(opened, write, rate=2e-2)
