@@ -15,6 +15,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.held_power_limit import why_no_power_limit
 from precgui.runs.step_times import keep_step_time
+from precgui.sanitize import one_line
 from precgui.sweeps.beats import GONE_AFTER_S, BeatWatch
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
@@ -176,10 +177,16 @@ def _wait_for_it(folder: SweepFolder, block: int | None, emit: EmitSweep, stoppe
     beats = BeatWatch()
     while not stopped() and (running := [state for state in folder.states() if is_running(state)]):
         for state in running:
-            if state.is_out_of_reach and beats.is_gone(state.path):
+            if state.is_out_of_reach and beats.is_gone(state.path, state.beat):
                 folder.give_up(state.member.name)
-                emit(SweepWaits(f"{state.member.name} runs again: {state.message} has given no sign of life"))
+                emit(SweepWaits(f"{state.member.name} runs again: {_no_sign_of_life(state)}"))
         time.sleep(POLL_S)
+
+
+def _no_sign_of_life(state: MemberState) -> str:
+    time_there = one_line(str(state.beat.get("time", "")), 40)
+    since = f" since {time_there}, by its own clock" if time_there else ""
+    return f"{state.message} has given no sign of life{since}"
 
 
 def _why_it_waits(running: list[MemberState]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +37,7 @@ class MemberState:
     metric: float | None = None
     message: str = ""
     came_through: bool = False
+    beat: Mapping[str, Any] = field(default_factory=dict)  # see `SavedRun.beat`
 
     @property
     def was_killed(self) -> bool:
@@ -61,7 +63,8 @@ def read_state(member: Member, path: Path) -> MemberState:
 
 def _state_of(member: Member, path: Path, run: SavedRun) -> MemberState:
     if run.status == "running":
-        return MemberState(member, path, "running", message=run.written_by if run.cannot_ask_writer else "")
+        writer = run.written_by if run.cannot_ask_writer else ""
+        return MemberState(member, path, "running", message=writer, beat=run.beat)
     final = run.summary.get("final")
     if not isinstance(final, dict) or run.status == "stopped":  # killed, or ended before its time: runs again
         return MemberState(member, path, "cut off", message=run.message)

@@ -16,7 +16,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text, safe_hdf5
 from precgui.runs.file.recent_views import recent_views
 from precgui.runs.file.safe_hdf5 import Torn, Unusable
-from precgui.runs.file.schema import EVENT_ROW, ROWS_VALID, TABLES, Column
+from precgui.runs.file.schema import BEAT, EVENT_ROW, ROWS_VALID, TABLES, Column
 from precgui.runs.file.snapshot import FileSnapshot
 from precgui.sanitize import sanitize, sanitize_tree
 
@@ -165,6 +165,12 @@ class RunFileView:
         except ValueError as reason:
             self.note(name, f"/{name} is not the JSON that it should be ({reason}).")
             return {}
+
+    @_locked
+    def beat(self) -> dict[str, Any]:
+        """The latest beat of the process that writes the file; empty in files of older versions."""
+        self._use()
+        return self.document(BEAT) if safe_hdf5.has(self.file, BEAT) else {}
 
     @_locked
     def rows(self, table: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import defaultdict
@@ -27,13 +28,13 @@ from precgui.events import (
     TensorStats,
 )
 from precgui.runs.errors import RunFileError
-from precgui.runs.file import disk, json_text
+from precgui.runs.file import disk, json_text, process
 from precgui.runs.file.atomic import CAN_RENAME_OPEN, remove_stale
 from precgui.runs.file.contents import RunFileView
 from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.event_tables import EVENT_TABLES, by_type, event_rows
 from precgui.runs.file.reader import SavedRun
-from precgui.runs.file.schema import TABLES, tensor_room
+from precgui.runs.file.schema import BEAT, TABLES, tensor_room
 from precgui.runs.file.table_file import Columns, DescriptorClosed, TableFile
 from precgui.runs.recorded_model import model_columns
 from precgui.runs.summary import summarise
@@ -82,6 +83,7 @@ class EventStore:
             self._names.axis(known_names)
             self._last_time_s, self._last_step = earlier.time_s, earlier.step
         self._recording, self._ended = True, False
+        self._writer, self._beats = process.this_process(), 0
         self.fault = ""  # why the recording stopped
         self.identity = file_identity(path)
 
@@ -92,6 +94,18 @@ class EventStore:
             if isinstance(event, RunEnded) and not self._ended:
                 self._end(event)
         return reported
+
+    def beat(self) -> None:
+        """Write that this process lives, also where recording has stopped: other hosts cannot ask it.
+
+        Readers compare a beat with the one before it, never its time with their own clock.
+        """
+        if self._ended:
+            return
+        self._beats += 1
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with contextlib.suppress(OSError, RuntimeError):  # the next rows find out
+            self.file.write_text(BEAT, {**self._writer, "beats": self._beats, "time": now})
 
     def close(self) -> None:
         """Close the file; a run that has not ended is marked as failed."""

@@ -143,6 +143,12 @@ class SavedRun:
         writer = self._environment.get("writer")
         return self.status == "running" and not (isinstance(writer, dict) and process.is_gone(writer) is not None)
 
+    @property
+    def beat(self) -> Mapping[str, Any]:
+        """Of a run that is being written: host, pid and, on Linux, boot_id of its process, the number of `beats` so far
+        and the `time` of the last one by the clock of that host. Empty in files of older versions."""
+        return self._contents.beat() if self.status == "running" else {}
+
     def refresh(self) -> bool:
         """Read what has been written since, to the file or to the notes next to it; True when the run went on.
 

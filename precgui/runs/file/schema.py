@@ -24,7 +24,8 @@ ATTRIBUTES = ("schema", "precgui_version", "run_id", "title", "created")
 
 # JSON texts known when the file is made, and those filled in later with the bytes reserved for them.
 FIXED_TEXTS = ("config", "machine", "environment")
-RESERVED_TEXTS = {"engine": 1 << 17, "end": 1 << 16, "summary": 1 << 13}
+BEAT = "beat"  # not in the files of older versions; no longer than what a kill cannot divide
+RESERVED_TEXTS = {"engine": 1 << 17, "end": 1 << 16, "summary": 1 << 13, BEAT: 512}
 STATUS_BYTES = 16
 TENSORS_IN_CHUNK = 64
 

@@ -18,6 +18,7 @@ from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.event_store import EventStore, file_identity
 
 FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms
+BEAT_S = 5.0  # a sign of life for other hosts, also while nothing happens that is recorded
 LATEST_S = 0.8  # on a busy machine the flusher may get its turn late: the thread that emits then flushes by itself
 
 
@@ -144,9 +145,14 @@ class RunWriter:
         self.close()
 
     def _flush_regularly(self) -> None:
+        beat_s = -math.inf
         while not self._closing.wait(FLUSH_S):
             try:
                 self.flush()
+                if time.monotonic() - beat_s >= BEAT_S:
+                    beat_s = time.monotonic()
+                    with self._file_lock:
+                        self._recording.beat()
             except Exception as error:  # noqa: BLE001 - the thread that emits raises it
                 self._error = error
                 return
