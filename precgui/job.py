@@ -32,7 +32,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
-from precgui.runs.held_power_limit import PowerLimitError, held_power_limit, restore_left_limits
+from precgui.runs.held_power_limit import PowerLimitError, held_power_limit, restore_left_limits, why_no_such_limit
 from precgui.runs.layer_errors import LAYERS, LayersReplay
 from precgui.runs.replays import REPLAYS, StepReplay, snapshot_path
 from precgui.runs.twins import TWINS, TwinResult, distance_band, twin_result
@@ -65,7 +65,7 @@ class Job:
         cannot be written.
         """
         if broken is None:
-            require_startable(_placed(config, path))
+            require_startable(_placed(config, path), _refusals_of_machine(config))
         self.config, self.path, self._run_id = config, path, run_id or uuid.uuid4().hex
         self._environment = environment(PowerSampler(self._emit, 0.0).sensors())
         self._emit_to_listeners = self._emit_to(listeners)
@@ -328,6 +328,12 @@ class Job:
 
     def _now(self) -> float:
         return time.perf_counter() - self._start
+
+
+def _refusals_of_machine(config: RunConfig) -> dict[str, str]:
+    """A sentence for each setting that this machine refuses, by its path, as far as is known without torch."""
+    watts = config.power.limit_w
+    return {"power.limit_w": why} if watts is not None and (why := why_no_such_limit(watts)) else {}
 
 
 def _power_limit_of(config: RunConfig) -> AbstractContextManager[None]:

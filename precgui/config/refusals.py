@@ -39,9 +39,12 @@ def place_refusals(config: RunConfig) -> dict[str, str]:
     return {key: fault for key, fault in _of_places(config) if fault}
 
 
-def require_startable(config: RunConfig) -> None:
-    """Raises ConfigError, with a sentence for each fault, for a config that cannot be started here and now."""
-    if found := refusals(config) | place_refusals(config):
+def require_startable(config: RunConfig, of_machine: Mapping[str, str] | None = None) -> None:
+    """Raises ConfigError, with a sentence for each fault, for a config that cannot be started here and now.
+
+    `of_machine` are faults that are known of this machine, by the path of the setting; those of the config come first.
+    """
+    if found := {**(of_machine or {}), **place_refusals(config), **refusals(config)}:
         raise ConfigError(found)
 
 

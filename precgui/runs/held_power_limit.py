@@ -13,7 +13,7 @@ from typing import Any
 
 from precgui import paths
 from precgui.errors import SentenceError
-from precgui.hardware.power_limit import find_power_limit, power_limits, set_power_limit
+from precgui.hardware.power_limit import PowerLimit, find_power_limit, power_limits, set_power_limit
 from precgui.hardware.readings import Missing
 from precgui.runs.file.process import is_gone, this_process
 from precgui.safe_open import read_text
@@ -37,11 +37,8 @@ def held_power_limit(uuid: str, watts: float) -> Iterator[None]:
     limit = find_power_limit(uuid)
     if isinstance(limit, Missing):
         raise PowerLimitError(f"power.limit_w = {watts:g}: the limit of this GPU cannot be read: {limit.reason}")
-    if not limit.least_w <= watts <= limit.most_w:
-        raise PowerLimitError(
-            f"power.limit_w = {watts:g} is outside the range of {limit.name}; choose {limit.least_w:g} to "
-            f"{limit.most_w:g}"
-        )
+    if outside := _outside_of_range(limit, watts):
+        raise PowerLimitError(outside)
     record = folder() / f"{limit.uuid}.json"
     _write(record, limit.uuid, limit.name, limit.present_w)
     try:
@@ -60,6 +57,23 @@ def restore_left_limits() -> list[str]:
     """Set back the limits of runs that were killed; a sentence for each, also where the driver refuses it."""
     records = sorted(folder().glob("*.json")) if folder().is_dir() else []
     return [sentence for path in records if (sentence := _restore(path))]
+
+
+def why_no_such_limit(watts: float) -> str:
+    """Why no GPU of this machine takes this limit, as far as the driver tells without a trial; else empty."""
+    limits = power_limits()
+    if isinstance(limits, Missing):
+        return f"power.limit_w cannot be set on this machine: {limits.reason}; leave it empty"
+    outside = [_outside_of_range(limit, watts) for limit in limits]
+    return outside[0] if all(outside) else ""
+
+
+def _outside_of_range(limit: PowerLimit, watts: float) -> str:
+    if limit.least_w <= watts <= limit.most_w:
+        return ""
+    return (
+        f"power.limit_w = {watts:g} is outside the range of {limit.name}; choose {limit.least_w:g} to {limit.most_w:g}"
+    )
 
 
 def why_no_power_limit() -> str:
