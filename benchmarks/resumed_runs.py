@@ -206,6 +206,8 @@ def main() -> int:
     counts, ways = Counter[str](), Counter[str]()
     for precision, recipe in chosen:
         cut, every, way = draw.randrange(2, STEPS - 1), draw.randint(1, 2), draw.choice(WAYS)
+        if way == "disk full":  # which leaves no room for the checkpoint of this step: there is one before
+            cut = max(cut, every + 1)
         try:
             word, about = case(precision, recipe, cut, every, way)
         except (SentenceError, OSError, ValueError):
