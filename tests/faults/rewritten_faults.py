@@ -1,4 +1,4 @@
-"""Loops that write weights or gradients between the steps of the optimizer, wrongly and soundly."""
+"""Loops that round weights or gradients between two steps, or lose digits in FP32, and sound ones like them."""
 
 from __future__ import annotations
 
@@ -117,3 +117,46 @@ def large_updates_of_weights_rounded_once_in_a_while(opened: Open) -> None:
             model.half().float()
 
     _train(opened, write, rate=2e-2)
+
+
+def _bent(opened: Open, h: float) -> None:
+    """A network whose second derivative is to be a given one, by central differences."""
+    model = nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 1))
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    recorder = opened(model, optimizer)
+    for _ in range(3):
+        x = 2 * torch.rand(64, 1)
+        bend = (model(x + h) - 2 * model(x) + model(x - h)) / h**2
+        loss = (bend + 9 * torch.sin(3 * x)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("inexact-step", "in FP32 at", "larger step of the difference", True)
+def second_differences_with_a_small_step(opened: Open) -> None:
+    _bent(opened, 2e-4)
+
+
+@healthy
+def second_differences_with_a_larger_step(opened: Open) -> None:
+    _bent(opened, 0.05)
+
+
+@healthy
+def all_is_learnt_before_the_first_step(opened: Open) -> None:
+    """The gradients are nothing but rounding."""
+    x = torch.randn(64, 24)
+    model = nn.Linear(24, 6)
+    right = (x.double() @ model.weight.double().T + model.bias.double()).float().detach()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    recorder = opened(model, optimizer)
+    for _ in range(3):
+        loss = (model(x) - right).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)

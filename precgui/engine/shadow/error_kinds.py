@@ -18,6 +18,7 @@ _SUMS = (
 )  # fmt: skip
 _SENSITIVE = ("log", "div", "sqrt", "rsqrt", "reciprocal", "acos", "asin", "atanh", "pow", "exp", "_softmax", "tan")
 _MOSTLY = 0.5  # of an operation's share
+_ALL_BUT_CANCELLED = 1e4  # times a difference is smaller than what it is made of: FP32 has three digits left, or fewer
 
 
 def named_operations(shadow: Shadow) -> list[dict[str, Any]]:
@@ -30,6 +31,23 @@ def named_operations(shadow: Shadow) -> list[dict[str, Any]]:
             worst = max(own, key=lambda o: abs(shares[o.index] - shadow.unavoidable.get(o.index, 0.0)))
             rows.append(_row(tape, worst) | {"kind": _kind(shadow, worst), "share": shares[worst.index]})
     return rows
+
+
+def cancelled_in_fp32(tape: Tape) -> dict[str, Any] | None:
+    """The forward difference that leaves fewest digits of its operands, in a step without 16 bits; None of none."""
+    if any(dtype.is_floating_point and dtype.itemsize <= 2 for dtype in tape.dtypes.values()):
+        return None
+    sizes, rows = tape.magnitudes, []
+    for operation in tape.operations:
+        id = operation.outputs[0] if operation.outputs else None
+        if id is None or operation.origin.backward or not operation.name.startswith(_DIFFERENCES):
+            continue
+        size, largest = sizes.get(id, 0.0), max((sizes.get(each, 0.0) for each in operation.inputs), default=0.0)
+        if size and largest > _ALL_BUT_CANCELLED * size and operation.origin.line.number:
+            rows.append(
+                _row(tape, operation) | {"kind": "cancellation in fp32", "times": largest / size, "of": largest}
+            )
+    return max(rows, key=lambda row: float(row["times"]), default=None)
 
 
 def origin_of(origin: NonFiniteOrigin) -> dict[str, Any]:

@@ -19,6 +19,7 @@ OF_UPDATES = frozenset(
      "frozen-average", "weights-unchanged", "coarse-quantiser", "stale-casts", "weights-shrink"}
 )  # fmt: skip
 _FAR, _VERY_FAR = 0.15, 0.5  # relative error of the gradients, or of the loss
+_LOSES = 1e-3  # loss over the operands of a difference, or their squares: below it these may be outputs and targets
 _LOST = 0.3  # part of an update that arrives
 _FEWEST = 2  # steps, of a run in which so many were computed in FP64
 _KEPT = 0.5
@@ -32,6 +33,8 @@ _CURES = {
     "overflow": "Scale these numbers down, or compute the line in FP32.",
     "cancellation": "Subtract before rounding: compute the difference in FP32 from operands that were never rounded to "
     "fewer digits, or write it so that no nearly equal numbers are subtracted.",
+    "cancellation in fp32": "Take a larger step of the difference, compute it and its operands in FP64, or take the "
+    "derivative itself (torch.autograd.grad with create_graph=True) in place of differences.",
     "cast": "Cast later: keep the number in FP32 up to the operation that needs few digits.",
     "sum": "Add in FP32: sums of many terms in 16 bits swallow small ones (x.float().sum(), dtype=torch.float32).",
     "sensitive": "Compute this line in FP32, from operands in FP32 (.float() before it, or autocast off around it).",
@@ -71,12 +74,13 @@ def inexact_update(m: Measurements) -> Answer:
 
 
 def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding | None:
-    far = [row for row in rows if _is_far(row)]
+    far = [row for row in rows if _is_far(row)] or [row for row in rows if _is_cancelled(row)]
     if not _are_enough(far, rows):
         return None
     row = max(far, key=_distance)
     cause = row["cause"]
-    operations = [each for each in cause.get("operations", []) if isinstance(each, Mapping)]
+    named = cause.get("operations") or [cause.get("cancelled")]
+    operations = [each for each in named if isinstance(each, Mapping)]
     if not operations:
         return None
     first, step = operations[0], int(row["step"])
@@ -117,6 +121,21 @@ def _is_far(row: Mapping[str, Any]) -> bool:
     if not isinstance(cause, Mapping) or not row.get("finite") or not row.get("finite_in_fp64"):
         return False
     return cause.get("verdict") == "problems" and cause.get("blame") is True and _distance(row) > _FAR
+
+
+def _is_cancelled(row: Mapping[str, Any]) -> bool:
+    """Whether the gradients of a step in FP32 are far off by a difference of nearly equal numbers.
+
+    So are those of a model that has learnt all, whose outputs are its targets: but its loss is small beside them.
+    """
+    cause = row.get("cause")
+    if not isinstance(cause, Mapping) or not row.get("finite") or not row.get("finite_in_fp64"):
+        return False
+    difference = cause.get("cancelled")
+    if not isinstance(difference, Mapping) or not _number(row, "gradient_error") > _FAR:
+        return False
+    operands = _number(difference, "of")
+    return abs(_number(row, "loss_fp64")) > _LOSES * max(operands, operands**2)
 
 
 def _distance(row: Mapping[str, Any]) -> float:
