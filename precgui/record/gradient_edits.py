@@ -42,15 +42,43 @@ class GradientEdits:
         self._used: list[tuple[weakref.ref[Tensor], Tensor]] = []  # gradients an optimizer has used, with a sample
         self._late: list[dict[str, Any]] = []
         self._cleared: list[dict[str, Any]] = []
+        self._places: dict[str, int] = {}  # where each parameter begins in all gradients one after another
+        self._whole = 0  # elements of all
+        self._messages: dict[str, tuple[Tensor, Tensor, int]] = {}  # delivered, rounded, elements of the whole
 
     def begin(self, step: int, weights: Iterable[Weight]) -> None:
         """A step that is watched begins."""
         self._step = step
         own = [each for each in weights if each.own.is_leaf and each.own.requires_grad]
         chosen = own[:: max(-(-len(own) // _MOST_PARAMETERS), 1)]
+        self._places, self._whole = {}, 0
+        for each in own:
+            self._places[each.name] = self._whole
+            self._whole += each.own.numel()
         hook = _DeliveredHook(self._guard, self._arrived)
         self._names = {id(each.own): each.name for each in chosen}
         self._handles = [each.own.register_post_accumulate_grad_hook(hook) for each in chosen]
+
+    def rounded(self, operand: Tensor, result: Tensor) -> None:
+        """The loop has rounded numbers to integers: noted where they are a multiple of one gradient, or of all.
+
+        So a rounding is seen whose results are averaged with those of other passes before the step.
+        """
+        if not self._arrived or len(self._messages) >= _MOST_PARAMETERS:
+            return
+        with unseen():
+            for id_, (reference, delivered) in list(self._arrived.items()):
+                parameter, name = reference(), self._names.get(id_, "")
+                if parameter is None or name in self._messages:
+                    continue
+                count = parameter.numel()
+                if operand.numel() not in (count, self._whole):
+                    continue
+                at = self._places[name] if operand.numel() == self._whole else 0
+                before, after = (_sample(each.reshape(-1)[at : at + count]) for each in (operand, result))
+                if before is None or after is None or (factor := _factor(delivered, before)) is None:
+                    continue
+                self._messages[name] = _wide(delivered), _wide(after) / factor, count
 
     def stepped(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""
@@ -82,6 +110,10 @@ class GradientEdits:
             handle.remove()
         self._handles = []
         self._arrived.clear()
+        messages, self._messages = self._messages, {}
+        is_known = bool(self._rows) and self._rows[-1]["step"] == self._step
+        if messages and not is_known and len(self._rows) < _MOST_ROWS and (row := _compared(messages)):
+            self._rows.append({"step": self._step} | row)
         used, self._used = self._used, []
         if used and len(self._late) < _MOST_ROWS:
             with unseen():
@@ -118,6 +150,17 @@ def _common_factor(used: list[tuple[weakref.ref[Tensor], Tensor]]) -> float | No
             factors.append(factor)
     least, most = min(factors, default=1.0), max(factors, default=1.0)
     return least if 0 < least <= most < _CLIPPED and most - least <= _PROPORTIONAL**0.5 * most else None
+
+
+def _factor(delivered: Tensor, operand: Tensor) -> float | None:
+    """By which the gradient was multiplied to get these numbers; None where they are no multiple of it."""
+    if operand.shape != delivered.shape:
+        return None
+    one, other = _wide(delivered), _wide(operand)
+    size = float(one.square().sum())
+    factor = float((one * other).sum()) / size if size > 0 else 0.0
+    is_multiple = factor > 0 and float((other - factor * one).square().sum()) <= _PROPORTIONAL * size * factor**2
+    return factor if is_multiple else None
 
 
 def _sample(gradient: Tensor | None) -> Tensor | None:

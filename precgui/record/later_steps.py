@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -41,6 +42,7 @@ from precgui.record.rewritten_weights import RewrittenWeights
 
 _AFTER_ALARMS = 6  # steps that are watched since the loss of the step before was not finite
 _STEPS = frozenset(2 * 4**power for power in range(12))  # 2, 8, 32 ...: these see the whole step, the first does not
+_ROUND = torch.ops.aten.round.default
 _BETWEEN = frozenset(4**power for power in range(3, 13))  # 64, 256 ...: where a number in 16 bits is written each step
 
 
@@ -59,6 +61,7 @@ class Watchers:
         self._additions: list[dict[str, Any]] = []
         self.where: Callable[[], str | None] = lambda: None
         self.is_inside: Callable[[], bool] = lambda: False  # the forward pass of the model
+        self.rounded: Callable[[Tensor, Tensor], None] = lambda operand, result: None  # to integers, by the loop
 
     def begin(self, step: int, where: Callable[[], str | None], *, only_finite: bool = False) -> None:
         """A step begins; `where` returns the module whose forward pass is running, None outside of the model.
@@ -109,6 +112,8 @@ class Watchers:
             self._rounded.observe(func, args, out, module)
             self._constants.observe(func, args, kwargs, out)
             self._flat.observe(func, out, module)
+            if module is None and func is _ROUND:
+                self.rounded(args[0], out)
             if self.is_inside():
                 self.hidden.observe(args, module or "")
 
@@ -162,6 +167,7 @@ class LaterSteps:
 
     def __init__(self, model: nn.Module, guard: Guard, *, active: bool) -> None:
         self.watchers, self.edits, self.exact = Watchers(model), GradientEdits(guard), ExactSteps()
+        self.watchers.rounded = self.edits.rounded
         self._rewritten = RewrittenWeights()
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None

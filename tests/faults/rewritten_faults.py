@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.faults.class_faults import _fault as fault
@@ -160,3 +160,56 @@ def all_is_learnt_before_the_first_step(opened: Open) -> None:
         loss.backward()
         optimizer.step()
         recorder.step(loss)
+
+
+Code = Callable[[Tensor, Tensor], Tensor]  # of all gradients one after another, with what the messages before left out
+
+
+def _exchanged(opened: Open, code: Code) -> None:
+    """Two halves of a batch send their gradients as one message each, which are averaged."""
+    model, scores = nn.Sequential(nn.Linear(24, 32), nn.Tanh(), nn.Linear(32, 6)), nn.Linear(24, 1)
+    both = nn.ModuleList([model, scores])
+    weights = list(both.parameters())
+    optimizer = torch.optim.Adam(weights, 1e-3)
+    recorder = opened(both, optimizer)
+    left = [torch.zeros(sum(each.numel() for each in weights)) for _ in range(2)]
+    for x, y in batches(9):
+        messages, losses = [], []
+        for half in range(2):
+            optimizer.zero_grad()
+            own = x[half::2]
+            size = (300 * own[:, 0] - scores(own)[:, 0]).square().mean()
+            loss = F.cross_entropy(model(own), y[half::2]) + size
+            loss.backward()
+            messages.append(code(torch.cat([each.grad.flatten() for each in weights]), left[half]))
+            losses.append(loss.detach())
+        mean = sum(messages) / 2
+        for each, part in zip(weights, mean.split([each.numel() for each in weights]), strict=True):
+            each.grad = part.view_as(each).clone()
+        optimizer.step()
+        recorder.step(sum(losses) / 2)
+
+
+def _eight_bits(values: Tensor) -> Tensor:
+    scale = values.abs().max() / 127
+    return (values / scale).round().to(torch.int8).float() * scale
+
+
+@fault("rounded-gradients", "to zeros before the step", "scale of its own", True)
+def messages_of_eight_bits_with_one_scale(opened: Open) -> None:
+    _exchanged(opened, lambda values, left: _eight_bits(values))
+
+
+@healthy
+def messages_of_eight_bits_with_feedback(opened: Open) -> None:
+    def code(values: Tensor, left: Tensor) -> Tensor:
+        coded = _eight_bits(values + left)
+        left += values - coded
+        return coded
+
+    _exchanged(opened, code)
+
+
+@healthy
+def messages_in_fp32(opened: Open) -> None:
+    _exchanged(opened, lambda values, left: values)

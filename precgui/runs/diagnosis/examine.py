@@ -104,6 +104,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
     "chance-level": ("over-fitting",),
     "batch-norm-gap": ("over-fitting",),
     "stagnation": ("weights-unchanged", "no-progress", "lost-updates", "rewritten-weights"),
+    "rounded-gradients": ("no-gradients", "zero-gradients", "no-progress", "chance-level"),
     "rewritten-weights": ("no-progress", "weights-unchanged", "chance-level", "inexact-update"),
     "frozen-average": ("lost-updates", "cancelled-digits"),
     "lost-updates": ("cancelled-digits", "no-gradients", "swallowed-additions"),
