@@ -35,6 +35,7 @@ from precgui.engine.torch_private import (
     graph_task,
     is_anything_compiled,
 )
+from precgui.engine.unshifted_targets import UnshiftedTargets
 from precgui.engine.write_times import WriteTimes
 from precgui.record.exact_steps import ExactSteps
 from precgui.record.gradient_edits import GradientEdits
@@ -58,6 +59,7 @@ class Watchers:
         self._finite, self._only_finite = FiniteInFp32(), False
         self._rounded, self._quantised = HandQuantisers(model), QuantisedValues()
         self._constants, self._flat, self.hidden = ConstantAnswers(), FlatUnits(), HiddenParameters(model)
+        self._unshifted = UnshiftedTargets()
         self._additions: list[dict[str, Any]] = []
         self.where: Callable[[], str | None] = lambda: None
         self.is_inside: Callable[[], bool] = lambda: False  # the forward pass of the model
@@ -77,7 +79,7 @@ class Watchers:
         self.writes.begin(step)
         for each in (self.cancellations, self.stored, self._integers, self._losses, self._values, self._twice):
             each.begin(step)
-        for late in (self._rounded, self._quantised, self._constants, self._flat):
+        for late in (self._rounded, self._quantised, self._constants, self._flat, self._unshifted):
             late.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
@@ -112,6 +114,7 @@ class Watchers:
             self._rounded.observe(func, args, out, module)
             self._constants.observe(func, args, kwargs, out)
             self._flat.observe(func, out, module)
+            self._unshifted.observe(func, args, kwargs)
             if module is None and func is _ROUND:
                 self.rounded(args[0], out)
             if self.is_inside():
@@ -123,7 +126,7 @@ class Watchers:
         if self._only_finite:
             return
         self.stored.end()
-        for each in (self._rounded, self._quantised, self._constants, self._flat):
+        for each in (self._rounded, self._quantised, self._constants, self._flat, self._unshifted):
             each.end()
         sums = self._sums.facts()
         rows = [*self._additions, *(row for name in ("additions", "scattered") for row in sums.get(name, {}).values())]
@@ -150,6 +153,7 @@ class Watchers:
             "finite_in_fp32": self._finite.facts(),
             "constant_answers": self._constants.facts(),
             "flat_units": self._flat.facts(),
+            "unshifted_targets": self._unshifted.facts(),
             "hidden_parameters": self.hidden.facts(),
             "untrained_parameters": self.hidden.left_out(),
             "loop_additions": self._additions,

@@ -39,6 +39,7 @@ _REASONS = {
     "rewritten_weights": "no weights were rounded between two steps in the steps that were looked at",
     "hidden_parameters": "the model computed with no parameters that it does not hold in the steps that were looked at",
     "untrained_parameters": "no parameter that no optimizer has stayed as it was in the steps that were looked at",
+    "unshifted_targets": "no causal model got its own inputs for targets in the steps that were looked at",
     "flat_units": "no activation functions were flat for most of their inputs in the last step that was looked at",
     "exact_steps": "no step of the loop was computed in FP64 beside itself",
     "record": "the run recorded no tensors, or has not ended",
@@ -48,8 +49,8 @@ _OF_OWN_LOOPS = (
     "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
     "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
     "loop_additions",
-    "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "flat_units",
-    "hidden_parameters", "untrained_parameters", "exact_steps",
+    "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "unshifted_targets",
+    "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 
 

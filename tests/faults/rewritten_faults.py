@@ -1,4 +1,4 @@
-"""Loops that round weights or gradients between two steps, or lose digits in FP32, and sound ones like them."""
+"""Loops that round between two steps, cancel digits of FP32, or learn to repeat, and sound ones that look like them."""
 
 from __future__ import annotations
 
@@ -213,3 +213,46 @@ def messages_of_eight_bits_with_feedback(opened: Open) -> None:
 @healthy
 def messages_in_fp32(opened: Open) -> None:
     _exchanged(opened, lambda values, left: values)
+
+
+class _Causal(nn.Module):
+    def __init__(self, *, causal: bool = True) -> None:
+        super().__init__()
+        self.words, self.places, self.causal = nn.Embedding(12, 16), nn.Embedding(16, 16), causal
+        self.mix, self.out = nn.Linear(16, 48), nn.Linear(16, 12)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1]).expand_as(tokens)
+        h = self.words(tokens) + 0.1 * self.places(places)
+        q, k, v = self.mix(h)[:, None].chunk(3, -1)
+        scores: Tensor = self.out(h + F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)[:, 0])
+        return scores
+
+
+def _speak(opened: Open, shift: int, *, causal: bool = True) -> None:
+    """Each token is most often followed by the next one."""
+    model = _Causal(causal=causal)
+    optimizer = torch.optim.Adam(model.parameters(), 2e-2)
+    recorder = opened(model, optimizer)
+    for _ in range(45):
+        tokens = (torch.randint(12, (32, 1)) + torch.arange(11)) % 12
+        loss = F.cross_entropy(model(tokens[:, :10]).flatten(0, 1), tokens[:, shift : shift + 10].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("unshifted-targets", "not shifted by one", "tokens[:, 1:]")
+def targets_that_are_the_inputs(opened: Open) -> None:
+    _speak(opened, 0)
+
+
+@healthy
+def targets_shifted_by_one(opened: Open) -> None:
+    _speak(opened, 1)
+
+
+@healthy
+def inputs_repeated_by_a_model_that_is_not_causal(opened: Open) -> None:
+    _speak(opened, 0, causal=False)

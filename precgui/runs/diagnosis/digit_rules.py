@@ -278,7 +278,7 @@ def rewritten_weights(m: Measurements) -> Answer:
         {"step": step, "error": error, "update": update, "made": made, "steps": len(lost)},
         f"In steps {', '.join(map(str, steps[:6]))} the optimizer found weights ({', '.join(tensors[:4])}) that equal "
         f"the {name} rounding of those it had left. In step {step} this rounding changed them by {error:.3g} (L2 norm "
-        f"of a sample), the update before it by {update:.3g}; {percent(max(made, 0.0))} of that update is left.",
+        f"of a sample), the update before it by {update:.3g}.",
     )  # fmt: skip
     return [
         Finding(

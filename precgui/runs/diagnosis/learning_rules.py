@@ -30,6 +30,7 @@ _PULL_ALIKE, _PULL_SHARE, _FEWEST_PULLED = 0.15, 0.8, 4  # deviation of |g| / |w
 _SATURATED = 0.97  # rms of outputs that end at 1
 _WIDE, _CONVOLUTION = 3.0, "torch.nn.modules.conv."  # times 1 / sqrt(inputs), the rms of weights that keep sizes
 _LITTLE_LEARNT = 0.5  # of the loss of the best constant is left
+_SEEN_UNSHIFTED, _REPEATED = 2, 0.1  # steps with targets that are the inputs; of the first loss is left
 _FLAT = 0.6  # share of the results of a function, in a model that is no better than a constant
 
 
@@ -296,7 +297,44 @@ def _may_saturate(m: Measurements, name: str) -> bool:
     return "tanh" in kind or kind == "softsign"
 
 
+def unshifted_targets(m: Measurements) -> Answer:
+    """A causal model that learns to repeat what it has just read."""
+    rows, result = m.fact_rows("unshifted_targets"), growth(m, m.n)
+    if not m.own_loop or not m.n or result is None or not m.fact("census"):
+        return None
+    left = result.last_loss / result.first_loss if result.first_loss > 0 else 1.0
+    if len(rows) < _SEEN_UNSHIFTED or not left < _REPEATED:
+        return RuledOut(
+            "unshifted-targets",
+            "because no causal model was seen to get its own inputs for targets" if not rows
+            else f"because {percent(left)} of the loss is left",
+        )  # fmt: skip
+    step, positions = int(_number(rows[0], "step")), int(_number(rows[0], "positions"))
+    proof = Evidence(
+        "targets = indices that embeddings read, at each position, causal attention, loss < 0.1 of the first",
+        {"step": step, "positions": positions, "steps": len(rows), "left": left},
+        f"In step {step} the targets of the cross entropy are, at all {positions} positions, the indices that the "
+        f"embedding has read there, and attention is causal; {percent(left)} of the loss is left at the end.",
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "unshifted-targets", "warning",
+            "The targets are the inputs, not shifted by one: the model learns to repeat",
+            step, int(m.steps[-1]), (proof,),
+            "Let each position predict the next one: outputs of tokens[:, :-1] against targets tokens[:, 1:].", 0.85,
+            "docs/diagnosis.md", certainty="estimate", blame=IN_ANY_FORMAT,
+        )
+    ]  # fmt: skip
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
 RULES = (
+    Rule("unshifted-targets", "C", "Are the targets others than the inputs?", unshifted_targets),
     Rule("batch-norm-gap", "C", "Has batch norm enough values?", batch_norm_gap),
     Rule("weights-shrink", "C", "Do the weights keep their size?", weights_shrink),
     Rule("saturated-units", "C", "Are there saturated modules?", saturated_units),
