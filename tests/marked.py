@@ -23,7 +23,7 @@ NAMES = {
     "power sampler", "quiet nan", "signalling nan", "typed tensor", "normal with outliers", "Your own loop",
 }  # fmt: skip
 CODE = re.compile(
-    r"^(with torch|scaler = |model = |precgui run |argument \(|Example: )|arguments?( are required|s: | \(\?P)"
+    r"^(with torch|tuple\[|scaler = |model = |precgui run |argument \(|Example: )|arguments?( are required|s: | \(\?P)"
 )
 INTERNAL = {
     "ValueError",

@@ -46,6 +46,7 @@ FINISHED = (
     "gui/kit/",
     "gui/panels/formats/",
     "gui/panels/hardware/",
+    "gui/panels/library/",
     "gui/shell/",
     "hardware/",
     "runs/card_bounds.py",

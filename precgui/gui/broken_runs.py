@@ -17,6 +17,7 @@ from precgui.places.trial import job_of_run
 from precgui.runs.broken_off import broken_off, can_go_on
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
+from precgui.words import _, error_text
 
 
 class BrokenRuns:
@@ -25,7 +26,7 @@ class BrokenRuns:
     def __init__(self, session: Session, panel: QWidget) -> None:
         self._session = session
         self.consent = Consent(panel, session.agreed_code)
-        self._asking = Answer(panel, answered=self._take_job, title="Asking a place for a run")
+        self._asking = Answer(panel, answered=self._take_job, title=_("Asking a place for a run"))
 
     def go_on(self, path: Path) -> None:
         """Train the run of a file to its end; a notice says why it cannot go on."""
@@ -35,7 +36,7 @@ class BrokenRuns:
                 return
             broken = broken_off(path)
         except RunFileError as error:
-            self._session.notice.emit(Problem(str(error)))
+            self._session.notice.emit(Problem(error_text(error)))
             return
         self.consent.before([broken.config.task], lambda: self._session.training.go_on(broken))
 
@@ -70,4 +71,4 @@ def _job_there(place: NamedPlace, path: Path) -> tuple[NamedPlace, JobLine, Path
         with open_run(path) as run:
             return place, job_of_run(place, run.run_id, path, place.name), path
     except SentenceError as error:
-        return f"{error}."
+        return _("{error}.").format(error=error_text(error))

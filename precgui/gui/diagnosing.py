@@ -15,10 +15,12 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.live import LiveRun
 from precgui.runs.run import Run
+from precgui.words import L_, translated
 
 if TYPE_CHECKING:
     from precgui.runs.diagnosis import Diagnosis
 
+VERDICTS = {"healthy": L_("Healthy"), "cannot be told": L_("Cannot be told"), "problems": L_("Problems")}
 Reader = Callable[[], AbstractContextManager[Run]]
 
 
@@ -68,7 +70,9 @@ def _judged(key: str, run: Run, reader: Reader) -> JudgedRun:
 
 def short_verdict(diagnosis: Diagnosis) -> str:
     """The diagnosis for a narrow cell: healthy, or the title of the gravest problem."""
-    return diagnosis.problems[0].title if diagnosis.problems else diagnosis.verdict.capitalize()
+    if diagnosis.problems:
+        return translated(diagnosis.problems[0].title)
+    return translated(VERDICTS.get(diagnosis.verdict, diagnosis.verdict))
 
 
 def verdict_colour(diagnosis: Diagnosis | None) -> str:

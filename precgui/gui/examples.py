@@ -7,7 +7,7 @@ from functools import partial
 from precgui.examples import EXAMPLES, Example
 from precgui.gui.kit.empty_state import EmptyState
 from precgui.gui.session import Session
-from precgui.words import translated
+from precgui.words import _, translated
 
 
 def open_example(session: Session, each: Example, panel: str = "") -> None:
@@ -22,7 +22,7 @@ def open_example(session: Session, each: Example, panel: str = "") -> None:
 def offer_examples(empty: EmptyState, session: Session, panel: str = "") -> None:
     """Let an empty place open the examples; runs are shown in this panel."""
     empty.offer(
-        "Open an example",
+        _("Open an example"),
         [
             (translated(each.short_title), translated(each.about), partial(open_example, session, each, panel))
             for each in EXAMPLES

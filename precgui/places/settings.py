@@ -14,8 +14,9 @@ from precgui.config.reading import read_toml, toml_fault
 from precgui.errors import SentenceError
 from precgui.paths import state_dir
 from precgui.safe_open import replace_file
+from precgui.sentences import L_
 
-HERE = "this machine"  # no place can have this name
+HERE = L_("this machine")  # no place can have this name
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _SSH = (
     "ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3",

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from precgui.runs.errors import RunFileError
 from precgui.safe_open import read_text
+from precgui.sentences import Sentence
 
 _LARGEST_INFO = 1 << 16  # bytes of a .trashinfo
 
@@ -21,7 +22,11 @@ def move_to_bin(path: Path) -> None:
     try:
         send2trash(path)
     except (OSError, TrashPermissionError) as error:
-        raise RunFileError(f"{path} cannot be moved to the bin: {error}; delete it in the file manager.") from None
+        raise RunFileError(
+            Sentence(
+                "{file} cannot be moved to the bin: {error}; delete it in the file manager.", file=path, error=error
+            )
+        ) from None
 
 
 def can_restore() -> bool:
@@ -32,10 +37,12 @@ def can_restore() -> bool:
 def restore(path: Path) -> None:
     """Move the file that was moved from `path` to the bin last back to its place. Raises RunFileError."""
     if path.exists():
-        raise RunFileError(f"{path} is there already; move it away, then restore the other from the bin.")
+        raise RunFileError(
+            Sentence("{file} is there already; move it away, then restore the other from the bin.", file=path)
+        )
     found = sorted(_infos_of(path.absolute()), key=lambda info: info.stat().st_mtime)
     if not found:
-        raise RunFileError(f"{path} was not found in the bin; look for it in the file manager.")
+        raise RunFileError(Sentence("{file} was not found in the bin; look for it in the file manager.", file=path))
     info = found[-1]
     kept = info.parent.parent / "files" / info.stem
     try:
@@ -44,7 +51,11 @@ def restore(path: Path) -> None:
         info.unlink()
     except OSError as error:
         raise RunFileError(
-            f"{path} cannot be restored from the bin: {error.strerror or error}; restore it in the file manager."
+            Sentence(
+                "{file} cannot be restored from the bin: {error}; restore it in the file manager.",
+                file=path,
+                error=error.strerror or str(error),
+            )
         ) from None
 
 

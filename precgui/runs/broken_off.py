@@ -11,6 +11,7 @@ from precgui.checkpoint_files import checkpoint_files
 from precgui.config import OWN_LOOP, RunConfig, no_start
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
+from precgui.sentences import Sentence
 
 _MOST_MESSAGE = 300
 
@@ -69,19 +70,22 @@ def why_not(run: SavedRun) -> str:
     """Why a run cannot go on, as a sentence; empty where it can."""
     path, config = run.path, run.config
     if run.status == "running":
-        return f"{path} is still being written; stop that run first."
+        return Sentence("{file} is still being written; stop that run first.", file=path)
     if config.task == OWN_LOOP:
         return no_start(str(path)) + "."
     if run.status == "completed":
-        return f"{path} has completed its {run.steps} steps; nothing is left to train."
+        return Sentence("{file} has completed its {steps} steps; nothing is left to train.", file=path, steps=run.steps)
     if not any(step <= run.steps for step in checkpoint_files(path)):
         if config.train.checkpoint_every:
-            return (
-                f"{path} has no checkpoint beside it from which it could go on: it ended before the first one was due "
-                f"(train.checkpoint_every = {config.train.checkpoint_every}), or it was removed; run it again."
+            return Sentence(
+                "{file} has no checkpoint beside it from which it could go on: it ended before the first one was due "
+                "(train.checkpoint_every = {steps}), or it was removed; run it again.",
+                file=path,
+                steps=config.train.checkpoint_every,
             )
-        return (
-            f"{path} has no checkpoint beside it from which it could go on; run it again, with train.checkpoint_every "
-            "for the next time."
+        return Sentence(
+            "{file} has no checkpoint beside it from which it could go on; run it again, with train.checkpoint_every "
+            "for the next time.",
+            file=path,
         )
     return ""

@@ -21,6 +21,7 @@ from precgui.runs.library_index import LEAST_RUNS, LibraryEntry, Stamp, entry_of
 from precgui.runs.metric import metric_of
 from precgui.runs.outcome import outcome
 from precgui.sanitize import one_line
+from precgui.sentences import Sentence
 
 _SUFFIX = ".h5"
 _FIRST, _PAUSE_S = 16, 0.25  # files opened before the first rows are reported; seconds to the next ones
@@ -74,7 +75,11 @@ class Library:
             result = self.folder.glob(f"*{_SUFFIX}") if self.folder.is_dir() else ()
             paths = [path for path in result if not path.name.startswith(".")]
         except OSError as error:
-            raise RunFileError(f"{self.folder} cannot be read: {error.strerror}; check its permissions.") from None
+            raise RunFileError(
+                Sentence(
+                    "{folder} cannot be read: {error}; check its permissions.", folder=self.folder, error=error.strerror
+                )
+            ) from None
         return sorted(paths, key=lambda path: (_state(path)[1], path.name), reverse=True)
 
     def _index(self) -> dict[str, Any]:
@@ -115,7 +120,7 @@ def add_tag(path: Path, tag: str) -> None:
     """Add a tag to the note of a run that does not have it. Raises RunFileError, also for a tag of several words."""
     tag = f"#{tag.strip().lstrip('#')}"
     if len(tag.split()) != 1 or len(tag) < 2:
-        raise RunFileError(f"{tag[1:]!r} cannot be a tag; give one word.")
+        raise RunFileError(Sentence("{tag!r} cannot be a tag; give one word.", tag=tag[1:]))
     note = read_notes(path).note
     if tag.casefold() not in tags_of(note):
         annotate(path, f"{note} {tag}".strip())

@@ -9,8 +9,9 @@ from typing import Any
 
 from precgui.events import Metric
 from precgui.sanitize import one_line
+from precgui.sentences import L_
 
-ACCURACY = Metric("accuracy", "Accuracy", "share of the samples whose class is found")
+ACCURACY = Metric("accuracy", L_("Accuracy"), L_("share of the samples whose class is found"))
 _ROUNDING_ERROR = 1e-12  # of a mean of differences that add up to 0
 _LONGEST = 80  # characters of a text from a file
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,12 @@ from numpy.typing import NDArray
 
 from precgui.config import OWN_LOOP
 from precgui.runs.run import Run
+from precgui.sentences import L_, Sentence
 
 _ENDS = {"failed": "it failed", "stopped": "it was stopped", "running": "it goes on"}
+
+
+STATUSES = (L_("completed"), L_("stopped"), L_("failed"), L_("running"), L_("imported"))
 
 
 def nonfinite_since(steps: NDArray[np.float64], loss: NDArray[np.float64]) -> int | None:
@@ -69,3 +74,17 @@ def outcome(status: str, summary: Mapping[str, Any]) -> str:
     final = summary.get("final")
     loss = final.get("train_loss", 0.0) if isinstance(final, Mapping) else summary.get("train_loss", 0.0)
     return f"{status}, NaN at the end" if loss is None and "nonfinite_since_step" not in summary else status
+
+
+def outcome_sentence(text: str) -> str:
+    """An outcome, also one that was kept as text in an index, as a sentence that can be shown in another language."""
+    status = text.partition(",")[0]
+    step = re.search(r"\d+$", text)
+    known = (
+        Sentence("{status}, NaN since step {step}", status=status, step=step.group() if step else ""),
+        Sentence("{status}, no step taken", status=status),
+        Sentence("{status}, last validation loss not finite", status=status),
+        Sentence("{status}, last validation metric not finite", status=status),
+        Sentence("{status}, NaN at the end", status=status),
+    )
+    return next((sentence for sentence in known if sentence == text), text)

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from precgui.runs.run import Run
+from precgui.sentences import L_
 
 _MODELS = (
     ("FP32", "fp32"),
-    ("BF16 autocast", "bf16"),
-    ("Rounded as in training", "fake"),
-    ("Integers", "integer"),
+    (L_("BF16 autocast"), "bf16"),
+    (L_("Rounded as in training"), "fake"),
+    (L_("Integers"), "integer"),
 )
 
 

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from precgui.runs.outcome import nonfinite_since, outcome
+from precgui.runs.outcome import nonfinite_since, outcome, outcome_sentence
+from precgui.sentences import Sentence
 
 NAN = math.nan
 
@@ -29,3 +30,14 @@ def test_that_the_status_says_what_it_hides() -> None:
     early = {"steps": 9, "skipped_steps": 0, "final": {"train_loss": None}}
     assert outcome("completed", early) == "completed, NaN at the end"
     assert outcome("running", {}) == "running"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["completed, NaN since step 2", "stopped, no step taken", "completed, last validation loss not finite",
+     "completed, last validation metric not finite", "completed, NaN at the end"],
+)  # fmt: skip
+def test_that_an_outcome_that_was_kept_as_text_is_read_back_as_a_sentence(text: str) -> None:
+    assert outcome_sentence(text) == text
+    assert isinstance(outcome_sentence(text), Sentence)
+    assert outcome_sentence("completed") == "completed"

@@ -11,6 +11,7 @@ from precgui.gui.answer import Answer, thread
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import Library
 from precgui.runs.library_index import LibraryEntry
+from precgui.words import error_text
 
 DEBOUNCE_MS = 300
 
@@ -72,7 +73,7 @@ class RunsFolder(QObject):
 
     def _on_read(self, answer: list[LibraryEntry] | RunFileError) -> None:
         if isinstance(answer, RunFileError):
-            self.failed.emit(str(answer))
+            self.failed.emit(error_text(answer))
         self.read.emit([] if isinstance(answer, RunFileError) else answer)
         if self._scan_again:
             self._scan_again = False

@@ -10,8 +10,9 @@ from PySide6.QtWidgets import QFileDialog, QMenu, QPushButton, QWidget
 from precgui.formats.checkpoints.contents import SUFFIXES
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.session import Session
+from precgui.words import L_, _, translated
 
-_TIP = "Every tensor of a trained model in twelve formats; a folder or a file can be dropped on the window, too"
+_TIP = L_("Every tensor of a trained model in twelve formats; a folder or a file can be dropped on the window, too")
 
 
 class ModelButton(QPushButton):
@@ -21,8 +22,8 @@ class ModelButton(QPushButton):
         super().__init__(parent)
         self._session = session
         self.menu_of_kinds = QMenu(self)
-        self.menu_of_kinds.addAction("Folder...", lambda: self.ask(folder=True))
-        self.menu_of_kinds.addAction("File...", lambda: self.ask(folder=False))
+        self.menu_of_kinds.addAction(_("Folder..."), lambda: self.ask(folder=True))
+        self.menu_of_kinds.addAction(_("File..."), lambda: self.ask(folder=False))
         self.clicked.connect(self._act)
         session.models.changed.connect(self._follow)
         self._follow()
@@ -30,7 +31,7 @@ class ModelButton(QPushButton):
     def ask(self, *, folder: bool) -> QFileDialog:
         """Ask for a model and scan it."""
         kinds = " ".join(f"*{suffix}" for suffix in SUFFIXES)
-        dialog = QFileDialog(self, "Scan a model", str(Path.home()), f"Models ({kinds})")
+        dialog = QFileDialog(self, _("Scan a model"), str(Path.home()), _("Models ({kinds})").format(kinds=kinds))
         dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(lambda name: self._session.models.scan(Path(name)))
@@ -45,5 +46,7 @@ class ModelButton(QPushButton):
 
     def _follow(self) -> None:
         models = self._session.models
-        self.setText(f"Stop the scan ({models.share:.0%})" if models.is_scanning else "Scan a model...")
-        self.setToolTip(plain_tip(_TIP if models.source is None else f"Scanning {models.source}"))
+        stop = _("Stop the scan ({share:.0%})").format(share=models.share)
+        self.setText(stop if models.is_scanning else _("Scan a model..."))
+        scanning = _("Scanning {source}").format(source=models.source)
+        self.setToolTip(plain_tip(translated(_TIP) if models.source is None else scanning))

@@ -34,9 +34,10 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.library import add_tag, annotate, delete, files_beside, rename, undelete
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.live import LiveRun
+from precgui.words import L_, _, error_text, n_, p_, translated
 
 FOLLOW_MS = 2000  # between reads of runs that are being written
-READING = "Reading the folder..."
+READING = L_("Reading the folder...")
 ALL_FROM_WIDTH = 900
 ON_RUNS = ("open", "inspect", "start", "rename", "note", "integers", "library", "bin")
 
@@ -60,11 +61,11 @@ class LibraryPanel(QWidget):
         self.filtered.setSourceModel(self.table)
         self.view = RunsView(self.filtered, [self.actions_[name] for name in (*ON_RUNS, "tag")], self)
         self.arrange = ArrangeBar(self)
-        self.bar = ConfirmBar([self.actions_[name] for name in ON_RUNS], "Move to the bin", "Keep", self)
+        self.bar = ConfirmBar([self.actions_[name] for name in ON_RUNS], _("Move to the bin"), _("Keep"), self)
         self.search = QLineEdit(self)
         self.folder = PlainLabel(self)
         self.message = PlainLabel(self)
-        self.pages = Pages(EmptyState("library", READING, "", "Set up a run"), self)
+        self.pages = Pages(EmptyState("library", translated(READING), "", _("Set up a run")), self)
         self._follow = QTimer(self, interval=FOLLOW_MS)
         self._lay_out()
         self._diagnoses = FolderDiagnoses(self)
@@ -78,19 +79,19 @@ class LibraryPanel(QWidget):
     def _make_actions(self) -> dict[str, QAction]:
         actions: dict[str, QAction] = {}
         for name, text, keys, act in (
-            ("open", "Open", "", self.open_selected),
-            ("inspect", "Inspect", "", self.inspect_selected),
-            ("start", "Go on", "", self.go_on),
-            ("rename", "Rename", "F2", partial(self._edit_cell, TITLE)),
-            ("note", "Note", "Ctrl+E", partial(self._edit_cell, NOTE)),
-            ("tag", "Tag...", "Ctrl+T", self.ask_for_tag),
-            ("integers", "Integer model", "", self.show_integers),
-            ("library", "Show in folder", "", self.show_in_folder),
-            ("bin", "Delete", "Del", self.ask_to_delete),
-            ("refresh", "Refresh", "F5", self.refresh),
+            ("open", _("Open"), "", self.open_selected),
+            ("inspect", _("Inspect"), "", self.inspect_selected),
+            ("start", _("Go on"), "", self.go_on),
+            ("rename", _("Rename"), "F2", partial(self._edit_cell, TITLE)),
+            ("note", p_("of a run", "Note"), "Ctrl+E", partial(self._edit_cell, NOTE)),
+            ("tag", _("Tag..."), "Ctrl+T", self.ask_for_tag),
+            ("integers", _("Integer model"), "", self.show_integers),
+            ("library", _("Show in folder"), "", self.show_in_folder),
+            ("bin", _("Delete"), "Del", self.ask_to_delete),
+            ("refresh", _("Refresh"), "F5", self.refresh),
         ):
             action = QAction(text, self)
-            action.setToolTip(plain_tip(f"{text} ({keys})" if keys else text))
+            action.setToolTip(plain_tip(_("{text} ({keys})").format(text=text, keys=keys) if keys else text))
             action.setShortcut(QKeySequence(keys))
             action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
             action.triggered.connect(lambda _=False, act=act: act())
@@ -99,10 +100,9 @@ class LibraryPanel(QWidget):
         return actions
 
     def _lay_out(self) -> None:
-        self.search.setPlaceholderText("Filter by any word")
+        self.search.setPlaceholderText(_("Filter by any word"))
         self.search.setClearButtonEnabled(True)
-        self.search.setAccessibleName("Filter the runs")
-        self.search.setFixedWidth(200)
+        self.search.setAccessibleName(_("Filter the runs"))
         for label in (self.folder, self.message):
             label.setProperty("kind", "muted")
             label.setTextFormat(Qt.TextFormat.PlainText)
@@ -116,14 +116,14 @@ class LibraryPanel(QWidget):
         column.addWidget(self.bar)
         column.addWidget(self.view, 1)
         column.addWidget(self.message)
-        self.choose = QPushButton("Choose folder...", self)
+        self.choose = QPushButton(_("Choose folder..."), self)
         refresh = tool(self.actions_["refresh"], self, with_text=False)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(24, 16, 24, 8)
         layout.setSpacing(8)
         self.studies, self.studies_view = StudiesMenu(self._session, self), StudiesView(self._session, self)
         self.models = ModelButton(self._session, self)
-        layout.addLayout(panel_head("Runs", self.search, refresh, self.models, self.studies, self.choose))
+        layout.addLayout(panel_head(_("Runs"), self.search, refresh, self.models, self.studies, self.choose))
         line = QHBoxLayout()
         line.addWidget(self.folder, 1)
         line.addWidget(self.arrange)
@@ -160,6 +160,7 @@ class LibraryPanel(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self.search.setFixedWidth(200 if self.width() >= ALL_FROM_WIDTH else 90)  # in small windows buttons go first
         for column in (STEPS, NOTE):
             self.view.setColumnHidden(column, self.width() < ALL_FROM_WIDTH)
 
@@ -190,7 +191,8 @@ class LibraryPanel(QWidget):
             return
         self._show(entries)
         if not self.selected():
-            self.message.setText(f"Reading the folder... {len(entries)} of {total} runs")
+            reading = _("Reading the folder... {count} of {total} runs")
+            self.message.setText(reading.format(count=len(entries), total=total))
 
     def _show(self, entries: list[LibraryEntry]) -> None:
         chosen = {entry.path for entry in self.selected()}
@@ -205,10 +207,12 @@ class LibraryPanel(QWidget):
             self._follow.start()
         else:
             self._follow.stop()
-        self.pages.empty.heading.setText("No runs yet")
+        self.pages.empty.heading.setText(_("No runs yet"))
         self.pages.empty.button.show()
         self.pages.empty.set_text(
-            f"Every run is kept as a file in {self._session.folder}. Start one, or choose a folder that holds runs."
+            _("Every run is kept as a file in {folder}. Start one, or choose a folder that holds runs.").format(
+                folder=self._session.folder
+            )
         )
         self.pages.show_content(bool(entries))
 
@@ -258,12 +262,9 @@ class LibraryPanel(QWidget):
         displayed, total = self.filtered.rowCount(), self.table.rowCount()
         if len(chosen) == 1:
             entry = chosen[0]
-            reported = entry.error or "\n".join(part for part in (entry.path.name, entry.note) if part)
+            reported = translated(entry.error) or "\n".join(part for part in (entry.path.name, entry.note) if part)
         else:
-            runs = "1 run" if total == 1 else f"{total} runs"
-            counts = [f"{len(chosen)} of {runs} selected" if chosen else runs]
-            counts += [f"{total - displayed} hidden by the filter"] if displayed < total else []
-            reported = ", ".join(counts)
+            reported = _counts(len(chosen), displayed, total)
         self.message.setText(reported)
         keys = self._keys_of(chosen) if single else []
         if keys and self.isVisible() and not self._is_showing:
@@ -306,7 +307,7 @@ class LibraryPanel(QWidget):
         try:
             rename(entry.path, text) if column == TITLE else annotate(entry.path, text)
         except RunFileError as error:
-            self._session.notice.emit(Problem(str(error)))
+            self._session.notice.emit(Problem(error_text(error)))
             return False
         if column == TITLE and text.strip():
             for key in self._keys_of([entry]):
@@ -323,7 +324,7 @@ class LibraryPanel(QWidget):
         chosen = [entry.path for entry in self.selected() if not entry.error]
         if not chosen:
             return None
-        dialog = PlainInputDialog(self, "Tag", "One word; it is kept in the note, with # before it.")
+        dialog = PlainInputDialog(self, _("Tag"), _("One word; it is kept in the note, with # before it."))
         dialog.textValueSelected.connect(lambda tag: self._tag(chosen, tag))
         dialog.open()
         return dialog
@@ -333,7 +334,7 @@ class LibraryPanel(QWidget):
             try:
                 add_tag(path, tag)
             except RunFileError as error:
-                self._session.notice.emit(Problem(str(error), severity="warning"))
+                self._session.notice.emit(Problem(error_text(error), severity="warning"))
                 break
         self._folder.announce_soon()
 
@@ -356,20 +357,22 @@ class LibraryPanel(QWidget):
         """Ask in the place of the buttons; the run that is training cannot be deleted."""
         self._doomed = self.selected()
         if self._session.runs.active_key in self._keys_of(self._doomed):
-            text = "A run that is still training cannot be deleted; stop it first."
+            text = _("A run that is still training cannot be deleted; stop it first.")
             self._session.notice.emit(Problem(text, severity="warning"))
         elif self._doomed:
-            several = f"Move these {len(self._doomed)} runs to the bin?"
-            self.bar.ask(f"Move “{self._doomed[0].title}” to the bin?" if len(self._doomed) == 1 else several)
+            count, title = len(self._doomed), self._doomed[0].title
+            question = n_("Move “{title}” to the bin?", "Move these {count} runs to the bin?", count)
+            self.bar.ask(question.format(title=title, count=count))
 
     def _delete_doomed(self) -> None:
         doomed, self._doomed = self._doomed, []
         open_paths = [self._session.runs[key].run.path for key in self._keys_of(doomed)]
         for key in self._keys_of(doomed):
             self._session.runs.close(key)
-        title = f"“{doomed[0].title}” was" if len(doomed) == 1 else f"{len(doomed)} runs were"
+        moved = n_("“{title}” was moved to the bin.", "{count} runs were moved to the bin.", len(doomed))
+        done = moved.format(title=doomed[0].title, count=len(doomed))
         paths = [entry.path for entry in doomed]
-        self._deleting.ask(thread(_delete, paths, [path for path in open_paths if path], f"{title} moved to the bin."))
+        self._deleting.ask(thread(_delete, paths, [path for path in open_paths if path], done))
 
     def _on_deleted(self, deleted: _Deleted) -> None:
         for fault in deleted.faults:
@@ -386,7 +389,7 @@ class LibraryPanel(QWidget):
         self.refresh()
 
     def ask_for_folder(self) -> None:
-        dialog = QFileDialog(self, "Choose the folder of runs", str(self._session.folder))
+        dialog = QFileDialog(self, _("Choose the folder of runs"), str(self._session.folder))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(lambda name: self._session.set_folder(Path(name)))
@@ -413,7 +416,7 @@ def _delete(paths: list[Path], opened: list[Path], done: str) -> _Deleted:
             delete(path)
             moved[path] = beside
         except RunFileError as error:
-            faults.append(str(error))
+            faults.append(error_text(error))
     return _Deleted(done, moved, opened, faults)
 
 
@@ -424,8 +427,19 @@ def _restore(deleted: _Deleted) -> tuple[_Deleted, list[str]]:
         try:
             undelete(path, beside)
         except RunFileError as error:
-            faults.append(str(error))
+            faults.append(error_text(error))
     return deleted, faults
+
+
+def _counts(chosen: int, displayed: int, total: int) -> str:
+    """How many runs there are, are chosen, and are hidden."""
+    runs = n_("{count} run", "{count} runs", total)
+    if chosen:
+        runs = n_("{chosen} of {count} run selected", "{chosen} of {count} runs selected", total)
+    counts = [runs.format(count=total, chosen=chosen)]
+    if displayed < total:
+        counts.append(_("{count} hidden by the filter").format(count=total - displayed))
+    return _(", ").join(counts)
 
 
 def _from_home(path: Path) -> str:

@@ -30,9 +30,10 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.metric import metric_of, value_text
 from precgui.runs.quantised_model import IntegerModel, LayerError, MeasuredModel, integer_model
+from precgui.words import L_, _, error_text, n_, translated
 
 UNKNOWN = "–"
-_HEADS = ("Model", "Size")
+_HEADS = (L_("Model"), L_("Size"))
 _SHARE = Qt.ItemDataRole.UserRole
 _EVALUATE = "precgui.engine.qat.saved_model:evaluate_in_child"
 Index = QModelIndex | QPersistentModelIndex
@@ -77,10 +78,10 @@ def _read(path: Path) -> tuple[str, IntegerModel, Metric] | str:
     try:
         with open_run(path) as run:
             model = integer_model(run)
-            text = f"{path.name} has no integer model: the run did not reach its end, or qat.measure was off"
-            return (run.title, model, metric_of(run.environment)) if model else text
+            text = _("{file} has no integer model: the run did not reach its end, or qat.measure was off")
+            return (run.title, model, metric_of(run.environment)) if model else text.format(file=path.name)
     except RunFileError as error:
-        return str(error)
+        return error_text(error)
 
 
 class IntegerDialog(QDialog):
@@ -91,13 +92,16 @@ class IntegerDialog(QDialog):
     def __init__(self, title: str, model: IntegerModel, metric: Metric, parent: QWidget) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(f"Integer model of {title}")
+        self.setWindowTitle(_("Integer model of {title}").format(title=title))
         self._model, self._metric = model, metric
         self._evaluation = Answer(self, progress=self._show, ended=self._on_ended)
-        self.models = _table([*_HEADS, metric.title, "Loss", *map(_samples, model.batches)], len(model.models))
-        self.layers = _table(["Layer", "Bits", "Error of weights", "Error of result"], len(model.layers))
+        self.models = _table(
+            [*map(translated, _HEADS), translated(metric.title), _("Loss"), *map(_samples, model.batches)],
+            len(model.models),
+        )
+        self.layers = _table([_("Layer"), _("Bits"), _("Error of weights"), _("Error of result")], len(model.layers))
         self.message = PlainLabel(self)
-        self.again = QPushButton("Evaluate again", self)
+        self.again = QPushButton(_("Evaluate again"), self)
         self._lay_out()
         self._fill_models()
         self._fill_layers()
@@ -110,15 +114,15 @@ class IntegerDialog(QDialog):
             label.setWordWrap(True)
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.models.setAccessibleName("The forms of the model")
-        self.layers.setAccessibleName("Quantisation error of each layer")
+        self.models.setAccessibleName(_("The forms of the model"))
+        self.layers.setAccessibleName(_("Quantisation error of each layer"))
         self.models.setFixedHeight(_height(self.models, len(self._model.models)))
         self.layers.setMinimumHeight(_height(self.layers, min(3, len(self._model.layers))))
         self.message.setText(_kept(self._model))
         self.again.setEnabled(self._model.file is not None)
-        self.again.setToolTip("Read the saved model and evaluate it on the validation set, in a process of its own")
+        self.again.setToolTip(_("Read the saved model and evaluate it on the validation set, in a process of its own"))
         self.again.clicked.connect(self.evaluate)
-        close = QPushButton("Close", self)
+        close = QPushButton(_("Close"), self)
         close.clicked.connect(self.close)
         close.setDefault(True)
         buttons = QHBoxLayout()
@@ -140,7 +144,9 @@ class IntegerDialog(QDialog):
             metric = value_text(self._metric, form.metric, UNKNOWN)
             loss = UNKNOWN if form.loss is None else f"{form.loss:.4g}"
             times = [_latency(form, integers, count) for count in self._model.batches]
-            for column, text in enumerate([form.title, _size(form, self._model.models[0]), metric, loss, *times]):
+            for column, text in enumerate(
+                [translated(form.title), _size(form, self._model.models[0]), metric, loss, *times]
+            ):
                 self.models.setItem(row, column, _cell(text, left=column == 0))
 
     def _fill_layers(self) -> None:
@@ -159,22 +165,28 @@ class IntegerDialog(QDialog):
     def evaluate(self) -> None:
         """Read the saved model and evaluate it, in a child process."""
         self.again.setEnabled(False)
-        self.message.setText("Evaluating the saved model...")
+        self.message.setText(_("Evaluating the saved model..."))
         self._evaluation.ask(child(_EVALUATE, {"path": str(self._model.file)}))
 
     def _show(self, reported: dict[str, Any]) -> None:
-        self.message.setText(reported["error"] if "error" in reported else self._sentence(reported))
+        self.message.setText(translated(reported["error"]) if "error" in reported else self._sentence(reported))
         self.evaluated.emit(reported)
 
     def _sentence(self, reported: dict[str, Any]) -> str:
-        parts = []
-        if "metric" in reported["now"]:
-            now, before = (value_text(self._metric, reported[when].get("metric"), UNKNOWN) for when in ("now", "saved"))
-            parts.append(f"{self._metric.title} {now} (saved with {before})")
         before = reported["saved"].get("loss")
-        was = UNKNOWN if before is None else f"{before:.4g}"
-        parts.append(f"loss {reported['now']['loss']:.4g} (saved with {was})")
-        return f"Evaluated again on {reported['samples']} samples: {', '.join(parts)}"
+        values: dict[str, Any] = {
+            "samples": reported["samples"],
+            "loss": f"{reported['now']['loss']:.4g}",
+            "saved_loss": UNKNOWN if before is None else f"{before:.4g}",
+        }
+        if "metric" not in reported["now"]:
+            return _("Evaluated again on {samples} samples: loss {loss} (saved with {saved_loss})").format(**values)
+        now, saved = (value_text(self._metric, reported[when].get("metric"), UNKNOWN) for when in ("now", "saved"))
+        text = _(
+            "Evaluated again on {samples} samples: {metric} {value} (saved with {saved}), loss {loss} (saved with "
+            "{saved_loss})"
+        )
+        return text.format(metric=translated(self._metric.title), value=now, saved=saved, **values)
 
     def _on_ended(self, fault: str) -> None:
         self.again.setEnabled(True)
@@ -214,7 +226,7 @@ def _cell(text: str, *, left: bool = False) -> QTableWidgetItem:
 
 
 def _samples(count: int) -> str:
-    return "1 sample" if count == 1 else f"{count} samples"
+    return n_("{count} sample", "{count} samples", count).format(count=count)
 
 
 def _size(form: MeasuredModel, first: MeasuredModel) -> str:
@@ -222,7 +234,10 @@ def _size(form: MeasuredModel, first: MeasuredModel) -> str:
         return UNKNOWN
     text = f"{form.size_bytes / 1024:.0f} KiB"
     smaller = form is not first and first.size_bytes and form.size_bytes
-    return f"{text}, {first.size_bytes / form.size_bytes:.1f}x smaller" if smaller else text  # type: ignore[operator]
+    if not smaller:
+        return text
+    times = first.size_bytes / form.size_bytes  # type: ignore[operator]
+    return _("{size}, {times:.1f}x smaller").format(size=text, times=times)
 
 
 def _latency(form: MeasuredModel, integers: MeasuredModel, count: int) -> str:
@@ -231,7 +246,9 @@ def _latency(form: MeasuredModel, integers: MeasuredModel, count: int) -> str:
     if not time_s:
         return UNKNOWN
     text = f"{1e3 * time_s:.2f} ms"
-    return text if form is integers or not least_s else f"{text} (integers {least_s / time_s:.2f}x)"
+    if form is integers or not least_s:
+        return text
+    return _("{time} (integers {ratio:.2f}x)").format(time=text, ratio=least_s / time_s)
 
 
 def _worst(layer: LayerError) -> float:
@@ -239,19 +256,26 @@ def _worst(layer: LayerError) -> float:
 
 
 def _how(model: IntegerModel) -> str:
-    threads = "1 thread" if model.threads == 1 else f"{model.threads} threads"
-    by = "torchao (PT2E)" if model.backend == "torchao" else "precgui"
-    arithmetic = model.arithmetic or f"{model.native_layers} of {len(model.layers)} layers on integer kernels"
-    return (
-        f"Measured on the CPU with {threads}, {model.samples} validation samples; best latencies of paired rounds, in "
-        f"brackets how much of that time the integers take. Converted by {by}; {arithmetic}. Errors are relative, in "
-        "the L2 norm; the bar compares with the largest."
+    text = n_(
+        "Measured on the CPU with {threads} thread, {samples} validation samples; best latencies of paired rounds, in "
+        "brackets how much of that time the integers take. Converted by {library}; {arithmetic}. Errors are relative, "
+        "in the L2 norm; the bar compares with the largest.",
+        "Measured on the CPU with {threads} threads, {samples} validation samples; best latencies of paired rounds, in "
+        "brackets how much of that time the integers take. Converted by {library}; {arithmetic}. Errors are relative, "
+        "in the L2 norm; the bar compares with the largest.",
+        model.threads,
     )
+    by = "torchao (PT2E)" if model.backend == "torchao" else "precgui"
+    kernels = _("{count} of {total} layers on integer kernels").format(
+        count=model.native_layers, total=len(model.layers)
+    )
+    arithmetic = translated(model.arithmetic) or kernels
+    return text.format(threads=model.threads, samples=model.samples, library=by, arithmetic=arithmetic)
 
 
 def _kept(model: IntegerModel) -> str:
     if model.file is not None:
-        return f"Saved in {model.file}"
+        return _("Saved in {file}").format(file=model.file)
     if model.kept:
-        return "The saved model is no longer where it was written."
-    return "The integer model was measured and not kept; qat.save_to = auto keeps it beside the run."
+        return _("The saved model is no longer where it was written.")
+    return _("The integer model was measured and not kept; qat.save_to = auto keeps it beside the run.")

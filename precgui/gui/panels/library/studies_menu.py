@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QMenu, QPushButton, QWidget
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.session import Session
 from precgui.sweeps.folder import is_sweep
+from precgui.words import _
 
 MOST = 20  # the newest ones; others are found by the dialog
 
@@ -20,9 +21,9 @@ class StudiesMenu(QPushButton):
     """Filled anew each time it opens, the newest study first."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__("Studies", parent)
+        super().__init__(_("Studies"), parent)
         self._session = session
-        self.setToolTip("Open a study: its groups and verdicts in Compare, its runs in Live")
+        self.setToolTip(_("Open a study: its groups and verdicts in Compare, its runs in Live"))
         menu = QMenu(self)
         menu.setToolTipsVisible(True)
         menu.aboutToShow.connect(self.fill)
@@ -37,12 +38,12 @@ class StudiesMenu(QPushButton):
             action.triggered.connect(partial(self._session.open_study, path))
             menu.addAction(action)
         if menu.isEmpty():
-            menu.addAction("The folder of runs holds no study").setEnabled(False)
+            menu.addAction(_("The folder of runs holds no study")).setEnabled(False)
         menu.addSeparator()
-        menu.addAction("Open another folder...").triggered.connect(self.ask)
+        menu.addAction(_("Open another folder...")).triggered.connect(self.ask)
 
     def ask(self) -> None:
-        dialog = QFileDialog(self, "Open the folder of a study", str(self._session.folder))
+        dialog = QFileDialog(self, _("Open the folder of a study"), str(self._session.folder))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(self._session.open_study)

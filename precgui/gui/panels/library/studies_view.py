@@ -16,8 +16,9 @@ from precgui.gui.theme import themes
 from precgui.runs.metric import in_text, value_text
 from precgui.sweeps.listing import StudyEntry, StudyList
 from precgui.sweeps.report import MemberRow
+from precgui.words import L_, _, translated
 
-COLUMNS = ("Study", "Precision", "Status", "Metric", "Seed", "Date")
+COLUMNS = (L_("Study"), L_("Precision"), L_("Status"), L_("Metric"), L_("Seed"), L_("Date"))
 MAX_VISIBLE_ROWS = 7  # without scrolling
 FOLLOW_MS = 3000
 _PATH = Qt.ItemDataRole.UserRole
@@ -35,8 +36,8 @@ class StudiesView(QTreeWidget):
         self._entries: list[StudyEntry] = []
         self._work = Answer(self, answered=self._show)
         self._follow = QTimer(self, singleShot=True, interval=FOLLOW_MS)
-        self.setHeaderLabels(list(COLUMNS))
-        self.setAccessibleName("Studies")
+        self.setHeaderLabels([translated(column) for column in COLUMNS])
+        self.setAccessibleName(_("Studies"))
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setProperty("kind", "facts")
         self.setUniformRowHeights(True)
@@ -76,7 +77,7 @@ class StudiesView(QTreeWidget):
         chosen = current.data(0, _PATH) if current is not None else None
         self.clear()
         for entry in self._entries:
-            item = _item(_study_cells(entry), str(entry.path), entry.error or str(entry.path))
+            item = _item(_study_cells(entry), str(entry.path), translated(entry.error) or str(entry.path))
             for member in entry.members:
                 item.addChild(_member_item(member, entry))
             self.addTopLevelItem(item)
@@ -109,21 +110,26 @@ class StudiesView(QTreeWidget):
 def _study_cells(entry: StudyEntry) -> tuple[str, ...]:
     created = datetime.fromtimestamp(entry.created_s).astimezone().strftime("%Y-%m-%d %H:%M")
     if entry.error:
-        return entry.title, "", "unreadable", "", "", created
-    counts = [f"{entry.done} of {entry.done + entry.left} runs done"]
-    counts += [f"{entry.failed} failed"] if entry.failed else []
-    counts += ["paused"] if entry.paused and entry.left else []
-    status = ", ".join(counts)
-    return entry.title, ", ".join(entry.precisions), status, "", f"{entry.seeds} seeds", created
+        return entry.title, "", _("unreadable"), "", "", created
+    counts = [_("{done} of {total} runs done").format(done=entry.done, total=entry.done + entry.left)]
+    counts += [_("{count} failed").format(count=entry.failed)] if entry.failed else []
+    counts += [_("paused")] if entry.paused and entry.left else []
+    seeds = _("{count} seeds").format(count=entry.seeds)
+    return entry.title, ", ".join(entry.precisions), _(", ").join(counts), "", seeds, created
 
 
 def _member_item(member: MemberRow, entry: StudyEntry) -> QTreeWidgetItem:
     value = value_text(entry.metric, member.metric, "")
-    metric = f"{in_text(entry.metric.title)} {value}" if value else ""
-    kind = {"twin": " (rounding twin)", "warm-up": " (not judged)", "timing": " (timing)"}.get(member.kind, "")
-    status = {"skipped": "left out"}.get(member.status, member.status)
-    cells = (f"{member.name}{kind}", member.arm, status, metric, str(member.seed), "")
-    return _item(cells, member.run or "", member.message or member.name)
+    metric = f"{in_text(translated(entry.metric.title))} {value}" if value else ""
+    kinds = {
+        "twin": _("{name} (rounding twin)"),
+        "warm-up": _("{name} (not judged)"),
+        "timing": _("{name} (timing)"),
+    }
+    name = kinds.get(member.kind, "{name}").format(name=member.name)
+    status = _("left out") if member.status == "skipped" else translated(member.status)
+    cells = (name, member.arm, status, metric, str(member.seed), "")
+    return _item(cells, member.run or "", translated(member.message) or member.name)
 
 
 def _item(cells: tuple[str, ...], path: str, tip: str) -> QTreeWidgetItem:

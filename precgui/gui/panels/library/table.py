@@ -21,6 +21,8 @@ from precgui.runs.figures import FIGURES
 from precgui.runs.library import tags_of
 from precgui.runs.library_index import LibraryEntry
 from precgui.runs.metric import ACCURACY, in_text, value_text
+from precgui.runs.outcome import outcome_sentence
+from precgui.words import L_, _, p_, translated
 
 if TYPE_CHECKING:
     from precgui.runs.diagnosis import Diagnosis
@@ -38,12 +40,12 @@ def loss_text(value: float | None) -> str:
 def metric_text(entry: LibraryEntry) -> str:
     """The value with its unit, and with the name of the metric unless it is the accuracy."""
     value = value_text(entry.metric, entry.val_accuracy, "")
-    named = value if entry.metric.name == ACCURACY.name else f"{in_text(entry.metric.title)} {value}"
+    named = value if entry.metric.name == ACCURACY.name else f"{in_text(translated(entry.metric.title))} {value}"
     return named if value else UNKNOWN
 
 
 def status_text(entry: LibraryEntry) -> str:
-    return "unreadable" if entry.error else entry.outcome or entry.status or UNKNOWN
+    return _("unreadable") if entry.error else translated(outcome_sentence(entry.outcome or entry.status or UNKNOWN))
 
 
 @dataclass(frozen=True)
@@ -63,28 +65,28 @@ def _number(value: float | None) -> float:
 
 
 COLUMNS = (
-    RunColumn("Title", lambda e: e.title, lambda e: e.title.casefold()),
-    RunColumn("Precision", lambda e: e.precision or UNKNOWN, lambda e: e.precision),
-    RunColumn("Status", status_text, status_text),
+    RunColumn(L_("Title"), lambda e: e.title, lambda e: e.title.casefold()),
+    RunColumn(L_("Precision"), lambda e: e.precision or UNKNOWN, lambda e: e.precision),
+    RunColumn(L_("Status"), status_text, status_text),
     RunColumn(FIGURES["train_loss"].title, lambda e: loss_text(e.final_loss), lambda e: _number(e.final_loss), RIGHT,
-           "Mean training loss of the last epoch; of the whole run where it is shorter"),
-    RunColumn("Metric", metric_text, lambda e: _number(e.val_accuracy), RIGHT,
-           "On the validation set at the end; the accuracy where nothing else is said"),
-    RunColumn("Steps", lambda e: str(e.steps) if not e.error else UNKNOWN, lambda e: e.steps, RIGHT),
-    RunColumn("Date", lambda e: date_text(e.created), lambda e: e.created),
-    RunColumn("Note", lambda e: e.error or e.note, lambda e: (e.error or e.note).casefold()),
-    RunColumn("Diagnosis", lambda _: UNKNOWN, lambda _: 0,
-              tooltip="Findings of Diagnose, the gravest named; sorting puts broken runs first"),
-    RunColumn("Place", lambda e: e.place or HERE, lambda e: e.place,
-              tooltip="The machine that trained it, as Hardware > Places names it"),
+           L_("Mean training loss of the last epoch; of the whole run where it is shorter")),
+    RunColumn(L_("Metric"), metric_text, lambda e: _number(e.val_accuracy), RIGHT,
+           L_("On the validation set at the end; the accuracy where nothing else is said")),
+    RunColumn(L_("Steps"), lambda e: str(e.steps) if not e.error else UNKNOWN, lambda e: e.steps, RIGHT),
+    RunColumn(L_("Date"), lambda e: date_text(e.created), lambda e: e.created),
+    RunColumn("Note", lambda e: translated(e.error) or e.note, lambda e: (e.error or e.note).casefold()),
+    RunColumn(L_("Diagnosis"), lambda _: UNKNOWN, lambda _: 0,
+              tooltip=L_("Findings of Diagnose, the gravest named; sorting puts broken runs first")),
+    RunColumn(L_("Place"), lambda e: e.place or translated(HERE), lambda e: e.place,
+              tooltip=L_("The machine that trained it, as Hardware > Places names it")),
 )  # fmt: skip
 GROUPS: dict[str, Callable[[LibraryEntry], str]] = {
-    "nothing": lambda _: "",
-    "precision": lambda e: e.precision or UNKNOWN,
-    "status": status_text,
-    "place": lambda e: e.place or HERE,
-    "tag": lambda e: " ".join(tags_of(e.note)) or "no tag",
-    "day": lambda e: date_text(e.created)[:10],
+    L_("nothing"): lambda _: "",
+    L_("precision"): lambda e: e.precision or UNKNOWN,
+    L_("status"): status_text,
+    L_("place"): lambda e: e.place or translated(HERE),
+    L_("tag"): lambda e: " ".join(tags_of(e.note)) or _("no tag"),
+    L_("day"): lambda e: date_text(e.created)[:10],
 }
 TITLE, STATUS, STEPS, DATE, NOTE, DIAGNOSIS, PLACE = 0, 2, 5, 6, 7, 8, 9
 
@@ -191,8 +193,8 @@ class RunTable(QAbstractTableModel):
             return self._group(self._entries[section]) if role == Qt.ItemDataRole.DisplayRole else None
         column = COLUMNS[section]
         answers = {
-            Qt.ItemDataRole.DisplayRole: column.title,
-            Qt.ItemDataRole.ToolTipRole: plain_tip(column.tooltip) or None,
+            Qt.ItemDataRole.DisplayRole: p_("of a run", "Note") if section == NOTE else translated(column.title),
+            Qt.ItemDataRole.ToolTipRole: plain_tip(translated(column.tooltip)) or None,
             Qt.ItemDataRole.TextAlignmentRole: column.align,
         }
         return answers.get(Qt.ItemDataRole(role))
@@ -209,9 +211,9 @@ class RunTable(QAbstractTableModel):
         if role == kind.TextAlignmentRole:
             return column.align
         if role == kind.ToolTipRole:
-            return plain_tip(f"{entry.error or entry.note or entry.title}\n{entry.path}")
+            return plain_tip(f"{translated(entry.error) or entry.note or entry.title}\n{entry.path}")
         if role == kind.DecorationRole and index.column() == STATUS:
-            return self._icons.get("unreadable" if entry.error else status_text(entry).partition(",")[0])
+            return self._icons.get("unreadable" if entry.error else entry.status or "")
         if role == kind.FontRole and index.column() == TITLE and entry.path.absolute() == self._current:
             font = QFont()
             font.setBold(True)
@@ -236,7 +238,7 @@ def _diagnosis_data(diagnosis: Diagnosis, role: int) -> Any:
         case Qt.ItemDataRole.DisplayRole:
             return short_verdict(diagnosis)
         case Qt.ItemDataRole.ToolTipRole:
-            return plain_tip(diagnosis.sentence)
+            return plain_tip(translated(diagnosis.sentence))
         case Qt.ItemDataRole.ForegroundRole:
             return QColor(verdict_colour(diagnosis))
     return None
