@@ -256,3 +256,17 @@ def targets_shifted_by_one(opened: Open) -> None:
 @healthy
 def inputs_repeated_by_a_model_that_is_not_causal(opened: Open) -> None:
     _speak(opened, 0, causal=False)
+
+
+@healthy
+def losses_of_samples_in_one_backward_pass(opened: Open) -> None:
+    """The backward pass begins with a number for each sample."""
+    model = _net()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    recorder = opened(model, optimizer)
+    for x, y in batches(9):
+        losses = F.cross_entropy(model(x), y, reduction="none")
+        optimizer.zero_grad()
+        losses.backward(torch.ones_like(losses))
+        optimizer.step()
+        recorder.step(losses.detach().sum())

@@ -74,10 +74,12 @@ class _Examination:
         begun = time.perf_counter()
         ids = [each.id for each in used]
         loss = self._loop.roots[-1]
+        first = tape.value(loss)
+        if first is not None and first.numel() != 1:
+            raise EngineError(f"its last backward pass begins with {first.numel()} numbers, not with one loss")
         table = replay_exact(tape, [*ids, loss], visit=self._clock)
         replay_s = time.perf_counter() - begun
-        low_loss = tape.value(loss)
-        low = math.nan if low_loss is None else float(low_loss)
+        low = math.nan if first is None else float(first)
         exact = [table[id] for id in ids]
         is_finite = math.isfinite(low) and all(bool(each.gradient.isfinite().all()) for each in used)
         exact_is_finite = bool(table[loss].isfinite().all()) and all(bool(each.isfinite().all()) for each in exact)
