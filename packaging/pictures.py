@@ -23,7 +23,7 @@ LOOK = ("style_sheet.py", "colours.py", "kit/measures.py")  # of every picture
 _SHOWN = re.compile(r"images/([\w.-]+\.(?:png|svg))")
 LARGE, SMALL, WIDE, MIDDLE = (1280, 800), (800, 600), (1920, 1080), (1180, 760)
 Mode = Literal["light", "dark"]
-State = Literal["first-run", "empty", "examples", "study", "runs", "measured"]
+State = Literal["first-run", "empty", "examples", "study", "jobs", "stopped", "runs", "measured"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,10 @@ PICTURES: dict[str, Picture] = {
     "study-energy-light": Picture("study", "compare/groups", view="Energy"),
     "study-trade-off-light": Picture("study", "compare/groups", view="Trade-off"),
     "study-grid-wide": Picture("study", "live/study", "dark", WIDE),
+    "study-jobs-light": Picture("jobs", "live/study"),
+    "study-jobs-dark": Picture("jobs", "live/study", "dark"),
+    "go-on-light": Picture("stopped", "live"),
+    "go-on-runs-dark": Picture("stopped", "library", "dark"),
     "live-dark": Picture("runs", "live", "dark"),
     "compare-light": Picture("runs", "compare"),
     "hardware-measured-dark": Picture("measured", "hardware/measured", "dark", how="precgui bench"),

@@ -28,6 +28,7 @@ from PIL import Image
 from PySide6.QtCore import QBuffer, QIODevice, QLocale
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication
+from staged_study import study_with_jobs
 
 from precgui import config
 from precgui.examples import EXAMPLES
@@ -35,6 +36,7 @@ from precgui.gui.notices import Notices
 from precgui.gui.panels.compare.panel import ComparePanel
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
+from precgui.gui.panels.library.panel import LibraryPanel
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.first_paths import PATHS
@@ -43,7 +45,7 @@ from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
 
-STATES: tuple[State, ...] = ("empty", "first-run", "examples", "study", "runs")
+STATES: tuple[State, ...] = ("empty", "first-run", "examples", "study", "jobs", "stopped", "runs")
 MOST_APART = 40  # of a colour of a picture from that in its file, in steps of 256
 SETTLE_S, SETTLE_LIMIT_S = 0.6, 20  # redraws are staggered over some ticks
 RUN_LIMIT_S = 900
@@ -138,6 +140,13 @@ class Gallery:
             compare = self._window.host.panels["compare"]
             assert isinstance(compare, ComparePanel)
             self._until(lambda: compare.groups.report_content is not None, 120)
+        elif state == "jobs":
+            self._close_runs()
+            session.open_study(study_with_jobs(Path(os.environ["HOME"]) / "cluster-study"))
+            self._until(lambda: session.study.grid is not None, 60)
+        elif state == "stopped":
+            self._close_runs()
+            self._train_and_stop()
         elif state == "runs":
             self._close_runs()
             self._train()
@@ -173,6 +182,11 @@ class Gallery:
         if picture.state == "study" and picture.view:
             assert isinstance(compare, ComparePanel)
             compare.groups.view.choose(picture.view)
+        if picture.state == "stopped" and picture.place == "library":
+            library = self._window.host.panels["library"]
+            assert isinstance(library, LibraryPanel)
+            self._until(lambda: library.table.rowCount() > 0, 60)
+            library.view.select_rows([0])
         if picture.place == "inspect/tensors":
             inspect = self._window.host.panels["inspect"]
             assert isinstance(inspect, InspectPanel)
@@ -206,6 +220,19 @@ class Gallery:
             return not training.waiting and (progress is None or progress.step > progress.total_steps // 2)
 
         self._until(last_is_half_done, RUN_LIMIT_S)
+
+    def _train_and_stop(self) -> None:
+        """Stop a run at a third of its way, so that a checkpoint lies beside it."""
+        training, runs = self._session.training, self._session.runs
+        training.start(config.load(RECIPE, [*SETTINGS, "title=Digits in FP16"]))
+
+        def is_at_a_third() -> bool:
+            progress = training.progress()
+            return progress is not None and 3 * progress.step > progress.total_steps
+
+        self._until(is_at_a_third, RUN_LIMIT_S)
+        training.stop()
+        self._until(lambda: not training.is_training and runs[runs.current or ""].run.status == "stopped", 60)
 
     def close(self) -> None:
         ended: list[bool] = []
