@@ -84,11 +84,11 @@ TRAITS: dict[str, PrecisionTraits] = {
         "tf32:TF32", "fp32", "tf32", "tf32", not_sharded=_SHARES_MEMORY,
     ),
     "bf16-amp": PrecisionTraits(
-        _16_BITS, "Autocast to BF16: FP32 weights, BF16 arithmetic, no loss scaling needed.",
+        _16_BITS, "Automatic mixed precision (autocast), BF16: FP32 weights, BF16 arithmetic, no loss scaling needed.",
         "amp:BF16Amp", "fp32", "bf16", "bf16", autocast=True,
     ),
     "fp16-amp": PrecisionTraits(
-        _16_BITS, "Autocast to FP16 with loss scaling: FP32 weights, FP16 arithmetic.",
+        _16_BITS, "Automatic mixed precision (autocast), FP16 with loss scaling: FP32 weights, FP16 arithmetic.",
         "fp16:FP16Amp", "fp32", "fp16", "fp16", "dynamic", autocast=True,
     ),
     "bf16-pure": PrecisionTraits(
@@ -108,35 +108,39 @@ TRAITS: dict[str, PrecisionTraits] = {
         "low:FP8", "fp32", "e4m3fn", "e5m2",
     ),
     "mxfp8": PrecisionTraits(
-        _8_BITS, "MX blocks of 32 values in E4M3 that share a power-of-two scale; emulated.",
+        _8_BITS, "Microscaling (MX) blocks of 32 values in E4M3 that share a power-of-two scale; emulated.",
         "low:MXFP8", "fp32", "mxfp8_e4m3", "mxfp8_e4m3", not_sharded=_SHARES_MEMORY,
     ),
     "mxfp6": PrecisionTraits(
-        _8_BITS, "MX blocks of 32 values in E2M3 that share a power-of-two scale; emulated.",
+        _8_BITS, "Microscaling (MX) blocks of 32 values in E2M3 that share a power-of-two scale; emulated.",
         "low:MXFP6", "fp32", "mxfp6_e2m3", "mxfp6_e2m3", not_sharded=_SHARES_MEMORY,
     ),
     "mxfp4": PrecisionTraits(
-        _8_BITS, "MX blocks of 32 values in E2M1 that share a power-of-two scale; emulated.",
+        _8_BITS, "Microscaling (MX) blocks of 32 values in E2M1 that share a power-of-two scale; emulated.",
         "low:MXFP4", "fp32", "mxfp4", "mxfp4", not_sharded=_SHARES_MEMORY,
     ),
     "nvfp4": PrecisionTraits(
-        _8_BITS, "Blocks of 16 values in E2M1 with an E4M3 scale and a scale for the tensor; emulated.",
+        _8_BITS, "NVIDIA's blocks of 16 values in E2M1 with an E4M3 scale and a scale for the tensor; emulated.",
         "low:NVFP4", "fp32", "nvfp4", "nvfp4", not_sharded=_SHARES_MEMORY,
     ),
     "int8-qat": PrecisionTraits(
-        _QUANTISED, "Weights and activations learn to live on 8-bit integers; the result runs on integer kernels.",
+        _QUANTISED, "Quantisation-aware training (QAT): weights and activations learn to live on 8-bit integers; "
+        "the result runs on integer kernels.",
         "qat:Int8", "fp32", "int8", "fp32", weight_bits=8, not_sharded=_WHOLE_AT_END,
     ),
     "int4-qat": PrecisionTraits(
-        _QUANTISED, "Weights on 16 values, activations in 8 bits; straight-through gradients.",
+        _QUANTISED, "Quantisation-aware training (QAT): weights on 16 values, activations in 8 bits; "
+        "straight-through gradients.",
         "qat:Int4", "fp32", "int4", "fp32", weight_bits=4, not_sharded=_WHOLE_AT_END,
     ),
     "int2-qat": PrecisionTraits(
-        _QUANTISED, "Ternary weights, -s, 0 and s, one s for each channel; straight-through gradients.",
+        _QUANTISED, "Quantisation-aware training (QAT): ternary weights, -s, 0 and s, one s for each channel; "
+        "straight-through gradients.",
         "qat:Int2", "fp32", "int2", "fp32", weight_bits=2, not_sharded=_WHOLE_AT_END,
     ),
     "int1-qat": PrecisionTraits(
-        _QUANTISED, "Binary weights, -s and s, one s for each channel; straight-through gradients.",
+        _QUANTISED, "Quantisation-aware training (QAT): binary weights, -s and s, one s for each channel; "
+        "straight-through gradients.",
         "qat:Int1", "fp32", "int1", "fp32", weight_bits=1, not_sharded=_WHOLE_AT_END,
     ),
 }  # fmt: skip

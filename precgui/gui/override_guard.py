@@ -37,7 +37,7 @@ _QUERIES = {
     "QSortFilterProxyModel": {"filterAcceptsRow", "lessThan"},
     "QStyledItemDelegate": {"createEditor", "displayText", "sizeHint"},
     "QTextEdit": {"loadResource"},
-    "QWidget": {"hasHeightForWidth", "heightForWidth", "minimumSizeHint", "sizeHint"},
+    "QWidget": {"focusNextPrevChild", "hasHeightForWidth", "heightForWidth", "minimumSizeHint", "sizeHint"},
 }
 _GUARDED = "__guarded_override__"
 

@@ -59,7 +59,7 @@ def run_facts(run: Run) -> tuple[FactGroup, ...]:
         FactGroup("Notes of the engine", tuple(_notes(run))),
         FactGroup("Changes of the precision", tuple(_precision_changes(environment.get("precision_changes")))),
         FactGroup("Settings", tuple(settings(run.config, observed_settings(run)))),
-        FactGroup("Formats of the first step (census)", tuple(_census(environment.get("census")))),
+        FactGroup("Formats counted in the first step", tuple(_census(environment.get("census")))),
         *_later_census(environment.get("precision_changes")),
         FactGroup(_certificate_title(environment), tuple(_certificate(environment.get("certificate")))),
         *_later_certificates(environment.get("precision_changes")),
@@ -222,7 +222,7 @@ def _later_census(changes: object) -> Iterator[FactGroup]:
     for change in changes if isinstance(changes, list | tuple) else ():
         if isinstance(change, Mapping):
             where = f"step {plain_text(change.get('step'))}, {plain_text(change.get('precision'))}"
-            yield FactGroup(f"Formats of {where} (census)", tuple(_census(change.get("census"))))
+            yield FactGroup(f"Formats counted in {where}", tuple(_census(change.get("census"))))
 
 
 def _census(census: object) -> Iterator[RunFact]:
@@ -262,8 +262,8 @@ def _certificate_title(environment: Mapping[str, Any]) -> str:
     changes = environment.get("precision_changes")
     first = changes[0] if isinstance(changes, list | tuple) and changes else None
     if not isinstance(first, Mapping) or not isinstance(first.get("certificate"), Mapping):
-        return "Certificate of arithmetic"
-    return f"Certificate of arithmetic before step {plain_text(first.get('step'))}"
+        return "Arithmetic as tried on the device"
+    return f"Arithmetic as tried on the device before step {plain_text(first.get('step'))}"
 
 
 def _later_certificates(changes: object) -> Iterator[FactGroup]:
@@ -271,7 +271,9 @@ def _later_certificates(changes: object) -> Iterator[FactGroup]:
     for change in changes if isinstance(changes, list | tuple) else ():
         if isinstance(change, Mapping):
             where = f"from step {plain_text(change.get('step'))} on, {plain_text(change.get('precision'))}"
-            yield FactGroup(f"Certificate of arithmetic {where}", tuple(_certificate(change.get("certificate"))))
+            yield FactGroup(
+                f"Arithmetic as tried on the device {where}", tuple(_certificate(change.get("certificate")))
+            )
 
 
 def _certificate(certificate: object) -> Iterator[RunFact]:

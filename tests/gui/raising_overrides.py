@@ -175,6 +175,7 @@ OTHERS: dict[str, Callable[[Any], object]] = {
         widget, QtGui.QDropEvent(POINT, Qt.DropAction.CopyAction, MIME, LEFT, NONE)
     ),
     "eventFilter": watch,
+    "focusNextPrevChild": lambda widget: send(widget, QtGui.QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_Tab, NONE)),
     "hasHeightForWidth": lay_out,
     "loadResource": lambda browser: browser.document().resource(2, QUrl("x.png")),
     "minimumSizeHint": lay_out,

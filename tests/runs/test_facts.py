@@ -170,16 +170,16 @@ def test_that_each_precision_of_a_schedule_has_a_certificate_of_its_own() -> Non
     tried = {"gemm_error": {"fp32": 3e-7}, "gemm_size": 128, "fp32_products": "fp32", "switches": {}}
     change = {"step": 5, "precision": "bf16-amp", "trigger": "step:5", "certificate": tried}
     titles = [group.title for group in run_facts(a_run({"certificate": tried, "precision_changes": [change]}))]
-    assert "Certificate of arithmetic before step 5" in titles
-    assert "Certificate of arithmetic from step 5 on, bf16-amp" in titles
-    assert "Certificate of arithmetic" in [group.title for group in run_facts(a_run({"certificate": tried}))]
+    assert "Arithmetic as tried on the device before step 5" in titles
+    assert "Arithmetic as tried on the device from step 5 on, bf16-amp" in titles
+    assert "Arithmetic as tried on the device" in [group.title for group in run_facts(a_run({"certificate": tried}))]
 
 
 def test_that_each_precision_of_a_schedule_has_a_census_of_its_own() -> None:
     counted = {"flops": 8.0, "formats": {"bf16": 1.0}, "modules": {}, "operations": {}}
     run = a_run({"precision_changes": [{"step": 5, "precision": "bf16-amp", "trigger": "step:5", "census": counted}]})
     groups = {group.title: group.facts for group in run_facts(run)}
-    assert groups["Formats of step 5, bf16-amp (census)"][0] == RunFact("Multiplied in bf16", "100 %")
+    assert groups["Formats counted in step 5, bf16-amp"][0] == RunFact("Multiplied in bf16", "100 %")
 
 
 def test_that_a_record_that_cost_more_than_its_budget_says_so_in_one_sentence() -> None:

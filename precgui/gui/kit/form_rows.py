@@ -157,8 +157,6 @@ class SectionCard(QFrame):
         self.more.setAccessibleName(_("{more} settings of {title}").format(more=self.more.text(), title=self._title))
         self.more.setToolTip(plain_tip(", ".join(row.label.text() for row in foldable)))
         self.recolour()
-        if self.rows and self.more.previousInFocusChain() is not self.rows[-1].reset:
-            QWidget.setTabOrder(self.rows[-1].reset, self.more)  # it was made before the rows
         self.setVisible(any(row.relevant for row in self.rows))
 
     def recolour(self) -> None:

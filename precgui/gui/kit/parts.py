@@ -10,7 +10,6 @@ without a parent is a window.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import pairwise
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLabel, QLayout, QPushButton, QVBoxLayout, QWidget
@@ -69,12 +68,6 @@ def holder(layout: QLayout) -> QWidget:
     made = QWidget()
     made.setLayout(layout)
     return made
-
-
-def tab_in_order(*parts: QWidget) -> None:
-    """Let Tab go through parts as they are read, not as they were made."""
-    for before, after in pairwise(parts):
-        QWidget.setTabOrder(before, after)
 
 
 def _fill(layout: QBoxLayout, parts: Iterable[Part], spacing: int, margins: Margins) -> None:

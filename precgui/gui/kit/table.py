@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QColor, QIcon
+from PySide6.QtGui import QColor, QIcon, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
 
 from precgui.gui.kit.plain_text import plain_tip
@@ -16,6 +16,7 @@ from precgui.gui.theme import severity_colour, themes
 SEVERITY = {
     "missed": "error", "undecided": "warning", "does not hold here": "error", "not decided here": "warning",
 }  # fmt: skip
+LEAST_LAST_PX = 160
 MEASURED_ROWS = 32  # for the widths of columns
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -145,6 +146,33 @@ class TextTable(QTableView):
         across.setHighlightSections(False)
         across.setDefaultAlignment(LEFT)
         across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self._dispensable: Sequence[int] = ()
+
+    def give_up(self, columns: Sequence[int]) -> None:
+        """Hide these columns, the first one first, while the table is too narrow for all.
+
+        The tool tips of the first column hold the whole row.
+        """
+        self._dispensable = columns
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit_columns()
+
+    def _fit_columns(self) -> None:
+        if not self._dispensable:
+            return
+        across = self.horizontalHeader()
+        needed = {
+            column: max(self.sizeHintForColumn(column), across.sectionSizeHint(column))
+            for column in range(self.cells.columnCount())
+        }
+        last = self.cells.columnCount() - 1
+        needed[last] = min(needed[last], LEAST_LAST_PX)  # it is cut with an ellipsis before it goes
+        left = self.viewport().width() - sum(needed.values())
+        for column in self._dispensable:
+            self.setColumnHidden(column, left < 0)
+            left += needed[column] if left < 0 else 0
 
     def set_columns(self, titles: Sequence[str | Cell]) -> None:
         """Name the columns."""
@@ -156,8 +184,17 @@ class TextTable(QTableView):
             rows = [_with_verdict(row, column, word) for row, word in zip(rows, words, strict=True)]
         across = self.horizontalHeader()
         across.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)  # else every cell measures its column anew
-        self.cells.show_rows(rows)
+        self.cells.show_rows(self._with_row_tips(rows) if self._dispensable else rows)
         across.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self._fit_columns()
+
+    def _with_row_tips(self, rows: Sequence[Sequence[str | Cell]]) -> list[Sequence[str | Cell]]:
+        """The rows with their whole text in the tool tip of the first cell."""
+        titles, told = self.titles(), list[Sequence[str | Cell]]()
+        for first, *others in (_cells(row) for row in rows):
+            texts = (first.text, *(f"{name}: {cell.text}" for name, cell in zip(titles[1:], others, strict=True)))
+            told.append([replace(first, tip="\n".join(texts)), *others])
+        return told
 
     def texts(self) -> list[tuple[str, ...]]:
         """The rows as they are shown."""

@@ -127,7 +127,6 @@ class PlotFrame(QFrame):
         chart.restyle()
         self.body.addWidget(chart)
         self.body.setCurrentWidget(chart)
-        QWidget.setTabOrder(self.save_button, chart)
         self.log_button.setVisible(signal.log is not None)
         self.log_button.blockSignals(True)
         self.log_button.setChecked(signal.scale != "linear")

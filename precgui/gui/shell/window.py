@@ -14,6 +14,7 @@ from precgui import __version__, words
 from precgui.gui.kit.icons import app_icon
 from precgui.gui.kit.parts import column
 from precgui.gui.kit.plain_text import PlainMessageBox
+from precgui.gui.kit.reading_order import tab_as_read
 from precgui.gui.kit.returning import Returning, show_place
 from precgui.gui.notices import Notice, NoticeEntry, Notices
 from precgui.gui.settings import Settings
@@ -291,6 +292,11 @@ class Window(QMainWindow):
 
     def can_go_forward(self) -> bool:
         return self.history.can_go_forward
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        """Tab follows the layout as it is now: folds open, rows wrap, charts are exchanged."""
+        tab_as_read(self)
+        return super().focusNextPrevChild(forward)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

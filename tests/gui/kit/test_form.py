@@ -18,6 +18,7 @@ from precgui.config import PRECISION_GROUPS, RECIPES, ConfigError, RunConfig, bu
 from precgui.gui.kit.editors import ChoiceEditor, editor_for, number_text, read_number
 from precgui.gui.kit.form import Form, at, leaves
 from precgui.gui.kit.form_rows import SectionCard
+from precgui.gui.kit.reading_order import reading_order
 from precgui.gui.panels.setup.precision_cards import ChoiceCards
 
 
@@ -318,9 +319,7 @@ def test_that_tab_goes_through_the_fields_in_their_order(form: Form[RunConfig]) 
 
 def test_that_the_fold_of_a_section_has_the_focus_after_its_fields(form: Form[RunConfig]) -> None:
     card = form.rows["title"].card
-    order, widget = [], card.rows[0].widget
-    for _ in range(400):
-        order.append(widget)
-        widget = widget.nextInFocusChain()
+    form.show()
+    order = reading_order(form)
     fields = [order.index(row.widget) for row in card.rows if row.widget in order]
-    assert fields == sorted(fields) and order.index(card.more) > max(fields)
+    assert len(fields) > 2 and fields == sorted(fields) and order.index(card.more) > max(fields)

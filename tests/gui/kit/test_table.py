@@ -67,3 +67,23 @@ def test_that_a_verdict_has_the_colour_of_its_severity(qtbot: QtBot) -> None:
     table.fill([("missed by 2 %",), ("met",)], 0, ["missed", "met"])
     colours = [table.cells.index(row, 0).data(Qt.ItemDataRole.ForegroundRole) for row in (0, 1)]
     assert colours == [QColor(themes().theme.error), QColor(themes().theme.text)]
+
+
+def test_that_a_narrow_table_gives_up_columns_and_tells_them_in_its_first_cells(qtbot: QtBot) -> None:
+    table = TextTable(("Group", "Mean", "Difference", "Reason"), "groups")
+    qtbot.addWidget(table)
+    table.give_up((3, 1))
+    table.fill([("fp32", "99.16 %", "-0.11 points to the baseline", "the interval lies inside")])
+
+    def shown(width: int) -> list[str]:
+        table.resize(width, 200)
+        return [title for column, title in enumerate(table.titles()) if not table.isColumnHidden(column)]
+
+    table.show()
+    assert shown(900) == ["Group", "Mean", "Difference", "Reason"]
+    needed = sum(table.sizeHintForColumn(column) for column in (0, 1, 2)) + 100
+    assert shown(needed) == ["Group", "Mean", "Difference"]
+    assert shown(260) == ["Group", "Difference"]
+    assert shown(900) == ["Group", "Mean", "Difference", "Reason"]
+    tip = table.model().index(0, 0).data(Qt.ItemDataRole.ToolTipRole)
+    assert "Mean: 99.16 %" in tip and "Reason: the interval" in tip

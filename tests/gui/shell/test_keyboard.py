@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtWidgets import QLabel, QLineEdit, QTreeWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QTreeWidget, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.kit.pages import loading
@@ -33,22 +33,6 @@ def test_that_tab_enters_the_precisions_at_the_chosen_one(qtbot: QtBot) -> None:
     panel.precision.set("fp8")
     cards = panel.precision.cards
     assert [name for name, card in cards.items() if card.button.focusPolicy() & Qt.FocusPolicy.TabFocus] == ["fp8"]
-
-
-def test_that_tab_goes_through_run_as_it_is_read(qtbot: QtBot) -> None:
-    panel = SetupPanel(Session())
-    qtbot.addWidget(panel)
-    panel.show()
-    chain, at = list[QWidget](), panel.kind.buttons["One run"]
-    for _ in range(400):
-        chain.append(at)
-        at = at.nextInFocusChain()  # type: ignore[assignment]
-    title = next(edit for edit in panel.findChildren(QLineEdit) if edit.accessibleName() == "Title")
-    read = [
-        panel.kind.buttons["One run"], panel.recipes, panel.gallery_button, panel.precision.cards["fp32"].button,
-        panel.precision.fold, title,
-    ]  # fmt: skip
-    assert [chain.index(each) for each in read] == sorted(chain.index(each) for each in read)
 
 
 def test_that_f1_lists_the_keys_of_every_place(window: Window, qtbot: QtBot) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QToolButton, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
 
 from precgui.config import OWN_LOOP, PRECISIONS
 from precgui.gui.kit.answer_label import AnswerLabel
-from precgui.gui.kit.icons import icon
-from precgui.gui.kit.parts import button, column, label, row
-from precgui.gui.kit.plain_text import plain_tip
+from precgui.gui.kit.folded_text import FoldedText
+from precgui.gui.kit.parts import button, column, row
 from precgui.gui.session import Session
-from precgui.gui.theme import themes
 from precgui.runs.facts import seconds_text
 from precgui.runs.short_answer import SEEDS, ShortAnswer
 
@@ -32,18 +30,11 @@ class AnswerBar(QWidget):
         self._answer: ShortAnswer | None = None
         self.answer = AnswerLabel()
         self.more_seeds = button("", self._ask, _REPEAT.format(seeds=SEEDS), kind="primary")
-        self.fold = QToolButton()
-        self.fold.setProperty("kind", "fold")
-        self.fold.setCheckable(True)
-        self.fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.note = label("", "muted", selectable=True)
+        self.fold = FoldedText()
+        self.note = self.fold.note
         self.line = row(self.more_seeds, self.fold, 1)
         column(self.answer, self.line, self.note, spacing=8, on=self)
-        for part in (self.more_seeds, self.fold, self.note):
-            part.hide()
-        self.fold.toggled.connect(lambda _: self._show_note())
-        themes().follow(self, self._recolour)
-        self._recolour()
+        self.more_seeds.hide()
 
     @property
     def run(self) -> str:
@@ -62,14 +53,7 @@ class AnswerBar(QWidget):
         self.more_seeds.setVisible(answer is not None and answer.can_repeat and self._is_startable())
         seconds = answer.seconds if answer is not None else None
         self.more_seeds.setText(f"Run {SEEDS} seeds" + (f", {_wait_text(seconds)}" if seconds else ""))
-        self.note.setText("\n".join(f"• {note}" for note in notes))
-        self.fold.setText("1 remark" if len(notes) == 1 else f"{len(notes)} remarks")
-        self.fold.setToolTip(plain_tip("\n\n".join(notes)))
-        self._show_note()
-
-    def _show_note(self) -> None:
-        self.fold.setVisible(bool(self.note.text()))
-        self.note.setVisible(bool(self.note.text()) and self.fold.isChecked())
+        self.fold.set_remarks(notes)
 
     def _is_startable(self) -> bool:
         """Whether precgui can start the training of both runs."""
@@ -80,9 +64,6 @@ class AnswerBar(QWidget):
     def _ask(self) -> None:
         if self._answer is not None:
             self.study_requested.emit(self._answer.baseline)
-
-    def _recolour(self) -> None:
-        self.fold.setIcon(icon("info", themes().theme.info, 16))
 
 
 def _wait_text(seconds: float) -> str:

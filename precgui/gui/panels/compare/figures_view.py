@@ -5,7 +5,8 @@ from __future__ import annotations
 from PySide6.QtWidgets import QWidget
 
 from precgui.gui.kit.choice import Choice
-from precgui.gui.kit.parts import column, label, named, row
+from precgui.gui.kit.folded_text import FoldedText
+from precgui.gui.kit.parts import column, named, row
 from precgui.gui.kit.table import TextTable
 from precgui.gui.panels.compare.group_rows import COLUMNS, group_row
 from precgui.runs.figures import Figure, study_figures
@@ -13,6 +14,7 @@ from precgui.runs.report.content import ReportContent, VerdictLine
 
 _VERDICT_COLUMNS = ("Group", "Target", "Verdict", "Figures and reason")
 _VERDICT = COLUMNS.index("Verdict")
+_DISPENSABLE = [COLUMNS.index(title) for title in ("Reason", "95 % interval", "Runs", "Mean")]
 
 
 class FiguresView(QWidget):
@@ -25,9 +27,10 @@ class FiguresView(QWidget):
         self.figure.setSizeAdjustPolicy(Choice.SizeAdjustPolicy.AdjustToContents)
         self.table = TextTable(COLUMNS, "Groups of the study")
         self.verdicts = TextTable(_VERDICT_COLUMNS, "Verdicts of the study")
-        self.notes = label(kind="muted", selectable=True)
-        head = row(named("&Figure", self.figure), self.figure, 1)
-        column(head, (self.table, 2), (self.verdicts, 3), self.notes, on=self)
+        self.table.give_up(_DISPENSABLE)
+        self.fold = FoldedText(self)
+        head = row(named("&Figure", self.figure), self.figure, 1, self.fold)
+        column(head, self.fold.note, (self.table, 2), (self.verdicts, 1), on=self)
 
     def show_content(self, content: ReportContent | None) -> None:
         """Show the groups of a study; without one the tables are empty."""
@@ -36,8 +39,7 @@ class FiguresView(QWidget):
         lines = content.verdicts if content is not None else ()
         rows = [(line.group, line.target, _in_words(line), line.detail) for line in lines]
         self.verdicts.fill(rows, 2, [line.word for line in lines])
-        self.notes.setText("\n".join(content.notes) if content is not None else "")
-        self.notes.setVisible(bool(self.notes.text()))
+        self.fold.set_remarks(content.notes if content is not None else ())
         if content is not None:
             self.figure.offer([(each.title, each) for each in study_figures(content.study.metric)])
             self._fill_table()

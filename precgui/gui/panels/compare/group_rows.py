@@ -12,7 +12,7 @@ from precgui.runs.study.pairs import NOT_MEASURED
 from precgui.runs.verdict.judge import Verdict
 
 COLUMNS = (
-    "Group", "Runs", "Mean", "95 % interval", "Against the baseline", "Its interval", "Verdict", "Reason",
+    "Group", "Runs", "Mean", "95 % interval", "Difference", "Its interval", "Verdict", "Reason",
 )  # fmt: skip
 UNKNOWN = "–"
 _NO_RULE = "no target"

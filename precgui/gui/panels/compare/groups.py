@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.answer_label import AnswerLabel
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages
-from precgui.gui.kit.icons import icon
+from precgui.gui.kit.folded_text import FoldedText
 from precgui.gui.kit.pages import PageStack
-from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.table import TextTable
 from precgui.gui.kit.targets_dialog import TargetsDialog
@@ -56,8 +56,8 @@ class GroupsView(Pages):
         self.report_content: ReportContent | None = None
         self._taken: ReportContent | None = None  # as it was read, without the price of the energy
         self.ungrouped = UngroupedRuns(session, self)
-        self.answer, self.answer_lines = AnswerLabel(self), PlainLabel(self)
-        self.fold = QToolButton(self)
+        self.answer, self.fold = AnswerLabel(self), FoldedText(self)
+        self.answer_lines = self.fold.note
         self.source = QComboBox(self)
         self.more_seeds = MoreSeedsButton(session, self)
         self.targets_button = QPushButton("Targets...", self)
@@ -76,13 +76,6 @@ class GroupsView(Pages):
         self.refresh()
 
     def _lay_out(self) -> None:
-        self.answer_lines.setProperty("kind", "muted")
-        self.answer_lines.setWordWrap(True)
-        self.answer_lines.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.fold.setText("Figures behind it")
-        self.fold.setProperty("kind", "fold")
-        self.fold.setCheckable(True)
-        self.fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.source.setAccessibleName("Groups of the study, or of the open runs")
         self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.source.setMinimumContentsLength(16)
@@ -126,9 +119,7 @@ class GroupsView(Pages):
         self.folder_button.clicked.connect(self.ask_for_folder)
         self.empty.button.clicked.connect(lambda: session.requests.go("setup/study"))
         offer_examples(self.empty, session)
-        self.fold.toggled.connect(lambda _: self._show_lines())
-        themes().follow(self, self._recolour)
-        self.fold.setIcon(icon("info", themes().theme.info, 16))
+        themes().follow(self, self._fill)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -207,23 +198,11 @@ class GroupsView(Pages):
         content = self.report_content
         self._stale = set(VIEWS)
         self.answer.setText(content.answer if content is not None else self._why_not())
-        self.answer_lines.setText("\n".join(content.answer_lines) if content is not None else "")
-        self._show_lines()
+        self.fold.set_text("Figures behind it", "\n".join(content.answer_lines) if content is not None else "")
         self.more_seeds.show_content(content, is_study=self.source_kind == STUDY)
         self.targets_button.setEnabled(bool(self.source_kind) and not self._is_example())
         self.report.show_content(content)
         self._show_page()
-
-    def _show_lines(self) -> None:
-        """The small print stands behind its fold."""
-        lines = self.answer_lines.text()
-        self.fold.setVisible(bool(lines))
-        self.fold.setToolTip(plain_tip(lines))
-        self.answer_lines.setVisible(bool(lines) and self.fold.isChecked())
-
-    def _recolour(self) -> None:
-        self.fold.setIcon(icon("info", themes().theme.info, 16))
-        self._fill()
 
     def _is_example(self) -> bool:
         """Whether the groups are those of a bundled study, whose folder nothing changes."""

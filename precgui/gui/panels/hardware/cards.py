@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from PySide6.QtCore import Qt
@@ -9,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QToolBut
 
 from precgui.gui.kit.plain_text import PlainLabel, RichLabel
 
-_LEAST_PX, _MOST_COLUMNS = 340, 3  # of a card, and of a row
+_LEAST_PX, _MOST_COLUMNS = 325, 5  # of a card, and of a row
 
 
 def label(text: str, kind: str = "", *, rich: bool = False) -> QLabel:
@@ -82,7 +83,7 @@ class DeviceCard(QFrame):
 
 
 class Cards(QWidget):
-    """Cards side by side, as many in a row as fit, up to three."""
+    """Cards side by side, as many in a row as fit, up to five; the rows hold about the same number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +106,8 @@ class Cards(QWidget):
         self._arrange()
 
     def _arrange(self) -> None:
-        columns = max(1, min(len(self._cards), _MOST_COLUMNS, self.width() // _LEAST_PX))
+        fitting = max(1, min(_MOST_COLUMNS, self.width() // _LEAST_PX))
+        columns = math.ceil(len(self._cards) / max(1, math.ceil(len(self._cards) / fitting))) or 1
         if columns == self._columns:
             return
         for column in range(max(self._columns, columns)):

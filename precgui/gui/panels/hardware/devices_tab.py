@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from PySide6.QtCore import QTimer
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from precgui.citations import source_lines
 from precgui.gui.panels.hardware.cards import Cards, DeviceCard, label, scrolled
-from precgui.gui.panels.hardware.formats_tab import level_text, upper_first
+from precgui.gui.panels.hardware.formats_tab import MatrixTab, level_text, upper_first
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.detect import Machine
@@ -20,6 +22,7 @@ from precgui.hardware.readings import Missing, Reading, gibibytes
 from precgui.hardware.support import LEVELS
 from precgui.words import L_, _, translated
 
+_MATRIX_WIDTH_PX, _MATRIX_HEIGHT_PX = 1200, 420  # at least, for the table of formats below the cards
 _OTHER = L_("For another task or size")
 
 
@@ -31,8 +34,9 @@ class DevicesTab(QWidget):
         self._model = model
         self._cards = Cards()
         self._waiting = label(_("Asking the machine…"), "muted")
+        self._matrix: MatrixTab | None = None
         page = QWidget()
-        column = QVBoxLayout(page)
+        self._column = column = QVBoxLayout(page)
         column.setContentsMargins(4, 12, 12, 12)
         column.addWidget(self._waiting)
         column.addWidget(self._cards)
@@ -40,6 +44,8 @@ class DevicesTab(QWidget):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scrolled(page))
+        self._room_timer = QTimer(self, singleShot=True, interval=0)  # after the cards have got their height
+        self._room_timer.timeout.connect(self._use_room)
         model.machine_changed.connect(self._show)
         model.results_changed.connect(self._show)
         self._show()
@@ -60,6 +66,25 @@ class DevicesTab(QWidget):
             ]
             software = software_card(machine, self._model.torch_problem)
             self._cards.show_cards([*advices, *of_devices, software, sensor_card(machine, self._model.place_name)])
+
+        self._room_timer.start()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._room_timer.start()
+
+    def _use_room(self) -> None:
+        """Show the table of formats under the cards of a large screen, with a card of each generation beside."""
+        cards_px = self._cards.heightForWidth(self._cards.width()) if self._cards.isVisible() else self.height()
+        has_room = self._cards.width() >= _MATRIX_WIDTH_PX and self.height() - cards_px >= _MATRIX_HEIGHT_PX
+        if has_room and self._matrix is None:
+            self._matrix = MatrixTab(self._model)
+            self._matrix.add_generations()
+            self._column.insertWidget(self._column.count() - 1, self._matrix)
+            self._matrix.setMinimumHeight(_MATRIX_HEIGHT_PX - 24)
+            self._column.setStretchFactor(self._matrix, 100)
+        if self._matrix is not None:
+            self._matrix.setVisible(has_room)
 
     def _lead_to(self, tab: str) -> Callable[[], object]:
         return lambda: self._model.tab_requested.emit(tab)

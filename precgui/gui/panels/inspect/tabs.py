@@ -51,7 +51,7 @@ TABS: tuple[TabSpec, ...] = (
         "overview",
         "Overview",
         "overview:OverviewTab",
-        "settings, results, environment, certificate, notes",
+        "settings, results, environment, arithmetic, notes",
     ),
     TabSpec(
         "tensors", "Tensors", "tensors.panel:TensorsPanel", "exponents of tensors, and the effect of another format"

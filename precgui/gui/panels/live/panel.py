@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QPushButton,
-    QSplitter,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QPushButton, QSplitter, QVBoxLayout, QWidget
 
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.caveat import CaveatLabel
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
+from precgui.gui.kit.parts import holder, row
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
+from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.open_run import Problem
 from precgui.gui.panels.live.end_card import EndCard
 from precgui.gui.panels.live.proof_card import ProofCard
@@ -95,20 +91,10 @@ class LivePanel(Pages):
 
     def _arrange(self) -> None:
         self.view_text.setProperty("kind", "muted")
-        bar = QHBoxLayout()
-        for widget in (
-            self.stop_button,
-            self.pause_button,
-            self.follow_button,
-            self.fit_button,
-            self.axis_choice.label,
-            self.axis_choice,
-            self.smoothing,
-            self.all_plots,
-        ):
-            bar.addWidget(widget)
-        bar.addWidget(self.view_text, 1)
-        bar.addWidget(self.keys_button)
+        axis = holder(row(self.axis_choice.label, self.axis_choice))
+        buttons = (self.stop_button, self.pause_button, self.follow_button, self.fit_button)
+        parts = (*buttons, axis, self.smoothing, self.all_plots, self.view_text)
+        bar = WrappingRow(parts, self, at_right=self.keys_button)
         self._splitter.addWidget(self.plots)
         self._splitter.addWidget(self._side())
         self._splitter.setStretchFactor(0, 1)
@@ -121,7 +107,7 @@ class LivePanel(Pages):
         layout = QVBoxLayout(self.content)
         layout.setContentsMargins(24, 8, 24, 8)
         self._column = layout
-        layout.addLayout(bar)
+        layout.addWidget(bar)
         layout.addWidget(self.end_card)
         layout.addWidget(self.caveat)
         layout.addWidget(self._splitter, 1)

@@ -46,7 +46,7 @@ from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.empty_state import panel_head
 from precgui.gui.kit.form import Form
 from precgui.gui.kit.icons import icon
-from precgui.gui.kit.parts import named, row, tab_in_order
+from precgui.gui.kit.parts import named, row
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.when_visible import WhenVisible
@@ -157,7 +157,6 @@ class SetupPanel(QWidget):
         column.addLayout(panel_head("Run", self.kind))
         source = (start_from, self.recipes, self.gallery_button, (self.recipe_note, 1))
         column.addLayout(row(*source, *self._tools.values()))  # of its own, so that both fit into a small window
-        tab_in_order(*self.kind.buttons.values(), *parts, *self.precision.tab_stops, self.outlook)
         column.addSpacing(4)
         self._of_training = [start_from, *parts, self.recipe_note, _heading("Precision", page), self.form]
         self.existing = ExistingModel(self._session, self.consent, self)

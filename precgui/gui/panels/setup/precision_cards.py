@@ -214,13 +214,6 @@ class ChoiceCards(QWidget):
         layout.addWidget(self.rest)
         layout.addWidget(self.description)
 
-    @property
-    def tab_stops(self) -> list[QWidget]:
-        """The stops of Tab, as it is read: large cards, the fold, the others."""
-        usual = [self.cards[name].button for name in self.cards if name in self._usual]
-        others = [card.button for name, card in self.cards.items() if name not in self._usual]
-        return [*usual, self.fold, *others]
-
     def set_words(self, words: Mapping[str, tuple[str, str]]) -> None:
         """Put a word and its sentence beside names."""
         for name, (word, sentence) in words.items():

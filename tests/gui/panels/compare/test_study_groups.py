@@ -162,7 +162,7 @@ def test_that_open_runs_are_grouped_by_their_settings(session: Session, qtbot: Q
     qtbot.waitUntil(lambda: view.report_content is not None and len(view.report_content.columns) == 2)
     assert view.source.currentText() == "Open runs (2), grouped by their settings"
     assert view.figures.table.texts()[0][0] == "fp32 (baseline)"
-    assert "not planned as a study" in view.figures.notes.text()
+    assert "not planned as a study" in view.figures.fold.note.text()
     view.view.choose(DIFFERENCES)
     assert view.differences.table.texts()[0][1] == "precision"
 
@@ -263,4 +263,4 @@ def test_that_members_stand_in_the_window_with_the_reason_of_each_that_is_left_o
         "left out",
         f"{NOT_PLANNED}: its seed is 0 and not 1",
     ] in rows
-    assert "(s02-fp32: its seed is 0 and not 1)." in view.figures.notes.text()
+    assert "(s02-fp32: its seed is 0 and not 1)." in view.figures.fold.note.text()

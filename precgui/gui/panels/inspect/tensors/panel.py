@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 from math import ldexp
 
 import numpy as np
@@ -115,11 +114,6 @@ class TensorsPanel(Pages):
         layout.addWidget(self.bar)
         layout.addWidget(self.verdict)
         layout.addWidget(self._sides, 1)
-        order: tuple[QWidget, ...] = (
-            self.bar.slider, self.filter, self.list, self.spectrogram, self.heat_map, self.moment.bits,
-        )  # fmt: skip
-        for before, after in pairwise(order):
-            self.setTabOrder(before, after)
 
     def _connect(self) -> None:
         session = self._session

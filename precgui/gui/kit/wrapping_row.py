@@ -1,0 +1,87 @@
+"""Parts from left to right, in as many lines as they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QRect, QSize
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+GAP_PX = 8
+
+
+class WrappingRow(QWidget):
+    """A row of controls that wraps where the window is too narrow for it. Hidden parts take no room.
+
+    `at_right` stands at the right end of the line that it falls into.
+    """
+
+    def __init__(self, parts: Sequence[QWidget], parent: QWidget | None = None, *, at_right: QWidget) -> None:
+        super().__init__(parent)
+        self._parts, self._at_right = [*parts, at_right], at_right
+        for part in self._parts:
+            part.setParent(self)
+        policy = QSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
+
+    def sizeHint(self) -> QSize:
+        hints = [part.sizeHint() for part in self._shown()]
+        across = sum(hint.width() for hint in hints) + GAP_PX * max(0, len(hints) - 1)
+        return QSize(across, max((hint.height() for hint in hints), default=0))
+
+    def minimumSizeHint(self) -> QSize:
+        """The size of the widest part: the others wrap below it."""
+        hints = [part.sizeHint() for part in self._shown()]
+        return QSize(
+            max((hint.width() for hint in hints), default=0), max((hint.height() for hint in hints), default=0)
+        )
+
+    def hasHeightForWidth(self) -> bool:
+        return True
+
+    def heightForWidth(self, width: int) -> int:
+        return max((place.bottom() + 1 for place in self._places(width)), default=0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.LayoutRequest:  # a part was shown, hidden or has another text
+            self.updateGeometry()
+            self._arrange()
+        return super().event(event)
+
+    def _shown(self) -> list[QWidget]:
+        return [part for part in self._parts if not part.isHidden()]
+
+    def _arrange(self) -> None:
+        for part, place in zip(self._shown(), self._places(self.width()), strict=True):
+            part.setGeometry(place)
+
+    def _places(self, width: int) -> list[QRect]:
+        """The rectangle of each part that is shown; those of a line have its middle."""
+        places, top = list[QRect](), 0
+        for line in self._lines(width):
+            high, left = max(part.sizeHint().height() for part in line), 0
+            for part in line:
+                hint = part.sizeHint()
+                if part is self._at_right:
+                    left = max(left, width - hint.width())
+                places.append(QRect(left, top + (high - hint.height()) // 2, hint.width(), hint.height()))
+                left += hint.width() + GAP_PX
+            top += high + GAP_PX
+        return places
+
+    def _lines(self, width: int) -> list[list[QWidget]]:
+        lines, left = list[list[QWidget]](), 0
+        for part in self._shown():
+            needed = part.sizeHint().width()
+            if not lines or needed > left:
+                lines.append([])
+                left = width
+            lines[-1].append(part)
+            left -= needed + GAP_PX
+        return lines
