@@ -143,7 +143,7 @@ def lay_out(widget: QtWidgets.QWidget) -> None:
     layout = QtWidgets.QVBoxLayout(around)
     layout.addWidget(widget)
     widget.setVisible(True)
-    for ask in (layout.sizeHint, layout.minimumSize, layout.hasHeightForWidth):
+    for ask in (layout.sizeHint, layout.minimumSize, layout.hasHeightForWidth, lambda: layout.heightForWidth(100)):
         ask()
 
 
@@ -177,6 +177,7 @@ OTHERS: dict[str, Callable[[Any], object]] = {
     "eventFilter": watch,
     "focusNextPrevChild": lambda widget: send(widget, QtGui.QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_Tab, NONE)),
     "hasHeightForWidth": lay_out,
+    "heightForWidth": lay_out,
     "loadResource": lambda browser: browser.document().resource(2, QUrl("x.png")),
     "minimumSizeHint": lay_out,
     "paint": render,

@@ -13,6 +13,8 @@ from precgui.gui.panels.hardware import model as hardware_model
 from precgui.gui.panels.hardware.bench_result import ResultView, intensity, roofline_data
 from precgui.gui.panels.hardware.bench_tab import ExportButton
 from precgui.gui.panels.hardware.cards import DeviceCard
+from precgui.gui.panels.hardware.devices_tab import DevicesTab
+from precgui.gui.panels.hardware.formats_tab import MatrixTab
 from precgui.gui.panels.hardware.panel import TABS, HardwarePanel
 from precgui.gui.plots.roofline import Roofline
 from precgui.hardware import measured, rapl
@@ -348,3 +350,19 @@ def test_that_the_advice_asks_for_memory_and_inference_and_opens_a_run(panel):
     assert not advice.task.isEnabled()
     assert "int8-weights" in advice.tree.path
     assert not advice.tree.grab().isNull()
+
+
+def test_that_a_large_screen_shows_the_formats_below_the_cards(panel, qtbot):
+    made = panel(cards.h100())
+    devices = made.findChild(DevicesTab)
+    made.resize(900, 600)
+    qtbot.wait(50)
+    assert not devices.findChildren(MatrixTab)
+    made.resize(1800, 1500)
+    qtbot.wait(200)
+    (matrix,) = devices.findChildren(MatrixTab)
+    assert matrix.isVisible() and matrix.table.height() > 300
+    assert len(matrix.matrix.devices) > len(made.model.devices)
+    made.resize(900, 600)
+    qtbot.wait(200)
+    assert not matrix.isVisible()

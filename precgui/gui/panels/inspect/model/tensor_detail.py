@@ -32,6 +32,7 @@ class ExponentPlot(SimplePlot):
         self.range: tuple[float, float] | None = None
         super().__init__("Exponents of the tensor", parent=parent)
         self.name_axes("power of two", "share, %")
+        self.setMinimumHeight(96)  # in a small window it must leave room for the fields below
 
     def show_survey(self, survey: TensorSurvey | None, limits: tuple[float, float] | None) -> None:
         """Show a tensor, and the range from the smallest to the largest value of a format."""
