@@ -22,7 +22,7 @@ from precgui.engine.shadow.semantics import is_float, widened
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.stored_update import StoredUpdate
 from precgui.engine.shadow.structure import softmax_over_batch
-from precgui.engine.shadow.tape import Tape
+from precgui.engine.shadow.tape import NO_LINE, Tape
 
 _FAR = 0.05  # relative error of all gradients together, or of a loss, from which on its cause is searched
 _MOST_NAMES = 4
@@ -108,12 +108,15 @@ class _Examination:
 
 
 def _given(tape: Tape) -> list[dict[str, Any]]:
-    """The tensors that were there before the step and hold NaN or Inf, with their first readers; the weights do not."""
+    """The tensors that were there before the step and hold NaN or Inf, with their first readers; the weights do not.
+
+    What a backward pass reads first, or code that stands in no line, are numbers of hooks, which the tape has not seen made.
+    """
     rows = []
     for id, leaf in tape.leaves.items():
         if set(tape.kinds.get(id, "")) & {"n", "+"}:
             reader = next((each for each in tape.operations if id in each.inputs), None)
-            if reader is not None:
+            if reader is not None and not reader.origin.backward and reader.origin.line != NO_LINE:
                 rows.append(
                     {"module": reader.origin.module, "line": reader.origin.line.label, "shape": list(leaf.shape),
                      "nan": "n" in tape.kinds[id]}
