@@ -199,7 +199,7 @@ def _open(args: argparse.Namespace) -> int:
     from precgui.places.opened import opened_there
 
     place = place_called(args.name)
-    print(opened_there(place, _job_called(place, args.job)))
+    say(opened_there(place, _job_called(place, args.job)))
     return 0
 
 
