@@ -110,7 +110,7 @@ class _Examination:
 def _given(tape: Tape) -> list[dict[str, Any]]:
     """The tensors that were there before the step and hold NaN or Inf, with their first readers; the weights do not.
 
-    What a backward pass reads first, or code that stands in no line, are numbers of hooks, which the tape has not seen made.
+    Numbers that a backward pass or code without a line reads first are those of hooks; the tape has not seen them made.
     """
     rows = []
     for id, leaf in tape.leaves.items():
