@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 import torch
+from torch import Tensor
 
 from precgui.engine.shadow.loop_step import examined
 from precgui.engine.shadow.loop_tape import LoopTape
@@ -37,7 +38,7 @@ class ExactSteps:
         self, step: int, weights: Sequence[Weight], module: Callable[[], str | None], *, alarm: bool = False
     ) -> None:
         """A step that is watched begins; `alarm`: since the loss of the one before was not finite."""
-        self.tape = None
+        self.close()
         if len(self._rows) >= _MOST_ROWS or not (alarm or step in _STEPS) or not weights:
             return
         if self._left_s() <= 0 or (alarm and not self._alarms) or not _are_finite(weights):
@@ -53,7 +54,8 @@ class ExactSteps:
         self._step = step
         named = [(each.name, each.own) for each in weights]
         with unseen():
-            self.tape = LoopTape(named, module, int(_SHARE_OF_FREE * min(_free_bytes(device), 8 * _MOST_BYTES)))
+            most_bytes = int(_SHARE_OF_FREE * min(_free_bytes(device), 8 * _MOST_BYTES))
+            self.tape = LoopTape(named, module, most_bytes, self._left_s())
 
     def _left_s(self) -> float:
         return _FIRST_S + _SHARE * (time.perf_counter() - self._begun_s) - self._spent_s
@@ -63,13 +65,20 @@ class ExactSteps:
         tape, self.tape = self.tape, None
         if tape is None:
             return
-        begun = time.perf_counter()
-        with unseen():
+        begun = time.perf_counter() - tape.spent_s
+        with unseen(), torch.random.fork_rng(_cuda_devices(tape)):
             tape.end()
-            row = examined(tape, self._left_s())
+            row = examined(tape, self._left_s() - tape.spent_s)
+            tape.close()
         took = time.perf_counter() - begun
         self._spent_s += took
         self._rows.append({"step": self._step, **row, "seconds": took})
+
+    def close(self) -> None:
+        """Let go of a step that is not over."""
+        if self.tape is not None:
+            self.tape.close()
+        self.tape = None
 
     def drop(self, reason: str) -> None:
         """The step cannot be replayed."""
@@ -84,8 +93,20 @@ class ExactSteps:
 def _are_finite(weights: Sequence[Weight]) -> bool:
     """Whether all weights can be read and are finite: a step from others is finite in no format."""
     with unseen():
-        values = [readable(each.own) for each in weights]
+        values = [readable(each.own) if _has_memory(each.own) else None for each in weights]
         return all(value is not None and bool(value.isfinite().all()) for value in values)
+
+
+def _has_memory(weight: Tensor) -> bool:
+    """Whether the numbers of a weight are there: a loop that shards or offloads it resizes its memory to nothing."""
+    if type(weight.data) is not Tensor or weight.layout is not torch.strided or weight.is_meta:
+        return True
+    return not weight.numel() or weight.untyped_storage().nbytes() > weight.storage_offset() * weight.element_size()
+
+
+def _cuda_devices(tape: LoopTape) -> list[torch.device]:
+    """Whose random numbers the loop goes on with, besides those of the CPU."""
+    return [device for device in tape.devices() if device.type == "cuda"]
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -23,6 +23,7 @@ from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.stored_update import StoredUpdate
 from precgui.engine.shadow.structure import softmax_over_batch
 from precgui.engine.shadow.tape import NO_LINE, Tape
+from precgui.errors import first_line
 
 _FAR = 0.05  # relative error of all gradients together, or of a loss, from which on its cause is searched
 _MOST_NAMES = 4
@@ -38,6 +39,8 @@ def examined(loop: LoopTape, most_s: float) -> dict[str, Any]:
         return _Examination(loop, begun + most_s).row()
     except EngineError as error:
         return {"unavailable": str(error)}
+    except Exception as error:  # noqa: BLE001 - whatever torch raises for FP64 of an odd operation: no row, but a run
+        return {"unavailable": f"its replay in FP64 fails: {first_line(error, 160)}"}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from precgui.engine.errors import EngineError
 from precgui.engine.shadow.semantics import aten
 from precgui.engine.shadow.tape import Tape, TapeOp
 from precgui.engine.shadow.writer import BegunOp, TapeWriter
@@ -42,14 +45,21 @@ class Stage:
 class LoopTape:
     """Told of each operation of a step by a mode; to be thrown away where `why_not` is not empty."""
 
-    def __init__(self, named: Iterable[tuple[str, Tensor]], module: Callable[[], str | None], most_bytes: int) -> None:
-        """`named` are the weights that the step may change; `module` returns the one whose forward pass is running."""
+    def __init__(
+        self, named: Iterable[tuple[str, Tensor]], module: Callable[[], str | None], most_bytes: int, most_s: float
+    ) -> None:
+        """`named` are the weights that the step may change; `module` returns the one whose forward pass is running.
+
+        The step may hold `most_bytes` longer than it would, and take `most_s` longer.
+        """
         self.tape = Tape()
         self._writer = TapeWriter(self.tape, lends=True)
         self._writer.origins.module = module
         self._named = list(named)
-        self._most_bytes = most_bytes
+        self._most_bytes, self._kept_bytes = most_bytes, 0
+        self._most_s, self.spent_s = most_s, 0.0
         self.why_not = ""
+        self._is_closed = False
         self.stages: list[Stage] = []
         self.roots: list[int] = []  # the losses from which backward passes began
         self._ones: int | None = None
@@ -60,10 +70,13 @@ class LoopTape:
         """An operation is about to run."""
         if self.why_not or func.namespace in _WITHOUT_NUMBERS:
             return None
+        started = time.perf_counter()
         try:
             if self._is_backward and graph_task() == -1:
                 self._is_backward, self._own = False, self._stage(self._named)
-            return self._writer.begin(func, args, kwargs)
+            begun = self._writer.begin(func, args, kwargs)
+            self.spent_s += time.perf_counter() - started
+            return begun
         except Exception as error:  # noqa: BLE001 - whatever a tensor of somebody's class raises; the step goes on
             self.give_up(first_line(error, 160))
             return None
@@ -72,26 +85,32 @@ class LoopTape:
         """It has run."""
         if begun is None or self.why_not:
             return
+        started = time.perf_counter()
         try:
             self._add(begun, result)
+            self.spent_s += time.perf_counter() - started
         except Exception as error:  # noqa: BLE001 - as above
             self.give_up(first_line(error, 160))
 
     def _add(self, begun: BegunOp, result: Any) -> None:
         operation, outputs = self._writer.end(begun, result)
-        if operation.is_random:
-            operation.decision = [o.detach().clone() if isinstance(o, Tensor) else o for o in outputs]
-        elif begun.function is aten.view.dtype:
+        if begun.function is aten.view.dtype:
             operation.opaque = "memory is read as another dtype"
         elif begun.function is aten._amp_update_scale_.default:
             operation.opaque = "the scale of the next step is no part of this one"
         elif begun.function.namespace not in _KNOWN:
             operation.opaque = f"{operation.name} is no operation of torch"
+        if operation.is_random or operation.opaque:  # an operation of the user's may draw numbers, or count its calls
+            copies = [o.detach().clone() if isinstance(o, Tensor) else o for o in outputs]
+            operation.decision, operation.held = (copies, None) if operation.is_random else (None, copies)
+            self._kept_bytes += sum(o.nbytes for o in copies if isinstance(o, Tensor))
         self._follow_backward(operation)
         if len(self.tape.operations) > _MOST_OPERATIONS:
             self.give_up(f"the step has more than {_MOST_OPERATIONS} operations")
-        if self._writer.identity.held_bytes > self._most_bytes:
+        elif self._writer.identity.held_bytes + self._kept_bytes > self._most_bytes:
             self.give_up(f"the values of the step take more than {self._most_bytes >> 20} MiB")
+        elif self.spent_s > self._most_s:
+            self.give_up("to follow it takes longer than the recorder may")
 
     def _follow_backward(self, operation: TapeOp) -> None:
         """Note the loss of each backward pass, which begins with ones of its shape, and where the pass ends."""
@@ -103,17 +122,31 @@ class LoopTape:
             self._ones = None
         self._is_backward = True
 
+    def devices(self) -> set[torch.device]:
+        """Where the weights lie."""
+        return {weight.device for _, weight in self._named}
+
     def give_up(self, reason: str) -> None:
         """Let go of all that was recorded; `reason` is a clause."""
-        self.why_not = reason
-        self.tape, self._writer = Tape(), TapeWriter(Tape())
+        self.why_not = self.why_not or reason
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all tensors; to be called when this is needed no more."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._writer.close()
+            self.tape, self.stages, self._own, self._named = Tape(), [], None, []
 
     def optimizer_begins(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step: note the gradients that it gets."""
         if self.why_not:
             return
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        self.stages.append(self._stage([(name, p) for name, p in self._named if id(p) in own]))
+        try:
+            self.stages.append(self._stage([(name, p) for name, p in self._named if id(p) in own]))
+        except EngineError as error:
+            self.give_up(first_line(error, 160))
 
     def _stage(self, named: list[tuple[str, Tensor]]) -> Stage:
         begin = len(self.tape.operations)
@@ -123,6 +156,7 @@ class LoopTape:
             id = known(weight.grad) if weight.grad is not None else None
             if id is not None and weight.grad is not None:
                 stage.gradients.append(Used(name, id, weight.grad.detach().clone()))
+                self._kept_bytes += weight.grad.nbytes
             before = self._writer.identity.id_of(weight)
             stage.weights.append((name, before, before))
         return stage
@@ -139,10 +173,15 @@ class LoopTape:
 
     def end(self) -> None:
         """The step is over. Where no optimizer has stepped, all that follows the last backward pass is the update."""
-        if self.why_not or self.stages:
+        if self.why_not:
             return
-        self.stages.append(self._own or self._stage(self._named))
-        self.optimizer_ends()
+        try:
+            self._writer.identity.check_memory()
+            if not self.stages:
+                self.stages.append(self._own or self._stage(self._named))
+                self.optimizer_ends()
+        except EngineError as error:
+            self.give_up(first_line(error, 160))
 
 
 __all__ = ["LoopTape", "Stage", "Used"]

@@ -39,7 +39,7 @@ def fill_in_decisions(tape: Tape) -> None:
     """The decisions of the operations, which a replay in FP64 keeps."""
 
     def visit(operation: TapeOp, args: Any, kwargs: Any, outputs: list[Any]) -> None:
-        if not operation.is_view and not operation.is_random:
+        if not operation.is_view and not operation.is_random and operation.held is None:
             OperationMeasures.decide(operation, args, kwargs, outputs)
 
     with plainly(), torch.no_grad():

@@ -11,6 +11,8 @@ from torch import Tensor
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.tape import Tape
 
+_RESIZED = "the step resizes the memory of a tensor, as sharded and offloaded weights do"
+
 
 class MemoryLayout(NamedTuple):
     """How a tensor lies in its storage."""
@@ -79,7 +81,8 @@ def _last(where: MemoryLayout) -> int:
 class _Memory:
     """One storage: the values that lie in it and what was written into it since it was last put together."""
 
-    def __init__(self) -> None:
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self._storage, self._place = storage, (storage.data_ptr(), storage.nbytes())
         self.ids: dict[MemoryLayout, int] = {}
         self.valid: dict[int, MemoryLayout] = {}  # all values whose numbers are still there, several of one layout
         self.stale: set[MemoryLayout] = set()
@@ -87,6 +90,10 @@ class _Memory:
         self.writes: list[tuple[int, MemoryLayout]] = []
         self.flat: int | None = None
         self.base: tuple[int, MemoryLayout] | None = None  # a value that covers the storage, before the writes
+
+    def is_where_it_was(self) -> bool:
+        """Whether the storage was not resized since: after `resize_(0)` its tensors have no memory to read."""
+        return self._place == (self._storage.data_ptr(), self._storage.nbytes())
 
 
 class ValueNumbering:
@@ -138,6 +145,11 @@ class ValueNumbering:
             del memory.lent[id]
             self._tape.leaves[id] = self._tape.leaves[id].clone()
             self.held_bytes += self._tape.leaves[id].nbytes
+
+    def check_memory(self) -> None:
+        """Raises EngineError where a storage was resized, so that the values in it are gone."""
+        if not all(memory.is_where_it_was() for memory in self._memories.values()):
+            raise EngineError(_RESIZED)
 
     def is_result(self, tensor: Tensor) -> bool:
         """Whether a tensor is a value that an operation of the step has made."""
@@ -236,7 +248,9 @@ class ValueNumbering:
         storage = tensor.untyped_storage()
         known = self._memories.get(storage._cdata)
         if known is None:
-            known = self._memories[storage._cdata] = _Memory()
+            known = self._memories[storage._cdata] = _Memory(storage)
+        if self._lends and not known.is_where_it_was():
+            raise EngineError(_RESIZED)
         return known
 
 

@@ -60,7 +60,8 @@ class OperationMeasures:
             if operation.decision is None:
                 operation.decision = [o.detach().clone() if isinstance(o, Tensor) else o for o in outputs]
             return
-        self.decide(operation, args, kwargs, outputs)
+        if operation.held is None:
+            self.decide(operation, args, kwargs, outputs)
         if operation.function in INTEGERS and operation.decision is not None and not operation.origin.backward:
             self.tape.note(
                 f"{operation.name.partition('.')[0]} at {operation.origin.line.label} takes a decision: both sides "
@@ -72,7 +73,8 @@ class OperationMeasures:
             if id is not None:
                 self.measure(id, output)
         self._flag(operation, args, kwargs)
-        local_errors(operation, args, kwargs, outputs)
+        if operation.held is None:
+            local_errors(operation, args, kwargs, outputs)
 
     @staticmethod
     def decide(operation: TapeOp, args: Any, kwargs: Any, outputs: Sequence[Any]) -> None:

@@ -142,6 +142,8 @@ def _joined(operation: TapeOp, output: Any, args: Any, kwargs: Any) -> Any:
 
 def _fixed(tape: Tape, operation: TapeOp, args: tuple[Any, ...], wide: torch.dtype) -> list[Any] | None:
     """The draws and decisions of the low run applied to wide values; None where there are none."""
+    if operation.held is not None:
+        return [widened(o, wide) for o in operation.held]
     if operation.opaque:
         return [widened(_low(tape, id), wide) for id in operation.outputs]
     if operation.is_random:
@@ -263,6 +265,8 @@ class Counterfactual:
             if operation.function is aten.native_dropout.default:
                 return native_dropout((inputs[0], *operation.arguments[1:]), operation.decision[1])
             return list(operation.decision)
+        if operation.held is not None:
+            return list(operation.held)
         kept = [t if _widens(operation, t) else t.to(d) for t, d in zip(inputs, operation.input_dtypes, strict=True)]
         if kept and _widens(operation, kept[0]) and kept[0].dtype == F64:
             return [kept[0]]

@@ -94,6 +94,7 @@ class TapeOp:
     nonfinite: str = ""  # "", "meant", "producer" or "carrier"
     exact_is_finite: bool | None = None  # of a producer: whether FP64 on the same inputs is finite
     opaque: str = ""  # why there is no FP64 counterpart
+    held: list[Any] | None = None  # the outputs, where the operation must not run again
     undifferentiable: bool = False  # torch has no derivative of it, so what comes before it gets no share through it
     constants: set[str] = field(default_factory=set)  # names of the arguments by which torch has no derivative
 

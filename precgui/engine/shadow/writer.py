@@ -43,6 +43,10 @@ class TapeWriter:
         self.identity = ValueNumbering(tape, self._emit, lends=lends)
         self.origins = OriginTracker(tape, self.identity.is_result)
 
+    def close(self) -> None:
+        """Let go of all tensors at once: the numbering refers back to this, and a loop may have switched `gc` off."""
+        del self.identity, self.origins
+
     def begin(self, func: Any, args: Any, kwargs: Any) -> BegunOp:
         """An operation is about to run."""
         tensors = list(tensors_in(args, kwargs))
