@@ -11,6 +11,7 @@ from precgui.gui.kit.icons import icon
 from precgui.gui.kit.parts import label
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
+from precgui.words import _
 
 
 class FoldedText(QToolButton):
@@ -37,7 +38,7 @@ class FoldedText(QToolButton):
 
     def set_remarks(self, remarks: Sequence[str]) -> None:
         """Fold one line for each remark, with their number as the title."""
-        title = "1 remark" if len(remarks) == 1 else f"{len(remarks)} remarks"
+        title = _("1 remark") if len(remarks) == 1 else _("{count} remarks").format(count=len(remarks))
         self.set_text(title, "\n".join(f"• {each}" for each in remarks), "\n\n".join(remarks))
 
     def _show(self) -> None:
