@@ -47,6 +47,7 @@ FINISHED = (
     "gui/panels/formats/",
     "gui/panels/hardware/",
     "gui/panels/library/",
+    "gui/panels/live/",
     "gui/shell/",
     "hardware/",
     "runs/card_bounds.py",

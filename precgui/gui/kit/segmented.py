@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QWidget
 
+from precgui.words import translated
+
 
 class SegmentedChoice(QWidget):
     """`chosen` carries the name when another one is chosen, by hand or by `choose`. `as_tabs`: many, drawn as tabs."""
@@ -24,14 +26,14 @@ class SegmentedChoice(QWidget):
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(0 if as_tabs else 2)
         for name in names:
-            button = self.buttons[name] = QPushButton(name, self)
+            button = self.buttons[name] = QPushButton(translated(name), self)
             button.setCheckable(True)
             if as_tabs:
                 button.setProperty("kind", "tab")
             self._group.addButton(button)
             line.addWidget(button)
         self.buttons[names[0]].setChecked(True)
-        self._group.buttonToggled.connect(lambda button, on: self.chosen.emit(button.text()) if on else None)
+        self._group.buttonToggled.connect(lambda _, on: self.chosen.emit(self.current) if on else None)
 
     @property
     def current(self) -> str:

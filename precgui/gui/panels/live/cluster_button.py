@@ -10,17 +10,18 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLineEdit,
 
 from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.parts import column, label
-from precgui.gui.kit.plain_text import plain_tip
+from precgui.gui.kit.plain_text import plain_tip, without_key
 from precgui.gui.panels.live.study_cells import queued_jobs
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.sweeps.folder import JOBS, SweepFolder
+from precgui.words import L_, _, translated
 
-_ABOUT = (
+_ABOUT = L_(
     "One array of jobs, a job for each block of runs that share a machine. A job that is preempted, or whose time "
     "ends, has its run write a checkpoint and is queued again. Empty fields are left to the cluster."
 )
-_TIP = "Submit what is left as jobs of Slurm, or cancel them; the grid shows each job with its state in the queue"
+_TIP = L_("Submit what is left as jobs of Slurm, or cancel them; the grid shows each job with its state in the queue")
 MOST_GPUS, MOST_MINUTES = 1024, 100_000
 
 
@@ -32,24 +33,24 @@ class ClusterDialog(QDialog):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         themes().dress(self)
-        self.setWindowTitle("Submit to the cluster")
+        self.setWindowTitle(_("Submit to the cluster"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.account, self.partition, self.gpus, self.minutes = (QLineEdit() for _ in range(4))
+        self.account, self.partition, self.gpus, self.minutes = (QLineEdit() for each in range(4))
         self.gpus.setValidator(QIntValidator(1, MOST_GPUS, self.gpus))
         self.minutes.setValidator(QIntValidator(1, MOST_MINUTES, self.minutes))
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
-        self.submit_button = self.buttons.addButton("Submit", QDialogButtonBox.ButtonRole.AcceptRole)
+        self.submit_button = self.buttons.addButton(_("Submit"), QDialogButtonBox.ButtonRole.AcceptRole)
         form = QFormLayout()
         for title, field in (
-            ("&Account", self.account),
-            ("&Partition", self.partition),
-            ("&GPUs of each job", self.gpus),
-            ("&Minutes of each job", self.minutes),
+            (_("&Account"), self.account),
+            (_("&Partition"), self.partition),
+            (_("&GPUs of each job"), self.gpus),
+            (_("&Minutes of each job"), self.minutes),
         ):
-            field.setAccessibleName(title.replace("&", ""))
+            field.setAccessibleName(without_key(title))
             field.textChanged.connect(lambda _: self._check())
             form.addRow(title, field)
-        about = label(_ABOUT, "muted")
+        about = label(translated(_ABOUT), "muted")
         about.setMinimumWidth(360)
         column(about, form, self.buttons, spacing=12, margins=(16, 16, 16, 16), on=self)
         self.buttons.accepted.connect(self._accept)
@@ -72,13 +73,13 @@ class ClusterButton(QPushButton):
     """Seen where this machine can submit jobs, or the study has some."""
 
     def __init__(self, session: Session, consent: Consent, parent: QWidget | None = None) -> None:
-        super().__init__("Cluster", parent)
+        super().__init__(_("Cluster"), parent)
         self._session, self._consent = session, consent
         self._can_submit = shutil.which("sbatch") is not None
-        self.setToolTip(plain_tip(_TIP))
+        self.setToolTip(plain_tip(translated(_TIP)))
         menu = QMenu(self)
-        self.submit = menu.addAction("Submit jobs...", self.ask)
-        self.cancel = menu.addAction("Cancel jobs", self._cancel)
+        self.submit = menu.addAction(_("Submit jobs..."), self.ask)
+        self.cancel = menu.addAction(_("Cancel jobs"), self._cancel)
         self.setMenu(menu)
 
     def refresh(self) -> None:
@@ -109,7 +110,7 @@ class ClusterButton(QPushButton):
 
             submit_blocks(folder, settings)
 
-        self._consent.before(study.grid.tasks, lambda: study.change(act, "Nothing was submitted: {why}."))
+        self._consent.before(study.grid.tasks, lambda: study.change(act, _("Nothing was submitted: {why}.")))
 
     def _cancel(self) -> None:
         def act(folder: SweepFolder) -> None:
@@ -117,4 +118,4 @@ class ClusterButton(QPushButton):
 
             cancel_jobs(read_jobs(folder.path / JOBS))
 
-        self._session.study.change(act, "The jobs were not cancelled: {why}.")
+        self._session.study.change(act, _("The jobs were not cancelled: {why}."))

@@ -14,8 +14,9 @@ from precgui.gui.session import Session
 from precgui.runs.facts import seconds_text
 from precgui.runs.live import LiveRun
 from precgui.runs.metric import in_text, value_text
-from precgui.runs.outcome import outcome
+from precgui.runs.outcome import outcome, outcome_sentence
 from precgui.runs.summary import summarise
+from precgui.words import _, error_text, translated
 
 BASELINE, OTHER = "fp32", "bf16-amp"  # the precision that is trained next beside another one, and beside FP32
 
@@ -30,12 +31,14 @@ class EndCard(QFrame):
         self._key = ""
         self.setProperty("kind", "card")
         self.text = AnswerLabel()
-        self.compare = button("Compare", self._compare, "Both runs side by side", kind="primary")
-        self.other = button("", self._train_other, "The same training in another precision; Compare opens with both")
-        self.go_on = button("Go on", self._go_on, "From its last checkpoint, here or at its place, to its last step")
+        self.compare = button(_("Compare"), self._compare, _("Both runs side by side"), kind="primary")
+        self.other = button("", self._train_other, _("The same training in another precision; Compare opens with both"))
+        self.go_on = button(
+            _("Go on"), self._go_on, _("From its last checkpoint, here or at its place, to its last step")
+        )
         self.broken_runs = BrokenRuns(session, self)
-        self.diagnose = button("Diagnose", self._diagnose, "Whether the run is healthy, and if not why")
-        self.close_button = button("Close", self._close, "Hide this line")
+        self.diagnose = button(_("Diagnose"), self._diagnose, _("Whether the run is healthy, and if not why"))
+        self.close_button = button(_("Close"), self._close, _("Hide this line"))
         parts = (self.go_on, self.compare, self.other, self.diagnose, self.close_button)
         column(self.text, row(*parts, 1), margins=(12, 8, 12, 8), on=self)
         self.hide()
@@ -56,7 +59,8 @@ class EndCard(QFrame):
         path, status = opened.run.path, opened.run.status
         place = str(opened.run.environment.get("place") or "")
         self.go_on.setVisible(path is not None and may_go_on(path, status, place) and not self._session.is_busy)
-        self.other.setText(f"Run {self._other_precision(opened.run.config)} too")
+        other = self._other_precision(opened.run.config)
+        self.other.setText(_("Run {precision} too").format(precision=other))
         self.other.setEnabled(not self._session.is_busy)
         self.show()
 
@@ -88,7 +92,9 @@ class EndCard(QFrame):
         try:
             config = build(tree)
         except ConfigError as error:
-            self._session.notice.emit(Problem(f"These settings do not suit {tree['precision']}: {error}"))
+            text = _("These settings do not suit {precision}: {error}")
+            problem = Problem(text.format(precision=tree["precision"], error=error_text(error)))
+            self._session.notice.emit(problem)
             return
         if is_own_task(config.task):  # its code runs after a question that Run asks
             self._session.requests.set_up(config, own.name)
@@ -109,5 +115,9 @@ def end_text(opened: OpenRun) -> str:
     how = outcome(opened.run.status, {**figures, **figures["final"]})
     metric = Metric(**figures["metric"])
     value = value_text(metric, figures["final"]["val_accuracy"], "")
-    result = f"{in_text(metric.title)} {value} " if value else ""
-    return f"{opened.name} {how}: {result}in {seconds_text(figures['time_s'])}."
+    shown, time = translated(outcome_sentence(how)), seconds_text(figures["time_s"])
+    if not value:
+        return _("{run} {outcome}: in {time}.").format(run=opened.name, outcome=shown, time=time)
+    text = _("{run} {outcome}: {metric} {value} in {time}.")
+    name = in_text(translated(metric.title))
+    return text.format(run=opened.name, outcome=shown, metric=name, value=value, time=time)

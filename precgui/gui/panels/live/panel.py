@@ -29,13 +29,14 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.caveats import arithmetic_of, cost_above_budget
 from precgui.sanitize import some_names
+from precgui.words import L_, _, translated
 
 _NAMED = 2  # runs in a caveat; more are a number
 _LOW_PX = 640
 _PLOT_PX = 180  # at least, with its head: with less the labels of its rows and ticks meet
 _FIRST_STEPS = 50
 CAVEAT_MS = 1000  # between two looks for notes that come later, as when quantised training begins in a later epoch
-RUNS, STUDY = "Runs", "Study"
+RUNS, STUDY = L_("Runs"), L_("Study")
 LIVE_SIGNALS = ("loss", METRIC, "scale", EVENTS, "power")
 _NARROW_PX = 760  # below this the list of runs lies under the plots
 
@@ -46,30 +47,32 @@ class LivePanel(Pages):
     place_changed = Signal()
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        requested = "Choose a precision in Run and press Start (Ctrl+R), or open a file."
-        super().__init__(EmptyState("live", "No runs yet", requested, "Choose a precision"), parent)
+        requested = _("Choose a precision in Run and press Start (Ctrl+R), or open a file.")
+        super().__init__(EmptyState("live", _("No runs yet"), requested, _("Choose a precision")), parent)
         self._session = session
         self.plots = LinkedPlots(LIVE_SIGNALS, self)
         for frame in self.plots.frames:
             frame.setMinimumHeight(_PLOT_PX)
         self.plots.frames[0].log_button.setChecked(True)  # a loss that falls by decades is a line at 0 otherwise
         self.end_card = EndCard(session, self)
-        self.all_plots = self._button("All plots", "Show plots of signals, too, of which nothing is recorded", True)
+        self.all_plots = self._button(
+            _("All plots"), _("Show plots of signals, too, of which nothing is recorded"), True
+        )
         self.run_list = RunList(session, self)
         self.caveat = CaveatLabel(self, folded=True)
         self._caveat_timer = QTimer(self, singleShot=True, interval=CAVEAT_MS)
         self._caveat_timer.timeout.connect(self._tell_caveats)
         self.stop_button = self._button(
-            "Stop run", "End the active run after the present step; what was recorded stays (Ctrl+.)"
+            _("Stop run"), _("End the active run after the present step; what was recorded stays (Ctrl+.)")
         )
-        self.pause_button = self._button("Freeze", "Freeze the picture; the run goes on (Space)", checkable=True)
-        self.follow_button = self._button("Follow", "Back to the whole run, growing with it (F)")
-        self.fit_button = self._button("Autoscale", "Fit the value axes to what is in view (A)")
-        self.keys_button = self._button("Keys", "List the keys of the plots and of all other places (F1)")
+        self.pause_button = self._button(_("Freeze"), _("Freeze the picture; the run goes on (Space)"), checkable=True)
+        self.follow_button = self._button(_("Follow"), _("Back to the whole run, growing with it (F)"))
+        self.fit_button = self._button(_("Autoscale"), _("Fit the value axes to what is in view (A)"))
+        self.keys_button = self._button(_("Keys"), _("List the keys of the plots and of all other places (F1)"))
         self.axis_choice = AxisChoice(self)
         self.smoothing = SmoothingChoice(self)
         self.view_text = PlainLabel(self)
-        self.view = SegmentedChoice((RUNS, STUDY), "Single runs, or the grid of a study", self)
+        self.view = SegmentedChoice((RUNS, STUDY), _("Single runs, or the grid of a study"), self)
         self.study = StudyGridView(session, self)
         self.add_page(self.study)
         self.proof: Proof | None = None
@@ -101,7 +104,7 @@ class LivePanel(Pages):
         self._splitter.setChildrenCollapsible(True)
         self._splitter.setSizes([900, 300])
         self.view.hide()
-        head = panel_head("Live", self.view)
+        head = panel_head(_("Live"), self.view)
         head.setContentsMargins(24, 16, 24, 0)
         self.head.addLayout(head)
         layout = QVBoxLayout(self.content)
@@ -252,8 +255,10 @@ class LivePanel(Pages):
         for opened in displayed:
             if caveat := arithmetic_of(opened.run).caveat:
                 runs_of.setdefault(caveat, []).append(opened.name)
-        reported = [f"{some_names(names, _NAMED)}: {caveat}" for caveat, names in runs_of.items()]
-        costs = [f"{opened.name}: {cost}" for opened in displayed if (cost := cost_above_budget(opened.run))]
+        reported = [f"{some_names(names, _NAMED)}: {translated(caveat)}" for caveat, names in runs_of.items()]
+        costs = [
+            f"{opened.name}: {translated(cost)}" for opened in displayed if (cost := cost_above_budget(opened.run))
+        ]
         self.caveat.set_text("\n".join([*reported, *costs[:1]]))
 
     def _take_runs(self) -> None:
@@ -312,10 +317,11 @@ class LivePanel(Pages):
         self.pause_button.setChecked(plots.paused)
         self.follow_button.setEnabled(not plots.following)
         if plots.paused and plots.paused_at is not None:
-            at = duration(plots.paused_at) if plots.over == "time_s" else f"step {grouped(plots.paused_at)}"
-            self.view_text.setText(f"Frozen at {at}")
+            frozen = _("Frozen at {time}") if plots.over == "time_s" else _("Frozen at step {step}")
+            at = duration(plots.paused_at) if plots.over == "time_s" else grouped(plots.paused_at)
+            self.view_text.setText(frozen.format(time=at, step=at))
         elif not plots.following:
-            self.view_text.setText("Zoomed")
+            self.view_text.setText(_("Zoomed"))
         else:
             running = any(opened.run.status == "running" for opened in self._session.runs.values())
-            self.view_text.setText("Following" if running else "")
+            self.view_text.setText(_("Following") if running else "")

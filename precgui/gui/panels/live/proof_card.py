@@ -10,6 +10,7 @@ from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.chart import colour_of
 from precgui.gui.plots.proof_plot import ProofPlot
 from precgui.gui.proof import Proof
+from precgui.words import _, translated
 
 MOST = 3  # plots, which stand side by side
 _PLOT_PX = 190
@@ -24,11 +25,11 @@ class ProofCard(QFrame):
         super().__init__(parent)
         self.setProperty("kind", "card")
         finding = proof.finding
-        self.title = label(f"{opened.name}: {finding.title}", "heading")
-        self.more = button("More in Inspect", proof.more or (lambda: None), "The tab of Inspect that is about it")
-        self.close_button = button("Close the proof", self.closed.emit, "Back to the plots as they were (Esc)")
+        self.title = label(f"{opened.name}: {translated(finding.title)}", "heading")
+        self.more = button(_("More in Inspect"), proof.more or (lambda: None), _("The tab of Inspect that is about it"))
+        self.close_button = button(_("Close the proof"), self.closed.emit, _("Back to the plots as they were (Esc)"))
         self.plots = [ProofPlot(each, finding, colour_of(opened)) for each in proof.evidence[:MOST]]
-        self.texts = [label(each.text, "muted", selectable=True) for each in proof.evidence[:MOST]]
+        self.texts = [label(translated(each.text), "muted", selectable=True) for each in proof.evidence[:MOST]]
         for plot, text in zip(self.plots, self.texts, strict=True):
             plot.setFixedHeight(_PLOT_PX)
             text.setAlignment(Qt.AlignmentFlag.AlignTop)

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QToolButton, QTreeWidget, QTreeWidget
 
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.session import Session
+from precgui.words import _, n_
 
 _ROWS = 5  # visible without scrolling
 
@@ -23,15 +24,15 @@ class QueueList(QWidget):
         self.list = QTreeWidget(self)
         self.list.setHeaderHidden(True)
         self.list.setRootIsDecorated(False)
-        self.list.setAccessibleName("Runs that wait")
+        self.list.setAccessibleName(_("Runs that wait"))
         self.list.setMaximumHeight(_ROWS * (self.fontMetrics().height() + 10))
         buttons = QHBoxLayout()
         buttons.setSpacing(2)
         for text, tip, act in (
-            ("Up", "Start this run earlier (Alt+Up)", lambda: self._move(-1)),
-            ("Down", "Start this run later (Alt+Down)", lambda: self._move(1)),
-            ("Remove", "Remove this run from the queue (Delete)", self._remove),
-            ("Stop all", "Stop the active run and clear the queue", session.training.stop_all),
+            (_("Up"), _("Start this run earlier (Alt+Up)"), lambda: self._move(-1)),
+            (_("Down"), _("Start this run later (Alt+Down)"), lambda: self._move(1)),
+            (_("Remove"), _("Remove this run from the queue (Delete)"), self._remove),
+            (_("Stop all"), _("Stop the active run and clear the queue"), session.training.stop_all),
         ):
             button = QToolButton(self)
             button.setText(text)
@@ -60,7 +61,8 @@ class QueueList(QWidget):
         for place, config in enumerate(waiting, 1):
             QTreeWidgetItem(self.list, [f"{place}. {config.display_title}"])
         self.choose(min(max(row, 0), len(waiting) - 1))
-        self.heading.setText("1 run waits" if len(waiting) == 1 else f"{len(waiting)} runs wait")
+        heading = n_("{count} run waits", "{count} runs wait", len(waiting))
+        self.heading.setText(heading.format(count=len(waiting)))
         self.setVisible(bool(waiting))
 
     @property

@@ -28,6 +28,8 @@ from precgui.gui.plots.signals import number
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.file.reader import SavedRun
+from precgui.runs.run import Run
+from precgui.words import _, translated
 
 Index = QModelIndex | QPersistentModelIndex
 _REFRESH_MS = 300
@@ -76,10 +78,10 @@ class RunList(QWidget):
         self._items: dict[str, QTreeWidgetItem] = {}
         self._nonfinite: dict[str, NonFinite] = {}
         self.tree = QTreeWidget(self)
-        self.rename_button = self._button("Rename", "Give the run another name here (F2)")
-        self.colour_button = self._button("Colour ▾", "Choose another colour for the run")
-        self.jump_button = self._button("First NaN", "Show where the loss first was NaN or Inf (G)")
-        self.close_button = self._button("Close", "Take the run out of the window; its file stays (Delete)")
+        self.rename_button = self._button(_("Rename"), _("Give the run another name here (F2)"))
+        self.colour_button = self._button(_("Colour ▾"), _("Choose another colour for the run"))
+        self.jump_button = self._button(_("First NaN"), _("Show where the loss first was NaN or Inf (G)"))
+        self.close_button = self._button(_("Close"), _("Take the run out of the window; its file stays (Delete)"))
         self._timer = QTimer(self, interval=_REFRESH_MS, singleShot=True)
         self._arrange()
         self._connect()
@@ -100,7 +102,7 @@ class RunList(QWidget):
         self.tree.setIconSize(SWATCH)
         self.tree.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.tree.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.tree.setAccessibleName("Open runs")
+        self.tree.setAccessibleName(_("Open runs"))
         self.colour_button.setStyleSheet("QToolButton::menu-indicator { image: none; }")
         self.colour_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.colour_button.setMenu(QMenu(self.colour_button))
@@ -194,10 +196,9 @@ class RunList(QWidget):
         run, item, bad = self._session.runs[key].run, self._items[key], self._nonfinite[key]
         loss = run.series("loss")[1]
         bad.update(loss)
-        writer = run.written_by if isinstance(run, SavedRun) else ""
         parts = [
-            f"being written by {writer}" if writer else str(run.status),
-            f"loss {number(float(loss[-1]), 4)}" if len(loss) else "",
+            _status(run),
+            _("loss {loss}").format(loss=number(float(loss[-1]), 4)) if len(loss) else "",
             bad.sentence(),
         ]
         self.tree.blockSignals(True)
@@ -258,7 +259,7 @@ class RunList(QWidget):
         opened = self._session.runs[key]
         for index in range(len(themes().theme.runs)):
             sample = OpenRun(key, opened.run, opened.name, index, opened.dash_index)
-            action = menu.addAction(swatch_icon(sample), f"Colour {index + 1}")
+            action = menu.addAction(swatch_icon(sample), _("Colour {number}").format(number=index + 1))
             action.setCheckable(True)
             action.setChecked(index == opened.colour_index)
             action.triggered.connect(partial(self._session.runs.set_colour, key, index))
@@ -272,7 +273,15 @@ class RunList(QWidget):
 
 def _tool_tip(opened: OpenRun) -> str:
     run = opened.run
-    where = str(run.path) if run.path is not None else "not saved"
-    writer = run.written_by if isinstance(run, SavedRun) else ""
-    status = f"being written by {writer}" if writer else run.status
-    return f"{opened.name}\n{run.config.precision}, seed {run.config.seed}, {status}\n{where}"
+    where = str(run.path) if run.path is not None else _("not saved")
+    facts = _("{precision}, seed {seed}, {status}").format(
+        precision=run.config.precision, seed=run.config.seed, status=_status(run)
+    )
+    return f"{opened.name}\n{facts}\n{where}"
+
+
+def _status(run: Run) -> str:
+    """Who writes the file of the run, or how far it is."""
+    if isinstance(run, SavedRun) and (writer := run.written_by):
+        return _("being written by {process}").format(process=writer)
+    return translated(run.status)

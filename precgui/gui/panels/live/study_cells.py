@@ -11,15 +11,22 @@ from precgui.gui.study_reading import StudyGrid
 from precgui.runs.metric import value_text
 from precgui.sweeps.jobs import OVER
 from precgui.sweeps.report import MemberRow, SweepDocument
+from precgui.words import L_, _, translated
 
-_TWIN = "twin of {arm}"
-TWIN_TEXT = "A rounding twin: the same run with each start weight moved to a neighbouring number."
-_STATES = {"waiting": "waiting", "skipped": "left out", "given up": "given up", "cut off": "cut off, runs again"}
+_TWIN = L_("twin of {arm}")
+TWIN_TEXT = L_("A rounding twin: the same run with each start weight moved to a neighbouring number.")
+_QUEUED = {"waiting": L_("waiting"), "cut off": L_("cut off")}
+_STATES = {
+    "waiting": L_("waiting"),
+    "skipped": L_("left out"),
+    "given up": L_("given up"),
+    "cut off": L_("cut off, runs again"),
+}
 _STATE_TEXTS = {
-    "waiting": "This run has not begun yet.",
-    "skipped": "This run is left out of the plan.",
-    "given up": "Every run of this precision failed so far, so no more of them are begun.",
-    "cut off": "This run was stopped or killed; it goes on from its checkpoint, or runs again from its start.",
+    "waiting": L_("This run has not begun yet."),
+    "skipped": L_("This run is left out of the plan."),
+    "given up": L_("Every run of this precision failed so far, so no more of them are begun."),
+    "cut off": L_("This run was stopped or killed; it goes on from its checkpoint, or runs again from its start."),
 }
 
 
@@ -60,7 +67,15 @@ def grid_table(grid: StudyGrid) -> GridTable:
 
 def column_text(name: str) -> str:
     """The sentence for the column of an arm, or of its twins."""
-    return TWIN_TEXT if name.startswith(_TWIN.format(arm="")) else f"The runs in {name}, one for each seed."
+    if name.startswith(_TWIN.format(arm="")):
+        return translated(TWIN_TEXT)
+    return _("The runs in {arm}, one for each seed.").format(arm=name)
+
+
+def column_title(name: str) -> str:
+    """The heading of the column of an arm, or of its twins."""
+    before = _TWIN.format(arm="")
+    return translated(_TWIN).format(arm=name.removeprefix(before)) if name.startswith(before) else name
 
 
 def waiting_names(grid: StudyGrid) -> list[str]:
@@ -74,12 +89,12 @@ def summary(grid: StudyGrid) -> str:
     failed = sum(member.status == "failed" for member in document.members)
     total = document.done + document.left
     sentences = [
-        f"{document.done} of {total} runs done, {failed} of them failed." if failed
-        else f"{document.done} of {total} runs done."
-    ]  # fmt: skip
+        _("{done} of {total} runs done, {failed} of them failed.") if failed else _("{done} of {total} runs done.")
+    ]
     if document.left and document.left_s is not None:
-        sentences.append(f"About {duration(round(document.left_s))} left here.")
-    return " ".join(sentences)
+        sentences.append(_("About {time} left here."))
+    left = duration(round(document.left_s or 0))
+    return " ".join(sentences).format(done=document.done, total=total, failed=failed, time=left)
 
 
 def queued_jobs(document: SweepDocument) -> int:
@@ -94,11 +109,12 @@ def seeds_to_next_verdict(grid: StudyGrid) -> int:
 
 def seeds_text(grid: StudyGrid) -> str:
     """The numbers of seeds at which the study is judged, as text."""
-    looks = " and ".join(str(view) for view in grid.document.looks)
-    text = f"{grid.seeds} seeds are planned. Verdicts are made at {looks} seeds and nowhere else.\n"
+    looks = _(" and ").join(str(view) for view in grid.document.looks)
+    planned = _("{seeds} seeds are planned. Verdicts are made at {looks} seeds and nowhere else.")
+    question = _("Seeds between them are shown, and not judged. How many more?")
     if grid.seeds >= max(grid.document.looks):
-        return f"{text}Seeds beyond the last of these are shown, and not judged. How many more?"
-    return f"{text}Seeds between them are shown, and not judged. How many more?"
+        question = _("Seeds beyond the last of these are shown, and not judged. How many more?")
+    return f"{planned.format(seeds=grid.seeds, looks=looks)}\n{question}"
 
 
 def _part(member: MemberRow) -> int:
@@ -107,8 +123,9 @@ def _part(member: MemberRow) -> int:
 
 def _row(member: MemberRow) -> str:
     if member.kind == "warm-up":
-        return "Warm-up"
-    return f"Timing {member.block}" if member.kind == "timing" else f"Seed {member.seed}"
+        return _("Warm-up")
+    text = _("Timing {block}") if member.kind == "timing" else _("Seed {seed}")
+    return text.format(block=member.block, seed=member.seed)
 
 
 def _column(member: MemberRow) -> str:
@@ -124,36 +141,37 @@ def _cell(member: MemberRow, grid: StudyGrid, order: Mapping[str, int]) -> GridC
 def _text(member: MemberRow, share: float, metric: Metric | None) -> str:
     match member.status:
         case "running":
-            return f"running, {100 * share:.0f} %"
+            return _("running, {percent:.0f} %").format(percent=100 * share)
         case "failed":
-            return f"failed: {member.message}" if member.message else "failed"
+            return _("failed: {why}").format(why=translated(member.message)) if member.message else _("failed")
         case "completed" if member.kind in ("warm-up", "timing"):
-            return "done"
+            return _("done")
         case "completed" if member.loss is None:
-            return "done: the loss is not finite"
+            return _("done: the loss is not finite")
         case "completed":
             value = value_text(metric, member.metric, "") if metric is not None else ""
-            return f"done: {value}" if value else f"done: loss {member.loss:.4g}"
+            return (_("done: {value}") if value else _("done: loss {loss:.4g}")).format(value=value, loss=member.loss)
         case "waiting" | "cut off" if member.job:
-            return f"{member.status}, {member.job}"
+            return _("{status}, {job}").format(status=translated(_QUEUED[member.status]), job=member.job)
         case status:
-            return _STATES[status]
+            return translated(_STATES[status])
 
 
 def _tooltip(member: MemberRow, place: int | None) -> str:
     lines = [member.name]
     if member.status in _STATE_TEXTS:
-        lines.append(_STATE_TEXTS[member.status])
+        lines.append(translated(_STATE_TEXTS[member.status]))
     if place is not None:
-        lines.append("It is the next one." if place == 1 else f"It is number {place} of those that wait.")
+        text = _("It is the next one.") if place == 1 else _("It is number {place} of those that wait.")
+        lines.append(text.format(place=place))
     if member.kind == "twin":
-        lines.append(TWIN_TEXT)
+        lines.append(translated(TWIN_TEXT))
     if member.kind == "warm-up":
-        lines.append("The warm-up is not judged.")
+        lines.append(_("The warm-up is not judged."))
     if member.job:
-        lines.append(f"On the cluster it is {member.job}.")
+        lines.append(_("On the cluster it is {job}.").format(job=member.job))
     if member.message:
-        lines.append(member.message)
+        lines.append(translated(member.message))
     if member.wall_s is not None:
-        lines.append(f"It took {duration(member.wall_s)}.")
+        lines.append(_("It took {time}.").format(time=duration(member.wall_s)))
     return "\n".join(lines)

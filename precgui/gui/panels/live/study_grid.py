@@ -27,6 +27,7 @@ from precgui.gui.panels.live.study_cells import (
     GridCell,
     GridTable,
     column_text,
+    column_title,
     grid_table,
     queued_jobs,
     seeds_text,
@@ -38,18 +39,19 @@ from precgui.gui.session import Session
 from precgui.gui.study_control import StudyControl
 from precgui.gui.theme import themes
 from precgui.sweeps.report import MemberRow
+from precgui.words import L_, _, n_, translated
 
 MOST_SEEDS = 1000
 _LEAST_COLUMN_PX = 120
-_READS = "Reading the curves of the runs that have ended..."
+_READS = L_("Reading the curves of the runs that have ended...")
 _NO_LIMIT = 16777215  # Qt's QWIDGETSIZE_MAX
 _CURVES_FROM_PX = 560  # the height of the view from which there is room for both
-_PAUSING = "Paused: the present run ends, and no further one begins."
-_RUNNING = "Running in a process of its own; closing precgui stops it, and it goes on later where it was."
+_PAUSING = L_("Paused: the present run ends, and no further one begins.")
+_RUNNING = L_("Running in a process of its own; closing precgui stops it, and it goes on later where it was.")
 _MOST_OF_VIEW = 0.4  # that the grid takes before it scrolls, where the curves are below it
 _SHARE, _SHADE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
 _SHADES = {"completed": 0.16, "running": 0.35}
-_RUNNING_THERE = (
+_RUNNING_THERE = L_(
     "Running at {places}; each file comes home at its end. Closing precgui stops it, and it goes on later where it was."
 )
 
@@ -79,17 +81,21 @@ class StudyGridView(QWidget):
         self.title = PlainLabel(self)
         self.summary = PlainLabel(self)
         self.state = PlainLabel(self)
-        self.pause_button = self._button("Pause", "Let the present run end and begin no further one")
-        self.stop_button = self._button("Stop study", "End the present run now; it runs again when the study goes on")
-        self.go_on_button = self._button("Go on", "Run what is left")
-        self.take_button = self._button(
-            "Take over", "Let the present run end in the other process, and run what is left from this window"
+        self.pause_button = self._button(_("Pause"), _("Let the present run end and begin no further one"))
+        self.stop_button = self._button(
+            _("Stop study"), _("End the present run now; it runs again when the study goes on")
         )
-        self.seeds_button = self._button("Add seeds...", "Plan more seeds, after all that is planned")
-        self.run_button = self._button("This run", "Leave the chosen run out, run it again, or change when it runs")
+        self.go_on_button = self._button(_("Go on"), _("Run what is left"))
+        self.take_button = self._button(
+            _("Take over"), _("Let the present run end in the other process, and run what is left from this window")
+        )
+        self.seeds_button = self._button(_("Add seeds..."), _("Plan more seeds, after all that is planned"))
+        self.run_button = self._button(
+            _("This run"), _("Leave the chosen run out, run it again, or change when it runs")
+        )
         self.run_menu = QMenu(self)
         self.run_button.setMenu(self.run_menu)
-        self.compare_button = self._button("Compare", "The groups of this study and their verdicts")
+        self.compare_button = self._button(_("Compare"), _("The groups of this study and their verdicts"))
         self.table = QTableWidget(self)
         self.curves = BandsView(self)
         self._judged = -1  # runs that had ended when the curves were asked for
@@ -107,7 +113,7 @@ class StudyGridView(QWidget):
         self.title.setProperty("kind", "heading")
         self.state.setProperty("kind", "muted")
         self.state.setWordWrap(True)
-        self.table.setAccessibleName("Runs of the study")
+        self.table.setAccessibleName(_("Runs of the study"))
         self.table.setItemDelegate(RunCellDelegate(self.table))
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
@@ -173,7 +179,9 @@ class StudyGridView(QWidget):
     def _show_curves(self) -> None:
         """Show the curves of the runs that have ended; nothing is drawn while they are hidden."""
         if self.curves.isVisible():
-            self.curves.show_content(self._session.study.groups, self._session.study.why_no_groups or _READS)
+            self.curves.show_content(
+                self._session.study.groups, self._session.study.why_no_groups or translated(_READS)
+            )
 
     def _ask_for_curves(self) -> None:
         """Have the curves read where runs have ended since."""
@@ -209,7 +217,7 @@ class StudyGridView(QWidget):
         self._show_state()
         if study.grid is None:
             self.title.setText(study.folder.name)
-            self.summary.setText("Reading the folder...")
+            self.summary.setText(_("Reading the folder..."))
             self.table.setRowCount(0)
             return
         self.title.setText(study.grid.title)
@@ -226,7 +234,7 @@ class StudyGridView(QWidget):
             self.table.setColumnCount(len(result.columns))
             self.table.setVerticalHeaderLabels(result.rows)
             for column, name in enumerate(result.columns):
-                header = QTableWidgetItem(name)
+                header = QTableWidgetItem(column_title(name))
                 header.setToolTip(plain_tip(column_text(name)))
                 self.table.setHorizontalHeaderItem(column, header)
         self._table = result
@@ -262,21 +270,27 @@ class StudyGridView(QWidget):
         if document is None:
             return ""
         if not document.left:
-            text = "All runs have ended. Compare shows the verdicts."
-            return f"{text} It is an example, which stays as it is." if study.is_example else text
+            if study.is_example:
+                return _("All runs have ended. Compare shows the verdicts. It is an example, which stays as it is.")
+            return _("All runs have ended. Compare shows the verdicts.")
         if document.paused:
             now = study.is_running or elsewhere
-            return _PAUSING if now else "Paused. Go on continues with what is left."
+            return translated(_PAUSING) if now else _("Paused. Go on continues with what is left.")
         if study.is_running:
             return _running_text(study)
         if elsewhere:
-            return f"Another {runner} runs this study; what is changed here counts there, too."
+            text = _("Another {runner} runs this study; what is changed here counts there, too.")
+            return text.format(runner=translated(runner))
         if jobs := queued_jobs(document):
-            counted = "1 job" if jobs == 1 else f"{jobs} jobs"
-            return f"{counted} of this study in the queue of the cluster; the grid shows each."
+            text = n_(
+                "{count} job of this study in the queue of the cluster; the grid shows each.",
+                "{count} jobs of this study in the queue of the cluster; the grid shows each.",
+                jobs,
+            )
+            return text.format(count=jobs)
         if left_behind:
-            return "A run that was begun before still trains; the process that ran the study has ended."
-        return "Nobody runs this study now."
+            return _("A run that was begun before still trains; the process that ran the study has ended.")
+        return _("Nobody runs this study now.")
 
     # What a user changes -----------------------------------------------------------------------------------
 
@@ -290,24 +304,24 @@ class StudyGridView(QWidget):
         self.run_menu.clear()
         member = self._chosen()
         if member is None:
-            self.run_menu.addAction("Choose a run in the table").setEnabled(False)
+            self.run_menu.addAction(_("Choose a run in the table")).setEnabled(False)
             return
         change, name = self._session.study.change, member.name
         waits, is_out = member.status in ("waiting", "cut off"), member.status == "skipped"
         can_run_again = member.status in ("completed", "failed")
         can_run_again = can_run_again and not self._session.study.is_example
         for text, enabled, act in (
-            ("Run next", waits, lambda folder: folder.put_first(name)),
-            ("Run last", waits, lambda folder: folder.put_last(name)),
-            ("Leave out", waits, lambda folder: folder.skip(name)),
-            ("Take in again", is_out, lambda folder: folder.skip(name, skipped=False)),
-            ("Give up and run again", member.is_out_of_reach, lambda folder: folder.give_up(name)),
-            ("Run again", can_run_again, lambda folder: folder.run_again(name)),
+            (_("Run next"), waits, lambda folder: folder.put_first(name)),
+            (_("Run last"), waits, lambda folder: folder.put_last(name)),
+            (_("Leave out"), waits, lambda folder: folder.skip(name)),
+            (_("Take in again"), is_out, lambda folder: folder.skip(name, skipped=False)),
+            (_("Give up and run again"), member.is_out_of_reach, lambda folder: folder.give_up(name)),
+            (_("Run again"), can_run_again, lambda folder: folder.run_again(name)),
         ):
             action = self.run_menu.addAction(text)
             action.setEnabled(enabled)
             action.triggered.connect(lambda _=False, act=act: change(act))
-        inspect = self.run_menu.addAction("Inspect")
+        inspect = self.run_menu.addAction(_("Inspect"))
         inspect.setEnabled(member.run is not None)
         inspect.triggered.connect(lambda: self._inspect(self.table.currentRow(), self.table.currentColumn()))
 
@@ -316,11 +330,11 @@ class StudyGridView(QWidget):
         grid = self._session.study.grid
         if grid is None:
             return None
-        dialog = PlainInputDialog(self, "Add seeds", seeds_text(grid))
+        dialog = PlainInputDialog(self, _("Add seeds"), seeds_text(grid))
         dialog.setInputMode(PlainInputDialog.InputMode.IntInput)
         dialog.setIntRange(1, MOST_SEEDS)
         dialog.setIntValue(seeds_to_next_verdict(grid))
-        dialog.setOkButtonText("Add")
+        dialog.setOkButtonText(_("Add"))
         dialog.intValueSelected.connect(lambda n: self._session.study.change(lambda folder: folder.add_seeds(n)))
         dialog.open()
         return dialog
@@ -354,7 +368,7 @@ def _item(cell: GridCell | None) -> QTableWidgetItem:
 def _running_text(study: StudyControl) -> str:
     """How the window runs a study, and what its end means for it."""
     if study.why_it_waits:
-        return f"This window waits: {study.why_it_waits}."
+        return _("This window waits: {why}.").format(why=translated(study.why_it_waits))
     if study.places:
-        return _RUNNING_THERE.format(places=", ".join(study.places))
-    return _RUNNING
+        return translated(_RUNNING_THERE).format(places=", ".join(study.places))
+    return translated(_RUNNING)
