@@ -120,7 +120,7 @@ def test_that_a_bf16_loop_is_no_fp32_baseline(tmp_path: Path) -> None:
         assert found.baseline == "full"
         assert found.runs[0].samples_per_s is None
         assert found.runs[0].speedup is not None
-        assert "No samples were recorded in 2 runs" in found.notes[0]
+        assert any("No samples were recorded in 2 runs" in note for note in found.notes)
 
 
 def test_that_facts_tell_census_autocast_scaler_and_switches(tmp_path: Path) -> None:
