@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,9 +39,18 @@ def examined(loop: LoopTape, most_s: float) -> dict[str, Any]:
     try:
         return _Examination(loop, begun + most_s).row()
     except EngineError as error:
+        _forget_frames(error)
         return {"unavailable": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever torch raises for FP64 of an odd operation: no row, but a run
+        _forget_frames(error)
         return {"unavailable": f"its replay in FP64 fails: {first_line(error, 160)}"}
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Let go of the values that the frames of an error hold, which may refer to the error in a circle."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 @dataclass(frozen=True)

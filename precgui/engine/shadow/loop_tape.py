@@ -136,6 +136,8 @@ class LoopTape:
         if not self._is_closed:
             self._is_closed = True
             self._writer.close()
+            for held in (self.tape.operations, self.tape.leaves, self.tape.values):
+                held.clear()
             self.tape, self.stages, self._own, self._named = Tape(), [], None, []
 
     def optimizer_begins(self, optimizer: Optimizer) -> None:
