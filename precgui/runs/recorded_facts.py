@@ -109,3 +109,9 @@ def measurement_counts(run: Run) -> dict[str, int]:
     record = fact(run, "record")
     counts = {} if isinstance(record, Missing) else record.get("measurements", record.get("looks"))
     return {str(kind): int(count) for kind, count in counts.items()} if isinstance(counts, Mapping) else {}
+
+
+def number(row: Mapping[str, Any], name: str) -> float:
+    """The number of that name in a row of a fact; 0 where the file holds none."""
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0

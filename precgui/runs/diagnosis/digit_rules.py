@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +13,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Valu
 from precgui.runs.diagnosis.nan_aware import largest, middle
 from precgui.runs.diagnosis.number_formats import DIGITS, format_of, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number
 
 # Shares of the progress of a step that arrive in the weights: below the first an error, below the second a warning.
 # Measured (docs/diagnosis.md): at the second the loss falls by 10 % less than in FP32.
@@ -261,18 +260,18 @@ def rewritten_weights(m: Measurements) -> Answer:
     if not m.own_loop or not m.n or not m.fact("census"):
         return None
     rows = [row for row in m.fact_rows("rewritten_weights") if row.get("format") in _NAMES]
-    lost = [row for row in rows if _number(row, "error") > _OF_UPDATE * _number(row, "update")]
+    lost = [row for row in rows if number(row, "error") > _OF_UPDATE * number(row, "update")]
     if len(lost) < _REWRITTEN:
         return RuledOut(
             "rewritten-weights",
             f"because {len(lost)} of the steps that were looked at found weights rounded since the step before by half "
             "an update or more",
         )
-    row = max(lost, key=lambda each: _number(each, "error") / max(_number(each, "update"), 1e-30))
-    step, name = int(_number(row, "step")), _NAMES[str(row["format"])]
-    error, update, made = (_number(row, key) for key in ("error", "update", "made"))
+    row = max(lost, key=lambda each: number(each, "error") / max(number(each, "update"), 1e-30))
+    step, name = int(number(row, "step")), _NAMES[str(row["format"])]
+    error, update, made = (number(row, key) for key in ("error", "update", "made"))
     tensors = [str(each) for each in row.get("tensors", ())]
-    steps = [int(_number(each, "step")) for each in lost]
+    steps = [int(number(each, "step")) for each in lost]
     proof = Evidence(
         "w(before a step) = round_16(w(after the step before)), and |round_16(w) - w| > |update| / 2",
         {"step": step, "error": error, "update": update, "made": made, "steps": len(lost)},
@@ -291,11 +290,6 @@ def rewritten_weights(m: Measurements) -> Answer:
             blame=COMPARED,
         )
     ]  # fmt: skip
-
-
-def _number(row: Mapping[str, Any], name: str) -> float:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 RULES = (

@@ -17,6 +17,7 @@ from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Find
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows
 from precgui.runs.diagnosis.nan_aware import least, middle, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number
 
 _FEW_VALUES = 16.0  # in each mean of a batch norm: its error is then a quarter of a standard deviation
 _FEWEST_VALUES = 3.0  # two values become 1 and -1, whatever they are
@@ -309,7 +310,7 @@ def unshifted_targets(m: Measurements) -> Answer:
             "because no causal model was seen to get its own inputs for targets" if not rows
             else f"because {percent(left)} of the loss is left",
         )  # fmt: skip
-    step, positions = int(_number(rows[0], "step")), int(_number(rows[0], "positions"))
+    step, positions = int(number(rows[0], "step")), int(number(rows[0], "positions"))
     proof = Evidence(
         "targets = indices that embeddings read, at each position, causal attention, loss < 0.1 of the first",
         {"step": step, "positions": positions, "steps": len(rows), "left": left},
@@ -326,11 +327,6 @@ def unshifted_targets(m: Measurements) -> Answer:
             "docs/diagnosis.md", certainty="estimate", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
-
-
-def _number(row: Mapping[str, Any], name: str) -> float:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 RULES = (

@@ -14,6 +14,7 @@ from precgui.runs.diagnosis.findings import COMPARED, TOO_FEW_DIGITS, Blame, Evi
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number
 
 _SWALLOWED = 0.5  # share of the elements of a sum
 _LOOP = "(loop)"  # in place of a module
@@ -45,18 +46,18 @@ def _one_after_another(m: Measurements, outside: Sequence[Mapping[str, Any]]) ->
     rows |= {_LOOP: sums[0]} if sums else {}
     if not rows:
         return None
-    known = {str(name): row for name, row in rows.items() if isinstance(row, Mapping) and _number(row, "elements") > 0}
+    known = {str(name): row for name, row in rows.items() if isinstance(row, Mapping) and number(row, "elements") > 0}
     bad = {name: row for name, row in known.items()
-           if _number(row, "swallowed") > _SWALLOWED and _number(row, "per_pass") >= _TERMS}  # fmt: skip
+           if number(row, "swallowed") > _SWALLOWED and number(row, "per_pass") >= _TERMS}  # fmt: skip
     if not bad:
-        most = max((_number(row, "swallowed") for row in known.values()), default=0.0)
+        most = max((number(row, "swallowed") for row in known.values()), default=0.0)
         return RuledOut(
             "swallowed-additions",
             f"because at most {percent(most)} of the elements of the sums of a module in 16 bits stay as they were, or "
             f"it adds fewer than {_TERMS:.0f} terms",
         )
-    name = max(bad, key=lambda each: _number(bad[each], "swallowed"))
-    share, terms, stored = _number(bad[name], "swallowed"), _number(bad[name], "per_pass"), str(bad[name].get("format"))
+    name = max(bad, key=lambda each: number(bad[each], "swallowed"))
+    share, terms, stored = number(bad[name], "swallowed"), number(bad[name], "per_pass"), str(bad[name].get("format"))
     in_loop = name == _LOOP
     where, each_pass = ("the loop", "") if in_loop else (name, " in each pass")
     module = "" if in_loop or name in origin.WHOLE else name
@@ -82,12 +83,12 @@ def _scattered(m: Measurements, outside: Sequence[Mapping[str, Any]]) -> Finding
     counted = m.fact("census").get("scattered")
     known = [(str(name), row) for name, row in counted.items()] if isinstance(counted, Mapping) else []
     known += [(_LOOP, row) for row in outside if "operation" in row]
-    bad = [(name, row) for name, row in known if isinstance(row, Mapping) and _number(row, "swallowed") > _LOST_TERMS]
+    bad = [(name, row) for name, row in known if isinstance(row, Mapping) and number(row, "swallowed") > _LOST_TERMS]
     if not bad:
         return None
-    name, row = max(bad, key=lambda each: _number(each[1], "swallowed"))
-    share, terms = _number(row, "swallowed"), _number(row, "elements")
-    exact, value = _number(row, "exact"), _number(row, "value")
+    name, row = max(bad, key=lambda each: number(each[1], "swallowed"))
+    share, terms = number(row, "swallowed"), number(row, "elements")
+    exact, value = number(row, "exact"), number(row, "value")
     stored, operation, where = str(row.get("format")), str(row.get("operation")), "the loop" if name == _LOOP else name
     proof = Evidence(
         "sum of |result - result in FP32| > 10 % of the sum of all |terms|, the same terms and places",
@@ -109,7 +110,7 @@ def optimizer_in_fp16(m: Measurements) -> Answer:
     lost = m.fact("census").get("optimizer_loss")
     if not m.own_loop or not isinstance(lost, Mapping) or not m.n:
         return None
-    share, operation, worst = _number(lost, "share"), str(lost.get("operation")), _number(lost, "operation_share")
+    share, operation, worst = number(lost, "share"), str(lost.get("operation")), number(lost, "operation_share")
     if not max(share, worst / 2) > _DAMAGED:
         return RuledOut(
             "optimizer-in-fp16", f"because {percent(share)} of the FP16 results of the optimizer are out of its range"
@@ -244,13 +245,13 @@ def cancelled_digits(m: Measurements) -> Answer:
 
 
 def _cancelled(m: Measurements, row: Mapping[str, Any]) -> Finding:
-    share, step, stored, use = _number(row, "share"), int(_number(row, "step")), str(row.get("format")), str(row["use"])
+    share, step, stored, use = number(row, "share"), int(number(row, "step")), str(row.get("format")), str(row["use"])
     module = row.get("module")
     where = "The loop" if module is None else str(module) or "The model"
     clause, fix = _USES[use]
     proof = Evidence(
         "|a - b| <= 2 eps max(|a|, |b|) in > 50 % of the elements",
-        {"share": share, "step": step, "elements": _number(row, "elements"), "use": use},
+        {"share": share, "step": step, "elements": number(row, "elements"), "use": use},
         f"In step {step} {percent(share)} of the elements of a difference in {stored.upper()} are at most two eps of "
         f"their operands, so that rounding the operands has left them a digit or two; the difference {clause}.",
     )  # fmt: skip
@@ -268,29 +269,29 @@ def rounded_gradients(m: Measurements) -> Answer:
     rows = m.fact_rows("gradient_edits")
     if not m.own_loop or not m.n:
         return None
-    bad = [row for row in rows if _number(row, "share") > _OF_ELEMENTS]
+    bad = [row for row in rows if number(row, "share") > _OF_ELEMENTS]
     if len(bad) < _FEWEST_ROWS:
         return RuledOut(
             "rounded-gradients", "because no gradient of a fifth of the parameters was rounded to zeros between the "
             "backward pass and the step in the steps seen",
         ) if m.fact("census") else None  # fmt: skip
-    row, steps = bad[-1], [int(_number(each, "step")) for each in bad]
+    row, steps = bad[-1], [int(number(each, "step")) for each in bad]
     names = tuple(str(each) for each in row.get("tensors", ()))
-    levels, largest, threshold = _number(row, "levels"), _number(row, "largest"), _number(row, "threshold")
+    levels, largest, threshold = number(row, "levels"), number(row, "largest"), number(row, "threshold")
     how = "FP16" if row.get("format") == "fp16" else f"{levels:.0f} magnitudes"
     proof = Evidence(
         "|g(rounded to 0)| > 0.5 |g| of a parameter, though autograd delivered it, and a threshold decides",
-        {"parameters": _number(row, "parameters"), "share": _number(row, "share"), "lost": _number(row, "lost"),
+        {"parameters": number(row, "parameters"), "share": number(row, "share"), "lost": number(row, "lost"),
          "levels": levels, "largest": largest, "threshold": threshold},
         f"In steps {', '.join(map(str, steps[:6]))} the optimizer got gradients rounded to {how}: all below about "
-        f"{threshold:.3g} became 0, where the largest is {largest:.3g}. Of {_number(row, 'parameters'):.0f} of "
-        f"{_number(row, 'of'):.0f} parameters ({', '.join(names[:4])}) up to {percent(_number(row, 'lost'))} of what "
+        f"{threshold:.3g} became 0, where the largest is {largest:.3g}. Of {number(row, 'parameters'):.0f} of "
+        f"{number(row, 'of'):.0f} parameters ({', '.join(names[:4])}) up to {percent(number(row, 'lost'))} of what "
         f"the backward pass delivered is gone.",
     )  # fmt: skip
     return [
         Finding(
             "rounded-gradients", "warning",
-            f"The loop rounds gradients of {percent(_number(row, 'share'))} of the elements to zeros before the step",
+            f"The loop rounds gradients of {percent(number(row, 'share'))} of the elements to zeros before the step",
             steps[0], int(m.steps[-1]), (proof,),
             "Give each tensor (or block) a scale of its own, add what rounding has left out to the next gradient "
             "(error feedback), or round stochastically.", 0.85,
@@ -298,11 +299,6 @@ def rounded_gradients(m: Measurements) -> Answer:
             names, certainty="estimate", blame=COMPARED,
         )
     ]  # fmt: skip
-
-
-def _number(row: Mapping[str, Any], name: str) -> float:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 RULES = (

@@ -14,6 +14,7 @@ from precgui.runs.diagnosis.findings import BEYOND_RANGE, TOO_FEW_DIGITS, Eviden
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import largest, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number
 
 _SPIKE = 2.0  # of the largest value in the history: all above it saturates by an octave or more
 _LOST_STEPS = 2
@@ -164,9 +165,9 @@ def clipped_in_quantisation(m: Measurements) -> Answer:
     rows = m.fact_rows("quantised_values")
     if not m.own_loop or not m.n or not rows:
         return None
-    row = max(rows, key=lambda each: _number(each, "share") if _number(each, "lost") > _LOST_NORM else -1.0)
+    row = max(rows, key=lambda each: number(each, "share") if number(each, "lost") > _LOST_NORM else -1.0)
     names = ("share", "lost", "largest", "lowest", "highest")
-    share, lost, most, lowest, highest = (_number(row, name) for name in names)
+    share, lost, most, lowest, highest = (number(row, name) for name in names)
     if not (share > _CLIPPED and lost > _LOST_NORM):
         return RuledOut(
             "clipped-in-quantisation",
@@ -192,11 +193,6 @@ def clipped_in_quantisation(m: Measurements) -> Answer:
             0.85, "Jacob et al. 2018", module, (module,) if module else (), blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
-
-
-def _number(row: Mapping[str, Any], name: str) -> float:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _seen(row: Mapping[str, Any]) -> list[tuple[float, float, int]]:

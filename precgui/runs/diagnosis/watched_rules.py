@@ -13,6 +13,7 @@ from precgui.runs.diagnosis.findings import COMPARED, IN_ANY_FORMAT, TOO_FEW_DIG
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number
 
 _LOST = 0.5  # share of the elements that an update leaves as they were
 _LOST_OF_WEIGHTS = 0.7  # of weights that an optimizer widens and rounds back: the largest elements always arrive
@@ -33,7 +34,7 @@ def lost_updates(m: Measurements) -> Answer:
     rows = [row for row in m.fact_rows("stored_updates") if _steps(row)]
     if not m.own_loop or not m.n or not rows:
         return None
-    if overflown := [row for row in rows if row.get("format") == "fp16" and _number(_steps(row)[-1], "infinite") > 0]:
+    if overflown := [row for row in rows if row.get("format") == "fp16" and number(_steps(row)[-1], "infinite") > 0]:
         return [_overflown(m, overflown[0])]
     bad = [row for row in rows if _is_lost(m, row)]
     if not bad:
@@ -56,9 +57,9 @@ def _is_lost(m: Measurements, row: Mapping[str, Any]) -> bool:
     if row.get("format") not in DIGITS or (len(seen) < _FEWEST_STEPS and not _is_rare(row)):
         return False
     if row.get("optimizer"):
-        typical = sorted(_number(each, "swallowed") for each in seen[1:])[(len(seen) - 1) // 2]
+        typical = sorted(number(each, "swallowed") for each in seen[1:])[(len(seen) - 1) // 2]
         return typical > _LOST_OF_WEIGHTS and compensated(m) is None
-    if not _number(seen[-1], "swallowed") > _LOST:
+    if not number(seen[-1], "swallowed") > _LOST:
         return False
     last = seen[-1]
     if weight := _weight(row):
@@ -70,25 +71,25 @@ def _is_lost(m: Measurements, row: Mapping[str, Any]) -> bool:
 def _goes_on(step: Mapping[str, Any]) -> bool:
     """Whether an update goes the way of the one before, more than noise does: the cosine of two random vectors of n
     elements has a standard deviation of 1 / sqrt(n), and of few large elements a larger one."""
-    by_chance = min(_BY_CHANCE / math.sqrt(max(_number(step, "elements"), 1.0)), _MOST_BY_CHANCE)
-    return _number(step, "direction") > max(_SAME_WAY, by_chance)
+    by_chance = min(_BY_CHANCE / math.sqrt(max(number(step, "elements"), 1.0)), _MOST_BY_CHANCE)
+    return number(step, "direction") > max(_SAME_WAY, by_chance)
 
 
 def _updates(m: Measurements, row: Mapping[str, Any]) -> float:
     """How often the run makes an update: as often as up to the last step that was seen, where that is known."""
     last = _steps(row)[-1]
-    return m.n * _number(last, "writes") / _number(last, "step") if last.get("writes") else m.n
+    return m.n * number(last, "writes") / number(last, "step") if last.get("writes") else m.n
 
 
 def _is_rare(row: Mapping[str, Any]) -> bool:
     """Whether an update is made in few steps: what many steps have learnt is added at once."""
     last = _steps(row)[-1]
-    return 0 < _number(last, "writes") <= _RARE * _number(last, "step")
+    return 0 < number(last, "writes") <= _RARE * number(last, "step")
 
 
 def _weight(row: Mapping[str, Any]) -> float:
     """Of the new value in an average, in the last step that was seen; 0 where it is a sum."""
-    return _number(_steps(row)[-1], "weight")
+    return number(_steps(row)[-1], "weight")
 
 
 def _lost(m: Measurements, row: Mapping[str, Any]) -> Finding:
@@ -121,8 +122,8 @@ def _lost(m: Measurements, row: Mapping[str, Any]) -> Finding:
 def _overflown(m: Measurements, row: Mapping[str, Any]) -> Finding:
     """A sum or an average in FP16 that has become Inf."""
     name = str(row.get("tensor") or "") or "a tensor of the loop"
-    first = next(each for each in _steps(row) if _number(each, "infinite") > 0)
-    share = _number(first, "infinite")
+    first = next(each for each in _steps(row) if number(each, "infinite") > 0)
+    share = number(first, "infinite")
     proof = Evidence(
         "an element of what the loop updates in FP16 is Inf", {"share": share, "step": int(first["step"])},
         f"In step {int(first['step'])} {percent(share)} of {name} (FP16, {row.get('operation')}) are Inf.",
@@ -152,14 +153,14 @@ def _kind(row: Mapping[str, Any], name: str, stored: str) -> tuple[str, str]:
         return (
             f"{name or 'a tensor of the loop'}{more} by a decay{whose}",
             "Compute the factor of the decay in FP32 or with numbers of Python, and keep what it makes smaller (or a "
-            f"master copy) in FP32: a change by {_number(last, 'intended'):.3g} is below half an ulp of {stored}.",
+            f"master copy) in FP32: a change by {number(last, 'intended'):.3g} is below half an ulp of {stored}.",
         )
     if is_void or _weight(row):
         return _kind_of_average(row, f"{name or 'a tensor of the loop'}{more}", stored, is_void=is_void)
     what = name or "a tensor of the loop"
     if _is_rare(row):
         return (
-            f"{what}{more}, written in {_number(last, 'writes'):.0f} of {_number(last, 'step'):.0f} steps,",
+            f"{what}{more}, written in {number(last, 'writes'):.0f} of {number(last, 'step'):.0f} steps,",
             f"Keep an FP32 copy of what is merged into (weights, sums), add to that copy, and round it to {stored} for "
             f"the model: each addition is mostly below half an ulp of {stored}.",
         )
@@ -196,18 +197,18 @@ def merged_positions(m: Measurements) -> Answer:
             "merged-positions", "because 16 bits merge less than a quarter of the positions that were seen, and their "
             "angles are off by less than 0.25 rad",
         )  # fmt: skip
-    row = max(bad, key=lambda each: (_number(each, "merged"), _angle_error(each)))
-    stored, merged, step = str(row["format"]), _number(row, "merged"), int(_number(row, "step"))
+    row = max(bad, key=lambda each: (number(each, "merged"), _angle_error(each)))
+    stored, merged, step = str(row["format"]), number(row, "merged"), int(number(row, "step"))
     error, module = max(_angle_error(each) for each in bad), str(row.get("module") or "")
     texts = [f"In step {step} numbers that were held in {stored.upper()} are used as positions or indices"]
     if merged > 0:
-        texts.append(f"{percent(merged)} of the whole numbers up to {_number(row, 'largest'):.0f} are not distinct")
+        texts.append(f"{percent(merged)} of the whole numbers up to {number(row, 'largest'):.0f} are not distinct")
     if error > 0:
         texts.append(f"an angle computed from them is off by up to {error:.2g} rad, in whatever format it is computed")
     limit = 2 ** DIGITS[stored]
     proof = Evidence(
         "merged whole numbers > 25 %, or half an ulp of the angle > 0.25 rad, or an index beyond the exact numbers",
-        {"merged": merged, "largest": _number(row, "largest"), "radians_off": error, "exact_up_to": limit},
+        {"merged": merged, "largest": number(row, "largest"), "radians_off": error, "exact_up_to": limit},
         "; ".join(texts) + ".",
     )  # fmt: skip
     title = f"{percent(merged)} of the positions are merged" if merged > 0 else "Positions are rounded"
@@ -225,17 +226,12 @@ def merged_positions(m: Measurements) -> Answer:
 def _is_merged(row: Mapping[str, Any]) -> bool:
     if row.get("use") == "index":
         return True
-    return _angle_error(row) > _RADIANS or (row.get("kind") == "ramp" and _number(row, "merged") > _MERGED)
+    return _angle_error(row) > _RADIANS or (row.get("kind") == "ramp" and number(row, "merged") > _MERGED)
 
 
 def _angle_error(row: Mapping[str, Any]) -> float:
-    radians = _number(row, "radians")
+    radians = number(row, "radians")
     return half_ulp(str(row["format"]), radians) if radians > 0 else 0.0
-
-
-def _number(row: Mapping[str, Any], name: str) -> float:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def broadcast_loss(m: Measurements) -> Answer:
@@ -247,18 +243,18 @@ def broadcast_loss(m: Measurements) -> Answer:
         return RuledOut("broadcast-loss", "because no loss of a column and a vector was seen") if (
             m.fact("census")
         ) else None  # fmt: skip
-    row, count = rows[0], int(_number(rows[0], "samples"))
+    row, count = rows[0], int(number(rows[0], "samples"))
     proof = Evidence(
         "operands [B, 1] and [B] of a loss, one with a gradient: result [B, B]",
-        {"samples": count, "step": int(_number(row, "step")), "operation": str(row.get("operation"))},
-        f"In step {int(_number(row, 'step'))} {row.get('operation')} gets shapes [{count}, 1] and [{count}]: "
+        {"samples": count, "step": int(number(row, "step")), "operation": str(row.get("operation"))},
+        f"In step {int(number(row, 'step'))} {row.get('operation')} gets shapes [{count}, 1] and [{count}]: "
         f"broadcasting compares each of {count} outputs with each of {count} targets.",
     )  # fmt: skip
     return [
         Finding(
             "broadcast-loss", "warning",
             f"The loss compares each output with each target: shapes [{count}, 1] and [{count}]",
-            int(_number(row, "step")), int(m.steps[-1]), (proof,),
+            int(number(row, "step")), int(m.steps[-1]), (proof,),
             "Give both the same shape: outputs.squeeze(-1), or targets.unsqueeze(-1). In any precision the mean over "
             "all pairs is least where every output is the mean of the targets.",
             0.9, "torch.nn.functional.mse_loss documentation, its warning", blame=IN_ANY_FORMAT,
@@ -281,7 +277,7 @@ def applied_twice(m: Measurements) -> Answer:
         return RuledOut("applied-twice", "because no loss was seen to take probabilities for scores") if (
             m.fact("census")
         ) else None  # fmt: skip
-    row, step = rows[0], int(_number(rows[0], "step"))
+    row, step = rows[0], int(number(rows[0], "step"))
     loss, own = _LOSSES[str(row["operation"])]
     function, module = str(row.get("function")), str(row.get("module") or "")
     proof = Evidence(
@@ -307,18 +303,18 @@ def vanished_values(m: Measurements) -> Answer:
     bad = [row for row in rows if row.get("format") == "fp16" and row.get("operation") == "cast"]
     if not m.own_loop or not m.n or not bad:
         return None
-    row = max(bad, key=lambda each: _number(each, "share"))
-    share, largest, module = _number(row, "share"), _number(row, "largest"), str(row.get("module") or "")
+    row = max(bad, key=lambda each: number(each, "share"))
+    share, largest, module = number(row, "share"), number(row, "largest"), str(row.get("module") or "")
     proof = Evidence(
         "fp16(x) = 0 for x != 0, in > 50 % of the elements of a cast",
-        {"share": share, "largest": largest, "step": int(_number(row, "step")), "operation": str(row.get("operation"))},
-        f"In step {int(_number(row, 'step'))} {percent(share)} of the numbers that a cast to FP16 rounds "
+        {"share": share, "largest": largest, "step": int(number(row, "step")), "operation": str(row.get("operation"))},
+        f"In step {int(number(row, 'step'))} {percent(share)} of the numbers that a cast to FP16 rounds "
         f"become zero; the largest of them is {largest:.3g}, and FP16 ends at 6e-8.",
     )  # fmt: skip
     return [
         Finding(
             "vanished-values", "warning", f"{percent(share)} of the numbers that are cast to FP16 vanish",
-            int(_number(row, "step")), int(m.steps[-1]), (proof,),
+            int(number(row, "step")), int(m.steps[-1]), (proof,),
             "Keep these numbers in FP32 or BF16, or scale them (in other units) before the cast.",
             0.85, "Micikevicius et al. 2018, section 3.2", module, certainty="exact", blame=COMPARED,
         )
@@ -331,19 +327,19 @@ def wrapped_integers(m: Measurements) -> Answer:
     bad = [row for row in rows if str(row.get("operation")).startswith("wrapped")]
     if not m.own_loop or not m.n or not bad:
         return None
-    row = max(bad, key=lambda each: _number(each, "share"))
-    share, stored, module = _number(row, "share"), str(row.get("format")), str(row.get("module") or "")
-    operation, largest = str(row.get("operation")).removeprefix("wrapped "), _number(row, "largest")
+    row = max(bad, key=lambda each: number(each, "share"))
+    share, stored, module = number(row, "share"), str(row.get("format")), str(row.get("module") or "")
+    operation, largest = str(row.get("operation")).removeprefix("wrapped "), number(row, "largest")
     proof = Evidence(
         "integer result != exact result, in > 1 % of the elements",
-        {"share": share, "largest": largest, "step": int(_number(row, "step")), "operation": operation},
-        f"In step {int(_number(row, 'step'))} {percent(share)} of the results of a {operation} in {stored} are not the "
+        {"share": share, "largest": largest, "step": int(number(row, "step")), "operation": operation},
+        f"In step {int(number(row, 'step'))} {percent(share)} of the results of a {operation} in {stored} are not the "
         f"exact ones, whose magnitudes reach {largest:.6g}: they wrap around.",
     )  # fmt: skip
     return [
         Finding(
             "wrapped-integers", "warning", f"{percent(share)} of the numbers wrap around the range of {stored}",
-            int(_number(row, "step")), int(m.steps[-1]), (proof,),
+            int(number(row, "step")), int(m.steps[-1]), (proof,),
             "Convert to int64 or FP32 before the operation, and keep labels and indices in int64.", 0.85,
             "torch.Tensor.to documentation", module, certainty="exact", blame=COMPARED,
         )
@@ -356,12 +352,12 @@ def coarse_data(m: Measurements) -> Answer:
     bad = [row for row in rows if row.get("operation") == "coarse cast"]
     if not m.own_loop or not m.n or not bad:
         return None
-    row = max(bad, key=lambda each: _number(each, "share"))
-    ratio, stored, step = _number(row, "share"), str(row.get("format")).upper(), int(_number(row, "step"))
+    row = max(bad, key=lambda each: number(each, "share"))
+    ratio, stored, step = number(row, "share"), str(row.get("format")).upper(), int(number(row, "step"))
     proof = Evidence(
         "rms(cast(x) - x) / sd(x) > 0.25, of a column",
-        {"ratio": ratio, "largest": _number(row, "largest"), "step": step},
-        f"In step {step} a cast of data to {stored} (magnitudes up to {_number(row, 'largest'):.6g}) makes an error of "
+        {"ratio": ratio, "largest": number(row, "largest"), "step": step},
+        f"In step {step} a cast of data to {stored} (magnitudes up to {number(row, 'largest'):.6g}) makes an error of "
         f"{ratio:.2g} times the standard deviation of a column.",
     )  # fmt: skip
     return [
