@@ -105,9 +105,10 @@ clean: ## remove the virtual environment and everything that was built
 $(BIN)/python:
 	@packaging/make-environment.sh $(VENV)
 
+# The lock is installed as it is (--no-deps): for a package with an extra, pip would ask for its newest version instead.
 # The package comes last and alone: its dependencies are all there, at the versions of the lock file.
 $(READY): $(LOCK) pyproject.toml $(BIN)/python
 	@echo "Installing Python packages into $(VENV); the first time some 3 GB, most of it torch."
-	@$(PIP) install $(QUIET) --require-hashes -r $(LOCK)
+	@$(PIP) install $(QUIET) --no-deps --require-hashes -r $(LOCK)
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -12,6 +12,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,34 @@ def test_that_the_lock_satisfies_the_bounds_of_the_project() -> None:
         versions = locked.get(canonicalize_name(bound.name), [])
         assert versions, f"{bound.name} is not locked: run make constraints"
         assert all(bound.specifier.contains(version) for version in versions), bound
+
+
+def _locked_names() -> set[str]:
+    text = (ROOT / "packaging" / "constraints.txt").read_text(encoding="utf-8")
+    return {canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
+
+
+def _asked_for(name: str, extras: set[str]) -> Iterator[Requirement]:
+    """The packages that an installed package needs here, with those of the extras that are asked of it."""
+    for requirement in map(Requirement, metadata.requires(name) or []):
+        if any(requirement.marker is None or requirement.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
+            yield requirement
+
+
+def test_that_the_lock_holds_whatever_its_packages_ask_for() -> None:
+    """`make` installs the lock without resolving: pip would ask for the newest version of a package with an extra."""
+    locked = _locked_names()
+    installed = {canonicalize_name(distribution.name) for distribution in metadata.distributions()}
+    to_look_at = [(str(name), frozenset[str]()) for name in sorted(locked & installed)]
+    seen = set(to_look_at)
+    while to_look_at:
+        name, extras = to_look_at.pop()
+        for requirement in _asked_for(name, set(extras)):
+            asked = canonicalize_name(requirement.name), frozenset(requirement.extras)
+            assert asked[0] in locked, f"{name} asks for {requirement}, which is not locked: run make constraints"
+            if asked not in seen and asked[0] in installed:
+                seen.add(asked)
+                to_look_at.append(asked)
 
 
 def test_that_nothing_is_installed_or_asked_for_when_the_libraries_are_there(tmp_path: Path) -> None:
