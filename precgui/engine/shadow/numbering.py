@@ -10,6 +10,7 @@ from torch import Tensor
 
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.tape import Tape
+from precgui.engine.torch_private import is_traceable_wrapper_subclass
 
 _RESIZED = "the step resizes the memory of a tensor, as sharded and offloaded weights do"
 
@@ -244,6 +245,11 @@ class ValueNumbering:
         if tensor.is_meta:
             raise EngineError(
                 "the shadow cannot follow tensors without numbers (device meta), as nested ones have them"
+            )
+        wraps: bool = is_traceable_wrapper_subclass(tensor)
+        if wraps:
+            raise EngineError(
+                f"the shadow cannot follow tensors of {type(tensor).__name__}, whose numbers lie in other tensors"
             )
         storage = tensor.untyped_storage()
         known = self._memories.get(storage._cdata)
