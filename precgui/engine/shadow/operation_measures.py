@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from precgui.engine.shadow.decisions import INTEGERS, decide
 from precgui.engine.shadow.local_error import local_errors
 from precgui.engine.shadow.nested import leaves_of
-from precgui.engine.shadow.semantics import INTEGERS, aten, decide, is_float, real_view
+from precgui.engine.shadow.semantics import aten, is_float, real_view
 from precgui.engine.shadow.tape import Tape, TapeOp
 
 # The memory of these is not written yet, so its numbers mean nothing.

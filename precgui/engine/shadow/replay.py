@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from precgui.engine.errors import EngineError
+from precgui.engine.shadow.decisions import apply_decision
 from precgui.engine.shadow.derivatives import PRODUCTS, known_product
 from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.semantics import (
     ANY_LAYOUT,
     NARROW,
-    apply_decision,
     aten,
     is_float,
     native_dropout,

@@ -1,8 +1,4 @@
-"""How an operation of the tape is repeated in a wider float type, and which decisions it takes.
-
-A decision is what a kink makes of a value: which units of a ReLU are on, which element a maximum takes. The replay with
-the decisions of the low run is smooth around it, so that first-order shares hold; the free replay decides for itself.
-"""
+"""How an operation of the tape is repeated in a wider float type."""
 
 from __future__ import annotations
 
@@ -25,21 +21,12 @@ NARROW = frozenset(
      torch.float8_e5m2fnuz}
 )  # fmt: skip
 RANDOM = torch.Tag.nondeterministic_seeded
-_Decide = Callable[[Sequence[Any], Sequence[Any]], Any]
-_Apply = Callable[[Sequence[Any], Any], list[Any]]
-
 _NARROW_COMPLEX = frozenset({torch.complex32, torch.complex64})
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 # A replay's values may lie in memory otherwise than those of the step, so that no view of them has the shape.
 ANY_LAYOUT: dict[Any, Any] = {aten.view.default: aten.reshape.default}
 # Softmax of half inputs with a float result, a CUDA form: FP64 has no wider type to return.
 _HALF_TO_FLOAT: dict[Any, int] = {aten._softmax.default: 2, aten._log_softmax.default: 2}
-# The result is the decision: their derivative is zero.
-INTEGERS = frozenset(
-    {aten.floor.default, aten.ceil.default, aten.round.default, aten.trunc.default, aten.round.decimals,
-     aten.floor_.default, aten.ceil_.default, aten.round_.default, aten.trunc_.default}
-)  # fmt: skip
-_STEPS = INTEGERS | {aten.sign.default, aten.sgn.default, aten.sign_.default, aten.sgn_.default}
 
 
 def is_float(value: Any) -> bool:
@@ -138,134 +125,6 @@ def returning(function: Any) -> Any:
     packet = function.overloadpacket
     forms = (getattr(packet, name) for name in packet.overloads())
     return next((form for form in forms if [(a.name, str(a.type)) for a in form._schema.arguments] == taken), None)
-
-
-def _on(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    return outputs[0] > 0
-
-
-def _gate(arguments: Sequence[Any], on: Tensor) -> list[Any]:
-    return [arguments[0] * on]
-
-
-def _between(low: Any, high: Any, value: Tensor) -> tuple[Tensor, Tensor]:
-    below = value <= low if low is not None else torch.zeros_like(value, dtype=torch.bool)
-    above = value >= high if high is not None else torch.zeros_like(value, dtype=torch.bool)
-    return below, above
-
-
-def _limits(arguments: Sequence[Any]) -> tuple[Any, Any]:
-    return (arguments[1] if len(arguments) > 1 else None), (arguments[2] if len(arguments) > 2 else None)
-
-
-def _decide_clamp(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    return _between(*_limits(arguments), arguments[0])
-
-
-def _apply_clamp(arguments: Sequence[Any], decision: Any) -> list[Any]:
-    result = arguments[0]
-    for limit, mask in zip(_limits(arguments), decision, strict=True):
-        if limit is not None:
-            result = torch.where(mask, torch.as_tensor(limit, dtype=result.dtype, device=result.device), result)
-    return [result]
-
-
-def _decide_hardtanh_backward(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    return (arguments[1] > arguments[2]) & (arguments[1] < arguments[3])
-
-
-def _leaky(slope: float, value: Tensor, on: Tensor) -> list[Any]:
-    return [torch.where(on, value, value * slope)]
-
-
-def _slope(arguments: Sequence[Any]) -> float:
-    return float(arguments[1]) if len(arguments) > 1 else 0.01
-
-
-def _apply_max_pool(arguments: Sequence[Any], indices: Tensor) -> list[Any]:
-    flat = arguments[0].flatten(-2).gather(-1, indices.flatten(-2))
-    return [flat.view(indices.shape), indices]
-
-
-def _apply_gather(arguments: Sequence[Any], decision: Any) -> list[Any]:
-    indices, dim, keep = decision
-    source = arguments[0]
-    taken = source.gather(dim, indices if keep else indices.unsqueeze(dim))
-    return [taken if keep else taken.squeeze(dim), indices]
-
-
-def _decide_extreme(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    return outputs[1], arguments[1], bool(len(arguments) > 2 and arguments[2])
-
-
-def _decide_sort(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    return outputs[1], (arguments[1] if len(arguments) > 1 else -1), True
-
-
-def _decide_topk(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    return outputs[1], (arguments[2] if len(arguments) > 2 else -1), True
-
-
-def _decide_larger(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    return arguments[0] >= arguments[1]
-
-
-def _decide_smaller(arguments: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    return arguments[0] <= arguments[1]
-
-
-def _choose(arguments: Sequence[Any], decision: Any) -> list[Any]:
-    return [torch.where(decision, arguments[0], arguments[1])]
-
-
-# For each kinked operation: what it decided, from its low arguments and outputs, and its value with that decision.
-DECISIONS: dict[Any, tuple[_Decide, _Apply]] = {
-    aten.relu.default: (_on, _gate),
-    aten.relu_.default: (_on, _gate),
-    aten.threshold_backward.default: (lambda a, o: a[1] > a[2], _gate),
-    aten.abs.default: (lambda a, o: torch.sign(a[0]), lambda a, d: [a[0] * d]),
-    aten.clamp.default: (_decide_clamp, _apply_clamp),
-    aten.clamp_.default: (_decide_clamp, _apply_clamp),
-    aten.clamp_min.default: (_decide_clamp, _apply_clamp),
-    aten.clamp_min_.default: (_decide_clamp, _apply_clamp),
-    aten.hardtanh.default: (_decide_clamp, _apply_clamp),
-    aten.hardtanh_.default: (_decide_clamp, _apply_clamp),
-    aten.hardtanh_backward.default: (_decide_hardtanh_backward, _gate),
-    aten.hardsigmoid_backward.default: (lambda a, o: (a[1] > -3) & (a[1] < 3), lambda a, d: [a[0] * d / 6]),
-    aten.leaky_relu.default: (_on, lambda a, d: _leaky(_slope(a), a[0], d)),
-    aten.leaky_relu_.default: (_on, lambda a, d: _leaky(_slope(a), a[0], d)),
-    aten.leaky_relu_backward.default: (lambda a, o: a[1] > 0, lambda a, d: _leaky(float(a[2]), a[0], d)),
-    aten.max_pool2d_with_indices.default: (lambda a, o: o[1], _apply_max_pool),
-    aten.max.dim: (_decide_extreme, _apply_gather),
-    aten.min.dim: (_decide_extreme, _apply_gather),
-    aten.sort.default: (_decide_sort, _apply_gather),
-    aten.sort.stable: (lambda a, o: (o[1], -1, True), _apply_gather),
-    aten.topk.default: (_decide_topk, _apply_gather),
-    aten.maximum.default: (_decide_larger, _choose),
-    aten.minimum.default: (_decide_smaller, _choose),
-}
-
-
-def decide(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: Sequence[Any]) -> Any:
-    """The decision that a low operation took, or None where it has no kink or is called in a form not known here.
-
-    Called before an operation writes over its arguments, except that `outputs` are there already.
-    """
-    if not is_float(arguments[0] if arguments else None) or arguments[0].is_complex():
-        return None
-    if function in _STEPS:
-        return outputs[0].detach().clone()
-    known = DECISIONS.get(function)
-    if known is None or (keywords and function is not aten.sort.stable):
-        return None
-    return known[0](arguments, outputs)
-
-
-def apply_decision(function: Any, arguments: tuple[Any, ...], decision: Any) -> list[Any]:
-    """The outputs of a kinked operation on wide arguments with the decision of the low run."""
-    if function in _STEPS:
-        return [widened(decision, arguments[0].dtype)]
-    return DECISIONS[function][1](arguments, decision)
 
 
 def _scaled_mm(
