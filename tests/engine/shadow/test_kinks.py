@@ -16,8 +16,8 @@ from precgui.engine.shadow.step import Shadow
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "selu": nn.SELU, "selu in place": lambda: nn.SELU(inplace=True), "elu of 2": lambda: nn.ELU(2.0),
-    "prelu": nn.PReLU, "hardswish": nn.Hardswish, "softshrink": lambda: nn.Softshrink(0.125), "hardshrink": nn.Hardshrink,
-    "threshold": lambda: nn.Threshold(0.125, 0.0),
+    "prelu": nn.PReLU, "hardswish": nn.Hardswish, "softshrink": lambda: nn.Softshrink(0.125),
+    "hardshrink": nn.Hardshrink, "threshold": lambda: nn.Threshold(0.125, 0.0),
 }  # fmt: skip
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "hinge": F.multi_margin_loss,
