@@ -17,9 +17,9 @@ PROSE = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}|^[A-Z][a-z]{2,}[:.]?$|^\w*&[A-Za-z
 NO_PROSE = re.compile(r"^(Q[A-Z]\w+|#)|[{}][^}]*;|::|^\S+$(?<![:.a-z])")
 # Names, keys and code, which are the same in every language.
 NAMES = {
-    "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter", "Esc", "Features", "Format", "Fusion", "Intel",
-    "Kahan", "Linux", "Neural accelerators", "Python", "Special", "Zen", "apt install", "code book", "cpu family",
-    "dnf install", "does not hold here", "live poller", "model name", "not decided here", "one by one",
+    "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter", "Esc", "Features", "Format", "Fusion", "Inf",
+    "Intel", "Kahan", "Linux", "Neural accelerators", "Python", "Special", "Zen", "apt install", "code book",
+    "cpu family", "dnf install", "does not hold here", "live poller", "model name", "not decided here", "one by one",
     "power sampler", "quiet nan", "signalling nan", "typed tensor", "normal with outliers", "Your own loop",
 }  # fmt: skip
 CODE = re.compile(

@@ -48,9 +48,11 @@ FINISHED = (
     "gui/panels/hardware/",
     "gui/panels/library/",
     "gui/panels/live/",
+    "gui/plots/",
     "gui/shell/",
     "hardware/",
     "runs/card_bounds.py",
+    "runs/figures.py",
     "runs/inference_advice.py",
     "runs/model_memory.py",
 )

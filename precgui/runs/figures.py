@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from precgui.events import Metric
 from precgui.runs.metric import in_text
+from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
     from precgui.runs.study.figures import RunFigures
@@ -40,7 +41,7 @@ class Figure:
     @property
     def axis(self) -> str:
         """The title with the unit, as an axis or a choice has it."""
-        return f"{self.title} ({self.unit})" if self.unit else self.title
+        return Sentence("{quantity} ({unit})", quantity=self.title, unit=self.unit) if self.unit else self.title
 
     @property
     def suffix(self) -> str:
@@ -50,7 +51,7 @@ class Figure:
     @property
     def difference_suffix(self) -> str:
         """The unit as it follows a difference: "points" for percentage points."""
-        return " points" if self.unit == "%" else self.suffix
+        return L_(" points") if self.unit == "%" else self.suffix
 
 
 def _metric_value(run: RunFigures) -> float | None:
@@ -75,32 +76,35 @@ def study_figures(metric: Mapping[str, Any]) -> tuple[Figure, ...]:
 FIGURES = {
     figure.key: figure
     for figure in (
-        Figure("val_loss", "Validation loss", "", 1.0, "lower", lambda run: run.val_loss, "On the validation set", 4,
-               "difference"),
-        Figure("train_loss", "Training loss, last epoch", "", 1.0, "lower", lambda run: run.train_loss,
-               "Mean of the last epoch, or of a shorter run", 4, "difference"),
-        Figure("step_s", "Step time", "ms", 1e3, "lower", lambda run: run.step_s, "Median of a step, by the clock", 2,
+        Figure("val_loss", L_("Validation loss"), "", 1.0, "lower", lambda run: run.val_loss,
+               L_("On the validation set"), 4, "difference"),
+        Figure("train_loss", L_("Training loss, last epoch"), "", 1.0, "lower", lambda run: run.train_loss,
+               L_("Mean of the last epoch, or of a shorter run"), 4, "difference"),
+        Figure("step_s", L_("Step time"), "ms", 1e3, "lower", lambda run: run.step_s,
+               L_("Median of a step, by the clock"), 2, "ratio", "speedup"),
+        Figure("cpu_s", L_("CPU time"), "ms", 1e3, "lower", lambda run: run.cpu_s,
+               L_("Median CPU time of the process in a step: it stands for the step where other programs are busy"), 2,
                "ratio", "speedup"),
-        Figure("cpu_s", "CPU time", "ms", 1e3, "lower", lambda run: run.cpu_s,
-               "Median CPU time of the process in a step: it stands for the step where other programs are busy", 2,
-               "ratio", "speedup"),
-        Figure("memory_bytes", "Peak memory", "MiB", 2.0**-20, "lower", lambda run: run.memory_bytes,
-               "Of the device's allocator; on a CPU of all tensors in one step", 2, "ratio", "memory_saved"),
-        Figure("joules_per_sample", "Energy per sample", "mJ", 1e3, "lower", lambda run: run.joules_per_sample,
-               "Of all sensors, over the run", 3, "ratio", "energy_saved"),
-        Figure("net_joules_per_sample", "Energy per sample above idle", "mJ", 1e3, "lower",
-               lambda run: run.net_joules_per_sample, "Less what the devices use while idle (power.idle_s)", 3,
+        Figure("memory_bytes", L_("Peak memory"), "MiB", 2.0**-20, "lower", lambda run: run.memory_bytes,
+               L_("Of the device's allocator; on a CPU of all tensors in one step"), 2, "ratio", "memory_saved"),
+        Figure("joules_per_sample", L_("Energy per sample"), "mJ", 1e3, "lower", lambda run: run.joules_per_sample,
+               L_("Of all sensors, over the run"), 3, "ratio", "energy_saved"),
+        Figure("net_joules_per_sample", L_("Energy per sample above idle"), "mJ", 1e3, "lower",
+               lambda run: run.net_joules_per_sample, L_("Less what the devices use while idle (power.idle_s)"), 3,
                "ratio"),
-        Figure("power_w", "Mean power", "W", 1.0, "lower", lambda run: run.power_w, "Of all sensors, over the run", 1),
-        Figure("largest_batch", "Largest batch, estimated", "samples", 1.0, "higher", lambda run: run.largest_batch,
-               "That the memory of the device would take, from the measured step", 0, "ratio"),
-        Figure("data_share", "Wait for data", "%", 100.0, "lower", lambda run: run.data_share,
-               "Share of the time in which the step waits for its samples", 1),
-        Figure("tensor_use", "Tensor cores busy", "%", 100.0, "higher", lambda run: run.tensor_use,
-               "Share of the time in which they worked, by GPM", 1, target="tensor_use"),
-        Figure("time_s", "Run time", "s", 1.0, "lower", lambda run: run.time_s, "From the start to the last step", 1),
-        Figure("model_bytes", "Model size", "KiB", 2.0**-10, "lower", lambda run: run.model_bytes,
-               "Of the trained model", 1),
+        Figure("power_w", L_("Mean power"), "W", 1.0, "lower", lambda run: run.power_w,
+               L_("Of all sensors, over the run"), 1),
+        Figure("largest_batch", L_("Largest batch, estimated"), L_("samples"), 1.0, "higher",
+               lambda run: run.largest_batch, L_("That the memory of the device would take, from the measured step"), 0,
+               "ratio"),
+        Figure("data_share", L_("Wait for data"), "%", 100.0, "lower", lambda run: run.data_share,
+               L_("Share of the time in which the step waits for its samples"), 1),
+        Figure("tensor_use", L_("Tensor cores busy"), "%", 100.0, "higher", lambda run: run.tensor_use,
+               L_("Share of the time in which they worked, by GPM"), 1, target="tensor_use"),
+        Figure("time_s", L_("Run time"), "s", 1.0, "lower", lambda run: run.time_s,
+               L_("From the start to the last step"), 1),
+        Figure("model_bytes", L_("Model size"), "KiB", 2.0**-10, "lower", lambda run: run.model_bytes,
+               L_("Of the trained model"), 1),
     )
 }  # fmt: skip
 COSTS = tuple(FIGURES[key] for key in ("cpu_s", "step_s", "memory_bytes", "joules_per_sample", "model_bytes"))

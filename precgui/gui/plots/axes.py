@@ -13,6 +13,7 @@ from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.plots.signals import Scale, from_plot, grouped, number, power_label
 from precgui.gui.theme import themes
 from precgui.runs.signals import Axis
+from precgui.words import _
 
 
 def colour_axes(plot: pg.PlotWidget) -> None:
@@ -33,12 +34,12 @@ class AxisChoice(QComboBox):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        for text, over in (("Step", "step"), ("Time", "time_s")):
+        for text, over in ((_("Step"), "step"), (_("Time"), "time_s")):
             self.addItem(text, over)
-        self.setAccessibleName("X axis")
-        self.label = PlainLabel("&X axis", parent)
+        self.setAccessibleName(_("X axis"))
+        self.label = PlainLabel(_("&X axis"), parent)
         self.label.setBuddy(self)
-        self.currentIndexChanged.connect(lambda _: self.chosen.emit(self.currentData()))
+        self.currentIndexChanged.connect(lambda place: self.chosen.emit(self.itemData(place)))
 
 
 Kind = Scale | Literal["step", "time_s"]
@@ -130,8 +131,8 @@ class ValueAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph is untyped
 def axis_name(over: Axis, span: float) -> str:
     """The name of the x axis with its unit, as its ticks are written over that span."""
     if over == "step":
-        return "Step"
-    return "Time (s)" if span <= _SHORT_S else "Time (h:mm:ss)" if span >= 3600 else "Time (m:ss)"
+        return _("Step")
+    return _("Time (s)") if span <= _SHORT_S else _("Time (h:mm:ss)") if span >= 3600 else _("Time (m:ss)")
 
 
 def _even_ticks(low: float, high: float, spacing: float) -> Ticks:

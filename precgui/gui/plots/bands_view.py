@@ -19,11 +19,20 @@ from precgui.gui.theme import themes
 from precgui.runs.line_styles import LineStyle, line_styles
 from precgui.runs.report.content import ReportContent
 from precgui.runs.study.bands import BandAxis, BandLoss, LossBand, loss_bands
+from precgui.words import L_, _, translated
 
-_LOSSES: dict[BandLoss, str] = {"training": "Training loss", "validation": "Validation loss"}
+_LOSSES: dict[BandLoss, str] = {"training": L_("Training loss"), "validation": L_("Validation loss")}
 _AXES: dict[BandAxis, str] = {
-    "steps": "Steps", "cpu_s": "CPU time (s)", "time_s": "Time by the clock (s)", "joules": "Energy (J)",
+    "steps": L_("Steps"), "cpu_s": L_("CPU time (s)"), "time_s": L_("Time by the clock (s)"),
+    "joules": L_("Energy (J)"),
 }  # fmt: skip
+_ABSENT: dict[BandAxis, str] = {
+    "steps": L_("No group has a curve over this: steps were not measured."),
+    "cpu_s": L_("No group has a curve over this: CPU time was not measured."),
+    "time_s": L_("No group has a curve over this: time by the clock was not measured."),
+    "joules": L_("No group has a curve over this: energy was not measured."),
+}
+_NONE_ENDED = L_("No run of this study has ended.")
 _BAND_ALPHA, _SEED_ALPHA = 40, 110
 
 
@@ -31,7 +40,7 @@ class BandsPlot(SimplePlot):
     """A logarithmic loss; the line is the mean over the seeds, the band reaches from the least to the largest run."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("Loss of the groups", "log10", parent=parent)
+        super().__init__(_("Loss of the groups"), "log10", parent=parent)
         self.bands: list[LossBand] = []
         self.styles: dict[str, LineStyle] = {}
         self.each_seed = False
@@ -77,7 +86,7 @@ class BandsPlot(SimplePlot):
             pen.setDashPattern(dash)
         mean = _curve(band.x, band.mean, pen)
         self.addItem(mean)
-        self.legend.addItem(mean, f"{band.group} ({len(band.runs)} seeds)")
+        self.legend.addItem(mean, _("{group} ({count} seeds)").format(group=band.group, count=len(band.runs)))
 
 
 def _curve(x: NDArray[np.float64], loss: NDArray[np.float64], pen: Any = None) -> Any:
@@ -91,18 +100,18 @@ class BandsView(QWidget):
         super().__init__(parent)
         self._content: ReportContent | None = None
         self._waits = ""
-        self.loss, self.over = Choice("Loss"), Choice("Drawn over")
-        self.each_seed = QCheckBox("&Each seed")
+        self.loss, self.over = Choice(_("Loss")), Choice(_("Drawn over"))
+        self.each_seed = QCheckBox(_("&Each seed"))
         self.plot = BandsPlot()
         self.note = label(kind="muted")
         for box, choices in ((self.loss, _LOSSES), (self.over, _AXES)):
-            box.offer([(title, key) for key, title in choices.items()])
-            box.currentIndexChanged.connect(lambda _: self._show())
-        self.each_seed.toggled.connect(lambda _: self._show())
-        bar = named("&Loss", self.loss), self.loss, named("&Over", self.over), self.over, self.each_seed
+            box.offer([(translated(title), key) for key, title in choices.items()])
+            box.currentIndexChanged.connect(lambda place: self._show())
+        self.each_seed.toggled.connect(lambda on: self._show())
+        bar = named(_("&Loss"), self.loss), self.loss, named(_("&Over"), self.over), self.over, self.each_seed
         column(row(*bar, 1), (self.plot, 1), self.note, on=self, spacing=-1)
 
-    def show_content(self, content: ReportContent | None, waits: str = "No run of this study has ended.") -> None:
+    def show_content(self, content: ReportContent | None, waits: str = _NONE_ENDED) -> None:
         """`waits` is said while there is no content."""
         self._content, self._waits = content, waits
         self._show()
@@ -112,14 +121,12 @@ class BandsView(QWidget):
         styles = line_styles(content.study.precisions) if content is not None else {}
         bands = loss_bands(content.study, content.runs, loss, over) if content is not None else []
         self.plot.each_seed = self.each_seed.isChecked()
-        title = self.over.currentText()
-        why = f"No group has a curve over this: {title.partition(' (')[0].lower()} was not measured."
-        why = why if content is not None else self._waits
-        self.plot.show_bands(bands, styles, (title, self.loss.currentText()), why)
+        why = translated(_ABSENT[over] if content is not None else self._waits)
+        self.plot.show_bands(bands, styles, (self.over.currentText(), self.loss.currentText()), why)
         missing = [name for name in styles if name not in {band.group for band in bands}] if bands else []
         parts = [
-            "Lines are means over the seeds, bands reach from the least to the largest run. A colour is a precision."
+            _("Lines are means over the seeds, bands reach from the least to the largest run. A colour is a precision.")
         ]
-        parts += ["The cost of a step is the mean over the runs of its group."] if over != "steps" else []
-        parts += [f"Not measurable here: {', '.join(missing)}."] if missing else []
+        parts += [_("The cost of a step is the mean over the runs of its group.")] if over != "steps" else []
+        parts += [_("Not measurable here: {names}.").format(names=_(", ").join(missing))] if missing else []
         self.note.setText(" ".join(parts))

@@ -10,6 +10,7 @@ from precgui.gui.plots.axes import colour_axes
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.theme import themes
 from precgui.runs.twins import TwinResult
+from precgui.words import _
 
 _BAND_ALPHA = 50  # of 255
 
@@ -30,10 +31,10 @@ class BranchPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.interval = pg.LinearRegionItem(orientation="horizontal", movable=False)
         for item in (self.interval, self.zero, self.mean, self.twins, self.low):
             self.addItem(item, ignoreBounds=item in (self.zero, self.mean))
-        self.getAxis("bottom").setLabel("step at which the branch begins")
-        self.getAxis("left").setLabel("held-out loss minus that of FP32")
+        self.getAxis("bottom").setLabel(_("step at which the branch begins"))
+        self.getAxis("left").setLabel(_("held-out loss minus that of FP32"))
         self.getAxis("left").enableAutoSIPrefix(False)
-        self.setAccessibleName("Differences of the branches from FP32")
+        self.setAccessibleName(_("Differences of the branches from FP32"))
         themes().follow(self, self._recolour)
         self._recolour()
 

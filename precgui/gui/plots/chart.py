@@ -23,12 +23,13 @@ from precgui.gui.plots.signals import Signal as PlotSignal
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import themes
 from precgui.runs.signals import Axis
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.open_run import DrawnRun
 
-LEFT_AXIS_TEXT = "Grad. NaN/Inf"  # the widest text on a left axis; all left axes are as wide as this needs
-LOADING = "Loading..."
+LEFT_AXIS_TEXT = L_("Grad. NaN/Inf")  # the widest text on a left axis; all left axes are as wide as this needs
+LOADING = L_("Loading...")
 READOUT_LINES = 8
 _READOUT_NAME_PX = 190
 _READOUT_GAP_PX = 4
@@ -115,15 +116,15 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.plotItem.setContentsMargins(0, 8, _RIGHT_PX, 2)  # below: the frame of the focus
         self.setMinimumHeight(112)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setAccessibleName(self.signal.title)
+        self.setAccessibleName(translated(self.signal.title))
         metrics = QFontMetrics(self.font())
-        left_px = metrics.horizontalAdvance(LEFT_AXIS_TEXT) + 16
+        left_px = metrics.horizontalAdvance(translated(LEFT_AXIS_TEXT)) + 16
         self.value_axis.setWidth(left_px)
         self._axis_name.setFont(self.font())
         self._axis_name.setPos(6 - left_px, TICK_TEXT_TOP_PX)
         self.run_axis.setHeight(metrics.height() + 8)
         if self.signal.axis:
-            self.value_axis.setLabel(escape(self.signal.axis))
+            self.value_axis.setLabel(escape(translated(self.signal.axis)))
         for axis in (self.value_axis, self.run_axis):
             axis.setStyle(tickFont=self.font())
             axis.setGrid(255)
@@ -283,15 +284,19 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         displayed = readings[:READOUT_LINES]
         for reading, name in zip(displayed, _fitting([reading.name for reading in displayed], metrics), strict=True):
             text_px = room_px - metrics.horizontalAdvance(name)
-            values = ", ".join(
-                f"{escape(value.label)} <b>{escape(_cut(value.text, bold, text_px))}</b>"
-                + ("" if value.x == x else f" at {place_text(value.x, self.over)}")
-                for value in reading.values
+            values = _(", ").join(
+                self._value_html(value, x, _cut(value.text, bold, text_px)) for value in reading.values
             )
             lines.append(f"<span style='color:{reading.colour}'>■</span> {escape(name)}&nbsp; {values}")
         if len(readings) > READOUT_LINES:
-            lines.append(f"and {len(readings) - READOUT_LINES} more")
+            lines.append(_("and {count} more").format(count=len(readings) - READOUT_LINES))
         return "<br>".join(lines)
+
+    def _value_html(self, value: Value, x: float, text: str) -> str:
+        shown = f"{escape(value.label)} <b>{escape(text)}</b>"
+        if value.x == x:
+            return shown
+        return _("{value} at {place}").format(value=shown, place=place_text(value.x, self.over))
 
 
 def _fitting(names: Sequence[str], metrics: QFontMetrics) -> list[str]:

@@ -20,30 +20,33 @@ from precgui.gui.plots.signals import Signal, devices_of, signal_text, suited
 from precgui.gui.theme import themes
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.run import SignalSource
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.open_run import DrawnRun
 
-_SMOOTHED = "smoothed: mean of the last {points} points; faint: {drawn}"
-_SMOOTHED_DENSE = "smoothed: mean of the last {points} points, {drawn}"
+_SMOOTHED = L_("smoothed: mean of the last {points} points; faint: {drawn}")
+_SMOOTHED_DENSE = L_("smoothed: mean of the last {points} points, {drawn}")
 
 
 def device_sentences(runs: Sequence[DrawnRun], signal: Signal) -> str:
     """Why no device of these runs recorded this signal."""
     if any(opened.run.status == "running" and not opened.run.state_devices() for opened in runs):
-        return "Waiting for the first value."
+        return _("Waiting for the first value.")
     if not any(opened.run.state_devices() for opened in runs):
-        return "What the devices did was not recorded in these runs."
+        return _("What the devices did was not recorded in these runs.")
     lines: list[str] = []
     for opened in runs:
         for sensor in opened.run.environment.get("power_sensors") or ():
             name = sensor.get("name", "GPU")
             unavailable = sensor.get("unavailable", sensor.get("untold"))  # as files of early versions call it
             if isinstance(unavailable, dict) and signal.series[0] in unavailable:
-                lines.append(f"{name}: not available: {unavailable[signal.series[0]]}.")
+                why = translated(unavailable[signal.series[0]])
+                lines.append(_("{name}: not available: {why}.").format(name=name, why=why))
             elif name == "NVML" and not sensor.get("found"):
-                lines.append(f"NVML: {sensor.get('reason')}")
-    return "\n".join(dict.fromkeys([f"{signal.title}: not measured in these runs.", *lines]))
+                lines.append(f"NVML: {translated(str(sensor.get('reason')))}")
+    absent = _("{signal}: not measured in these runs.").format(signal=translated(signal.title))
+    return "\n".join(dict.fromkeys([absent, *lines]))
 
 
 def power_sentences(runs: Sequence[DrawnRun]) -> str:
@@ -51,13 +54,16 @@ def power_sentences(runs: Sequence[DrawnRun]) -> str:
     lines: list[str] = []
     for opened in runs:
         for sensor in opened.run.environment.get("power_sensors") or ():
-            line = f"{sensor.get('name', 'sensor')}: {sensor.get('reason') or 'no reading yet'}"
+            reason = translated(sensor["reason"]) if sensor.get("reason") else _("no reading yet")
+            line = f"{sensor.get('name') or _('sensor')}: {reason}"
             if line not in lines:
                 lines.append(line)
     if not lines:
         running = any(opened.run.status == "running" for opened in runs)
-        return "Looking for power sensors." if running else "The file does not say which power sensors were looked for."
-    return "\n".join(["No power was measured. These sensors were looked for:", *lines])
+        if running:
+            return _("Looking for power sensors.")
+        return _("The file does not say which power sensors were looked for.")
+    return "\n".join([_("No power was measured. These sensors were looked for:"), *lines])
 
 
 MARGIN = 0.07  # of the value range, above and below
@@ -113,8 +119,8 @@ class CurveChart(Chart):
             for key in list(self._drawn):
                 self._forget(key)
         self.signal = signal
-        self.value_axis.setLabel(escape(signal.axis))
-        self.setAccessibleName(signal.title)
+        self.value_axis.setLabel(escape(translated(signal.axis)))
+        self.setAccessibleName(translated(signal.title))
 
     def _refresh(self, opened: DrawnRun) -> None:
         """Make the curves of a run; again when a device has joined."""
@@ -144,7 +150,7 @@ class CurveChart(Chart):
         devices = devices_of(self.signal, run)
         if devices is not None:
             return [(f"{self.signal.series[0]}:{device}", device) for device in devices]
-        return list(zip(self.signal.series, self.signal.labels, strict=True))
+        return list(zip(self.signal.series, map(translated, self.signal.labels), strict=True))
 
     def restyle(self) -> None:
         super().restyle()
@@ -200,11 +206,11 @@ class CurveChart(Chart):
             self._fit([curve for part in parts for curve in part.curves if len(curve.x)], x0, x1)
         exact = self._draw_lines(parts, x0, x1, dense)
         self._draw_marks(parts, x0, x1)
-        drawn = "all steps drawn" if exact else "least and largest of each pixel drawn"
+        drawn = _("all steps drawn") if exact else _("least and largest of each pixel drawn")
         note = drawn
         if self._points > 1:
-            note = (_SMOOTHED_DENSE if dense else _SMOOTHED).format(points=self._points, drawn=drawn)
-        self.note = "; ".join(part for part in (note, legend(parts)) if part)
+            note = translated(_SMOOTHED_DENSE if dense else _SMOOTHED).format(points=self._points, drawn=drawn)
+        self.note = _("; ").join(part for part in (note, legend(parts)) if part)
 
     @staticmethod
     def _is_dense(parts: Sequence[RunCurves]) -> bool:
@@ -326,17 +332,17 @@ class CurveChart(Chart):
     def empty_sentence(self) -> str:
         runs = self.visible_runs()
         if not self.runs:
-            return LOADING
+            return translated(LOADING)
         if not runs:
-            return "All runs are hidden: tick one in the list of runs."
+            return _("All runs are hidden: tick one in the list of runs.")
         if self.signal.key == "power":
             return power_sentences(runs)
         if devices_of(self.signal, runs[-1].run) is not None:
             return device_sentences(runs, self.signal)
         waiting = all(len(curve.y) == 0 for part in self._visible() for curve in part.curves)
         if waiting and runs[-1].run.status == "running":
-            return "Waiting for the first value."
-        return self.signal.absent
+            return _("Waiting for the first value.")
+        return translated(self.signal.absent)
 
     def last_x(self) -> float | None:
         ends = [float(c.x[-1]) for part in self._visible() for c in part.curves if len(c.x)]
@@ -355,7 +361,9 @@ class CurveChart(Chart):
                     values.append(Value(text, float(curve.x[index]), label))
                     if curve.points > 1 and index < len(curve.means):
                         mean = signal_text(float(curve.means.view[index]), self.signal)
-                        values.append(Value(mean, float(curve.x[index]), f"mean of {curve.points}"))
+                        values.append(
+                            Value(mean, float(curve.x[index]), _("mean of {count}").format(count=curve.points))
+                        )
             if values:
                 results.append(ReadoutLine(colour_of(part.opened), part.opened.name, tuple(values)))
         return results

@@ -16,6 +16,7 @@ from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.plots.chart import LOADING, Chart, CsvRow, ReadoutLine, Value, colour_of
 from precgui.gui.plots.marks import MarkGroup, Marks, Track, one_per_pixel
 from precgui.gui.plots.signals import Signal, grouped
+from precgui.words import L_, _, n_, translated
 
 if TYPE_CHECKING:
     from precgui.gui.open_run import DrawnRun
@@ -35,14 +36,28 @@ class EventRow:
 
 
 LANES = (
-    EventRow("Loss NaN/Inf", "x", ("nonfinite_loss",)),
-    EventRow("Grad. NaN/Inf", "t", ("nonfinite_gradient",)),
-    EventRow("Skipped step", "d", ("skipped_step",)),
-    EventRow("Scale change", "o", ("scale_change",)),
-    EventRow("Precision", "h", ("precision_change",)),
-    EventRow("Output NaN/Inf", "star", ("nonfinite_activation",)),
-    EventRow("Notes", "s", ("failure", "recording_stopped", "resumed", "sensor", "emulated", "note")),
+    EventRow(L_("Loss NaN/Inf"), "x", ("nonfinite_loss",)),
+    EventRow(L_("Grad. NaN/Inf"), "t", ("nonfinite_gradient",)),
+    EventRow(L_("Skipped step"), "d", ("skipped_step",)),
+    EventRow(L_("Scale change"), "o", ("scale_change",)),
+    EventRow(L_("Precision"), "h", ("precision_change",)),
+    EventRow(L_("Output NaN/Inf"), "star", ("nonfinite_activation",)),
+    EventRow(L_("Notes"), "s", ("failure", "recording_stopped", "resumed", "sensor", "emulated", "note")),
 )
+KINDS = {
+    "nonfinite_loss": L_("nonfinite loss"),
+    "nonfinite_gradient": L_("nonfinite gradient"),
+    "skipped_step": L_("skipped step"),
+    "scale_change": L_("scale change"),
+    "precision_change": L_("precision change"),
+    "nonfinite_activation": L_("nonfinite activation"),
+    "failure": L_("failure"),
+    "recording_stopped": L_("recording stopped"),
+    "resumed": L_("resumed"),
+    "sensor": L_("sensor"),
+    "emulated": L_("emulated"),
+    "note": L_("note"),
+}
 
 
 @dataclass(slots=True)
@@ -63,7 +78,7 @@ class EventChart(Chart):
         self.plotItem.addItem(self.marks, ignoreBounds=True)
         self.auto_y = False
         self._pointed = False
-        self.value_axis.setTicks([[(-row, lane.title) for row, lane in enumerate(LANES)]])
+        self.value_axis.setTicks([[(-row, translated(lane.title)) for row, lane in enumerate(LANES)]])
         self.value_axis.setStyle(tickLength=0)
         self._whole_height()
 
@@ -95,7 +110,8 @@ class EventChart(Chart):
                 y = np.full(len(x), _height(row, place, len(displayed)))
                 groups.append(MarkGroup(lane.title, events.opened.key, x, y, lane.symbol, colour))
         self.marks.show_groups(groups)
-        self.note = {0: "no events in view", 1: "1 event in view"}.get(count, f"{grouped(count)} events in view")
+        counted = n_("{number} event in view", "{number} events in view", count).format(number=grouped(count))
+        self.note = counted if count else _("no events in view")
 
     def _visible(self) -> list[_RunEvents]:
         return [self._events[opened.key] for opened in self.visible_runs()]
@@ -104,7 +120,7 @@ class EventChart(Chart):
         return not self._visible()
 
     def empty_sentence(self) -> str:
-        return "All runs are hidden: tick one in the list of runs." if self.runs else LOADING
+        return _("All runs are hidden: tick one in the list of runs.") if self.runs else translated(LOADING)
 
     def last_x(self) -> float | None:
         ends = [
@@ -133,7 +149,9 @@ class EventChart(Chart):
             QToolTip.hideText()
             return
         displayed = reported[:TIP_MESSAGES] + (
-            [f"and {len(reported) - TIP_MESSAGES} more here"] if len(reported) > TIP_MESSAGES else []
+            [_("and {count} more here").format(count=len(reported) - TIP_MESSAGES)]
+            if len(reported) > TIP_MESSAGES
+            else []
         )
         QToolTip.showText(
             self.mapToGlobal(self.mapFromScene(place)),
@@ -194,9 +212,10 @@ def _height(row: int, position: int, runs: int) -> float:
 
 
 def _what(incident: Incident) -> str:
-    message = f"{incident.kind.replace('_', ' ')}: {incident.message}"
+    kind = translated(KINDS.get(incident.kind, incident.kind.replace("_", " ")))
+    message = _("{kind}: {message}").format(kind=kind, message=translated(incident.message))
     return f"{message} ({incident.module})" if incident.module else message
 
 
 def _incident_text(incident: Incident) -> str:
-    return f"step {grouped(incident.step)}, {_what(incident)}"
+    return _("step {step}, {event}").format(step=grouped(incident.step), event=_what(incident))

@@ -30,6 +30,7 @@ from precgui.gui.plots.signals import EVENTS
 from precgui.gui.theme import themes
 from precgui.runs.csv_cells import write_rows, write_table
 from precgui.safe_open import replaced
+from precgui.words import Sentence, translated
 
 if TYPE_CHECKING:
     from precgui.gui.open_run import DrawnRun
@@ -78,7 +79,7 @@ class _Figure:
         painter.setFont(self._title_font)
         painter.setPen(QColor(theme.text))
         baseline = 6.0 + self._metrics.ascent()
-        painter.drawText(QPointF(12, baseline), self._chart.signal.title)
+        painter.drawText(QPointF(12, baseline), translated(self._chart.signal.title))
         painter.setFont(self._chart.font())
         for line in self._lines:
             baseline += self._line_px
@@ -131,7 +132,8 @@ def save_png(chart: Chart, path: Path) -> None:
     """Raises OSError when the file cannot be written."""
     writer = QImageWriter(str(path), QByteArray(b"png"))
     if not writer.write(image(chart)):
-        raise OSError(f"{path} could not be written ({writer.errorString()}); choose another folder")
+        why = writer.errorString()
+        raise OSError(Sentence("{path} could not be written ({why}); choose another folder", path=path, why=why))
 
 
 def save_svg(chart: Chart, path: Path) -> None:
@@ -142,7 +144,7 @@ def save_svg(chart: Chart, path: Path) -> None:
     generator.setOutputDevice(drawing)
     generator.setSize(figure.size)
     generator.setViewBox(QRectF(QPointF(0, 0), figure.size))
-    generator.setTitle(chart.signal.title)
+    generator.setTitle(translated(chart.signal.title))
     painter = QPainter(generator)
     figure.paint(painter)
     painter.end()

@@ -27,6 +27,7 @@ from precgui.gui.plots.curve_chart import CurveChart
 from precgui.gui.plots.event_chart import EventChart
 from precgui.gui.plots.saving import FORMS, ChartExport
 from precgui.gui.plots.signals import EVENTS, METRIC, SIGNALS, Signal, suited
+from precgui.words import _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.open_run import DrawnRun
@@ -82,17 +83,17 @@ class PlotFrame(QFrame):
 
     def _fill(self, key: str) -> None:
         for signal in self._choices.values():
-            self.chooser.addItem(signal.title, signal.key)
+            self.chooser.addItem(translated(signal.title), signal.key)
         self.chooser.setCurrentIndex(self.chooser.findData(key))
-        self.chooser.setAccessibleName("Signal of this plot")
-        self.chooser.setToolTip("Choose what this plot shows")
-        self.log_button.setText("log")
+        self.chooser.setAccessibleName(_("Signal of this plot"))
+        self.chooser.setToolTip(_("Choose what this plot shows"))
+        self.log_button.setText(_("log"))
         self.log_button.setCheckable(True)
-        self.log_button.setToolTip("Logarithmic value axis")
-        self.log_button.setAccessibleName("Logarithmic value axis")
-        self.save_button.setText("Save ▾")
+        self.log_button.setToolTip(_("Logarithmic value axis"))
+        self.log_button.setAccessibleName(_("Logarithmic value axis"))
+        self.save_button.setText(_("Save ▾"))
         self.save_button.setStyleSheet("QToolButton::menu-indicator { image: none; }")
-        self.save_button.setToolTip("Save or copy this plot or its recorded values")
+        self.save_button.setToolTip(_("Save or copy this plot or its recorded values"))
         self.save_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.save_button.setMenu(self._save_menu())
         for button in (self.log_button, self.save_button):
@@ -101,9 +102,9 @@ class PlotFrame(QFrame):
     def _save_menu(self) -> QMenu:
         menu = QMenu(self)
         for form, requested in FORMS.items():
-            menu.addAction(requested.text, partial(self._ask, form))
+            menu.addAction(translated(requested.text), partial(self._ask, form))
         menu.addSeparator()
-        menu.addAction("Copy picture", self.copy_image)
+        menu.addAction(_("Copy picture"), self.copy_image)
         return menu
 
     def _ask(self, form: str) -> None:
@@ -157,7 +158,7 @@ class PlotFrame(QFrame):
     def set_runs(self, runs: Sequence[DrawnRun]) -> None:
         self.chart.set_runs(runs)
         metric = suited(SIGNALS[METRIC], [opened.run for opened in runs if opened.visible])
-        self.chooser.setItemText(self.chooser.findData(METRIC), metric.title)
+        self.chooser.setItemText(self.chooser.findData(METRIC), translated(metric.title))
 
     def draw(self) -> None:
         """Draw what the chart has, or say why there is nothing."""
@@ -188,4 +189,4 @@ class PlotFrame(QFrame):
 
     def copy_image(self) -> None:
         export.copy_image(self.chart)
-        self.tell("Copied")
+        self.tell(_("Copied"))

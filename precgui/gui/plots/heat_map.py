@@ -27,6 +27,7 @@ from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.plots.signals import grouped
 from precgui.gui.theme import themes
 from precgui.runs.tensors.confidence import share_text
+from precgui.words import _
 
 _LEVELS = 256
 _NAMES_SHARE, _NAMES_MOST_PX = 0.42, 260  # of the width, for the names
@@ -215,7 +216,7 @@ class HeatMap(QAbstractScrollArea):
         first, last = self._ends()
         painter.setPen(QColor(themes().theme.muted))
         y = area.bottom() + 4
-        painter.drawText(QRect(0, y, area.left() - _GAP_PX, self.row_px), Qt.AlignmentFlag.AlignRight, "step")
+        painter.drawText(QRect(0, y, area.left() - _GAP_PX, self.row_px), Qt.AlignmentFlag.AlignRight, _("step"))
         count = max(min(area.width() // _LEGEND_PX, 6), 2)
         for part in range(count):
             step, x = first + part / (count - 1) * (last - first), area.left() + part * area.width() // (count - 1)
@@ -274,7 +275,7 @@ class HeatMap(QAbstractScrollArea):
         share = float(self.shares.share[entry, int(np.flatnonzero(self.shares.steps == step)[0])])
         name, at = self.shares.names[entry], grouped(round(step))
         if isnan(share):
-            return f"{name}\nstep {at}: nothing recorded"
+            return _("{name}\nstep {step}: nothing recorded").format(name=name, step=at)
         return self._cell_text.format(name=name, step=at, share=share_text(share))
 
 

@@ -21,6 +21,7 @@ from precgui.gui.plots.frame import PlotFrame
 from precgui.gui.plots.signals import DEFAULT_SIGNALS, SIGNALS, Signal
 from precgui.gui.theme import themes
 from precgui.runs.signals import Axis
+from precgui.words import _
 
 _ZOOM, _PAN = 1.25, 0.1
 
@@ -128,7 +129,7 @@ class LinkedPlots(QScrollArea):
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)  # Tab enters the plots one by one
-        self.setAccessibleName("Plots")
+        self.setAccessibleName(_("Plots"))
         self._grid = QGridLayout(self._body)
         self._grid.setContentsMargins(0, 0, 8, 0)
         self._grid.setSpacing(8)

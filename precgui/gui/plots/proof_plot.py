@@ -14,6 +14,7 @@ from precgui.gui.plots.signals import Scale, number, to_plot
 from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.theme import severity_colour, themes
 from precgui.runs.diagnosis import Evidence, Finding
+from precgui.words import _, translated
 
 _LOG_FROM = 1000.0  # largest over smallest value, from which the axis is logarithmic
 _SHADE = 28  # of 255: how dense the steps of the finding are shaded
@@ -26,13 +27,13 @@ class ProofPlot(SimplePlot):
     def __init__(self, evidence: Evidence, finding: Finding, colour: str, parent: QWidget | None = None) -> None:
         self.evidence, self._finding, self._colour = evidence, finding, colour
         self.scale_kind = scale_of(evidence)
-        super().__init__(evidence.signal, self.scale_kind, parent=parent)
+        super().__init__(translated(evidence.signal), self.scale_kind, parent=parent)
         self.redraw()
         self.show_all()
 
     def draw(self) -> str:
         steps, values = (np.asarray(part, dtype=float) for part in zip(*self.evidence.series, strict=True))
-        self.name_axes("Step", self.evidence.signal)
+        self.name_axes(_("Step"), translated(self.evidence.signal))
         first, last = self._finding.first_step, self._finding.last_step
         tint = QColor(severity_colour(self._finding.severity))
         tint.setAlpha(_SHADE)
@@ -53,7 +54,9 @@ class ProofPlot(SimplePlot):
         at = float(to_plot(np.asarray([limit]), 1.0, self.scale_kind)[0])
         pen = pg.mkPen(severity_colour("error"), width=1.5, style=Qt.PenStyle.DashLine)
         self.addItem(pg.PlotCurveItem([float(steps[0]), float(steps[-1])], [at, at], pen=pen))
-        name = pg.TextItem(f"limit {number(limit, 4)}", color=severity_colour("error"), anchor=(1, 1))
+        name = pg.TextItem(
+            _("limit {value}").format(value=number(limit, 4)), color=severity_colour("error"), anchor=(1, 1)
+        )
         name.setFont(self.font())
         name.setPos(float(steps[-1]), at)
         self.addItem(name, ignoreBounds=True)

@@ -13,6 +13,7 @@ from precgui.gui.format_colours import format_colour
 from precgui.gui.plots.axes import colour_axes
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.theme import themes
+from precgui.words import _
 
 FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "e4m3fn", "int8")
 SYMBOLS = dict(zip(FORMATS, ("o", "s", "t", "d", "+", "x", "star"), strict=True))
@@ -74,7 +75,7 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.hideButtons()
         self.plotItem.setContentsMargins(2, 2, 2, 2)  # the frame of the focus
         self.getViewBox().disableAutoRange()
-        for side, text in (("bottom", "operations per byte"), ("left", "10¹² operations a second")):
+        for side, text in (("bottom", _("operations per byte")), ("left", _("10¹² operations a second"))):
             self.getAxis(side).setLogMode(True)
             self.getAxis(side).enableAutoSIPrefix(False)
             self.getAxis(side).setLabel(text)
@@ -83,7 +84,7 @@ class Roofline(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
                 self.addItem(item, ignoreBounds=True)
         self.setXRange(math.log10(_LEAST), math.log10(_MOST), padding=0.02)
         self.setMinimumHeight(180)
-        self.setAccessibleName("Roofline")
+        self.setAccessibleName(_("Roofline"))
         themes().follow(self, self._recolour)
         self._recolour()
         self._draw()

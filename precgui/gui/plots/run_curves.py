@@ -10,12 +10,17 @@ import pyqtgraph as pg
 
 from precgui.gui.plots.curve import DOT_PX, Curve
 from precgui.gui.plots.marks import MarkGroup, Track
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.open_run import DrawnRun
 
 _END_PX = 7
-DOTTED = {"val_loss": "validation", "val_accuracy": "validation", "zeros_by_rounding": "zeros by rounding"}
+DOTTED = {
+    "val_loss": L_("validation"),
+    "val_accuracy": L_("validation"),
+    "zeros_by_rounding": L_("zeros by rounding"),
+}
 
 
 class RunCurves:
@@ -96,4 +101,4 @@ def legend(parts: Sequence[RunCurves]) -> str:
     """The meaning of the dots: a second series has the colour and dash of the run's own curve."""
     drawn = [curve.name for part in parts for curve in part.curves[1:] if len(curve.y)]
     meant = dict.fromkeys(DOTTED[name] for name in drawn if name in DOTTED)
-    return f"dots: {', '.join(meant)}" if meant else ""
+    return _("dots: {series}").format(series=_(", ").join(map(translated, meant))) if meant else ""

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 from precgui.gui.plots import export
 from precgui.gui.plots.chart import Chart
 from precgui.gui.plots.signals import grouped
+from precgui.words import L_, _, error_text, n_, translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,9 @@ class SaveFormat:
 
 
 FORMS: Mapping[str, SaveFormat] = {
-    "png": SaveFormat("Save as PNG...", ".png", "PNG picture (*.png)"),
-    "svg": SaveFormat("Save as SVG...", ".svg", "SVG drawing (*.svg)"),
-    "csv": SaveFormat("Save values as CSV...", ".csv", "Comma-separated values (*.csv)"),
+    "png": SaveFormat(L_("Save as PNG..."), ".png", L_("PNG picture (*.png)")),
+    "svg": SaveFormat(L_("Save as SVG..."), ".svg", L_("SVG drawing (*.svg)")),
+    "csv": SaveFormat(L_("Save values as CSV..."), ".csv", L_("Comma-separated values (*.csv)")),
 }
 
 
@@ -49,7 +50,8 @@ class ChartExport(QObject):
     def ask(self, chart: Chart, form: str) -> QFileDialog:
         """Open the dialog for a form; the file is written when a person accepts it."""
         requested = FORMS[form]
-        dialog = QFileDialog(self._widget, requested.text.rstrip("."), str(ChartExport.folder), requested.filter)
+        title, kinds = translated(requested.text).rstrip("."), translated(requested.filter)
+        dialog = QFileDialog(self._widget, title, str(ChartExport.folder), kinds)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setDefaultSuffix(requested.suffix)
         dialog.selectFile(_file_name(chart) + requested.suffix)
@@ -61,7 +63,8 @@ class ChartExport(QObject):
     def save(self, chart: Chart, form: str, path: Path) -> None:
         """Write the file; a long record is written bit by bit while the window goes on."""
         if self.is_busy:
-            self.failed.emit(f"{path.name} was not saved: {self._path.name} is still being written; wait for it.")
+            waits = _("{file} was not saved: {other} is still being written; wait for it.")
+            self.failed.emit(waits.format(file=path.name, other=self._path.name))
             return
         ChartExport.folder = path.parent
         if form == "csv":
@@ -73,9 +76,9 @@ class ChartExport(QObject):
         try:
             write(chart, path)
         except OSError as error:
-            self.failed.emit(f"The plot was not saved: {error}")
+            self.failed.emit(_("The plot was not saved: {why}").format(why=error_text(error)))
         else:
-            self.reported.emit(f"Saved {path.name}")
+            self.reported.emit(_("Saved {file}").format(file=path.name))
 
     @property
     def is_busy(self) -> bool:
@@ -87,13 +90,13 @@ class ChartExport(QObject):
             rows = next(self._chunks, None)
         except OSError as error:
             self._finish()
-            self.failed.emit(f"The values were not saved: {error}")
+            self.failed.emit(_("The values were not saved: {why}").format(why=error_text(error)))
             return
         if rows is None:
             self._finish()
-            self.reported.emit(f"Saved {self._path.name}")
+            self.reported.emit(_("Saved {file}").format(file=self._path.name))
         else:
-            self.reported.emit(f"{grouped(rows)} rows written")
+            self.reported.emit(n_("{number} row written", "{number} rows written", rows).format(number=grouped(rows)))
 
     def _finish(self) -> None:
         self._timer.stop()

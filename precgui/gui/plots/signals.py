@@ -16,10 +16,11 @@ from precgui.runs.figures import FIGURES, Figure
 from precgui.runs.metric import in_text, metric_of, shared
 from precgui.runs.run import SignalSource
 from precgui.runs.signals import POWER_SIGNALS, STATE_SIGNALS, Axis
+from precgui.words import L_, Sentence, _, translated
 
 Scale = Literal["linear", "log2", "log10"]
 _BASES: dict[Scale, float] = {"log2": 2.0, "log10": 10.0}
-_NOT_YET = "No run has recorded this signal yet."
+_NOT_YET = L_("No run has recorded this signal yet.")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -47,60 +48,62 @@ class Signal:
 def _signal(key: str, figure: Figure, axis: str, absent: str = _NOT_YET) -> Signal:
     """The series behind a figure, which bears its name and unit."""
     unit, series = figure.unit, (figure.key,)
-    return Signal(key, figure.title, f"{axis} ({unit})", series, unit=unit, factor=figure.scale, absent=absent)
+    named = Sentence("{quantity} ({unit})", quantity=axis, unit=unit)
+    return Signal(key, figure.title, named, series, unit=unit, factor=figure.scale, absent=absent)
 
 
 EVENTS = "events"
-_ONE_PROCESS = "These runs were trained by one process each, or have no step yet."
+_ONE_PROCESS = L_("These runs were trained by one process each, or have no step yet.")
 METRIC = "val_accuracy"  # whatever the tasks of the runs measure
 SIGNALS: dict[str, Signal] = {
     signal.key: signal
     for signal in (
-        Signal("loss", "Loss", "Loss", ("loss", "val_loss"), ("training", "validation")),
-        Signal("scale", "Loss scale", "Loss scale", ("scale",), scale="log2", log="log2", noisy=False),
-        Signal(EVENTS, "Events: NaN, Inf, skipped steps", "", (), log=None),
-        Signal("power", "Power", "Power (W)", ("power_w",), unit="W"),
-        Signal("lr", "Learning rate", "Learning rate", ("lr",), noisy=False),
-        Signal("grad_norm", "Gradient norm", "Gradient norm", ("grad_norm",), scale="log10",
-               absent="The gradient norm was not recorded in these runs."),
-        Signal("weight_norm", "Weight norm", "Weight norm", ("weight_norm",), noisy=False,
-               absent="The weights were not measured in these runs: record.tensors, record.weights_every."),
-        Signal("throughput", "Throughput", "Samples/s", ("samples_per_s",), unit="samples/s"),
-        _signal("memory", FIGURES["memory_bytes"], "Memory",
-               absent="Memory was not measured step by step: a CPU keeps no count. "
-                      "One step was; its peak is in Compare."),
-        _signal("step_time", FIGURES["step_s"], "Step"),
-        Signal("data_wait", "Waiting for data", "Waiting (ms)", ("data_s",), unit="ms", factor=1e3,
-               absent="The time waited for data is not in these files."),
-        _signal("cpu_time", FIGURES["cpu_s"], "CPU",
-               absent="The CPU time of steps is not in these files: they were written by an older version or a loop of "
-                      "one's own."),
-        Signal("load", "Load of the machine", "Load", ("load",),
-               absent="The load of the machine is not in these files."),
-        Signal(METRIC, "Validation metric", "Metric of the task", ("val_accuracy",),
-               absent="No validation yet: its first value comes at the end of the first epoch."),
-        Signal("zeros", "Zero weights", "Weights (%)", ("zeros_by_mask", "zeros_by_rounding"),
-               ("zeros by mask", "zeros by rounding"), unit="%", factor=100.0, noisy=False,
-               absent="Zero weights are counted in pruned runs only; choose a method under Pruning in Run."),
-        _signal("tensor_use", FIGURES["tensor_use"], "Busy"),
-        Signal("sm_use", "SMs busy", "Busy (%)", ("sm_use",), unit="%", factor=100.0),
-        Signal("dram_use", "Memory bandwidth used", "Used (%)", ("dram_use",), unit="%", factor=100.0),
-        Signal("utilisation", "Utilisation of devices", "Utilisation (%)", ("utilisation",), unit="%", factor=100.0),
-        Signal("sent", "Gradients sent in a step", "Sent (MB)", ("sent_bytes",), unit="MB", factor=1e-6, noisy=False,
-               absent=_ONE_PROCESS),
-        Signal("gradient_error", "Error of the reduced gradient", "Relative L2", ("gradient_error",), scale="log10",
-               absent=_ONE_PROCESS),
-        Signal("rank_wait", "Waiting for other ranks", "Waiting (ms)", ("rank_wait_s",), unit="ms", factor=1e3,
-               absent=_ONE_PROCESS),
-        Signal("clock", "SM clock", "SM clock (MHz)", ("clock_mhz",), unit="MHz"),
-        Signal("clock_held", "Clock held back", "1 = held", ("clock_held",), noisy=False),
-        Signal("temperature", "Temperature", "Temperature (°C)", ("temperature_c",), unit="°C"),
+        Signal("loss", L_("Loss"), L_("Loss"), ("loss", "val_loss"), (L_("training"), L_("validation"))),
+        Signal("scale", L_("Loss scale"), L_("Loss scale"), ("scale",), scale="log2", log="log2", noisy=False),
+        Signal(EVENTS, L_("Events: NaN, Inf, skipped steps"), "", (), log=None),
+        Signal("power", L_("Power"), L_("Power (W)"), ("power_w",), unit="W"),
+        Signal("lr", L_("Learning rate"), L_("Learning rate"), ("lr",), noisy=False),
+        Signal("grad_norm", L_("Gradient norm"), L_("Gradient norm"), ("grad_norm",), scale="log10",
+               absent=L_("The gradient norm was not recorded in these runs.")),
+        Signal("weight_norm", L_("Weight norm"), L_("Weight norm"), ("weight_norm",), noisy=False,
+               absent=L_("The weights were not measured in these runs: record.tensors, record.weights_every.")),
+        Signal("throughput", L_("Throughput"), L_("Samples/s"), ("samples_per_s",), unit="samples/s"),
+        _signal("memory", FIGURES["memory_bytes"], L_("Memory"),
+               absent=L_("Memory was not measured step by step: a CPU keeps no count. "
+                         "One step was; its peak is in Compare.")),
+        _signal("step_time", FIGURES["step_s"], L_("Step")),
+        Signal("data_wait", L_("Waiting for data"), L_("Waiting (ms)"), ("data_s",), unit="ms", factor=1e3,
+               absent=L_("The time waited for data is not in these files.")),
+        _signal("cpu_time", FIGURES["cpu_s"], L_("CPU"),
+               absent=L_("The CPU time of steps is not in these files: they were written by an older version or a loop "
+                         "of one's own.")),
+        Signal("load", L_("Load of the machine"), L_("Load"), ("load",),
+               absent=L_("The load of the machine is not in these files.")),
+        Signal(METRIC, L_("Validation metric"), L_("Metric of the task"), ("val_accuracy",),
+               absent=L_("No validation yet: its first value comes at the end of the first epoch.")),
+        Signal("zeros", L_("Zero weights"), L_("Weights (%)"), ("zeros_by_mask", "zeros_by_rounding"),
+               (L_("zeros by mask"), L_("zeros by rounding")), unit="%", factor=100.0, noisy=False,
+               absent=L_("Zero weights are counted in pruned runs only; choose a method under Pruning in Run.")),
+        _signal("tensor_use", FIGURES["tensor_use"], L_("Busy")),
+        Signal("sm_use", L_("SMs busy"), L_("Busy (%)"), ("sm_use",), unit="%", factor=100.0),
+        Signal("dram_use", L_("Memory bandwidth used"), L_("Used (%)"), ("dram_use",), unit="%", factor=100.0),
+        Signal("utilisation", L_("Utilisation of devices"), L_("Utilisation (%)"), ("utilisation",), unit="%",
+               factor=100.0),
+        Signal("sent", L_("Gradients sent in a step"), L_("Sent (MB)"), ("sent_bytes",), unit="MB", factor=1e-6,
+               noisy=False, absent=_ONE_PROCESS),
+        Signal("gradient_error", L_("Error of the reduced gradient"), L_("Relative L2"), ("gradient_error",),
+               scale="log10", absent=_ONE_PROCESS),
+        Signal("rank_wait", L_("Waiting for other ranks"), L_("Waiting (ms)"), ("rank_wait_s",), unit="ms",
+               factor=1e3, absent=_ONE_PROCESS),
+        Signal("clock", L_("SM clock"), L_("SM clock (MHz)"), ("clock_mhz",), unit="MHz"),
+        Signal("clock_held", L_("Clock held back"), L_("1 = held"), ("clock_held",), noisy=False),
+        Signal("temperature", L_("Temperature"), L_("Temperature (°C)"), ("temperature_c",), unit="°C"),
     )
 }  # fmt: skip
 BASELINE_SIGNALS: dict[str, Signal] = {  # of runs.baseline.BaselineComparison
-    LOSS_MEAN: Signal(LOSS_MEAN, "Training loss", "Loss", (LOSS_MEAN,), ended=True),
-    LOSS_GAP: Signal(LOSS_GAP, "Loss minus the baseline's", "Difference", (LOSS_GAP,), log=None, ended=True,
-                     absent="No run of the same work has a step in common with the baseline."),
+    LOSS_MEAN: Signal(LOSS_MEAN, L_("Training loss"), L_("Loss"), (LOSS_MEAN,), ended=True),
+    LOSS_GAP: Signal(LOSS_GAP, L_("Loss minus the baseline's"), L_("Difference"), (LOSS_GAP,), log=None, ended=True,
+                     absent=L_("No run of the same work has a step in common with the baseline.")),
 }  # fmt: skip
 
 
@@ -111,8 +114,9 @@ def suited(signal: Signal, runs: Sequence[SignalSource]) -> Signal:
     metric = shared(metric_of(run.environment) for run in runs)
     if metric is None or metric.name == NO_METRIC:
         return SIGNALS[METRIC]
-    axis = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
-    title = f"Validation: {in_text(metric.title)}"
+    name = translated(metric.title)
+    axis = _("{quantity} ({unit})").format(quantity=name, unit=metric.unit) if metric.unit else name
+    title = _("Validation: {metric}").format(metric=in_text(name))
     return replace(signal, title=title, axis=axis, unit=metric.unit, factor=100.0 if metric.unit == "%" else 1.0)
 
 
@@ -194,5 +198,5 @@ def duration(seconds: float) -> str:
 def place_text(x: float, over: Axis) -> str:
     """A place on the x axis in words: `step 1 200` or `time 3:07`."""
     if over == "time_s":
-        return f"time {duration(x)}"
-    return f"step {grouped(x)}" if x == round(x) else f"step {x:.1f}"
+        return _("time {time}").format(time=duration(x))
+    return _("step {step}").format(step=grouped(x) if x == round(x) else f"{x:.1f}")

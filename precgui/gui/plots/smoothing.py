@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QWidget
 
+from precgui.words import _
+
 WINDOWS = (1, 5, 20, 100)  # points; 1: none
 
 
@@ -18,10 +20,10 @@ class SmoothingChoice(QComboBox):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         for points in WINDOWS:
-            self.addItem(f"Mean of {points}" if points > 1 else "Not smoothed", points)
-        self.setAccessibleName("Smoothing")
-        self.setToolTip("Draw the mean of the last points of each curve; what was recorded stays as a faint line")
-        self.currentIndexChanged.connect(lambda _: self.chosen.emit(self.currentData()))
+            self.addItem(_("Mean of {points}").format(points=points) if points > 1 else _("Not smoothed"), points)
+        self.setAccessibleName(_("Smoothing"))
+        self.setToolTip(_("Draw the mean of the last points of each curve; what was recorded stays as a faint line"))
+        self.currentIndexChanged.connect(lambda place: self.chosen.emit(self.itemData(place)))
 
 
 def trailing_mean(values: NDArray[np.float64], points: int) -> NDArray[np.float64]:
