@@ -96,7 +96,7 @@ class RewrittenWeights:
         found = _samples(state.chosen)
         if not len(found) == len(state.after) == len(state.before):
             return
-        before, after, now = ([each.cpu() for each in samples] for samples in (state.before, state.after, found))
+        before, after, now = _on_cpu(state.before, state.after, found)
         name, rounded = "", [False]
         for each, dtype in _FORMATS.items():
             own = [_is_rounded(old, new, dtype) for old, new in zip(after, now, strict=True)]
@@ -142,6 +142,18 @@ def _samples(chosen: list[weakref.ref[Tensor]]) -> list[Tensor]:
         flat = values.detach().reshape(-1)
         samples.append(flat[:: -(-flat.numel() // _SAMPLE)].clone())
     return samples
+
+
+def _on_cpu(*groups: list[Tensor]) -> list[list[Tensor]]:
+    """The samples in main memory; one transfer from each device, for which the host waits."""
+    every = [each for group in groups for each in group]
+    moved: dict[int, Tensor] = {}
+    for device in {each.device for each in every}:
+        own = [index for index, each in enumerate(every) if each.device == device]
+        joined = torch.cat([every[index] for index in own]).cpu()
+        moved |= zip(own, joined.split([every[index].numel() for index in own]), strict=True)
+    values = iter(range(len(every)))
+    return [[moved[next(values)] for _ in group] for group in groups]
 
 
 def _is_rounded(old: Tensor, new: Tensor, dtype: torch.dtype) -> bool:
