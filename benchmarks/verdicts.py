@@ -87,7 +87,7 @@ def is_equivalent(differences: Draw, grain: float, margin: float = MARGIN) -> bo
 
 def is_met(differences: Draw, grain: float, lost: float) -> bool:
     """Whether `judge` says "met" to "less than `lost` is lost", at one look at all of the seeds."""
-    goal = Criterion("accuracy_lost", "Accuracy lost", -1, lost, "accuracy")
+    goal = Criterion("accuracy_lost", -1, lost, "one seed: not a measurement of accuracy")
     verdict = judge(goal, {"arm": Sample(tuple(-differences))}, InterimAnalyses((len(differences),)), grain)["arm"]
     return verdict.verdict == "met"
 

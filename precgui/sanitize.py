@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
+from precgui.sentences import Sentence, together
+
 # C0 but tab and line end, DEL, C1, halves of surrogate pairs, and what turns the direction of writing: a terminal acts
 # on some of these, and by the others "exe.png" can stand for a file that is called "gnp.exe".
 _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -37,8 +39,10 @@ def one_line(text: str, most: int = MOST_TITLE) -> str:
 
 def some_names(names: Sequence[str], most: int) -> str:
     """The first `most` names, commas between them, and how many more there are: `a, b and 3 more`."""
-    listed = ", ".join(names[:most])
-    return f"{listed} and {len(names) - most} more" if len(names) > most else listed
+    has_sentences = any(isinstance(name, Sentence) for name in names)
+    listed = together(*names[:most], between=", ") if has_sentences else ", ".join(names[:most])
+    more = len(names) - most
+    return Sentence("{names} and {count} more", names=listed, count=more) if more > 0 else listed
 
 
 def visible_name(name: str) -> str:

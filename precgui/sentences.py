@@ -5,8 +5,13 @@ Rooms without Qt write these; `precgui/words.py` translates them where they are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Literal
+
+Case = Literal["", "lower", "upper"]
 
 
 def L_(text: str) -> str:
@@ -17,21 +22,24 @@ def L_(text: str) -> str:
 class Sentence(str):
     """An English text that remembers its template and values, so that `translated` can show it in another language.
 
-    Everywhere else (files, JSON, comparisons) it is its English text. Values may be sentences themselves.
+    Everywhere else (files, JSON, comparisons) it is its English text. Values may be sentences themselves. `case` is
+    that of its first letter, in languages that have one; "" leaves it.
     """
 
     template: str
     values: Mapping[str, Any]
     plural: str
     number: int
+    case: Case
 
-    def __new__(cls, template: str, plural: str = "", number: int = 1, /, **values: Any) -> Sentence:
-        made = super().__new__(cls, (template if number == 1 or not plural else plural).format(**values))
-        made.template, made.plural, made.number, made.values = template, plural, number, values
+    def __new__(cls, template: str, plural: str = "", number: int = 1, case: Case = "", /, **values: Any) -> Sentence:
+        text = (template if number == 1 or not plural else plural).format(**values)
+        made = super().__new__(cls, with_case(text, case))
+        made.template, made.plural, made.number, made.case, made.values = template, plural, number, case, values
         return made
 
-    def __getnewargs_ex__(self) -> tuple[tuple[str, str, int], dict[str, Any]]:
-        return (self.template, self.plural, self.number), dict(self.values)
+    def __getnewargs_ex__(self) -> tuple[tuple[str, str, int, Case], dict[str, Any]]:
+        return (self.template, self.plural, self.number, self.case), dict(self.values)
 
     def __copy__(self) -> Sentence:
         return self
@@ -40,12 +48,59 @@ class Sentence(str):
         return self
 
 
+def filled(template: str, **values: Any) -> Sentence:
+    """The sentence of a template that a table marks."""
+    return Sentence(template, **values)
+
+
 def counted(one: str, many: str, count: int, **values: Any) -> Sentence:
     """A sentence in its singular or plural form; `{count}` in it is the count."""
     return Sentence(one, many, count, **{"count": count, **values})
 
 
-def together(*parts: str, between: str = " ") -> Sentence:
+def with_case(text: str, case: Case) -> str:
+    """The text with its first letter in a case."""
+    return text if not case else (text[:1].lower() if case == "lower" else text[:1].upper()) + text[1:]
+
+
+def recased(text: str, case: Case) -> Sentence:
+    """A text or sentence with its first letter in a case: a clause as a sentence, a title inside one."""
+    return Sentence("{text}", "", 1, case, text=text)
+
+
+def whole(clause: str) -> Sentence:
+    """A clause as a sentence of its own."""
+    return Sentence("{clause}.", clause=recased(clause, "upper"))
+
+
+# Between whole sentences, entries of a list, clauses: other languages write other marks, or none.
+_JOINTS = {
+    " ": L_("{sentence} {next_sentence}"),
+    ", ": L_("{entry}, {next_entry}"),
+    "; ": L_("{clause}; {next_clause}"),
+    " and ": L_("{first} and {second}"),
+    ", and ": L_("{clause}, and {next_clause}"),
+}
+
+
+def together(*parts: str, between: Literal[" ", ", ", "; ", " and ", ", and "] = " ") -> Sentence:
     """Whole sentences, or the entries of a list, one behind the other; empty ones are left out."""
-    named = {f"part{place}": part for place, part in enumerate(filter(None, parts))}
-    return Sentence(between.join(f"{{{name}}}" for name in named), **named)
+    template = _JOINTS[between]
+    first, second = re.findall(r"{(\w+)}", template)
+    kept = [*filter(None, parts)]
+    return reduce(lambda one, other: Sentence(template, **{first: one, second: other}), kept[1:], _whole(*kept[:1]))
+
+
+def _whole(text: str = "") -> Sentence:
+    return text if isinstance(text, Sentence) else Sentence("{text}", text=text)
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The language of a page that somebody reads: its tag, such as `zh-CN`, and what shows a text in it."""
+
+    language: str = "en"
+    shown: Callable[[str], str] = str
+
+
+ENGLISH = Wording()

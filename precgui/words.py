@@ -21,8 +21,12 @@ from precgui.paths import resources
 from precgui.pseudo import PseudoTranslations
 from precgui.sentences import L_ as L_
 from precgui.sentences import Sentence as Sentence
+from precgui.sentences import Wording, with_case
 from precgui.sentences import counted as counted
+from precgui.sentences import filled as filled
+from precgui.sentences import recased as recased
 from precgui.sentences import together as together
+from precgui.sentences import whole as whole
 
 VARIABLE = "PRECGUI_LANGUAGE"
 LANGUAGES = {"en": "English", "zh_CN": "简体中文"}  # each in its own words
@@ -80,8 +84,14 @@ def translated(text: str) -> str:
             template = catalogue.ngettext(text.template, text.plural, text.number)
         else:
             template = catalogue.gettext(text.template)
-        return template.format(**{name: _shown(value) for name, value in text.values.items()})
+        shown = template.format(**{name: _shown(value) for name, value in text.values.items()})
+        return with_case(shown, text.case if _Chosen.language in ("en", PSEUDO) else "")
     return _catalogue().gettext(text) if text else text
+
+
+def wording() -> Wording:
+    """The reader's language, for a page that another room writes."""
+    return Wording(language().replace("_", "-"), translated)
 
 
 def _shown(value: Any) -> Any:

@@ -14,16 +14,20 @@ MARKS = ("_", "n_", "p_", "L_", "Sentence", "counted")
 NOW = ("_", "n_", "p_")  # translate where they stand
 TEXTS = {"n_": 2, "p_": 2, "counted": 2}  # how many of the arguments are texts; one of all others
 PROSE = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}|^[A-Z][a-z]{2,}[:.]?$|^\w*&[A-Za-z]\w+$|\{\} (?!ulp)[a-z]{3,}")
+TAG = re.compile(r"<\w[^<>]*(>|$)")
 NO_PROSE = re.compile(r"^(Q[A-Z]\w+|#)|[{}][^}]*;|::|^\S+$(?<![:.a-z])")
 # Names, keys and code, which are the same in every language.
 NAMES = {
+    "and {} other settings ({})", "sixteen bits",
     "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter", "Esc", "Features", "Format", "Fusion", "Inf",
     "Intel", "Kahan", "Linux", "Neural accelerators", "Python", "Special", "Zen", "apt install", "code book",
-    "cpu family", "dnf install", "does not hold here", "live poller", "model name", "not decided here", "one by one",
+    "cpu family", "dnf install", "does not hold here", "live poller", "model name", "not decided", "not decided here",
+    "one by one",
     "power sampler", "quiet nan", "signalling nan", "typed tensor", "normal with outliers", "Your own loop",
 }  # fmt: skip
 CODE = re.compile(
-    r"^(with torch|tuple\[|scaler = |model = |precgui run |argument \(|Example: )|arguments?( are required|s: | \(\?P)"
+    r"^(with torch|tuple\[|scaler = |model = |precgui (run|compare) |argument \(|Example: )"
+    r"|arguments?( are required|s: | \(\?P)"
 )
 INTERNAL = {
     "ValueError",
@@ -136,5 +140,6 @@ def _collect(node: ast.AST, found: list[tuple[int, str]]) -> None:
 
 
 def _note(node: ast.expr, text: str, found: list[tuple[int, str]]) -> None:
-    if text not in NAMES and PROSE.search(text) and not NO_PROSE.search(text) and not CODE.search(text):
+    prose = PROSE.search(TAG.sub(" ", text))
+    if text not in NAMES and prose and not NO_PROSE.search(text) and not CODE.search(text):
         found.append((node.lineno, text))

@@ -17,7 +17,7 @@ from precgui.cli.csv_file import write_new_csv
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say, say_notes
 from precgui.events import Metric
-from precgui.runs.caveats import marked
+from precgui.runs.caveats import Arithmetic, marked
 from precgui.runs.figures import FIGURES
 
 if TYPE_CHECKING:
@@ -155,10 +155,10 @@ _ROWS: _Rows = (
     (FIGURES["train_loss"].in_words, lambda run: _train_loss(run.train_loss, run.steps)),
     (FIGURES["val_loss"].in_words, lambda run: _number(run.val_loss)),
     (FIGURES["time_s"].in_words, lambda run: _figure("time_s", run.time_s, ".1f")),
-    (FIGURES["step_s"].in_words, lambda run: _figure("step_s", run.step_s_median, ".3f", marked(run.arithmetic))),
+    (FIGURES["step_s"].in_words, lambda run: _step_time(run)),
     (FIGURES["cpu_s"].in_words, lambda run: _figure("cpu_s", run.cpu_s_median, ".3f")),
     ("samples per second", lambda run: _number(run.samples_per_s, ".0f")),
-    ("speed-up", lambda run: _ratio(run, run.speedup, run.speedup_interval, marked(run.arithmetic))),
+    ("speed-up", lambda run: _ratio(run, run.speedup, run.speedup_interval, run.arithmetic)),
     (FIGURES["memory_bytes"].in_words,
      lambda run: _figure("memory_bytes", run.memory_peak_bytes, ".1f", " (emulated)" * run.emulated)),
     ("memory against baseline", lambda run: _ratio_alone(run, run.memory_ratio)),
@@ -182,7 +182,7 @@ def _difference(metric: Metric, run: Compared, *, is_base: bool) -> str:
     from precgui.runs.metric import difference_text
 
     text = difference_text(metric, run.accuracy_delta, run.why_no_difference or _NOT_MEASURABLE)
-    return text if is_base or run.accuracy_delta is None else text + run.difference_remark
+    return text if is_base or run.accuracy_delta is None else run.with_remark(text)
 
 
 def _metric_rows(comparison: RunComparison) -> _Rows:
@@ -222,10 +222,17 @@ def _figure(key: str, value: float | None, form: str, mark: str = "") -> str:
     return _number(value, form, figure.suffix + mark, figure.scale)
 
 
-def _ratio(run: Compared, ratio: float | None, interval: tuple[float, float] | None, mark: str = "") -> str:
+def _ratio(
+    run: Compared, ratio: float | None, interval: tuple[float, float] | None, arithmetic: Arithmetic = "native"
+) -> str:
     from precgui.runs.ratio_interval import ratio_text
 
-    return ratio_text(ratio, interval, run.why_no_ratio or _NOT_MEASURABLE, mark, run.why_no_interval)
+    return ratio_text(ratio, interval, run.why_no_ratio or _NOT_MEASURABLE, arithmetic, run.why_no_interval)
+
+
+def _step_time(run: Compared) -> str:
+    text = _figure("step_s", run.step_s_median, ".3f")
+    return text if run.step_s_median is None else marked(text, run.arithmetic)
 
 
 def _ratio_alone(run: Compared, ratio: float | None) -> str:

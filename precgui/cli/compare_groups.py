@@ -17,6 +17,7 @@ from rich.table import Table
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say, say_notes
+from precgui.words import wording
 
 if TYPE_CHECKING:
     from precgui.runs.file.reader import SavedRun
@@ -156,7 +157,7 @@ def print_study(judged: JudgedRuns, form: StudyForm) -> int:
     from precgui.runs.report.writing import write_report
 
     for kind, target in files.items():
-        write_report(judged.content(form.price), kind, target)
+        write_report(judged.content(form.price), kind, target, wording())
     if form.as_json:
         print(json.dumps(judged.document(form.price), allow_nan=False))
     elif not files:

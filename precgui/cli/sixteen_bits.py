@@ -19,6 +19,7 @@ from precgui import config
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
+from precgui.words import wording
 
 if TYPE_CHECKING:
     from precgui.runs.report.content import ReportContent
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if page is None:
         raise UserError(f"{path}: {NOT_BOTH}")
     if args.html is not None:
-        write_report(content, "sixteen bits", args.html)
+        write_report(content, "sixteen bits", args.html, wording())
     if args.json:
         print(json.dumps(_document(path, content, page), allow_nan=False))
     else:

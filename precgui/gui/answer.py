@@ -12,6 +12,7 @@ from shiboken6 import isValid
 from precgui.errors import SentenceError
 from precgui.gui.going_on import going_on
 from precgui.gui.workers.kept_thread import ManagedThread
+from precgui.words import error_text
 
 if TYPE_CHECKING:
     from precgui.gui.workers.child_work import ChildWork
@@ -67,7 +68,7 @@ class _Thread(ManagedThread):
         except MemoryError:
             self.fault = NO_MEMORY
         except (SentenceError, ValueError) as error:
-            self.fault = str(error)
+            self.fault = error_text(error)
 
 
 class ThreadWork(QObject):

@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 from precgui.runs.run import Run
+from precgui.sentences import L_, Sentence, recased, together
 
 # The note of `engine.precisions.amp.slow_bf16`, also in files of older versions: "... takes 50 times its FP32 time".
 _SLOW = re.compile(r"has no fast (\w+).* takes (\d+) times its FP32 time")
 Arithmetic = Literal["native", "emulated", "slow"]
-WORDS: dict[Arithmetic, str] = {"native": "", "emulated": "emulated", "slow": "slow here"}
-SPEED_CAVEAT = "Its speed says nothing about hardware that has the format."
-MEMORY_CAVEAT = "Emulation keeps extra copies of tensors, so its memory says nothing about hardware with the format."
+WORDS: dict[Arithmetic, str] = {"native": "", "emulated": L_("emulated"), "slow": L_("slow here")}
+SPEED_CAVEAT = L_("Its speed says nothing about hardware that has the format.")
+MEMORY_CAVEAT = L_(
+    "Emulation keeps extra copies of tensors, so its memory says nothing about hardware with the format."
+)
 
 
-def marked(arithmetic: Arithmetic) -> str:
-    """The remark behind a speed, in brackets; nothing where the hardware has the format."""
-    return f" ({WORDS[arithmetic]})" if WORDS[arithmetic] else ""
+def marked(value: str, arithmetic: Arithmetic) -> str:
+    """A speed with a remark in brackets behind it; without one where the hardware has the format."""
+    word = WORDS[arithmetic]
+    return Sentence("{value} ({remark})", value=value, remark=word) if word else value
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class ArithmeticFact:
         if self.arithmetic == "native":
             return ""
         reported = any("speed" in sentence for sentence in self.sentences)
-        return " ".join((*self.sentences, *(() if reported else (SPEED_CAVEAT,))))
+        return together(*self.sentences, *(() if reported else (SPEED_CAVEAT,)))
 
     @property
     def memory_counts(self) -> bool:
@@ -69,16 +73,18 @@ def cost_above_budget(run: Run) -> str:
     share = record.get("cost_share") if isinstance(record, Mapping) else None
     if not isinstance(share, int | float) or not budget < share < math.inf:
         return ""
-    return (
-        f"Measuring tensors took {100 * share:.2g} % of the time of the steps, more than the budget of "
-        f"{100 * budget:.2g} %: each kind is measured {run.config.record.least_measurements} times at least, however "
-        "short the run."
+    return Sentence(
+        "Measuring tensors took {share:.2g} % of the time of the steps, more than the budget of {budget:.2g} %: each "
+        "kind is measured {times} times at least, however short the run.",
+        share=100 * share,
+        budget=100 * budget,
+        times=run.config.record.least_measurements,
     )
 
 
 def as_sentence(text: str) -> str:
     """A message as a sentence of its own. A first word with digits, as e4m3fn, is a name and stays as it is."""
-    text = text.strip().rstrip(".")
-    first, _, _ = text.partition(" ")
+    clause = text if isinstance(text, Sentence) and not text.endswith(".") else text.strip().rstrip(".")
+    first, _, _ = clause.partition(" ")
     begins_with_name = any(letter.isdigit() for letter in first)
-    return f"{text if begins_with_name else text[:1].upper() + text[1:]}." if text else ""
+    return Sentence("{clause}.", clause=clause if begins_with_name else recased(clause, "upper")) if clause else ""

@@ -8,21 +8,28 @@ from typing import Any
 from precgui.config import RunConfig
 from precgui.runs.known_settings import NOT_KNOWN, settings_by_path
 from precgui.runs.run import Run
+from precgui.sentences import L_, filled
 
 _FIELDS: tuple[tuple[str, Callable[[RunConfig], object]], ...] = (
-    ("task", lambda config: config.task),
-    ("model", lambda config: config.model_name),
-    ("model size", lambda config: config.model.size),
-    ("sequence length", lambda config: config.data.sequence_length if config.task == "text" else 0),
-    ("image size", lambda config: config.data.pixels if config.task not in ("text", "digits") else 0),
+    (L_("another task: {own}, not {base}"), lambda config: config.task),
+    (L_("another model: {own}, not {base}"), lambda config: config.model_name),
+    (L_("another model size: {own}, not {base}"), lambda config: config.model.size),
+    (
+        L_("another sequence length: {own}, not {base}"),
+        lambda config: config.data.sequence_length if config.task == "text" else 0,
+    ),
+    (
+        L_("another image size: {own}, not {base}"),
+        lambda config: config.data.pixels if config.task not in ("text", "digits") else 0,
+    ),
 )
 
 
 def why_not_comparable(own: RunConfig, base: RunConfig) -> str:
     """The first setting in which the work of two runs differs, as "another task: text, not digits"; empty for none."""
-    for name, value in _FIELDS:
+    for template, value in _FIELDS:
         if value(own) != value(base):
-            return f"another {name}: {value(own)}, not {value(base)}"
+            return filled(template, own=value(own), base=value(base))
     return ""
 
 

@@ -33,6 +33,7 @@ from precgui.runs.timing import (
     timing_of,
     why_no_time,
 )
+from precgui.sentences import L_, Sentence
 
 
 class UnknownBaseline(SentenceError, ValueError):
@@ -69,7 +70,7 @@ def compare(
     Raises UnknownBaseline, and ValueError when there are no runs.
     """
     if not runs:
-        raise ValueError("there is no run to compare")
+        raise ValueError(L_("there is no run to compare"))
     called = names(runs) if called is None else called
     at = _baseline_index(runs, called, baseline)
     sides = (kept or KeptFigures()).of(runs)
@@ -84,7 +85,11 @@ def compare(
     timed = {row.run: clock for row, clock in zip(rows, clocks, strict=True) if row.speedup and row.run != called[at]}
     clock = clock_note(timed)
     repeats = copies({name: run.run_id for name, run in zip(called, runs, strict=True)})
-    broken = [f"{name} {why}." for name, run in zip(called, runs, strict=True) if (why := breaks_sentence(run))]
+    broken = [
+        Sentence("{run} {what_it_did}.", run=name, what_it_did=why)
+        for name, run in zip(called, runs, strict=True)
+        if (why := breaks_sentence(run))
+    ]
     notes = (*([clock] if clock else []), *comparison_notes(rows, called[at], silent, repeats), *broken)
     return RunComparison(called[at], tuple(rows), notes)
 
@@ -102,7 +107,9 @@ def _baseline_index(runs: Sequence[Run], called: Sequence[str], requested: str |
     ):
         if requested in keys:
             return list(keys).index(requested)
-    raise UnknownBaseline(f"no run is called {requested}; the names are {', '.join(called)}")
+    raise UnknownBaseline(
+        Sentence("no run is called {name}; the names are {names}", name=requested, names=", ".join(called))
+    )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from precgui.runs.caveats import Arithmetic
-from precgui.runs.ratio_interval import Interval
+from precgui.runs.ratio_interval import TOO_FEW_STEPS, Interval
+from precgui.sentences import L_, Sentence, counted
 
 
 @dataclass(frozen=True)
@@ -75,26 +76,31 @@ class Compared:
     def why_no_ratio(self) -> str:
         """The reason for which there are no ratios of time, memory and energy, for a cell; empty when there is none."""
         if self.withheld:
-            return f"withheld: {self.withheld}"
-        return f"not measurable: {self.costs_withheld}" if self.costs_withheld else ""
+            return Sentence("withheld: {why}", why=self.withheld)
+        return Sentence("not measurable: {why}", why=self.costs_withheld) if self.costs_withheld else ""
 
     @property
     def why_no_difference(self) -> str:
         """The reason for which there is no difference of the metric, for a cell; empty when there is none."""
         why = self.withheld or self.accuracy_withheld
-        return f"withheld: {why}" if why else ""
+        return Sentence("withheld: {why}", why=why) if why else ""
 
     @property
     def why_no_interval(self) -> str:
         """The reason for which a ratio has no interval, behind it in a cell."""
-        return "the loads differed" if self.loads_differ else "too few steps for an interval"
+        return L_("the loads differed") if self.loads_differ else TOO_FEW_STEPS
 
-    @property
-    def difference_remark(self) -> str:
-        """The remark behind a difference to the baseline, with a space before it; several settings are a number."""
-        others = [f"other {key}" for key in self.differs_in]
-        shown = others if len(others) < 2 else [f"{len(others)} other settings"]
-        return f" ({'; '.join(('one seed', *shown))})"
+    def with_remark(self, difference: str) -> str:
+        """A difference to the baseline with a remark behind it; several settings are a number."""
+        if not self.differs_in:
+            return Sentence("{difference} (one seed)", difference=difference)
+        return counted(
+            "{difference} (one seed; other {setting})",
+            "{difference} (one seed; {count} other settings)",
+            len(self.differs_in),
+            difference=difference,
+            setting=next(iter(self.differs_in)),
+        )
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 from precgui.runs.known_settings import NOT_KNOWN, flat, settings_by_path
 from precgui.runs.run import Run
+from precgui.sentences import L_, Sentence
 
 Part = Literal["machine", "libraries", "settings"]
 PARTS: tuple[Part, ...] = ("machine", "libraries", "settings")
-NOT_RECORDED = "not recorded"
+PART_WORDS = (L_("machine"), L_("libraries"), L_("settings"))
+NOT_RECORDED = L_("not recorded")
 # Of the machine; what else a file says of it moves from run to run.
 _MACHINE = ("host", "os", "cpu.name", "cpu.usable_cores", "memory_bytes", "nvidia_driver")
 _OF_EACH_RUN = ("title",)
@@ -90,7 +92,10 @@ def machine_sentence(rows: Sequence[DifferenceRow]) -> str:
     facts = "; ".join(f"{fact}: {', '.join(values)}" for fact, values in own if len({*values} - {NOT_RECORDED}) > 1)
     if not facts:
         return ""
-    return f"These were not run under equal conditions ({facts}): times, memory and energy say as much of that."
+    return Sentence(
+        "These were not run under equal conditions ({facts}): times, memory and energy say as much of that.",
+        facts=facts,
+    )
 
 
 def _text(value: Any) -> str:

@@ -106,10 +106,9 @@ def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
     how = arithmetic_of(run)
     speed = how.caveat
     memory = "" if how.memory_counts else MEMORY_CAVEAT
-    label = marked(how.arithmetic)
-    yield RunFact(FIGURES["time_s"].title, _with_unit(summary["time_s"], "s") + label, speed)
-    yield RunFact(FIGURES["step_s"].title, seconds_text(summary["step_s_median"]) + label, speed)
-    yield RunFact("Throughput", _with_unit(summary["samples_per_s"], "samples/s") + label, speed)
+    yield RunFact(FIGURES["time_s"].title, marked(_with_unit(summary["time_s"], "s"), how.arithmetic), speed)
+    yield RunFact(FIGURES["step_s"].title, marked(seconds_text(summary["step_s_median"]), how.arithmetic), speed)
+    yield RunFact("Throughput", marked(_with_unit(summary["samples_per_s"], "samples/s"), how.arithmetic), speed)
     memory_label = "" if how.memory_counts else " (emulated)"
     yield RunFact(FIGURES["memory_bytes"].title, bytes_text(summary["memory_peak_bytes"]) + memory_label, memory)
     if sentence := breaks_sentence(run):

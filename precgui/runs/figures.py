@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from precgui.events import Metric
-from precgui.runs.metric import in_text
+from precgui.runs.metric import in_text, with_unit
 from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
@@ -45,13 +45,16 @@ class Figure:
 
     @property
     def suffix(self) -> str:
-        """The unit as it follows a number."""
+        """The unit as it follows a number; of those that are no words."""
         return f" {self.unit}".rstrip()
 
-    @property
-    def difference_suffix(self) -> str:
-        """The unit as it follows a difference: "points" for percentage points."""
-        return L_(" points") if self.unit == "%" else self.suffix
+    def with_unit(self, number: str) -> str:
+        """A number before its unit."""
+        return with_unit(number, self.unit)
+
+    def difference_with_unit(self, number: str) -> str:
+        """A difference before its unit: "points" for percentage points."""
+        return with_unit(number, "points" if self.unit == "%" else self.unit)
 
 
 def _metric_value(run: RunFigures) -> float | None:

@@ -17,6 +17,7 @@ from precgui.events import Metric
 from precgui.runs.comparable import why_not_comparable
 from precgui.runs.metric import metric_of
 from precgui.runs.run import Run
+from precgui.sentences import Sentence
 
 _HEX_DIGITS = 8
 
@@ -54,10 +55,11 @@ def other_work(run: TrainingIdentity, baseline: TrainingIdentity) -> str:
         return why
     if run.data and baseline.data and dict(run.data) != dict(baseline.data):
         keys = sorted({*run.data, *baseline.data})
-        return f"other data: {', '.join(key for key in keys if run.data.get(key) != baseline.data.get(key))}"
+        other_keys = ", ".join(key for key in keys if run.data.get(key) != baseline.data.get(key))
+        return Sentence("other data: {keys}", keys=other_keys)
     one, other = run.samples_per_step, baseline.samples_per_step
     if one and other and one != other:
-        return f"another batch: {one} samples a step, not {other}"
+        return Sentence("another batch: {own} samples a step, not {base}", own=one, base=other)
     return ""
 
 
@@ -66,11 +68,11 @@ def other_result(run: TrainingIdentity, baseline: TrainingIdentity) -> str:
     if why := other_work(run, baseline):
         return why
     if (run.metric.name, run.metric.unit) != (baseline.metric.name, baseline.metric.unit):
-        return f"another metric: {run.metric.title}, not {baseline.metric.title}"
+        return Sentence("another metric: {own}, not {base}", own=run.metric.title, base=baseline.metric.title)
     if run.steps != baseline.steps:
-        return f"other steps: {run.steps}, not {baseline.steps}"
+        return Sentence("other steps: {own}, not {base}", own=run.steps, base=baseline.steps)
     one, other = run.weights_sha256, baseline.weights_sha256
     is_twin = run.config.train.rounding_twin or baseline.config.train.rounding_twin  # differ on purpose
     if not one or not other or one == other or is_twin:
         return ""
-    return f"other start weights: {one[:_HEX_DIGITS]}, not {other[:_HEX_DIGITS]}"
+    return Sentence("other start weights: {own}, not {base}", own=one[:_HEX_DIGITS], base=other[:_HEX_DIGITS])

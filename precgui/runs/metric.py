@@ -9,7 +9,7 @@ from typing import Any
 
 from precgui.events import Metric
 from precgui.sanitize import one_line
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence, recased
 
 ACCURACY = Metric("accuracy", L_("Accuracy"), L_("share of the samples whose class is found"))
 _ROUNDING_ERROR = 1e-12  # of a mean of differences that add up to 0
@@ -60,8 +60,18 @@ def difference_text(metric: Metric, difference: float | None, unknown: str) -> s
     if difference is None or not math.isfinite(difference):
         return unknown
     if metric.unit == "%":
-        return f"{signed(100 * difference, 2)} points"
+        return with_unit(signed(100 * difference, 2), "points")
     return f"{difference or 0.0:+.4g} {metric.unit}".rstrip()
+
+
+def with_unit(number: str, unit: str) -> str:
+    """A number, or one with its spread, before its unit; points and samples are words."""
+    match unit:
+        case "points":
+            return Sentence("{number} points", number=number)
+        case "samples":
+            return Sentence("{number} samples", number=number)
+    return f"{number} {unit}".rstrip()
 
 
 def signed(value: float, digits: int) -> str:
@@ -88,8 +98,8 @@ def in_text(title: str) -> str:
     """A title inside a sentence: a first capital goes, unless more follow (IoU, R²)."""
     first = title.partition(" ")[0]
     is_word = len(first) > 2 and first[1:].islower()
-    return title[0].lower() + title[1:] if is_word else title
+    return recased(title, "lower") if is_word else title
 
 
 def way_text(metric: Metric) -> str:
-    return "higher is better" if metric.higher_is_better else "lower is better"
+    return L_("higher is better") if metric.higher_is_better else L_("lower is better")

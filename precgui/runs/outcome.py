@@ -13,7 +13,7 @@ from precgui.config import OWN_LOOP
 from precgui.runs.run import Run
 from precgui.sentences import L_, Sentence
 
-_ENDS = {"failed": "it failed", "stopped": "it was stopped", "running": "it goes on"}
+_ENDS = {"failed": L_("it failed"), "stopped": L_("it was stopped"), "running": L_("it goes on")}
 
 
 STATUSES = (L_("completed"), L_("stopped"), L_("failed"), L_("running"), L_("imported"))
@@ -35,15 +35,19 @@ def why_failed(run: Run) -> str:
     does not have.
     """
     if run.status != "completed":
-        return _ENDS.get(run.status, "how it ended is not recorded")
+        return _ENDS.get(run.status, L_("how it ended is not recorded"))
     if lost := run.events("nonfinite_loss"):
-        return f"its training loss was not finite at step {lost[0].step}"
+        return Sentence("its training loss was not finite at step {step}", step=lost[0].step)
     if validation := lost_validation(run):
-        return f"its last validation {validation} is not finite"
+        of_loss, of_metric = (
+            L_("its last validation loss is not finite"),
+            L_("its last validation metric is not finite"),
+        )
+        return of_loss if validation == "loss" else of_metric
     loss = run.series("loss")[1]
     if len(loss) and not np.isfinite(loss[-1]):
-        return "its last training loss is not finite"
-    return "" if len(loss) or len(run.series("val_loss")[1]) else "it has no loss"
+        return L_("its last training loss is not finite")
+    return "" if len(loss) or len(run.series("val_loss")[1]) else L_("it has no loss")
 
 
 def lost_validation(run: Run) -> str:
@@ -66,14 +70,18 @@ def outcome(status: str, summary: Mapping[str, Any]) -> str:
         return status
     since = summary.get("nonfinite_since_step")
     if isinstance(since, int):
-        return f"{status}, NaN since step {since}"
+        return Sentence("{status}, NaN since step {step}", status=status, step=since)
     if skipped == steps:
-        return f"{status}, no step taken"
+        return Sentence("{status}, no step taken", status=status)
     if lost := summary.get("nonfinite_validation"):
-        return f"{status}, last validation {lost} not finite"
+        if lost == "loss":
+            return Sentence("{status}, last validation loss not finite", status=status)
+        return Sentence("{status}, last validation metric not finite", status=status)
     final = summary.get("final")
     loss = final.get("train_loss", 0.0) if isinstance(final, Mapping) else summary.get("train_loss", 0.0)
-    return f"{status}, NaN at the end" if loss is None and "nonfinite_since_step" not in summary else status
+    if loss is None and "nonfinite_since_step" not in summary:
+        return Sentence("{status}, NaN at the end", status=status)
+    return status
 
 
 def outcome_sentence(text: str) -> str:

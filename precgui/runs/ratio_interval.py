@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from precgui.hardware.energy import SENSOR_ERROR
+from precgui.runs.caveats import Arithmetic, marked
 from precgui.runs.verdict.quantiles import student_quantile
+from precgui.sentences import L_, Sentence
 
 Interval = tuple[float, float]
+TOO_FEW_STEPS = L_("too few steps for an interval")
 BLOCKS, LEAST_BLOCKS = 10, 3
 _LEAST_STEPS = 5  # of a block
 # Two-sided 95 % of Student's t for 4 to 18 degrees of freedom (two runs of 3 to 10 blocks).
@@ -112,18 +115,20 @@ def ratio_text(
     ratio: float | None,
     interval: Interval | None,
     unknown: str,
-    mark: str = "",
-    why_none: str = "too few steps for an interval",
+    arithmetic: Arithmetic = "native",
+    why_none: str = TOO_FEW_STEPS,
 ) -> str:
     """Such as "1.12x (0.95 to 1.32, within noise)"; 1 without an interval is the baseline against itself.
 
-    `mark` is a remark on the run, such as " (emulated)"; `why_none` says why there is no interval.
+    `arithmetic` is that of the run, for the remark "(emulated)"; `why_none` says why there is no interval.
     """
     if ratio is None:
         return unknown
     if interval is None:
-        return f"{ratio:.2f}x{mark}" if ratio == 1 else f"{ratio:.2f}x{mark} ({why_none})"
+        own = marked(f"{ratio:.2f}x", arithmetic)
+        return own if ratio == 1 else Sentence("{value} ({remark})", value=own, remark=why_none)
     low, high = interval
+    ends = {"ratio": ratio, "low": low, "high": high}
     if low <= 1 <= high:
-        return f"{ratio:.2f}x ({low:.2f} to {high:.2f}, within noise){mark}"
-    return f"{ratio:.2f}x ({low:.2f} to {high:.2f}){mark}"
+        return marked(Sentence("{ratio:.2f}x ({low:.2f} to {high:.2f}, within noise)", **ends), arithmetic)
+    return marked(Sentence("{ratio:.2f}x ({low:.2f} to {high:.2f})", **ends), arithmetic)

@@ -11,6 +11,7 @@ from precgui.config import OWN_LOOP
 from precgui.hardware.readings import Missing, Reading
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.run import Run
+from precgui.sentences import Sentence
 
 # What is recorded under each name is in docs/run-file.md, "Facts about the first step".
 _REASONS = {
@@ -88,7 +89,10 @@ def breaks_sentence(run: Run) -> str:
     if not known:
         return ""
     steps = ", ".join(str(each.get("step")) for each in known)
-    return f"went on from a checkpoint after step {steps}; its time is without the pause and the steps made twice"
+    return Sentence(
+        "went on from a checkpoint after step {steps}; its time is without the pause and the steps made twice",
+        steps=steps,
+    )
 
 
 def fact_rows(run: Run, name: str) -> list[Mapping[str, Any]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from precgui.events import Metric
 from precgui.runs.compared import Compared, RunComparison
 from precgui.runs.metric import difference_text, in_text
+from precgui.sentences import L_, Sentence, together
 
 SEEDS = 3  # the fewest of a study that decides something
 _SAME_SHARE = 0.01  # of the baseline's memory: a smaller difference is none
@@ -39,11 +40,19 @@ def short_answer(comparison: RunComparison, wanted: str = "") -> ShortAnswer | N
     name = row.precision if row.precision != base.precision else row.run
     what = base.precision if row.precision != base.precision else base.run
     if row.withheld:
-        return ShortAnswer(f"{row.run} is not comparable with {base.run}: {row.withheld}.", row.run, base.run)
-    parts = [part for part in (_metric_part(row), _memory_part(row), _speed_part(row)) if part]
-    sentence = f"{name} beside {what}: {', '.join(parts)}."
+        why = Sentence("{run} is not comparable with {base}: {why}.", run=row.run, base=base.run, why=row.withheld)
+        return ShortAnswer(why, row.run, base.run)
+    sentence = Sentence(
+        "{run} beside {base}: {metric}, {memory}, {speed}.",
+        run=name,
+        base=what,
+        metric=_metric_part(row),
+        memory=_memory_part(row),
+        speed=_speed_part(row),
+    )
     if row.differs_in:
-        sentence += f" They differ in {', '.join(row.differs_in)}, too."
+        settings = Sentence("They differ in {settings}, too.", settings=", ".join(row.differs_in))
+        sentence = together(sentence, settings)
     repeats = _is_fair(row) and row.precision != base.precision
     return ShortAnswer(sentence, row.run, base.run, repeats, _seconds((row, base)) if repeats else None)
 
@@ -55,34 +64,41 @@ def _is_fair(row: Compared) -> bool:
 def _metric_part(row: Compared) -> str:
     metric = Metric(**row.metric)
     if row.accuracy_delta is None or not math.isfinite(row.accuracy_delta):
-        return f"no difference of {in_text(metric.title)}: {row.accuracy_withheld or 'one of them has no value'}"
+        why = row.accuracy_withheld or L_("one of them has no value")
+        return Sentence("no difference of {metric}: {why}", metric=in_text(metric.title), why=why)
     if abs(row.accuracy_delta) <= (row.accuracy_grain or 0.0) * 1.001:
-        return f"same {in_text(metric.title)} (one seed)"
-    return f"{in_text(metric.title)} {difference_text(metric, row.accuracy_delta, '')} (one seed)"
+        return Sentence("same {metric} (one seed)", metric=in_text(metric.title))
+    change = difference_text(metric, row.accuracy_delta, "")
+    return Sentence("{metric} {change} (one seed)", metric=in_text(metric.title), change=change)
 
 
 def _memory_part(row: Compared) -> str:
     if row.emulated or row.costs_withheld:
-        return "memory not measurable"
+        return L_("memory not measurable")
     if row.memory_ratio is None:
-        return "memory not measured"
+        return L_("memory not measured")
     change = row.memory_ratio - 1
     if abs(change) < _SAME_SHARE:
-        return "same memory"
-    return f"{abs(change):.0%} ".replace("%", " %") + ("more memory" if change > 0 else "less memory")
+        return L_("same memory")
+    share = 100 * abs(change)
+    if change > 0:
+        return Sentence("{share:.0f} % more memory", share=share)
+    return Sentence("{share:.0f} % less memory", share=share)
 
 
 def _speed_part(row: Compared) -> str:
     if row.costs_withheld:
-        return f"speed not measurable ({row.costs_withheld})"
+        return Sentence("speed not measurable ({why})", why=row.costs_withheld)
     if row.speedup is None:
-        return "speed not measured"
+        return L_("speed not measured")
     if row.speedup_interval is None:
-        return f"speed not decided ({row.why_no_interval})"
+        return Sentence("speed not decided ({why})", why=row.why_no_interval)
     low, high = row.speedup_interval
     if low <= 1 <= high:
-        return "speed not different"
-    return f"{row.speedup:.2g} times faster" if row.speedup > 1 else f"{1 / row.speedup:.2g} times slower"
+        return L_("speed not different")
+    if row.speedup > 1:
+        return Sentence("{ratio:.2g} times faster", ratio=row.speedup)
+    return Sentence("{ratio:.2g} times slower", ratio=1 / row.speedup)
 
 
 def _seconds(rows: Sequence[Compared]) -> float | None:

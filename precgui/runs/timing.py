@@ -15,9 +15,10 @@ import numpy as np
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.run import Run
 from precgui.sanitize import some_names
+from precgui.sentences import L_, Sentence
 
 BUSY_PRESSURE = 0.1  # share of the time in which some process waited for a CPU
-EMULATED_HERE = "emulated here"
+EMULATED_HERE = L_("emulated here")
 _NAMED = 6  # runs or groups in a sentence; more are a number
 TimeSignal = Literal["step_s", "cpu_s"]
 
@@ -112,10 +113,18 @@ def clock_note(clocks: Mapping[str, StepClock]) -> str:
     by_cpu = {name: clock.busy for name, clock in clocks.items() if clock.signal == "cpu_s"}
     if not by_cpu:
         return ""
-    subject = "Times" if len(by_cpu) == len(clocks) else f"Times of {some_names(list(by_cpu), _NAMED)}"
-    return (
-        f"{subject} are CPU times of the process: other programs kept the CPU busy in up to "
-        f"{100 * max(by_cpu.values()):.0f} % of a run, so the clock would say more of them than of the precision."
+    share = 100 * max(by_cpu.values())
+    if len(by_cpu) == len(clocks):
+        return Sentence(
+            "Times are CPU times of the process: other programs kept the CPU busy in up to {share:.0f} % of a run, so "
+            "the clock would say more of them than of the precision.",
+            share=share,
+        )
+    return Sentence(
+        "Times of {names} are CPU times of the process: other programs kept the CPU busy in up to {share:.0f} % of a "
+        "run, so the clock would say more of them than of the precision.",
+        names=some_names(list(by_cpu), _NAMED),
+        share=share,
     )
 
 
@@ -128,11 +137,16 @@ def why_no_time(run: TimedRun, baseline: TimedRun) -> str:
         return EMULATED_HERE
     places = ((run.host, baseline.host), (run.device, baseline.device))
     if any(own and other and own != other for own, other in places):
-        here, there = f"{run.device or 'a device'} on {run.host}", f"{baseline.device or 'a device'} on {baseline.host}"
-        return f"another machine ({here}, the baseline {there})"
+        return Sentence("another machine ({here}, the baseline {there})", here=_place(run), there=_place(baseline))
     if None not in (run.threads, baseline.threads) and run.threads != baseline.threads:
-        return f"another number of threads ({run.threads}, the baseline {baseline.threads})"
+        return Sentence(
+            "another number of threads ({own}, the baseline {base})", own=run.threads, base=baseline.threads
+        )
     return ""
+
+
+def _place(run: TimedRun) -> Sentence:
+    return Sentence("{device} on {host}", device=run.device or L_("a device"), host=run.host)
 
 
 def _typical(run: Run, signal: TimeSignal) -> float | None:

@@ -143,9 +143,9 @@ def test_that_another_learning_rate_is_named_beside_the_difference() -> None:
     base, other = run("fp32", 0.1, 0.92, 1.0, 1.0), run("bf16-amp", 0.1, 0.9, 1.0, 1.0)
     other.config = RunConfig.model_validate({"precision": "bf16-amp", "optimizer": {"lr": 0.2}, "title": "b"})
     comparison = compare([base, other])
-    assert comparison.runs[1].difference_remark == " (one seed; other optimizer.lr)"
+    assert comparison.runs[1].with_remark("+1 points") == "+1 points (one seed; other optimizer.lr)"
     assert any("optimizer.lr (0.2, not 0.05)" in note for note in comparison.notes)
-    assert compare([base, base]).runs[1].difference_remark == " (one seed)"
+    assert compare([base, base]).runs[1].with_remark("0") == "0 (one seed)"
 
 
 def test_that_emulated_and_slow_runs_say_so_beside_their_speed() -> None:

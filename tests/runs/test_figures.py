@@ -34,7 +34,7 @@ def test_that_each_figure_reads_a_value_of_a_run() -> None:
 def test_that_a_share_is_shown_in_per_cent_and_its_difference_in_points() -> None:
     share = metric_figure(Metric("accuracy", "Accuracy", "share of right answers"))
     plain = metric_figure(Metric("perplexity", "Perplexity", "of a token", unit="", higher_is_better=False))
-    assert (share.scale, share.suffix, share.difference_suffix) == (100.0, " %", " points")
+    assert (share.scale, share.with_unit("1"), share.difference_with_unit("1")) == (100.0, "1 %", "1 points")
     assert (plain.scale, plain.suffix, plain.better) == (1.0, "", "lower")
     metric = dataclasses.asdict(Metric("iou", "IoU", "overlap"))
     assert study_figures(metric)[0] == study_figures(metric)[0], "a choice of figures is kept while a study grows"

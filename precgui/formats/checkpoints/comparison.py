@@ -19,6 +19,7 @@ from precgui.formats.checkpoints.survey import ratio_db
 from precgui.formats.checkpoints.tensor import CheckpointTensor, Doubles, Singles
 from precgui.formats.model import FloatFormat
 from precgui.formats.registry import get
+from precgui.sentences import L_, Sentence
 
 Numbers = Singles | Doubles
 PIECE = 1 << 18  # numbers
@@ -99,13 +100,17 @@ class ModelComparison:
     def sentence(self) -> str:
         """The result in one sentence."""
         if not self.changes:
-            return "No tensor has the same name and shape in both models, so nothing was compared."
+            return L_("No tensor has the same name and shape in both models, so nothing was compared.")
         count, same = len(self.changes), self.unchanged
         if same == count:
-            return f"All {count} compared tensors hold the same numbers."
+            return Sentence("All {count} compared tensors hold the same numbers.", count=count)
         share = self.changed_numbers / max(self.numbers, 1)
-        return (
-            f"{count - same} of {count} compared tensors differ, in {share:.3%} of all numbers; {same} are unchanged."
+        return Sentence(
+            "{differing} of {count} compared tensors differ, in {share:.3%} of all numbers; {same} are unchanged.",
+            differing=count - same,
+            count=count,
+            share=share,
+            same=same,
         )
 
 
@@ -130,7 +135,7 @@ def compare_models(
         if twin is None:
             continue
         if key is gguf_name and is_transposed(each.name, twin.name):
-            skipped.append((each.name, "stored as [inputs, outputs] in one of the two"))
+            skipped.append((each.name, L_("stored as [inputs, outputs] in one of the two")))
         elif each.shape != twin.shape:
             shapes.append((each.name, each.shape, twin.shape))
         elif why := each.why_not or twin.why_not:

@@ -60,7 +60,7 @@ class TargetsDialog(QDialog):
             box, bound, about_label = (
                 QCheckBox(translated(_TITLES[name]), self),
                 QLineEdit(self),
-                PlainLabel(about.description or "", self),
+                PlainLabel(translated(about.description or ""), self),
             )
             bound.setAccessibleName(_("{target}: bound").format(target=translated(_TITLES[name])))
             bound.setFixedWidth(84)

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from precgui.formats.checkpoints.comparison import ModelComparison, TensorChange
 from precgui.formats.text import grouped
 from precgui.sanitize import visible_name
+from precgui.sentences import L_, Sentence, together
 
 TITLES = (
-    "Tensor",
-    "Formats",
-    "Changed",
-    "Signal to noise, dB",
-    "Largest change",
-    "Ulps of",
-    "Median ulps",
-    "Most ulps",
+    L_("Tensor"),
+    L_("Formats"),
+    L_("Changed"),
+    L_("Signal to noise, dB"),
+    L_("Largest change"),
+    L_("Ulps of"),
+    L_("Median ulps"),
+    L_("Most ulps"),
 )
 _MOST_NAMES = 8
 _NONE = "-"
@@ -32,12 +33,16 @@ def change_rows(result: ModelComparison) -> list[tuple[str, ...]]:
     changed = _share(result.changed_numbers, result.numbers)
     sizes = [each.largest for each in moved if not math.isnan(each.largest)]
     largest = max(sizes, default=math.nan if moved else 0.0)
-    whole = ("All compared tensors", "", changed, _decibel(result.sqnr_db), _figure(largest), "", "", "")
+    whole = (L_("All compared tensors"), "", changed, _decibel(result.sqnr_db), _figure(largest), "", "", "")
     return [whole, *(_row(each) for each in moved)]
 
 
 def _row(each: TensorChange) -> tuple[str, ...]:
-    formats = each.dtype if each.dtype == each.other_dtype else f"{each.dtype} to {each.other_dtype}"
+    formats = (
+        each.dtype
+        if each.dtype == each.other_dtype
+        else Sentence("{before} to {after}", before=each.dtype, after=each.other_dtype)
+    )
     return (
         visible_name(each.name), formats, _share(each.changed, each.size), _decibel(each.sqnr_db),
         _figure(each.largest), each.ulps_of, _ulps(each.median_ulps), _ulps(each.largest_ulps),
@@ -45,7 +50,7 @@ def _row(each: TensorChange) -> tuple[str, ...]:
 
 
 def _share(count: int, of: int) -> str:
-    return f"{count / max(of, 1):.3%}" if count else "none"
+    return f"{count / max(of, 1):.3%}" if count else L_("none")
 
 
 def _figure(value: float) -> str:
@@ -55,7 +60,7 @@ def _figure(value: float) -> str:
 def _decibel(value: float) -> str:
     if math.isnan(value):
         return _NONE
-    return f"{value:.1f}" if math.isfinite(value) else "exact" if value > 0 else "-inf"
+    return f"{value:.1f}" if math.isfinite(value) else L_("exact") if value > 0 else "-inf"
 
 
 def _ulps(value: float) -> str:
@@ -64,23 +69,35 @@ def _ulps(value: float) -> str:
 
 def comparison_notes(result: ModelComparison) -> list[str]:
     """Sentences on tensors that are not compared, in other formats, or with numbers that are not finite."""
-    found = []
-    for where, only in (("first", result.only_source), ("second", result.only_other)):
-        if only:
-            found.append(f"Only in the {where} model: {_names(only)}.")
+    found: list[str] = []
+    if result.only_source:
+        found.append(Sentence("Only in the first model: {names}.", names=_names(result.only_source)))
+    if result.only_other:
+        found.append(Sentence("Only in the second model: {names}.", names=_names(result.only_other)))
     if result.other_shapes:
-        shapes = [f"{visible_name(name)} ({_shape(a)} and {_shape(b)})" for name, a, b in result.other_shapes]
-        found.append(f"Of other shapes, not compared: {_listed(shapes)}.")
+        shapes = [
+            Sentence(
+                "{name} ({shape} and {other_shape})", name=visible_name(name), shape=_shape(a), other_shape=_shape(b)
+            )
+            for name, a, b in result.other_shapes
+        ]
+        found.append(Sentence("Of other shapes, not compared: {names}.", names=_listed(shapes)))
     kinds = [each.name for each in result.changes if each.dtype != each.other_dtype]
     if kinds:
-        found.append(f"In another format: {_names(kinds)}.")
+        found.append(Sentence("In another format: {names}.", names=_names(kinds)))
     found += [
-        f"{visible_name(each.name)} has {grouped(each.nonfinite)} changed numbers that are NaN or infinite on one "
-        "side; they count as changed and are in no other figure."
-        for each in result.changes if each.nonfinite
-    ]  # fmt: skip
+        Sentence(
+            "{name} has {count} changed numbers that are NaN or infinite on one side; they count as changed and are in "
+            "no other figure.",
+            name=visible_name(each.name),
+            count=grouped(each.nonfinite),
+        )
+        for each in result.changes
+        if each.nonfinite
+    ]
     if result.skipped:
-        found.append(f"Not read: {_listed([f'{visible_name(name)} ({why})' for name, why in result.skipped])}.")
+        skipped = [Sentence("{value} ({remark})", value=visible_name(name), remark=why) for name, why in result.skipped]
+        found.append(Sentence("Not read: {names}.", names=_listed(skipped)))
     return found
 
 
@@ -90,8 +107,9 @@ def _names(names: Sequence[str]) -> str:
 
 def _listed(texts: Sequence[str]) -> str:
     more = len(texts) - _MOST_NAMES
-    return ", ".join(texts[:_MOST_NAMES]) + (f" and {grouped(more)} more" if more > 0 else "")
+    listed = together(*texts[:_MOST_NAMES], between=", ")
+    return Sentence("{names} and {count} more", names=listed, count=grouped(more)) if more > 0 else listed
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "one number"
+    return " x ".join(map(str, shape)) or L_("one number")

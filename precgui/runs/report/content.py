@@ -9,9 +9,10 @@ from typing import Any
 
 from precgui import __version__
 from precgui.events import Metric
-from precgui.runs.differences import DifferenceRow, machine_sentence
+from precgui.runs.comparison_notes import changed_setting
+from precgui.runs.differences import NOT_RECORDED, DifferenceRow, machine_sentence
 from precgui.runs.known_settings import NOT_KNOWN
-from precgui.runs.metric import decimals
+from precgui.runs.metric import decimals, with_unit
 from precgui.runs.report.energy_table import EnergyTable, energy_table
 from precgui.runs.report.group_table import TITLES, Row, SettingsMatrix, group_rows, settings_matrix
 from precgui.runs.report.sixteen_bits import SixteenBits, sixteen_bits
@@ -24,8 +25,12 @@ from precgui.runs.study.groups import Group, Study
 from precgui.runs.study.members import StudyMember, member_notes
 from precgui.runs.study.pairs import ONE_STEP
 from precgui.runs.verdict.judge import Verdict
+from precgui.sentences import L_, Sentence, counted, together, whole
 
-MEMBER_COLUMNS = ("run", "group", "kind", "seed", "used", "why")
+MEMBER_COLUMNS = (L_("run"), L_("group"), L_("kind"), L_("seed"), L_("used"), L_("why"))
+
+VERDICT_COLUMNS = (L_("group"), L_("target"), L_("verdict"), L_("measured"))
+CLAIM_COLUMNS = (L_("claim"), L_("source"), L_("here"), L_("measured, or why not"), L_("group"))
 
 
 def difference_of_settings(run: RunFigures, baseline: RunFigures) -> dict[str, tuple[object, object]]:
@@ -91,14 +96,14 @@ def report_content(
     metric = Metric(**study.metric)
     differences = group_differences(study, runs)
     machines = machine_sentence(differences)
-    twin = study.twin.text[:1].upper() + study.twin.text[1:] + "."
+    twin = whole(study.twin.text)
     return ReportContent(
         title=title,
         answer=answered.text,
         answer_lines=answered.lines,
         more_seeds=answered.more_seeds,
         columns=tuple(group.group for group in groups),
-        rows=tuple(group_rows(groups, metric)),
+        rows=tuple((row.title, row.cells) for row in group_rows(groups, metric)),
         verdicts=tuple(_line(group, verdict, metric) for group in groups for verdict in group.verdicts.values()),
         notes=(
             *member_notes(study.members),
@@ -132,11 +137,16 @@ def _setting_notes(groups: Sequence[Group], runs: Sequence[RunFigures]) -> list[
     for group in groups:
         if group.group in first and group.baseline in first:
             changed = difference_of_settings(first[group.group], first[group.baseline])
-            values = ", ".join(f"{key} ({own}, not {base})" for key, (own, base) in changed.items())
+            values = together(*(changed_setting(key, own, base) for key, (own, base) in changed.items()), between=", ")
             if values:
                 differing.setdefault((group.baseline, values), []).append(group.group)
     return [
-        f"Settings other than the precision differ from those of {base}: {values} ({', '.join(names)})."
+        Sentence(
+            "Settings other than the precision differ from those of {base}: {settings} ({names}).",
+            base=base,
+            settings=values,
+            names=", ".join(names),
+        )
         for (base, values), names in differing.items()
     ]
 
@@ -153,32 +163,47 @@ def _detail(verdict: Verdict, metric: Metric) -> str:
         verdict.target == "accuracy_lost" and metric.unit == "%"
     )
     ratio = verdict.target in ("speedup", "memory_saved", "energy_saved")
-    factor, unit, digits = (100, " %", 2) if share else (1, "x" if ratio else "", 3)
-    if verdict.target == "accuracy_lost" and share:
-        unit = " points"
+    factor, unit, digits = (100, "%", 2) if share else (1, "x" if ratio else "", 3)
+    lost = verdict.target == "accuracy_lost"
+    if lost and share:
+        unit = "points"
     if not (share or ratio) and verdict.margin:  # a metric without a unit: in steps of a hundredth of its target
         digits = min(max(digits, 2 - math.floor(math.log10(1.01 * abs(verdict.margin)))), 12)
-    lost = verdict.target == "accuracy_lost"
     sign, plus = (-1 if lost and metric.higher_is_better else 1), ("+" if lost else "")  # as the change of the metric
     ends = sorted(sign * factor * end for end in verdict.ci or ())
     digits = decimals(digits, factor * (verdict.value - ratio), ends)
-    ci = f" [{ends[0]:{plus}z.{digits}f}, {ends[1]:{plus}z.{digits}f}]{level_text(verdict)}" if ends else ""
-    side = "at least" if verdict.target in ("speedup", "tensor_use") else "at most"
-    margin = f"; target {side} {factor * (verdict.margin or 0):.4g}{unit}{' lost' * lost}"
-    measured = f"{sign * factor * verdict.value:{plus}z.{digits}f}{unit}{ci}{margin}"
-    pairs = f"{verdict.n} pair{'s' * (verdict.n != 1)}" if verdict.why != ONE_STEP else ""
-    return "; ".join(part for part in (measured, pairs, verdict.why, verdict.caution) if part)
+    ci = f"[{ends[0]:{plus}z.{digits}f}, {ends[1]:{plus}z.{digits}f}]{level_text(verdict)}" if ends else ""
+    value = _with_unit(f"{sign * factor * verdict.value:{plus}z.{digits}f}", unit)
+    measured = Sentence("{value} {interval}", value=value, interval=ci) if ci else value
+    margin = _with_unit(f"{factor * (verdict.margin or 0):.4g}", unit)
+    if verdict.target in ("speedup", "tensor_use"):
+        target = Sentence("target at least {margin}", margin=margin)
+    elif lost:
+        target = Sentence("target at most {margin} lost", margin=margin)
+    else:
+        target = Sentence("target at most {margin}", margin=margin)
+    pairs = counted("{count} pair", "{count} pairs", verdict.n) if verdict.why != ONE_STEP else ""
+    return together(measured, target, pairs, verdict.why, verdict.caution, between="; ")
+
+
+def _with_unit(number: str, unit: str) -> str:
+    return f"{number}x" if unit == "x" else with_unit(number, unit)
 
 
 def _rules(study: Study) -> tuple[str, ...]:
     looks = ", ".join(str(n) for n in study.looks)
     return (
-        "Runs are compared in pairs of one seed, which decides the split of the data, the start weights and the order "
-        "of the batches; intervals are Student's t.",
-        f"Verdicts are made at {looks} seeds and nowhere else, so that adding seeds does not add false verdicts; arms "
-        "share the level of error (Holm).",
-        "met: the interval lies wholly inside the target; missed: wholly outside; undecided: it holds the border.",
-        "Runs that failed enter no mean. Arithmetic that is emulated has no speed, memory or energy of its own.",
+        L_(
+            "Runs are compared in pairs of one seed, which decides the split of the data, the start weights and the "
+            "order of the batches; intervals are Student's t."
+        ),
+        Sentence(
+            "Verdicts are made at {looks} seeds and nowhere else, so that adding seeds does not add false verdicts; "
+            "arms share the level of error (Holm).",
+            looks=looks,
+        ),
+        L_("met: the interval lies wholly inside the target; missed: wholly outside; undecided: it holds the border."),
+        L_("Runs that failed enter no mean. Arithmetic that is emulated has no speed, memory or energy of its own."),
     )
 
 
@@ -187,30 +212,34 @@ def _facts(runs: Sequence[RunFigures]) -> list[tuple[str, str]]:
 
     def reported(label: str, value: Callable[[RunFigures], Any]) -> tuple[str, str]:
         values = dict.fromkeys(str(value(run)) for run in runs if value(run) not in (None, ""))
-        return label, ", ".join(values) or "not recorded"
+        return label, ", ".join(values) or NOT_RECORDED
 
     first = runs[0]
     cpu = first.machine.get("cpu")
     cores = cpu.get("usable_cores") if isinstance(cpu, dict) else None
     return [
-        reported("machine", lambda run: run.host),
-        reported("device", lambda run: run.device),
-        ("processor cores", str(cores or "not recorded")),
-        reported("system", lambda run: str(run.machine.get("os") or "").partition(",")[0]),
-        reported("CPU threads", lambda run: run.threads),
-        reported("task", lambda run: run.work.config.task),
-        reported("steps", lambda run: run.work.steps if run.kind == "run" else None),
-        reported("samples a step", lambda run: run.work.samples_per_step),
+        reported(L_("machine"), lambda run: run.host),
+        reported(L_("device"), lambda run: run.device),
+        (L_("processor cores"), str(cores or NOT_RECORDED)),
+        reported(L_("system"), lambda run: str(run.machine.get("os") or "").partition(",")[0]),
+        reported(L_("CPU threads"), lambda run: run.threads),
+        reported(L_("task"), lambda run: run.work.config.task),
+        reported(L_("steps"), lambda run: run.work.steps if run.kind == "run" else None),
+        reported(L_("samples a step"), lambda run: run.work.samples_per_step),
         reported("precgui", lambda run: run.versions.get("precgui")),
         reported("torch", lambda run: run.versions.get("torch")),
         reported("Python", lambda run: run.versions.get("python")),
-        ("CPU busy with other programs", _pressure(runs)),
-        ("report made by", f"precgui {__version__}"),
+        (L_("CPU busy with other programs"), _pressure(runs)),
+        (L_("report made by"), f"precgui {__version__}"),
     ]
 
 
 def _pressure(runs: Sequence[RunFigures]) -> str:
     known = [run.pressure for run in runs if run.pressure is not None and math.isfinite(run.pressure)]
     if not known:
-        return "not recorded"
-    return f"in {100 * min(known):.0f} to {100 * max(known):.0f} % of the time of a run some process waited for a CPU"
+        return NOT_RECORDED
+    return Sentence(
+        "in {low:.0f} to {high:.0f} % of the time of a run some process waited for a CPU",
+        low=100 * min(known),
+        high=100 * max(known),
+    )

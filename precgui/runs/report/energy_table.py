@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from precgui.hardware.energy import SENSOR_ERROR
-from precgui.runs.report.group_table import LEVEL_WORD, Row
-from precgui.runs.study.energy import EnergyPrice, GroupEnergy, study_energy
+from precgui.runs.report.group_table import Row, with_level
+from precgui.runs.study.energy import BASELINE, EnergyPrice, GroupEnergy, study_energy
 from precgui.runs.study.figures import RunFigures
-from precgui.runs.study.groups import Study
+from precgui.runs.study.groups import LEVEL, Study
+from precgui.sentences import L_, Sentence, together
+
+_NOT_RECORDED = L_("no run recorded it")
 
 
 @dataclass(frozen=True)
@@ -29,13 +32,15 @@ class EnergyTable:
     @property
     def why_not_measured(self) -> str:
         """A sentence on a study whose energy was not measured at all."""
-        return f"The energy was not measured, because {'; '.join(self._reasons) or 'no run recorded it'}."
+        why = together(*self._reasons, between="; ") or _NOT_RECORDED
+        return Sentence("The energy was not measured, because {why}.", why=why)
 
     @property
     def short_rows(self) -> list[tuple[str, ...]]:
         """The rows to stand below `why_not_measured`: without its reason in each cell, where all have the same one."""
-        said = f", because {self._reasons[0]}" if len(self._reasons) == 1 and not self.is_measured else ""
-        return [(title, *(cell.removesuffix(said) if said else cell for cell in cells)) for title, cells in self.rows]
+        said = _not_measured(self._reasons[0]) if len(self._reasons) == 1 and not self.is_measured else ""
+        short = L_("not measured")
+        return [(title, *(short if cell == said else cell for cell in cells)) for title, cells in self.rows]
 
     @property
     def _reasons(self) -> list[str]:
@@ -53,42 +58,64 @@ def energy_table(study: Study, runs: Sequence[RunFigures], price: EnergyPrice | 
         return row(title, lambda group: _cell(group, key, form))
 
     rows = [
-        figure("idle power", "idle_w", _watts),
-        figure("mean power of the run", "power_w", _watts),
-        figure("energy per sample", "joules_per_sample", _joules),
-        figure("energy per sample above idle", "net_joules_per_sample", _joules),
-        row(f"energy saved, measured {LEVEL_WORD}, ± {100 * SENSOR_ERROR:.0f} % of the sensor", _saved),
-        figure("energy saved, expected from the speed-up at equal power", "expected_saved", _share),
-        row("energy saved, expected by guides", lambda group: ", ".join(group.guides) or "–"),
-        figure("energy of a run", "run_j", _joules),
+        figure(L_("idle power"), "idle_w", _watts),
+        figure(L_("mean power of the run"), "power_w", _watts),
+        figure(L_("energy per sample"), "joules_per_sample", _joules),
+        figure(L_("energy per sample above idle"), "net_joules_per_sample", _joules),
+        row(
+            Sentence(
+                "energy saved, measured ({level:.0f} % interval), ± {error:.0f} % of the sensor",
+                level=100 * LEVEL,
+                error=100 * SENSOR_ERROR,
+            ),
+            _saved,
+        ),
+        figure(L_("energy saved, expected from the speed-up at equal power"), "expected_saved", _share),
+        row(L_("energy saved, expected by guides"), lambda group: ", ".join(group.guides) or "–"),
+        figure(L_("energy of a run"), "run_j", _joules),
         figure(_loss_title(study), "to_loss_j", _joules),
     ]
     if any(group.limit_w is not None for group in groups):
-        rows[:0] = [row("power limit", lambda group: "as it is" if group.limit_w is None else _watts(group.limit_w))]
+        rows[:0] = [
+            row(L_("power limit"), lambda group: L_("as it is") if group.limit_w is None else _watts(group.limit_w))
+        ]
         rows += [
-            row(f"energy per sample against the largest limit {LEVEL_WORD}", lambda group: _beside(group, "energy")),
-            row(f"step time against the largest limit {LEVEL_WORD}", lambda group: _beside(group, "time")),
+            row(with_level(L_("energy per sample against the largest limit")), lambda group: _beside(group, "energy")),
+            row(with_level(L_("step time against the largest limit")), lambda group: _beside(group, "time")),
         ]
     if price is not None:
         money = f" {price.currency}".rstrip()
         rows += [
-            figure(f"cost of a run at {price} per kWh", "run_cost", lambda value: f"{value:.3g}{money}"),
-            figure(f"cost of the {_loss_title(study)}", "to_loss_cost", lambda value: f"{value:.3g}{money}"),
+            figure(
+                Sentence("cost of a run at {price} per kWh", price=str(price)),
+                "run_cost",
+                lambda value: f"{value:.3g}{money}",
+            ),
+            figure(
+                Sentence("cost of the {energy}", energy=_loss_title(study)),
+                "to_loss_cost",
+                lambda value: f"{value:.3g}{money}",
+            ),
         ]
     return EnergyTable(tuple(group.group for group in groups), tuple(rows), tuple(groups), price)
 
 
 def _loss_title(study: Study) -> str:
     losses = {group.to_loss.loss for group in study.groups if group.to_loss is not None}
-    loss = f"a validation loss of {next(iter(losses)):.4g}" if len(losses) == 1 else "the baseline's loss"
-    return f"energy until {loss}"
+    if len(losses) == 1:
+        return Sentence("energy until a validation loss of {loss:.4g}", loss=next(iter(losses)))
+    return L_("energy until the baseline's loss")
 
 
 def _cell(group: GroupEnergy, key: str, form: Callable[[float], str]) -> str:
     value, why = getattr(group, key), group.why.get(key, "")
     if value is not None:
         return form(value)
-    return why if why == "baseline" else f"not measured, because {why or 'no run recorded it'}"
+    return why if why == BASELINE else _not_measured(why or _NOT_RECORDED)
+
+
+def _not_measured(why: str) -> Sentence:
+    return Sentence("not measured, because {why}", why=why)
 
 
 def _saved(group: GroupEnergy) -> str:

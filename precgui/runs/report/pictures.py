@@ -15,6 +15,7 @@ from precgui.runs.study.bands import loss_bands
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import GroupMetric, Study
 from precgui.runs.study.pareto import dominated
+from precgui.sentences import L_, Sentence, Wording, filled
 
 WIDTH, LEFT, RIGHT, ROW = 760, 190, 20, 26
 _PLOT_HEIGHT, _BOTTOM, _TOP = 280, 40, 14
@@ -49,7 +50,14 @@ def _interval_row(place: int, group: str, figure: GroupMetric, factor: float, sc
     )
 
 
-def pareto_picture(study: Study, cost: Figure) -> str:
+_BEATEN = {
+    "no": "{group}",
+    "perhaps": L_("{group}, perhaps dominated"),
+    "surely": L_("{group}, surely dominated"),
+}
+
+
+def pareto_picture(study: Study, cost: Figure, wording: Wording) -> str:
     """The metric against a cost: a cross of intervals for each group; emulated arms are left out of the costs."""
     points = [(g, g.metrics["metric"], g.metrics[cost.key]) for g in study.groups if not g.emulated]
     points = [(g, m, c) for g, m, c in points if m.mean is not None and c.mean is not None]
@@ -61,12 +69,13 @@ def pareto_picture(study: Study, cost: Figure) -> str:
     parts, labels = [], _LabelPlaces()
     styles = line_styles(study.precisions)
     for group, metric, figure in points:
-        beaten = {"no": "", "perhaps": ", perhaps dominated", "surely": ", surely dominated"}[worse[group.group]]
-        name, ends = _short(group.group) + beaten, (_ends(x, figure, cost.scale), _ends(y, metric, share))
+        name = wording.shown(filled(_BEATEN[worse[group.group]], group=_short(group.group)))
+        ends = (_ends(x, figure, cost.scale), _ends(y, metric, share))
         parts.append(_cross(styles[group.group], name, *ends, labels.free(name, ends[0][0] + 8, ends[1][0] - 6)))
     below = _PLOT_HEIGHT - _BOTTOM
     parts += [*_ticks(x, below, cost.unit), *_side_ticks(y, LEFT - 100), _base_line(below)]
-    return _svg(_PLOT_HEIGHT, f"{study.metric.get('title')} against {cost.in_words}", parts)
+    title = Sentence("{metric} against {cost}", metric=study.metric.get("title"), cost=cost.in_words)
+    return _svg(_PLOT_HEIGHT, wording.shown(title), parts)
 
 
 Ends = tuple[float, float, float]
@@ -109,7 +118,7 @@ def _classes(style: LineStyle) -> str:
     return f"c{style.colour % HUES}{pale} d{style.dash}"
 
 
-def loss_picture(study: Study, runs: Sequence[RunFigures]) -> str:
+def loss_picture(study: Study, runs: Sequence[RunFigures], wording: Wording) -> str:
     """The smoothed training loss of each group: the mean over the seeds and the range of all of them."""
     bands = loss_bands(study, runs)
     if not bands:
@@ -126,8 +135,9 @@ def loss_picture(study: Study, runs: Sequence[RunFigures]) -> str:
         parts.append(f'<polyline class="{colour}" points="{" ".join(_points(x, y, band.x, band.mean))}"/>')
         label = f'x="{WIDTH - 140}" y="{_TOP + 10 + 18 * place}"'
         parts.append(f'<g class="{colour}"><text {label}>{escape(_short(group))}</text></g>')
-    axis = [*_ticks(x, _PLOT_HEIGHT - _BOTTOM, "steps"), _base_line(_PLOT_HEIGHT - _BOTTOM)]
-    return _svg(_PLOT_HEIGHT, "Training loss, mean and range over the seeds", [*_decades(y), *parts, *axis])
+    axis = [*_ticks(x, _PLOT_HEIGHT - _BOTTOM, wording.shown(L_("steps"))), _base_line(_PLOT_HEIGHT - _BOTTOM)]
+    title = wording.shown(L_("Training loss, mean and range over the seeds"))
+    return _svg(_PLOT_HEIGHT, title, [*_decades(y), *parts, *axis])
 
 
 def _decades(y: PictureScale) -> list[str]:

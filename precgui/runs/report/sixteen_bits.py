@@ -15,34 +15,36 @@ from typing import Final, Literal
 from precgui.events import Metric
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
-from precgui.runs.report.group_table import LEVEL_WORD, Row, group_rows
+from precgui.runs.report.group_table import Row, group_rows
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import Group, Study, make_study
 from precgui.runs.tensors.confidence import scale_text, share_text, spread_text
 from precgui.runs.tensors.gradient_range import GradientRange, gradient_range
 from precgui.runs.tensors.what_if_table import WhatIfRow
+from precgui.sentences import L_, Sentence, filled, together
 
 FP32: Final = "fp32"
 FP16: Final = "fp16-amp"
 BF16: Final = "bf16-amp"
 SEEDS = 5  # the first number with verdicts
-TENSOR_COLUMNS = ("gradient of", "largest", "FP16, no loss scale", "FP16, with it", "BF16")
-NOT_BOTH = "FP16 and BF16 are not both there: a study of fp32, fp16-amp and bf16-amp has ended runs of each"
+TENSOR_COLUMNS = (L_("gradient of"), L_("largest"), L_("FP16, no loss scale"), L_("FP16, with it"), "BF16")
+NOT_BOTH = L_("FP16 and BF16 are not both there: a study of fp32, fp16-amp and bf16-amp has ended runs of each")
+_NOT_NEEDED = L_("not needed")
 _NOTHING = ("not measured", "withheld", "not measurable")
 Choice = Literal["fp16-amp", "bf16-amp", "either", "neither", "not decided"]
 State = Literal["keeps", "fails", "loses", "open"]
 _SENTENCES: dict[Choice, str] = {
-    "fp16-amp": "Of the two, use fp16-amp here: {why}.",
-    "bf16-amp": "Of the two, use bf16-amp here: {why}.",
-    "either": "Either of the two does here: {why}. bf16-amp needs no loss scale.",
-    "neither": "Neither keeps the result of FP32 here: {why}.",
-    "not decided": "Not decided: {why}.",
+    "fp16-amp": L_("Of the two, use fp16-amp here: {why}."),
+    "bf16-amp": L_("Of the two, use bf16-amp here: {why}."),
+    "either": L_("Either of the two does here: {why}. bf16-amp needs no loss scale."),
+    "neither": L_("Neither keeps the result of FP32 here: {why}."),
+    "not decided": L_("Not decided: {why}."),
 }
 _STATES: dict[State, str] = {
-    "keeps": "{arm} keeps the result of FP32",
-    "fails": "{arm}: {failures}",
-    "loses": "{arm} loses more of the metric than the target allows",
-    "open": "whether {arm} keeps the result of FP32 was not shown",
+    "keeps": L_("{arm} keeps the result of FP32"),
+    "fails": L_("{arm}: {failures}"),
+    "loses": L_("{arm} loses more of the metric than the target allows"),
+    "open": L_("whether {arm} keeps the result of FP32 was not shown"),
 }
 
 
@@ -79,12 +81,10 @@ def sixteen_bits(study: Study, runs: Sequence[RunFigures]) -> SixteenBits | None
     metric = Metric(**study.metric)
     return SixteenBits(
         choice=choice,
-        sentence=_SENTENCES[choice].format(why=reason),
+        sentence=filled(_SENTENCES[choice], why=reason),
         caveats=tuple(_caveats(choice, fp16, bf16, runs, gradients)),
         rows=(*_own_rows(fp16, bf16, arms, gradients), *_group_rows([fp16, bf16], metric)),
-        beside=tuple(
-            (_beside(label, fp16.group), cell) for label, (cell,) in group_rows([direct], metric) if LEVEL_WORD in label
-        ),
+        beside=tuple((row.title, row.cells[0]) for row in group_rows([direct], metric, fp16.group) if row.beside),
         tensors=_tensor_rows(gradients),
         gradients=gradients,
         no_gradients=why,
@@ -99,12 +99,13 @@ def sixteen_bits(study: Study, runs: Sequence[RunFigures]) -> SixteenBits | None
 def _choice(fp16: Group, bf16: Group, base: Group | None, direct: Group) -> tuple[Choice, str]:
     """The choice with its reason."""
     if base is None or base.precision != FP32 or base.group in (fp16.group, bf16.group):
-        return "not decided", "FP32 is not the baseline of both, so that nothing says what is lost"
+        return "not decided", L_("FP32 is not the baseline of both, so that nothing says what is lost")
     if base.failed or not base.n:
-        return "not decided", f"the baseline itself has {base.success}" if base.failed else "no run of it has ended"
+        failures = Sentence("the baseline itself has {failures}", failures=base.success)
+        return "not decided", failures if base.failed else L_("no run of it has ended")
     states = {group.group: _state(group) for group in (fp16, bf16)}
     keeping = [group for group in (fp16, bf16) if states[group.group] == "keeps"]
-    reasons = "; ".join(_reason(group, states[group.group]) for group in (fp16, bf16))
+    reasons = together(*(_reason(group, states[group.group]) for group in (fp16, bf16)), between="; ")
     if len(keeping) == 2:
         return _of_two(fp16, bf16, direct)
     if len(keeping) == 1:
@@ -125,36 +126,40 @@ def _state(group: Group) -> State:
 
 
 def _reason(group: Group, state: State) -> str:
-    text = _STATES[state].format(arm=group.group, failures=group.success)
+    text = filled(_STATES[state], arm=group.group, failures=group.success)
     verdict = group.verdicts.get("accuracy_lost")
-    return f"{text} ({verdict.text})" if state == "open" and verdict is not None else text
+    if state != "open" or verdict is None:
+        return text
+    return Sentence("{value} ({remark})", value=text, remark=verdict.text)
 
 
 def _group_rows(groups: Sequence[Group], metric: Metric) -> list[Row]:
     """The figures of both beside the baseline, as the report has them, without those that neither has."""
-    rows = group_rows(groups, metric)
-    known = [(label, cells) for label, cells in rows if not all(cell.startswith(_NOTHING) for cell in cells)]
-    return [(_beside(label, groups[0].baseline), cells) for label, cells in known]
-
-
-def _beside(label: str, baseline: str) -> str:
-    return label.replace("against it", f"against {baseline}")
+    rows = group_rows(groups, metric, groups[0].baseline)
+    return [(row.title, row.cells) for row in rows if not all(cell.startswith(_NOTHING) for cell in row.cells)]
 
 
 def _of_two(fp16: Group, bf16: Group, direct: Group) -> tuple[Choice, str]:
     """Both keep the result: the faster one, else the one that is not emulated."""
-    both = "both keep the result of FP32"
     if bool(fp16.emulated) != bool(bf16.emulated):
         native: Choice = BF16 if fp16.emulated else FP16
-        return native, f"{both}, and {FP16 if fp16.emulated else BF16} is emulated on this machine"
+        emulated = FP16 if fp16.emulated else BF16
+        return native, Sentence(
+            "both keep the result of FP32, and {precision} is emulated on this machine", precision=emulated
+        )
     if fp16.emulated:
-        return "either", f"{both}, and both are emulated on this machine, which tells nothing about their speed"
+        return "either", L_(
+            "both keep the result of FP32, and both are emulated on this machine, which tells nothing about their speed"
+        )
     speed = direct.verdicts.get("speedup")
     if speed is None or speed.ci is None or speed.value is None or speed.ci[0] <= 1 <= speed.ci[1]:
-        return "either", f"{both}, and no difference of their speed was shown"
+        return "either", L_("both keep the result of FP32, and no difference of their speed was shown")
     faster: Choice = BF16 if speed.value > 1 else FP16
-    ratio = max(speed.value, 1 / speed.value)
-    return faster, f"{both}, and it was {ratio:.3g} times as fast as {FP16 if faster == BF16 else BF16}"
+    return faster, Sentence(
+        "both keep the result of FP32, and it was {ratio:.3g} times as fast as {precision}",
+        ratio=max(speed.value, 1 / speed.value),
+        precision=FP16 if faster == BF16 else BF16,
+    )
 
 
 def _seeds_needed(group: Group) -> int:
@@ -165,25 +170,37 @@ def _seeds_needed(group: Group) -> int:
 def _caveats(
     choice: Choice, fp16: Group, bf16: Group, runs: Sequence[RunFigures], gradients: GradientRange | None
 ) -> list[str]:
-    said = []
+    said: list[str] = []
     for group in (fp16, bf16):
         if group.emulated:
-            said.append(f"The speed, memory and energy of {group.group} are not measurable here: {group.emulated}")
+            said.append(
+                Sentence(
+                    "The speed, memory and energy of {group} are not measurable here: {why}",
+                    group=group.group,
+                    why=group.emulated,
+                )
+            )
         elif slow := _slow(group, runs):
-            said.append(f"{group.group} is slow here: {slow}")
+            said.append(Sentence("{group} is slow here: {why}", group=group.group, why=slow))
         elif choice in (group.precision, "either") and not any(
             _is_met(group, target) for target in ("speedup", "memory_saved")
         ):
-            said.append(f"{group.group} met neither the target of speed nor that of memory beside FP32.")
+            said.append(
+                Sentence("{group} met neither the target of speed nor that of memory beside FP32.", group=group.group)
+            )
     steps = max((run.work.steps for run in runs if run.kind == "run"), default=0)
-    said.append(f"The runs had {steps} steps: what comes later, such as smaller gradients, was not seen.")
+    said.append(
+        Sentence("The runs had {steps} steps: what comes later, such as smaller gradients, was not seen.", steps=steps)
+    )
     if needed := max(_seeds_needed(group) for group in (fp16, bf16)):
-        said.append(f"About {needed} more seeds would probably decide on the metric.")
+        said.append(Sentence("About {seeds} more seeds would probably decide on the metric.", seeds=needed))
     if gradients is not None:
-        said += [f"Gradients: {note}" for note in gradients.notes]
-        said.append("Gradients are those of the parameters; those between layers are scaled by the same loss scale.")
+        said += [Sentence("Gradients: {note}", note=note) for note in gradients.notes]
+        said.append(
+            L_("Gradients are those of the parameters; those between layers are scaled by the same loss scale.")
+        )
         if gradients.does_not_fit:
-            said.append("The gradients span more than FP16 holds: some become zero at every loss scale.")
+            said.append(L_("The gradients span more than FP16 holds: some become zero at every loss scale."))
     return said
 
 
@@ -201,7 +218,7 @@ def _gradients(runs: Sequence[RunFigures]) -> tuple[GradientRange | None, str]:
     for run in wanted:
         if run.path is not None and (result := _of_file(run.path, run.run_id)) is not None:
             return result, ""
-    return None, "no run in FP32 or BF16 recorded its gradients"
+    return None, L_("no run in FP32 or BF16 recorded its gradients")
 
 
 @lru_cache(maxsize=8)
@@ -215,25 +232,34 @@ def _of_file(path: Path, run_id: str) -> GradientRange | None:
 
 
 def _own_rows(fp16: Group, bf16: Group, arms: Sequence[RunFigures], gradients: GradientRange | None) -> list[Row]:
-    rows: list[Row] = [("computed here", tuple(_computed(group, arms) for group in (fp16, bf16)))]
+    rows: list[Row] = [(L_("computed here"), tuple(_computed(group, arms) for group in (fp16, bf16)))]
     if gradients is not None:
         own, scaled, other = gradients.fp16, gradients.fp16_scaled, gradients.bf16
         scale = scale_text(2.0**gradients.scale_log2)
         rows += [
-            ("gradients that become zero, no loss scale", (_zeroed(own), _zeroed(other))),
-            (f"gradients that become zero at a loss scale of {scale}", (_zeroed(scaled), "not needed")),
-            ("gradients that keep fewer digits, no loss scale", tuple(share_text(r.subnormal) for r in (own, other))),
-            ("gradients that do not fit, no loss scale", tuple(share_text(r.overflow) for r in (own, other))),
-            ("loss scale", (_scaling_word(gradients), "not needed")),
+            (L_("gradients that become zero, no loss scale"), (_zeroed(own), _zeroed(other))),
+            (
+                Sentence("gradients that become zero at a loss scale of {scale}", scale=scale),
+                (_zeroed(scaled), _NOT_NEEDED),
+            ),
+            (
+                L_("gradients that keep fewer digits, no loss scale"),
+                tuple(share_text(row.subnormal) for row in (own, other)),
+            ),
+            (
+                L_("gradients that do not fit, no loss scale"),
+                tuple(share_text(row.overflow) for row in (own, other)),
+            ),
+            (L_("loss scale"), (_scaling_word(gradients), _NOT_NEEDED)),
         ]
-    rows.append(("steps skipped for Inf or NaN", tuple(_skipped(group, arms) for group in (fp16, bf16))))
+    rows.append((L_("steps skipped for Inf or NaN"), tuple(_skipped(group, arms) for group in (fp16, bf16))))
     return rows
 
 
 def _computed(group: Group, arms: Sequence[RunFigures]) -> str:
     if group.emulated:
-        return "emulated"
-    return "slowly" if _slow(group, arms) else "native"
+        return L_("emulated")
+    return L_("slowly") if _slow(group, arms) else L_("native")
 
 
 def _slow(group: Group, arms: Sequence[RunFigures]) -> str:
@@ -246,15 +272,16 @@ def _zeroed(row: WhatIfRow) -> str:
 
 def _scaling_word(gradients: GradientRange) -> str:
     if gradients.needs_scaling:
-        return "needed, and not enough" if gradients.does_not_fit else "needed"
-    return "of no use" if gradients.does_not_fit else "not needed for these steps"
+        return L_("needed, and not enough") if gradients.does_not_fit else L_("needed")
+    return L_("of no use") if gradients.does_not_fit else L_("not needed for these steps")
 
 
 def _skipped(group: Group, arms: Sequence[RunFigures]) -> str:
     known = [run for run in arms if run.group == group.group and run.kind == "run" and run.skipped_steps is not None]
     if not known:
-        return "not measured"
-    return f"{sum(run.skipped_steps or 0 for run in known)} of {sum(run.work.steps for run in known)}"
+        return L_("not measured")
+    skipped, steps = sum(run.skipped_steps or 0 for run in known), sum(run.work.steps for run in known)
+    return Sentence("{n} of {runs}", n=skipped, runs=steps)
 
 
 def _tensor_rows(gradients: GradientRange | None) -> tuple[tuple[str, ...], ...]:

@@ -12,8 +12,9 @@ from precgui.runs.report.content import ReportContent, report_content
 from precgui.runs.study.groups import make_study
 from precgui.runs.study.ungrouped import ungrouped_figures
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
+from precgui.sentences import L_, Sentence
 
-_NOT_PLANNED = (
+_NOT_PLANNED = L_(
     "These runs were not planned as a study: whoever adds runs until a difference is seen is wrong more often than the "
     "rule says."
 )
@@ -29,4 +30,6 @@ def ungrouped_report(paths: Sequence[Path], targets: Targets = DEFAULT_TARGETS) 
     study = make_study(runs, targets=targets)
     study.notes.append(_NOT_PLANNED)
     command = f"precgui compare {shlex.join(path.name for path in paths)}"
-    return report_content(study, runs, title=f"{len(paths)} runs, grouped by their settings", command=command)
+    return report_content(
+        study, runs, title=Sentence("{count} runs, grouped by their settings", count=len(paths)), command=command
+    )

@@ -10,11 +10,12 @@ from typing import Literal
 
 from precgui.runs.csv_cells import write_table
 from precgui.runs.errors import RunFileError
-from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
+from precgui.runs.report.content import CLAIM_COLUMNS, MEMBER_COLUMNS, VERDICT_COLUMNS, ReportContent
 from precgui.runs.report.group_table import MATRIX_COLUMNS
 from precgui.runs.report.html import html_report, sixteen_bits_report
 from precgui.runs.study.groups import LEVEL, Group, Study
 from precgui.sanitize import sanitize
+from precgui.sentences import ENGLISH, L_, Sentence, Wording
 
 ReportKind = Literal["html", "markdown", "csv", "sixteen bits"]
 
@@ -25,67 +26,79 @@ _HEADER = (
 )  # fmt: skip
 
 
-def markdown_report(content: ReportContent) -> str:
+def markdown_report(content: ReportContent, wording: Wording = ENGLISH) -> str:
     """The whole text; what comes from files cannot make markup."""
-    claims = [
-        (claim.sentence, f"{claim.source}, {claim.url}", claim.verdict, claim.measured or claim.why, claim.group)
-        for claim in content.claims
-    ]
-    verdicts = [(line.group, line.target, line.short, line.detail) for line in content.verdicts]
-    parts = [
-        f"# {_plain(content.title)}", f"**{_plain(content.answer)}**",
-        "\n".join(f"- {_plain(line)}" for line in content.answer_lines), *map(_plain, content.notes),
-        *_sixteen_bits(content),
-        "## Groups", _table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
-        *_matrix(content),
-        "## Energy", _energy(content),
-        "## Verdicts", _table(("group", "target", "verdict", "measured"), verdicts),
-        "\n".join(f"- {_plain(rule)}" for rule in content.rules),
-        "## Members", _table(MEMBER_COLUMNS, content.members),
-        "## Claims of guides and papers",
-        _table(("claim", "source", "here", "measured, or why not", "group"), claims),
-        "## Machine and settings", _table(("", ""), content.facts),
-        "## To repeat it", f"`{content.command.replace('`', '')}`",
-    ]  # fmt: skip
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return _MarkdownPage(wording).report(content)
 
 
-def _matrix(content: ReportContent) -> list[str]:
-    matrix = content.matrix
-    if matrix is None:
-        return []
-    rows = [(settings, figure, *cells) for settings, figure, cells in matrix.rows]
-    return ["## Settings by precision", _table((*MATRIX_COLUMNS, *matrix.precisions), rows)]
+class _MarkdownPage:
+    """A report in one language."""
 
+    def __init__(self, wording: Wording) -> None:
+        self._wording = wording
 
-def _energy(content: ReportContent) -> str:
-    energy = content.energy
-    if not energy.is_measured:
-        return _plain(energy.why_not_measured)
-    return _table(("", *energy.columns), [(title, *cells) for title, cells in energy.rows])
+    def report(self, content: ReportContent) -> str:
+        """The whole report."""
+        claims = [
+            (claim.sentence, f"{self._wording.shown(claim.source)}, {claim.url}", claim.verdict,
+             claim.measured or claim.why, claim.group)
+            for claim in content.claims
+        ]  # fmt: skip
+        verdicts = [(line.group, line.target, line.short, line.detail) for line in content.verdicts]
+        parts = [
+            f"# {self._plain(content.title)}", f"**{self._plain(content.answer)}**", self._list(content.answer_lines),
+            *map(self._plain, content.notes),
+            *self._sixteen_bits(content),
+            self._head(L_("Groups")),
+            self._table(("", *content.columns), [(label, *cells) for label, cells in content.rows]),
+            *self._matrix(content),
+            self._head(L_("Energy")), self._energy(content),
+            self._head(L_("Verdicts")), self._table(VERDICT_COLUMNS, verdicts), self._list(content.rules),
+            self._head(L_("Members")), self._table(MEMBER_COLUMNS, content.members),
+            self._head(L_("Claims of guides and papers")), self._table(CLAIM_COLUMNS, claims),
+            self._head(L_("Machine and settings")), self._table(("", ""), content.facts),
+            self._head(L_("To repeat it")), f"`{content.command.replace('`', '')}`",
+        ]  # fmt: skip
+        return "\n\n".join(part for part in parts if part) + "\n"
 
+    def _head(self, title: str) -> str:
+        return f"## {self._plain(title)}"
 
-def _sixteen_bits(content: ReportContent) -> list[str]:
-    page = content.sixteen_bits
-    if page is None:
-        return []
-    caveats = "\n".join(f"- {_plain(line)}" for line in page.caveats)
-    own = _table(("", "FP16", "BF16"), [(label, *cells) for label, cells in page.rows])
-    return ["## FP16 or BF16 here", f"**{_plain(page.sentence)}**", caveats, own]
+    def _list(self, sentences: Iterable[str]) -> str:
+        return "\n".join(f"- {self._plain(line)}" for line in sentences)
 
+    def _matrix(self, content: ReportContent) -> list[str]:
+        matrix = content.matrix
+        if matrix is None:
+            return []
+        rows = [(settings, figure, *cells) for settings, figure, cells in matrix.rows]
+        return [self._head(L_("Settings by precision")), self._table((*MATRIX_COLUMNS, *matrix.precisions), rows)]
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [_line(head), "|" + "---|" * len(head), *(_line(row) for row in rows)]
-    return "\n".join(lines)
+    def _energy(self, content: ReportContent) -> str:
+        energy = content.energy
+        if not energy.is_measured:
+            return self._plain(energy.why_not_measured)
+        return self._table(("", *energy.columns), [(title, *cells) for title, cells in energy.rows])
 
+    def _sixteen_bits(self, content: ReportContent) -> list[str]:
+        page = content.sixteen_bits
+        if page is None:
+            return []
+        own = self._table(("", "FP16", "BF16"), [(label, *cells) for label, cells in page.rows])
+        return [
+            self._head(L_("FP16 or BF16 here")), f"**{self._plain(page.sentence)}**", self._list(page.caveats), own,
+        ]  # fmt: skip
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_plain(cell) for cell in cells)} |"
+    def _table(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+        lines = [self._line(head), "|" + "---|" * len(head), *(self._line(row) for row in rows)]
+        return "\n".join(lines)
 
+    def _line(self, cells: Sequence[str]) -> str:
+        return f"| {' | '.join(self._plain(cell) for cell in cells)} |"
 
-def _plain(text: str) -> str:
-    """A text on one line, with all markup of Markdown and HTML escaped."""
-    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
+    def _plain(self, text: str) -> str:
+        """A text on one line, with all markup of Markdown and HTML escaped."""
+        return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(self._wording.shown(text).split()))
 
 
 def csv_table(study: Study) -> str:
@@ -101,7 +114,7 @@ def _rows(group: Group) -> list[list[object]]:
     for name, m in group.metrics.items():
         ci, change = m.ci95 or ("", ""), m.difference_ci95 or m.ratio_ci95 or ("", "")
         level = LEVEL if m.ci95 or m.difference_ci95 or m.ratio_ci95 else ""
-        why = m.withheld or m.once or ("the interval is cut to the possible range" if m.cut else "")
+        why = m.withheld or m.once or (L_("the interval is cut to the possible range") if m.cut else "")
         rows.append([*head, name, m.mean, m.sd, *ci, m.difference, m.ratio, *change, m.p_holm, "", why, level])
     for target, v in group.verdicts.items():
         ci, why = v.ci or ("", ""), "; ".join(part for part in (v.why, v.caution) if part)
@@ -118,22 +131,28 @@ def _members(study: Study) -> list[list[object]]:
     ]
 
 
-def write_report(content: ReportContent, kind: ReportKind, path: Path) -> None:
-    """Raises RunFileError for a file that exists already and for a place that cannot be written.
+def write_report(content: ReportContent, kind: ReportKind, path: Path, wording: Wording = ENGLISH) -> None:
+    """Write a new file, a page in this language; CSV is the same in all.
+
+    Raises RunFileError for a file that exists already and for a place that cannot be written.
 
     Raises ValueError for the page on FP16 and BF16 of a study without both.
     """
-    text = csv_table(content.study) if kind == "csv" else _page(content, kind)
+    text = csv_table(content.study) if kind == "csv" else _page(content, kind, wording)
     try:
         with path.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
     except FileExistsError:
-        raise RunFileError(f"{path} already exists; choose another name or delete it first.") from None
+        raise RunFileError(
+            Sentence("{file} already exists; choose another name or delete it first.", file=path)
+        ) from None
     except OSError as error:
-        raise RunFileError(f"{path} cannot be written: {error.strerror}; choose another place.") from None
+        raise RunFileError(
+            Sentence("{file} cannot be written: {why}; choose another place.", file=path, why=error.strerror)
+        ) from None
 
 
-def _page(content: ReportContent, kind: ReportKind) -> str:
+def _page(content: ReportContent, kind: ReportKind, wording: Wording) -> str:
     """The page, in which no text of a file acts on the terminal that shows it, or turns the direction of writing."""
     forms = {"html": html_report, "markdown": markdown_report, "sixteen bits": sixteen_bits_report}
-    return sanitize(forms[kind](content))
+    return sanitize(forms[kind](content, wording))

@@ -14,12 +14,17 @@ from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import Group, Study
 from precgui.runs.verdict.paired import paired_difference
 from precgui.runs.verdict.quantiles import share_interval
+from precgui.sentences import L_, Sentence
 
 ClaimVerdict = Literal["holds here", "does not hold here", "not decided here", "not tested here"]
+CLAIM_VERDICTS = (
+    L_("holds here"), L_("does not hold here"), L_("not decided here"), L_("not tested here"),
+)  # fmt: skip
 Quantity = Literal[
     "speedup", "time_saved", "memory_saved", "energy_saved", "points_lost", "skipped_share", "failed_share"
 ]  # fmt: skip
 FEWEST = 3  # seeds
+_TOO_FEW = Sentence("{seeds} seeds at least are needed", seeds=FEWEST)
 _FIGURES = {"memory_saved": "memory_bytes", "energy_saved": "joules_per_sample"}  # of the others: the time of a step
 
 
@@ -45,7 +50,9 @@ class GuideClaim:
     @property
     def cited(self) -> str:
         """The source, with a word where its page was not opened."""
-        return self.source if self.was_read else f"{self.source} (page not opened for this table)"
+        if self.was_read:
+            return self.source
+        return Sentence("{source} (page not opened for this table)", source=self.source)
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ def untested_claims(why: str) -> list[ClaimResult]:
 def _judged(claim: GuideClaim, study: Study, runs: Sequence[RunFigures]) -> ClaimResult:
     groups = [g for g in study.groups if g.precision in claim.precisions and g.baseline != g.group]
     if not groups:
-        return _untested(claim, f"no runs in {' or '.join(claim.precisions)}")
+        return _untested(claim, Sentence("no runs in {precisions}", precisions=" or ".join(claim.precisions)))
     results = [_on_group(claim, group, study, [run for run in runs if run.group == group.group]) for group in groups]
     return next((result for result in results if result.verdict != "not tested here"), results[0])
 
@@ -93,7 +100,7 @@ def _judged(claim: GuideClaim, study: Study, runs: Sequence[RunFigures]) -> Clai
 def _on_group(claim: GuideClaim, group: Group, study: Study, runs: Sequence[RunFigures]) -> ClaimResult:
     base = next((g for g in study.groups if g.group == group.baseline), None)
     if base is None or base.precision != "fp32":
-        return _untested(claim, "the claim is about FP32 as baseline, and the baseline is another", group.group)
+        return _untested(claim, L_("the claim is about FP32 as baseline, and the baseline is another"), group.group)
     if why := _other_device(claim, runs):
         return _untested(claim, why, group.group)
     value, ci, why = _measured(claim.quantity, group, study, runs)
@@ -130,10 +137,11 @@ def _other_device(claim: GuideClaim, runs: Sequence[RunFigures]) -> str:
     if requested and kinds != {requested}:
         devices_text = ", ".join(sorted(devices))
         if requested == "cuda":
-            return f"the claim is about a GPU, this was {devices_text}"
-        return f"the claim is about {requested}, this was {devices_text}"
+            return Sentence("the claim is about a GPU, this was {devices}", devices=devices_text)
+        return Sentence("the claim is about {device}, this was {devices}", device=requested, devices=devices_text)
     if name and not all(name in device for device in devices):
-        return f"the claim is about {name}, this was {', '.join(sorted(devices))}"
+        text = ", ".join(sorted(devices))
+        return Sentence("the claim is about {device}, this was {devices}", device=name, devices=text)
     return ""
 
 
@@ -144,7 +152,7 @@ def _measured(quantity: Quantity, group: Group, study: Study, runs: Sequence[Run
     if quantity == "failed_share":
         ended = group.n + group.failed
         if ended < FEWEST:
-            return None, None, f"{FEWEST} seeds at least are needed"
+            return None, None, _TOO_FEW
         low, high = share_interval(group.failed, ended)
         return group.failed / ended, (low, high), ""
     if quantity == "skipped_share":
@@ -161,10 +169,10 @@ def _saved(quantity: Quantity, group: Group) -> Measured:
         value, ci = busy.value, busy.ci
         if quantity == "time_saved" and value is not None and ci is not None:
             value, ci = 1 - 1 / value, (1 - 1 / ci[0], 1 - 1 / ci[1])
-        return value, ci, busy.why or "one pair"
+        return value, ci, busy.why or L_("one pair")
     figure = group.metrics[_FIGURES.get(quantity, "step_s")]
     if figure.ratio is None or figure.ratio_ci95 is None:
-        return None, None, figure.withheld or f"{FEWEST} seeds at least are needed"
+        return None, None, figure.withheld or _TOO_FEW
     low, high = figure.ratio_ci95
     if quantity == "speedup":
         return 1 / figure.ratio, (1 / high, 1 / low), ""
@@ -173,10 +181,11 @@ def _saved(quantity: Quantity, group: Group) -> Measured:
 
 def _points(group: Group, study: Study) -> Measured:
     if study.metric.get("unit") != "%":
-        return None, None, f"the claim is about accuracy, and the metric here is {study.metric.get('title')}"
+        metric = str(study.metric.get("title"))
+        return None, None, Sentence("the claim is about accuracy, and the metric here is {metric}", metric=metric)
     figure = group.metrics["metric"]
     if figure.difference is None or figure.difference_ci95 is None:
-        return None, None, figure.withheld or f"{FEWEST} seeds at least are needed"
+        return None, None, figure.withheld or _TOO_FEW
     way = -1 if study.metric.get("higher_is_better", True) else 1
     low, high = sorted(way * bound for bound in figure.difference_ci95)
     return way * figure.difference, (low, high), ""
@@ -189,7 +198,7 @@ def _skipped(runs: Sequence[RunFigures]) -> Measured:
         if run.kind == "run" and run.skipped_steps is not None and run.work.steps
     ]
     if len(shares) < FEWEST:
-        return None, None, f"{FEWEST} seeds at least are needed"
+        return None, None, _TOO_FEW
     spread = paired_difference(shares)
     return spread.mean, spread.interval(0.95), ""
 
@@ -197,8 +206,10 @@ def _skipped(runs: Sequence[RunFigures]) -> Measured:
 def _text(quantity: Quantity, value: float, ci: tuple[float, float]) -> str:
     if quantity == "speedup":
         return f"{value:.2f}x [{ci[0]:.2f}, {ci[1]:.2f}]"
-    unit = " points" if quantity == "points_lost" else " %"
-    return f"{100 * value:z.2f}{unit} [{100 * ci[0]:z.2f}, {100 * ci[1]:z.2f}]"
+    shown = f"{100 * value:z.2f}", f"[{100 * ci[0]:z.2f}, {100 * ci[1]:z.2f}]"
+    if quantity == "points_lost":
+        return Sentence("{number} points {interval}", number=shown[0], interval=shown[1])
+    return " % ".join(shown)
 
 
 def claims_of(precision: str) -> list[GuideClaim]:

@@ -12,10 +12,13 @@ from precgui.errors import SentenceError
 from precgui.runs.study.claims import guide_claims
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import LEVEL, Group, Study
+from precgui.runs.study.reach import LossReached
 from precgui.runs.verdict.paired import paired_difference
+from precgui.sentences import L_, Sentence
 
 JOULES_PER_KWH = 3.6e6
 LIMIT = "power.limit_w"
+BASELINE = L_("baseline")  # in a cell of the baseline itself
 _FEWEST = 3  # pairs, for an interval
 Interval = tuple[float, float]
 
@@ -43,7 +46,11 @@ def parse_price(text: str) -> EnergyPrice:
     """A price of a kilowatt-hour such as `0.30 EUR` or `0.12`. Raises PriceError."""
     result = re.fullmatch(r"\s*(\d{1,9}(?:[.,]\d{1,9})?)\s*([^\d\s][^\d\n]{0,11})?\s*", text)
     if result is None:
-        raise PriceError(f"{text.strip()[:40]!r} is no price of a kilowatt-hour; write one such as 0.30 EUR")
+        raise PriceError(
+            Sentence(
+                "{price} is no price of a kilowatt-hour; write one such as 0.30 EUR", price=repr(text.strip()[:40])
+            )
+        )
     return EnergyPrice(float(result[1].replace(",", ".")), (result[2] or "").strip())
 
 
@@ -96,7 +103,9 @@ def _of_group(
     group: Group, of: Mapping[str, Sequence[RunFigures]], study: Study, price: EnergyPrice | None
 ) -> GroupEnergy:
     runs = [run for run in of[group.group] if run.came_through]
-    no_energy = next((run.why_no_energy for run in runs if run.why_no_energy), "" if runs else "no run came through")
+    no_energy = next(
+        (run.why_no_energy for run in runs if run.why_no_energy), "" if runs else L_("no run came through")
+    )
     no_idle = no_energy or next((run.why_no_idle for run in runs if run.why_no_idle), "")
     run_j, idle_w = _mean([run.energy_j for run in runs]), _mean([run.idle_w for run in runs])
     energy, steps = group.metrics["joules_per_sample"], group.metrics["step_s"]
@@ -105,9 +114,7 @@ def _of_group(
     ends = energy.ratio_ci95
     reached = group.to_loss
     to_loss_j = None if reached is None else reached.energy_j
-    no_loss = no_energy or (
-        "no loss is common to the groups" if reached is None else f"{reached.reached} of {reached.n} runs reached it"
-    )
+    no_loss = no_energy or (L_("no loss is common to the groups") if reached is None else reached_text(reached))
     why = {
         "idle_w": no_idle, "power_w": no_energy, "joules_per_sample": no_energy, "net_joules_per_sample": no_idle,
         "saved": no_energy or energy.withheld, "expected_saved": steps.withheld, "run_j": no_energy,
@@ -120,9 +127,9 @@ def _of_group(
         "run_cost": price.of(run_j) if price else None, "to_loss_cost": price.of(to_loss_j) if price else None,
     }  # fmt: skip
     if is_baseline:
-        why |= dict.fromkeys(("saved", "expected_saved"), "baseline")
+        why |= dict.fromkeys(("saved", "expected_saved"), BASELINE)
     if price is None:
-        why |= dict.fromkeys(("run_cost", "to_loss_cost"), "no price is set")
+        why |= dict.fromkeys(("run_cost", "to_loss_cost"), L_("no price is set"))
     return GroupEnergy(
         group=group.group, precision=group.precision, limit_w=_limit(of[group.group]), guides=_expected(group),
         saved_ci95=None if ends is None else (1 - ends[1], 1 - ends[0]),
@@ -130,6 +137,11 @@ def _of_group(
         why={key: why[key] for key, own in figures.items() if own is None},
         **figures,
     )  # fmt: skip
+
+
+def reached_text(reached: LossReached) -> Sentence:
+    """How many runs reached the loss of the baseline."""
+    return Sentence("{reached} of {n} runs reached it", reached=reached.reached, n=reached.n)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -153,8 +165,9 @@ def _expected(group: Group) -> tuple[str, ...]:
 
 def _range(low: float | None, high: float | None) -> str:
     if low is None or high is None:
-        return f"more than {100 * low:g} %" if low is not None else f"less than {100 * (high or 0):g} %"
-    return f"{100 * low:g} to {100 * high:g} %"
+        more = Sentence("more than {share:g} %", share=100 * (low or 0))
+        return more if low is not None else Sentence("less than {share:g} %", share=100 * (high or 0))
+    return Sentence("{low:g} to {high:g} %", low=100 * low, high=100 * high)
 
 
 def _beside_limit(group: Group, of: Mapping[str, Sequence[RunFigures]], study: Study) -> LimitRatio | None:

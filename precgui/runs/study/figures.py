@@ -26,6 +26,7 @@ from precgui.runs.run import Run
 from precgui.runs.summary import energy_used_j, summarise
 from precgui.runs.timing import timing_of
 from precgui.sanitize import one_line
+from precgui.sentences import L_, Sentence
 
 RunKind = Literal["run", "twin", "timing"]
 CURVE_POINTS = 240
@@ -163,12 +164,13 @@ def idle_w(run: Run) -> Reading[float]:
     power = run.environment.get("power")
     by_device = power.get("idle_w") if isinstance(power, Mapping) else None
     if not isinstance(by_device, Mapping) or not by_device:
-        return Missing("the run measured no idle baseline; set power.idle_s, such as 10")
+        return Missing(L_("the run measured no idle baseline; set power.idle_s, such as 10"))
     unknown = power.get("idle_unknown") if isinstance(power, Mapping) else None
     for device in run.power_devices():
         if not _is_number(by_device.get(device)):
             reason = unknown.get(device) if isinstance(unknown, Mapping) else None
-            return Missing(f"{device}: {reason or 'it was not read while idle'}")
+            why = reason or L_("it was not read while idle")
+            return Missing(Sentence("{device}: {why}", device=device, why=why))
     return float(sum(by_device[device] for device in run.power_devices()))
 
 
@@ -179,7 +181,7 @@ def _reason(value: Reading[float]) -> str:
 def _damage(run: Run) -> str:
     """Why the figures of a file are not those of the whole run; empty where they are. Asked when all is read."""
     damage = run.damage if isinstance(run, SavedRun) else ""
-    return f"its file is damaged: {damage.rstrip('.')}" if damage else ""
+    return Sentence("{reason}: {detail}", reason=L_("its file is damaged"), detail=damage.rstrip(".")) if damage else ""
 
 
 def _is_number(value: object) -> bool:

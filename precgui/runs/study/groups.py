@@ -31,6 +31,7 @@ from precgui.runs.verdict.paired import PairedDifference, holm, paired_differenc
 from precgui.runs.verdict.success import judge_failures, success_text
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, goals
 from precgui.sanitize import some_names
+from precgui.sentences import L_, Sentence
 
 LEVEL = 0.95
 
@@ -134,7 +135,7 @@ def make_study(
     """
     names = list(dict.fromkeys(run.group for run in runs))
     if not names:
-        raise ValueError("there is no run to compare")
+        raise ValueError(L_("there is no run to compare"))
     default = _baseline(runs, names, baseline)
     if baseline_of is None:
         names.sort(key=lambda name: name != default)
@@ -164,8 +165,8 @@ def _time_notes(arms: Sequence[PairedArm]) -> list[str]:
     """Sentences on the times that are compared: those of which clock, and those of which runs are missing."""
     note = clock_note({arm.name: arm.clock for arm in arms})
     untimed = list(dict.fromkeys(name for arm in arms for name in arm.untimed()))
-    missing = f"The times leave out the pairs of {some_names(untimed, 6)}, which recorded none." if untimed else ""
-    return [sentence for sentence in (note, missing) if sentence]
+    missing = Sentence("The times leave out the pairs of {runs}, which recorded none.", runs=some_names(untimed, 6))
+    return [sentence for sentence in (note, missing if untimed else "") if sentence]
 
 
 def pair_verdicts(run: RunFigures, baseline: RunFigures, targets: Targets = DEFAULT_TARGETS) -> dict[str, Verdict]:
@@ -180,7 +181,8 @@ def _baseline(runs: Sequence[RunFigures], names: list[str], requested: str) -> s
     precisions = {run.precision: run.group for run in reversed(runs)}
     if requested:
         if requested not in names and requested not in precisions:
-            raise ValueError(f"no group is called {requested}; the groups are {', '.join(names)}")
+            known = ", ".join(names)
+            raise ValueError(Sentence("no group is called {name}; the groups are {names}", name=requested, names=known))
         return requested if requested in names else precisions[requested]
     return precisions.get("fp32", names[0])
 
@@ -228,7 +230,9 @@ def _against_twin(verdict: Verdict, floor: TwinFloor) -> Verdict:
     largest = floor.largest.get("curve_distance")
     if largest is None or verdict.value is None or verdict.value > largest or verdict.verdict == "met":
         return verdict
-    why = f"no farther from the baseline than runs that differ by rounding alone ({100 * largest:.1f} %)"
+    why = Sentence(
+        "no farther from the baseline than runs that differ by rounding alone ({share:.1f} %)", share=100 * largest
+    )
     return replace(verdict, verdict="met", seeds_needed=None, why=why)
 
 
@@ -339,7 +343,7 @@ def _group(
     return Group(
         group=arm.name, precision=first.precision, baseline=baseline, n=len(through),
         seeds=[run.seed for run in through], runs=[run.name for run in arm.runs], failed=arm.failed,
-        success=success_text(arm.failed, runs) if runs else "no run has ended",
+        success=success_text(arm.failed, runs) if runs else L_("no run has ended"),
         emulated=next((run.emulated for run in arm.runs if run.emulated), first.emulated),
         metrics=metrics, verdicts=verdicts,
         to_loss=None if loss is None else loss_reached(all_runs, arm.name, loss),

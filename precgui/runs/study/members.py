@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from precgui.runs.study.figures import RunFigures, RunKind
 from precgui.runs.study.pairs import ENDED
 from precgui.sanitize import some_names
+from precgui.sentences import L_, Sentence, counted
 
 _FEWEST_OF_A_USUAL = 3  # runs of an arm, below which none can be called the odd one
 _NAMED = 12  # runs in a sentence; more are a number
@@ -30,7 +31,7 @@ class StudyMember:
     @property
     def use(self) -> str:
         """Whether it is used, in words."""
-        return "left out" if not self.used else "used, failed" if self.why else "used"
+        return L_("left out") if not self.used else L_("used, failed") if self.why else L_("used")
 
 
 def chosen_members(runs: Sequence[RunFigures]) -> tuple[list[RunFigures], list[StudyMember]]:
@@ -56,15 +57,15 @@ def chosen_members(runs: Sequence[RunFigures]) -> tuple[list[RunFigures], list[S
 
 def _copies(runs: Mapping[int, RunFigures]) -> dict[int, str]:
     first: dict[str, str] = {}
-    result = {}
+    result: dict[int, str] = {}
     for place, run in runs.items():
         if run.run_id and first.setdefault(run.run_id, run.name) != run.name:
-            result[place] = f"a copy of {first[run.run_id]}, which is the same run"
+            result[place] = Sentence("a copy of {run}, which is the same run", run=first[run.run_id])
     return result
 
 
 def _unended(runs: Mapping[int, RunFigures]) -> dict[int, str]:
-    return {place: run.why_failed or "it did not end" for place, run in runs.items() if run.status not in ENDED}
+    return {place: run.why_failed or L_("it did not end") for place, run in runs.items() if run.status not in ENDED}
 
 
 def _older(runs: Mapping[int, RunFigures]) -> dict[int, str]:
@@ -76,7 +77,10 @@ def _older(runs: Mapping[int, RunFigures]) -> dict[int, str]:
             newest[key] = place
     kept = set(newest.values())
     return {
-        place: f"seed {run.seed} ran again: a newer run of {run.group} with this seed is used"
+        place: with_detail(
+            Sentence("seed {seed} ran again", seed=run.seed),
+            Sentence("a newer run of {group} with this seed is used", group=run.group),
+        )
         for place, run in runs.items()
         if place not in kept
     }
@@ -98,8 +102,21 @@ def _odd(runs: Mapping[int, RunFigures]) -> dict[int, str]:
 
 def _unlike(work: tuple[int, int], usual: tuple[int, int]) -> str:
     if work[0] != usual[0]:
-        return f"{work[0]} steps, most runs of its arm have {usual[0]}"
-    return f"{work[1]} samples a step, most runs of its arm have {usual[1]}"
+        return Sentence("{steps} steps, most runs of its arm have {usual}", steps=work[0], usual=usual[0])
+    return Sentence("{samples} samples a step, most runs of its arm have {usual}", samples=work[1], usual=usual[1])
+
+
+def with_detail(reason: str, detail: str) -> Sentence:
+    """Why a run is not used: a reason that several can have, and what is so in this one."""
+    return Sentence("{reason}: {detail}", reason=reason, detail=detail)
+
+
+def _parts(why: str) -> tuple[str, str]:
+    """The reason and the detail of `with_detail`, also of an English text; the detail may be empty."""
+    if isinstance(why, Sentence):
+        return (why.values["reason"], why.values["detail"]) if "detail" in why.values else (why, "")
+    reason, _, detail = why.partition(": ")
+    return reason, detail.rstrip(".")
 
 
 def member_notes(members: Iterable[StudyMember]) -> list[str]:
@@ -107,15 +124,25 @@ def member_notes(members: Iterable[StudyMember]) -> list[str]:
     reasons: dict[tuple[bool, str], list[str]] = {}
     for member in members:
         if member.why:
-            reason, _, detail = member.why.partition(": ")
-            named = f"{member.run}: {detail.rstrip('.')}" if detail else member.run
+            reason, detail = _parts(member.why)
+            named = Sentence("{run}: {detail}", run=member.run, detail=detail) if detail else member.run
             reasons.setdefault((member.used, reason), []).append(named)
     return [_note(used, reason, names) for (used, reason), names in reasons.items()]
 
 
 def _note(used: bool, reason: str, names: Sequence[str]) -> str:
     if used:
-        count = "1 run counts" if len(names) == 1 else f"{len(names)} runs count"
-        return f"{count} as failed, since {reason} ({some_names(names, _NAMED)})."
-    count = "1 run is" if len(names) == 1 else f"{len(names)} runs are"
-    return f"{count} left out: {reason} ({some_names(names, _NAMED)})."
+        return counted(
+            "{count} run counts as failed, since {reason} ({names}).",
+            "{count} runs count as failed, since {reason} ({names}).",
+            len(names),
+            reason=reason,
+            names=some_names(names, _NAMED),
+        )
+    return counted(
+        "{count} run is left out: {reason} ({names}).",
+        "{count} runs are left out: {reason} ({names}).",
+        len(names),
+        reason=reason,
+        names=some_names(names, _NAMED),
+    )

@@ -13,12 +13,13 @@ from precgui.runs.study.figures import RunFigures
 from precgui.runs.timing import StepClock, clock_for, why_no_time
 from precgui.runs.verdict.judge import Sample
 from precgui.sanitize import some_names
+from precgui.sentences import L_, Sentence
 
 Value = Callable[[RunFigures], float | None]
 ENDED = ("completed", "failed")  # by themselves
 _NAMED = 6  # runs in a sentence; more are a number
-ONE_STEP = "of one measured step"
-NOT_MEASURED = "no value was measured"
+ONE_STEP = L_("of one measured step")
+NOT_MEASURED = L_("no value was measured")
 Pair = tuple[RunFigures, RunFigures]
 
 
@@ -74,17 +75,27 @@ class PairedArm:
         """
         reasons = [(pair[0].name, other_result(pair[0].work, pair[1].work)) for pair in self.pairs()]
         name, why = next(((name, why) for name, why in reasons if why), ("", ""))
-        return why if not why or all(other for _, other in reasons) else f"{why} ({name})"
+        if not why or all(other for _, other in reasons):
+            return why
+        return Sentence("{value} ({remark})", value=why, remark=name)
 
     @property
     def flattered(self) -> str:
         """The reason for which a mean over the runs that came through would flatter the arm or its baseline."""
         if self.failed:
-            return f"{self.failed} of {len(self.ended)} runs failed: a mean of the others would flatter the arm"
+            return Sentence(
+                "{failed} of {runs} runs failed: a mean of the others would flatter the arm",
+                failed=self.failed,
+                runs=len(self.ended),
+            )
         base = [run for run in self.baseline if run.kind == "run" and run.status in ENDED]
         failed = sum(not run.came_through for run in base)
         if failed:
-            return f"{failed} of {len(base)} runs of the baseline failed: a mean of the others would flatter it"
+            return Sentence(
+                "{failed} of {runs} runs of the baseline failed: a mean of the others would flatter it",
+                failed=failed,
+                runs=len(base),
+            )
         return ""
 
 
@@ -97,7 +108,7 @@ def differences(arm: PairedArm, value: Value, *, worse_is_positive: int = 1) -> 
     known = [worse_is_positive * (a - b) for _, _, a, b in pairs if a is not None and b is not None]
     known = [difference for difference in known if math.isfinite(difference)]  # of two huge numbers it is not
     if known and lone:
-        return Sample(why=f"no value was measured in {some_names(lone, _NAMED)}")
+        return Sample(why=Sentence("no value was measured in {runs}", runs=some_names(lone, _NAMED)))
     return Sample(tuple(known), "" if known else NOT_MEASURED)
 
 
@@ -123,7 +134,7 @@ def memory_ratios(arm: PairedArm) -> Sample:
 def own_values(arm: PairedArm, value: Value) -> Sample:
     """The arm's own values, not compared with any other."""
     known = [result for run in arm.of_seeds if run.came_through and (result := value(run)) is not None]
-    return Sample(tuple(known), "" if known else "the hardware does not tell")
+    return Sample(tuple(known), "" if known else L_("the hardware does not tell"))
 
 
 def curve_distances(arm: PairedArm) -> Sample:
@@ -132,7 +143,7 @@ def curve_distances(arm: PairedArm) -> Sample:
     if why := arm.withheld or arm.flattered:
         return Sample(why=why)
     results = [distance for pair in arm.pairs() if (distance := curve_distance(*pair)) is not None]
-    return Sample(tuple(results), "" if results else "not measured")
+    return Sample(tuple(results), "" if results else L_("not measured"))
 
 
 def curve_distance(run: RunFigures, base: RunFigures) -> float | None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from precgui.runs.study.figures import RunFigures
 from precgui.sanitize import some_names
+from precgui.sentences import L_, Sentence, counted, together
 
-_HERE = "this machine"
+_HERE = L_("this machine")
 _MOST_NAMED = 12
 
 
@@ -20,17 +21,29 @@ def place_notes(runs: Sequence[RunFigures]) -> list[str]:
     for seed, of in places.items():
         if len(of) == 1:
             alone.setdefault(next(iter(of)), []).append(seed)
-    notes = []
+    notes: list[str] = []
     if alone:
-        parts = "; ".join(f"{place or _HERE}: {_seeds(seeds)}" for place, seeds in sorted(alone.items()))
-        notes.append(f"All runs of a seed were trained at one place, and are compared there ({parts}).")
+        parts = (
+            Sentence("{place}: {seeds}", place=place or _HERE, seeds=_seeds(seeds))
+            for place, seeds in sorted(alone.items())
+        )
+        notes.append(
+            Sentence(
+                "All runs of a seed were trained at one place, and are compared there ({places}).",
+                places=together(*parts, between="; "),
+            )
+        )
     if mixed := [seed for seed, of in places.items() if len(of) > 1]:
         notes.append(
-            f"The runs of {_seeds(mixed)} were trained at several places: their differences are also those of machines."
+            Sentence(
+                "The runs of {seeds} were trained at several places: their differences are also those of machines.",
+                seeds=_seeds(mixed),
+            )
         )
     return notes
 
 
-def _seeds(seeds: Iterable[int]) -> str:
+def _seeds(seeds: Iterable[int]) -> Sentence:
     numbers = sorted(seeds)
-    return f"seed{'s' * (len(numbers) > 1)} {some_names([str(number) for number in numbers], _MOST_NAMED)}"
+    named = some_names([str(number) for number in numbers], _MOST_NAMED)
+    return counted("seed {seeds}", "seeds {seeds}", len(numbers), seeds=named)

@@ -9,11 +9,12 @@ from precgui.runs.figures import FIGURES, metric_figure
 from precgui.runs.metric import ACCURACY
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.pairs import PairedArm, curve_distance
+from precgui.sentences import L_, counted, filled, together
 
 _COMPARED = [each for each in (metric_figure(ACCURACY), *FIGURES.values()) if each.compared_by == "difference"]
 _IN_WORDS = {
-    "metric": "the metric", "val_loss": "the validation loss", "train_loss": "the training loss",
-    "curve_distance": "the distance of the curves",
+    "metric": L_("{value} in the metric"), "val_loss": L_("{value} in the validation loss"),
+    "train_loss": L_("{value} in the training loss"), "curve_distance": L_("{value} in the distance of the curves"),
 }  # fmt: skip
 
 
@@ -54,7 +55,11 @@ def _distances(twin: RunFigures, base: RunFigures) -> dict[str, float]:
 
 def _twin_text(count: int, largest: Mapping[str, float]) -> str:
     if not count:
-        return "no rounding twin was run: it is not known which differences are rounding alone"
-    parts = ", ".join(f"{value:.4g} in {_IN_WORDS[name]}" for name, value in largest.items())
-    twins = "1 twin" if count == 1 else f"{count} twins"
-    return f"runs whose start weights moved by one ulp differ by up to {parts} ({twins}): less is rounding alone"
+        return L_("no rounding twin was run: it is not known which differences are rounding alone")
+    distances = (filled(_IN_WORDS[name], value=f"{value:.4g}") for name, value in largest.items())
+    return counted(
+        "runs whose start weights moved by one ulp differ by up to {distances} ({count} twin): less is rounding alone",
+        "runs whose start weights moved by one ulp differ by up to {distances} ({count} twins): less is rounding alone",
+        count,
+        distances=together(*distances, between=", "),
+    )

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from precgui.runs.verdict.paired import paired_difference, seeds_for
+from precgui.sentences import L_
 
 ALPHA = 0.005  # below which both p values must be; `benchmarks/twins.py` measures the false alarms
 LEVEL = 0.99  # of the interval of the drift
@@ -20,6 +21,9 @@ _EXACT_UP_TO = 16  # branches whose signs are all tried
 _DRAWS = 1 << 16
 
 DriftVerdict = Literal["bias", "negligible", "no bias", "undecided", "broken"]
+DRIFT_VERDICTS = (
+    L_("bias"), L_("negligible"), L_("no bias"), L_("undecided"), L_("broken"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -14,25 +14,26 @@ from typing import Literal
 from precgui.runs.verdict.interim_analyses import DEFAULT_LOOKS, InterimAnalyses
 from precgui.runs.verdict.paired import PairedDifference, holm, paired_difference, seeds_for
 from precgui.runs.verdict.skew import skew_caution
+from precgui.sentences import L_, Sentence, counted
 
 VerdictWord = Literal["met", "missed", "undecided", "not measurable"]
+VERDICT_WORDS = (L_("met"), L_("missed"), L_("undecided"), L_("not measurable"))
 
 
 @dataclass(frozen=True)
 class Criterion:
     """A target on one quantity: it shall lie above (`side` 1) or below (`side` -1) the bound.
 
-    `log` says that the quantity is the logarithm of a ratio, which is given back in verdicts. `subject` completes "one
-    seed: not a measurement of ...". `repeatable` quantities (a peak of memory) are judged by their value when all
+    `log` says that the quantity is the logarithm of a ratio, which is given back in verdicts. `one_seed` says that
+    one seed is no measurement of it. `repeatable` quantities (a peak of memory) are judged by their value when all
     seeds agree. `systematic` is an error of the instrument in the unit of the quantity, which no number of seeds
     reduces: it is added to the interval on both sides.
     """
 
     name: str
-    title: str
     side: Literal[1, -1]
     bound: float
-    subject: str
+    one_seed: str
     log: bool = False
     repeatable: bool = False
     systematic: float = 0.0
@@ -79,11 +80,13 @@ class Verdict:
         """The verdict in words, such as "undecided: about 5 more seeds"."""
         if self.verdict == "undecided":
             if self.seeds_needed is None:
-                return "undecided"
-            if self.seeds_needed == 1:
-                return "undecided: about 1 more seed"
-            return f"undecided: about {self.seeds_needed} more seeds"
-        return f"not measurable: {self.why}" if self.verdict == "not measurable" and self.why else self.verdict
+                return self.verdict
+            return counted(
+                "undecided: about {count} more seed", "undecided: about {count} more seeds", self.seeds_needed
+            )
+        if self.verdict == "not measurable" and self.why:
+            return Sentence("not measurable: {why}", why=self.why)
+        return self.verdict
 
 
 def judge(
@@ -108,20 +111,19 @@ def _without_test(goal: Criterion, sample: Sample, looks: InterimAnalyses) -> Ve
     """The verdict on a sample that needs no test; None for a sample that needs one."""
     n, margin = len(sample.values), goal.in_own_unit(goal.bound)
     if sample.why or not n:
-        why = sample.why or "no seed has both runs of a pair"
+        why = sample.why or L_("no seed has both runs of a pair")
         return Verdict(goal.name, "not measurable", margin=margin, n=n, why=why)
     value = goal.in_own_unit(math.fsum(sample.values) / n)
     if goal.repeatable and max(sample.values) == min(sample.values):
         is_met = goal.side * (sample.values[0] - goal.bound) >= 0
         if sample.once:
             return Verdict(goal.name, "met" if is_met else "missed", value, None, margin, 1, why=sample.once)
-        why = "the same in every run" if n > 1 else "one run; the value does not depend on the seed"
+        why = L_("the same in every run") if n > 1 else L_("one run; the value does not depend on the seed")
         return Verdict(goal.name, "met" if is_met else "missed", value, (value, value), margin, n, why=why)
     if n == 1:
-        why = f"one seed: not a measurement of {goal.subject}"
-        return Verdict(goal.name, "not measurable", value, None, margin, n, looks.seeds[0] - 1, why)
+        return Verdict(goal.name, "not measurable", value, None, margin, n, looks.seeds[0] - 1, goal.one_seed)
     if looks.reached(n) is None:
-        why = f"the first look of the plan is at {looks.seeds[0]} seeds"
+        why = Sentence("the first look of the plan is at {seeds} seeds", seeds=looks.seeds[0])
         return Verdict(goal.name, "undecided", value, None, margin, n, looks.seeds[0] - n, why)
     return None
 
@@ -147,13 +149,16 @@ def _worded(
     level = 1 - 2 * alpha
     if p_holm < looks.alpha:
         is_met = _p_met(goal, difference) < _p_missed(goal, difference)
-        side = "inside" if is_met else "outside"
-        why = f"the interval lies wholly {side} the target"
+        inside, outside = (
+            L_("the interval lies wholly inside the target"),
+            L_("the interval lies wholly outside the target"),
+        )
+        why = inside if is_met else outside
         return Verdict(goal.name, "met" if is_met else "missed", value, ci, margin, n, why=why, level=level)
     more = _more_seeds(goal, difference, alpha, looks)
-    why = "the interval holds the border of the target"
+    why = L_("the interval holds the border of the target")
     if more is None:
-        why = "the mean is so near the border of the target that a thousand seeds would not tell"
+        why = L_("the mean is so near the border of the target that a thousand seeds would not tell")
     return Verdict(goal.name, "undecided", value, ci, margin, n, more, why, level)
 
 

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from precgui.sentences import L_, filled
+
 _OF_FEW = {5: 1.207, 6: 1.239, 7: 1.231}
 _NORMAL_975 = 1.959964
 FEWEST = min(_OF_FEW)
-SKEWED = (
+SKEWED = L_(
     "the differences are skewed (skewness {skewness:+.1f}; normal values stay within {limit:.1f} in 95 %): the "
     "t interval is wrong more often than its level says"
 )
@@ -49,4 +51,4 @@ def skew_caution(values: Sequence[float], grain: float = 0.0) -> str:
     if len(values) < FEWEST or float(np.std(values, ddof=1)) <= grain:
         return ""
     own, limit = skewness(values), limit_of(len(values))
-    return SKEWED.format(skewness=own, limit=limit) if abs(own) > limit else ""
+    return filled(SKEWED, skewness=own, limit=limit) if abs(own) > limit else ""

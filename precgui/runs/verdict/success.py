@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from precgui.runs.verdict.judge import Verdict
 from precgui.runs.verdict.quantiles import share_interval
+from precgui.sentences import L_, Sentence
 
 LEVEL = 0.95  # of the interval of a share of failures
 
@@ -17,13 +18,15 @@ LEVEL = 0.95  # of the interval of a share of failures
 def success_text(failed: int, runs: int) -> str:
     """The share of failures with its exact 95 % interval, such as "0 of 5 failed: less than 45 %"."""
     if runs == 1:
-        return f"{failed} of 1 failed: one run tells no share"
+        return Sentence("{failed} of 1 failed: one run tells no share", failed=failed)
     low, high = (100 * bound for bound in share_interval(failed, runs, LEVEL))
     if failed == 0:
-        return f"0 of {runs} failed: less than {high:.0f} %"
+        return Sentence("0 of {runs} failed: less than {high:.0f} %", runs=runs, high=high)
     if failed == runs:
-        return f"{failed} of {runs} failed: more than {low:.0f} %"
-    return f"{failed} of {runs} failed: {low:.0f} to {high:.0f} %"
+        return Sentence("{failed} of {runs} failed: more than {low:.0f} %", failed=failed, runs=runs, low=low)
+    return Sentence(
+        "{failed} of {runs} failed: {low:.0f} to {high:.0f} %", failed=failed, runs=runs, low=low, high=high
+    )
 
 
 def judge_failures(failed: int, runs: int, most: int, fewest: int) -> Verdict:
@@ -32,7 +35,7 @@ def judge_failures(failed: int, runs: int, most: int, fewest: int) -> Verdict:
     Fewer than `fewest` runs, the first look of the plan, can miss the target and not meet it.
     """
     if not runs:
-        return Verdict("failures", "not measurable", margin=most, why="no run has ended")
+        return Verdict("failures", "not measurable", margin=most, why=L_("no run has ended"))
     low, high = share_interval(failed, runs, LEVEL)
     result = Verdict(
         "failures", "met", failed, (low * runs, high * runs), most, runs, None, success_text(failed, runs), LEVEL

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from precgui.config.reading import read_toml, toml_fault
 from precgui.errors import SentenceError
 from precgui.runs.verdict.judge import Criterion
+from precgui.sentences import L_, Sentence, recased
 
 SENSOR_ERROR = 0.05  # of an energy reading; it is the same in every run and does not shrink with more of them
 
@@ -29,20 +30,20 @@ class Targets(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    speedup: Positive | None = Field(2.0, description="Faster than the baseline by this factor at least.")
-    memory_saved: Share | None = Field(0.30, description="Share of the baseline's peak that is saved, at least.")
+    speedup: Positive | None = Field(2.0, description=L_("Faster than the baseline by this factor at least."))
+    memory_saved: Share | None = Field(0.30, description=L_("Share of the baseline's peak that is saved, at least."))
     accuracy_lost: Positive | None = Field(
-        0.005, description="Less than this is lost of a metric that is a share: 0.005 are 0.5 points."
+        0.005, description=L_("Less than this is lost of a metric that is a share: 0.005 are 0.5 points.")
     )
     metric_lost: Share | None = Field(
-        0.01, description="Less than this share of the baseline's value is lost, of a metric that is no share."
+        0.01, description=L_("Less than this share of the baseline's value is lost, of a metric that is no share.")
     )
-    tensor_use: Share | None = Field(0.80, description="Share of the time in which tensor cores work, at least.")
-    energy_saved: Share | None = Field(0.20, description="Share of the baseline's energy that is saved, at least.")
+    tensor_use: Share | None = Field(0.80, description=L_("Share of the time in which tensor cores work, at least."))
+    energy_saved: Share | None = Field(0.20, description=L_("Share of the baseline's energy that is saved, at least."))
     curve_distance: Positive | None = Field(
-        0.10, description="Mean distance of the training loss from the baseline's, as a share of it, at most."
+        0.10, description=L_("Mean distance of the training loss from the baseline's, as a share of it, at most.")
     )
-    failures: int | None = Field(0, ge=0, description="Runs that fail or whose loss becomes NaN or Inf, at most.")
+    failures: int | None = Field(0, ge=0, description=L_("Runs that fail or whose loss becomes NaN or Inf, at most."))
 
 
 DEFAULT_TARGETS = Targets()
@@ -53,9 +54,9 @@ def load_targets(path: Path) -> Targets:
     try:
         return make_targets(read_toml(path))
     except TargetError as error:
-        raise TargetError(f"{path}: {error}") from None
+        raise TargetError(Sentence("{file}: {error}", file=path, error=error)) from None
     except (OSError, ValueError) as error:
-        raise TargetError(toml_fault(path, error, "a TOML file")) from None
+        raise TargetError(toml_fault(path, error, L_("a TOML file"))) from None
 
 
 def make_targets(tree: Mapping[str, Any]) -> Targets:
@@ -74,8 +75,9 @@ def _sentence(error: ValidationError) -> str:
     name = ".".join(str(part) for part in first["loc"])
     known = ", ".join(Targets.model_fields)
     if first["type"] == "extra_forbidden":
-        return f"{name} is not a target; the targets are {known}"
-    return f"{name} = {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        return Sentence("{name} is not a target; the targets are {known}", name=name, known=known)
+    setting = f"{name} = {first['input']!r}"
+    return Sentence("{setting}: {fault}", setting=setting, fault=recased(first["msg"], "lower"))
 
 
 def targets_toml(targets: Targets = DEFAULT_TARGETS) -> str:
@@ -94,39 +96,47 @@ def goals(targets: Targets, *, metric_is_share: bool, baseline_value: float | No
     by which a metric without a unit is measured.
     """
     results = [
-        _ratio("speedup", "Speed-up", 1, targets.speedup, "speed"),
-        _saving("memory_saved", "Memory saved", targets.memory_saved, "memory", repeatable=True),
+        _ratio("speedup", 1, targets.speedup, L_("one seed: not a measurement of speed")),
+        _saving("memory_saved", targets.memory_saved, L_("one seed: not a measurement of memory"), repeatable=True),
         _loss(targets, metric_is_share, baseline_value),
-        _plain("tensor_use", "Tensor cores busy", 1, targets.tensor_use, "tensor-core use"),
-        _saving("energy_saved", "Energy saved", targets.energy_saved, "energy", systematic=math.log1p(SENSOR_ERROR)),
-        _plain("curve_distance", "Curve like the baseline's", -1, targets.curve_distance, "the distance of curves"),
+        _plain("tensor_use", 1, targets.tensor_use, L_("one seed: not a measurement of tensor-core use")),
+        _saving(
+            "energy_saved",
+            targets.energy_saved,
+            L_("one seed: not a measurement of energy"),
+            systematic=math.log1p(SENSOR_ERROR),
+        ),
+        _plain(
+            "curve_distance", -1, targets.curve_distance, L_("one seed: not a measurement of the distance of curves")
+        ),
     ]
     return [goal for goal in results if goal is not None]
 
 
 def _loss(targets: Targets, is_share: bool, baseline_value: float | None) -> Criterion | None:
     if is_share:
-        return _plain("accuracy_lost", "Accuracy lost", -1, targets.accuracy_lost, "accuracy")
+        return _plain("accuracy_lost", -1, targets.accuracy_lost, L_("one seed: not a measurement of accuracy"))
     if targets.metric_lost is None or not baseline_value:
         return None
-    return _plain("accuracy_lost", "Metric lost", -1, targets.metric_lost * abs(baseline_value), "the metric")
+    bound = targets.metric_lost * abs(baseline_value)
+    return _plain("accuracy_lost", -1, bound, L_("one seed: not a measurement of the metric"))
 
 
-def _ratio(name: str, title: str, side: int, bound: float | None, subject: str) -> Criterion | None:
+def _ratio(name: str, side: int, bound: float | None, one_seed: str) -> Criterion | None:
     if bound is None:
         return None
-    return Criterion(name, title, 1 if side > 0 else -1, math.log(bound), subject, log=True)
+    return Criterion(name, 1 if side > 0 else -1, math.log(bound), one_seed, log=True)
 
 
 def _saving(
-    name: str, title: str, share: float | None, subject: str, *, repeatable: bool = False, systematic: float = 0.0
+    name: str, share: float | None, one_seed: str, *, repeatable: bool = False, systematic: float = 0.0
 ) -> Criterion | None:
     """A saving of a share s is a ratio to the baseline below 1 - s."""
     if share is None:
         return None
     bound = math.log1p(-share)
-    return Criterion(name, title, -1, bound, subject, log=True, repeatable=repeatable, systematic=systematic)
+    return Criterion(name, -1, bound, one_seed, log=True, repeatable=repeatable, systematic=systematic)
 
 
-def _plain(name: str, title: str, side: int, bound: float | None, subject: str) -> Criterion | None:
-    return None if bound is None else Criterion(name, title, 1 if side > 0 else -1, bound, subject)
+def _plain(name: str, side: int, bound: float | None, one_seed: str) -> Criterion | None:
+    return None if bound is None else Criterion(name, 1 if side > 0 else -1, bound, one_seed)

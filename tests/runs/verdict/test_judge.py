@@ -9,10 +9,14 @@ from precgui.runs.verdict.judge import Criterion, Sample, Verdict, judge
 from precgui.runs.verdict.skew import limit_of, skewness
 from precgui.runs.verdict.success import judge_failures, success_text
 
-LOST = Criterion("accuracy_lost", "Accuracy lost", -1, 0.005, "accuracy")
-SPEED = Criterion("speedup", "Speed-up", 1, math.log(2.0), "speed", log=True)
-MEMORY = Criterion("memory_saved", "Memory saved", -1, math.log(0.7), "memory", log=True, repeatable=True)
-ENERGY = Criterion("energy_saved", "Energy saved", -1, math.log(0.8), "energy", log=True, systematic=math.log1p(0.05))
+LOST = Criterion("accuracy_lost", -1, 0.005, "one seed: not a measurement of accuracy")
+SPEED = Criterion("speedup", 1, math.log(2.0), "one seed: not a measurement of speed", log=True)
+MEMORY = Criterion(
+    "memory_saved", -1, math.log(0.7), "one seed: not a measurement of memory", log=True, repeatable=True
+)
+ENERGY = Criterion(
+    "energy_saved", -1, math.log(0.8), "one seed: not a measurement of energy", log=True, systematic=math.log1p(0.05)
+)
 
 
 def _one(
@@ -101,7 +105,7 @@ def test_that_many_arms_need_more_evidence_than_one() -> None:
 
 
 def test_that_the_grain_keeps_equal_accuracies_from_being_certain() -> None:
-    tight = Criterion("accuracy_lost", "Accuracy lost", -1, 0.0005, "accuracy")
+    tight = Criterion("accuracy_lost", -1, 0.0005, "one seed: not a measurement of accuracy")
     assert _one(tight, (0.0,) * 5).verdict == "met"
     assert _one(tight, (0.0,) * 5, grain=1 / 359).verdict == "undecided"
 
@@ -138,7 +142,7 @@ def test_that_one_run_that_came_through_does_not_meet_a_target_on_failures() -> 
 
 def test_that_a_verdict_has_the_level_of_its_interval_and_says_where_differences_are_skewed() -> None:
     even, skewed = (-0.002, -0.001, 0.0, 0.001, 0.002), (0.0, 0.0001, 0.0, 0.0002, 0.004)
-    goal = Criterion("accuracy_lost", "", -1, 0.01, "accuracy")
+    goal = Criterion("accuracy_lost", -1, 0.01, "one seed: not a measurement of accuracy")
     verdicts = judge(goal, {"even": Sample(even), "skewed": Sample(skewed)})
     assert sorted(verdict.level for verdict in verdicts.values()) == pytest.approx([0.9412, 0.9706])
     assert verdicts["even"].caution == ""

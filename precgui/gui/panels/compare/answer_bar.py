@@ -14,9 +14,10 @@ from precgui.gui.kit.parts import button, column, row
 from precgui.gui.session import Session
 from precgui.runs.facts import seconds_text
 from precgui.runs.short_answer import SEEDS, ShortAnswer
+from precgui.words import L_, _, translated
 
-_REPEAT = "Set up a study of both precisions in Run, with the settings of the baseline and {seeds} seeds of each"
-_NONE = "Open a second run, or train the same in another precision, for an answer."
+_REPEAT = L_("Set up a study of both precisions in Run, with the settings of the baseline and {seeds} seeds of each")
+_NONE = L_("Open a second run, or train the same in another precision, for an answer.")
 
 
 class AnswerBar(QWidget):
@@ -29,7 +30,7 @@ class AnswerBar(QWidget):
         self._session = session
         self._answer: ShortAnswer | None = None
         self.answer = AnswerLabel()
-        self.more_seeds = button("", self._ask, _REPEAT.format(seeds=SEEDS), kind="primary")
+        self.more_seeds = button("", self._ask, translated(_REPEAT).format(seeds=SEEDS), kind="primary")
         self.fold = FoldedText()
         self.note = self.fold.note
         self.line = row(self.more_seeds, self.fold, 1)
@@ -49,11 +50,12 @@ class AnswerBar(QWidget):
     def show_answer(self, answer: ShortAnswer | None, notes: Sequence[str]) -> None:
         """The sentence with its button, and one line for each note behind the fold."""
         self._answer = answer
-        self.answer.setText(answer.sentence if answer is not None else _NONE)
+        self.answer.setText(translated(answer.sentence if answer is not None else _NONE))
         self.more_seeds.setVisible(answer is not None and answer.can_repeat and self._is_startable())
         seconds = answer.seconds if answer is not None else None
-        self.more_seeds.setText(f"Run {SEEDS} seeds" + (f", {_wait_text(seconds)}" if seconds else ""))
-        self.fold.set_remarks(notes)
+        text = _("Run {seeds} seeds, {time}") if seconds else _("Run {seeds} seeds")
+        self.more_seeds.setText(text.format(seeds=SEEDS, time=_wait_text(seconds or 0.0)))
+        self.fold.set_remarks([translated(note) for note in notes])
 
     def _is_startable(self) -> bool:
         """Whether precgui can start the training of both runs."""
@@ -68,4 +70,4 @@ class AnswerBar(QWidget):
 
 def _wait_text(seconds: float) -> str:
     """A time to wait, from a minute and a half on in whole minutes."""
-    return seconds_text(round(seconds) if seconds < 90 else 60 * round(seconds / 60))
+    return translated(seconds_text(round(seconds) if seconds < 90 else 60 * round(seconds / 60)))

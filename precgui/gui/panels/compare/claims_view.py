@@ -10,9 +10,11 @@ from precgui.gui.kit.choice import Choice
 from precgui.gui.kit.parts import column, label, named, row
 from precgui.gui.kit.table import TextTable
 from precgui.runs.study.claims import ClaimResult, guide_claims, untested_claims
+from precgui.words import L_, _, translated
 
-COLUMNS = ("Here", "Claim", "Measured, or why not", "Group", "Source")
-ALL = "all precisions"
+COLUMNS = (L_("Here"), L_("Claim"), L_("Measured, or why not"), L_("Group"), L_("Source"))
+NO_STUDY = L_("no study is open")
+ALL = L_("all precisions")
 
 
 class ClaimsView(QWidget):
@@ -20,12 +22,13 @@ class ClaimsView(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._results: Sequence[ClaimResult] = untested_claims("no study is open")
+        self._results: Sequence[ClaimResult] = untested_claims(NO_STUDY)
         names = dict.fromkeys(name for claim in guide_claims() for name in claim.precisions)
-        self.precision = Choice("Precision that the claims are about", self._show, [ALL, *names])
+        self.precision = Choice(_("Precision that the claims are about"), None, [translated(ALL), *names])
+        self.precision.currentIndexChanged.connect(lambda _: self._show())
         self.count = label(kind="muted", wrap=False)
-        self.table = TextTable(COLUMNS, "Claims of guides and papers")
-        bar = row(named("&Claims about", self.precision), self.precision, (self.count, 1))
+        self.table = TextTable([translated(title) for title in COLUMNS], _("Claims of guides and papers"))
+        bar = row(named(_("&Claims about"), self.precision), self.precision, (self.count, 1))
         column(bar, (self.table, 1), on=self, spacing=-1)
         self._show()
 
@@ -39,10 +42,11 @@ class ClaimsView(QWidget):
         self.precision.setCurrentIndex(max(0, self.precision.findText(precision)))
 
     def _show(self) -> None:
-        requested = self.precision.currentText()
+        requested = self.precision.currentText() if self.precision.currentIndex() > 0 else ALL
         about = {claim.id: claim.precisions for claim in guide_claims()}
         results = [result for result in self._results if requested == ALL or requested in about[result.id]]
         rows = [(each.verdict, each.sentence, each.measured or each.why, each.group, each.source) for each in results]
-        self.table.fill(rows, 0, [each.verdict for each in results])
+        shown = [[translated(cell) for cell in row] for row in rows]
+        self.table.fill(shown, 0, [each.verdict for each in results])
         tested = sum(each.verdict != "not tested here" for each in results)
-        self.count.setText(f"{tested} of {len(results)} tested here")
+        self.count.setText(_("{tested} of {count} tested here").format(tested=tested, count=len(results)))

@@ -17,12 +17,13 @@ from precgui.gui.plots.linked import LinkedPlots
 from precgui.gui.plots.signals import BASELINE_SIGNALS, SIGNALS
 from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.runs.baseline import BaselineComparison, window_of
+from precgui.words import L_, _, translated
 
 _CAPTIONS = {  # averaged, some of the runs
-    (False, False): "Training loss: step by step",
-    (False, True): "Training loss: step by step; {drawn} of {runs} runs",
-    (True, False): "Training loss: mean over {steps} steps",
-    (True, True): "Training loss: mean over {steps} steps; {drawn} of {runs} runs",
+    (False, False): L_("Training loss: step by step"),
+    (False, True): L_("Training loss: step by step; {drawn} of {runs} runs"),
+    (True, False): L_("Training loss: mean over {steps} steps"),
+    (True, True): L_("Training loss: mean over {steps} steps; {drawn} of {runs} runs"),
 }
 TWO_COLUMNS_PX = 760
 LINE_PX, BASELINE_PX = 1.5, 5.0
@@ -39,10 +40,10 @@ class CompareCurves(QWidget):
         )
         self.axis_choice = AxisChoice(self)
         self.smoothing = SmoothingChoice(self)
-        self.whole = QPushButton("Reset zoom", self)
-        self.whole.setToolTip("Back to the whole of all runs (F, or a double click into a plot)")
-        self.all_runs = QPushButton("All runs", self)
-        self.all_runs.setToolTip("Draw all runs, not only those that are selected in the table")
+        self.whole = QPushButton(_("Reset zoom"), self)
+        self.whole.setToolTip(_("Back to the whole of all runs (F, or a double click into a plot)"))
+        self.all_runs = QPushButton(_("All runs"), self)
+        self.all_runs.setToolTip(_("Draw all runs, not only those that are selected in the table"))
         self.caption = PlainLabel(self)
         self.caption.setProperty("kind", "muted")
         self.legend = label(kind="muted", rich=True)
@@ -82,5 +83,5 @@ class CompareCurves(QWidget):
         self.plots.set_runs(drawn)
         self.legend.setText(legend_html(requested, [run.run.config.precision for run in requested]))
         self.all_runs.setVisible(bool(chosen))
-        caption = _CAPTIONS[window > 1, bool(chosen)]
+        caption = translated(_CAPTIONS[window > 1, bool(chosen)])
         self.caption.setText(caption.format(steps=window, drawn=len(requested), runs=len(runs)))

@@ -12,8 +12,9 @@ from precgui.gui.kit.table import TextTable
 from precgui.runs.report.content import ReportContent
 from precgui.runs.report.energy_table import energy_table
 from precgui.runs.study.energy import EnergyPrice, PriceError, parse_price
+from precgui.words import L_, _, together, translated, whole
 
-_HINT = (
+_HINT = L_(
     "power.idle_s measures the idle devices before each run, and power.limit_w, varied in Run > Study, compares power "
     "limits where the driver lets one set them."
 )
@@ -28,13 +29,13 @@ class EnergyView(QWidget):
         super().__init__(parent)
         self._content: ReportContent | None = None
         self.price = QLineEdit(self)
-        self.price.setPlaceholderText("none, or such as 0.30 EUR")
+        self.price.setPlaceholderText(_("none, or such as 0.30 EUR"))
         self.price.setFixedWidth(220)
         self.fault, self.note = label(kind="muted", wrap=False), label(kind="muted")
-        self.table = TextTable(("",), "Energy of the groups")
-        bar = row(named("&Price of a kilowatt-hour", self.price), self.price, (self.fault, 1))
+        self.table = TextTable(("",), _("Energy of the groups"))
+        bar = row(named(_("&Price of a kilowatt-hour"), self.price), self.price, (self.fault, 1))
         column(bar, self.note, (self.table, 1), on=self, spacing=-1)
-        self.price.textChanged.connect(lambda _: self._on_price())
+        self.price.textChanged.connect(lambda text: self._on_price())
 
     def chosen_price(self) -> EnergyPrice | None:
         """The price that is written, None for none and for what is no price. Shows why it is none."""
@@ -45,7 +46,7 @@ class EnergyView(QWidget):
         try:
             return parse_price(text)
         except PriceError as error:
-            self.fault.setText(f"{str(error)[:1].upper()}{str(error)[1:]}.")
+            self.fault.setText(translated(whole(error.args[0])))
             return None
 
     def with_price(self, content: ReportContent) -> ReportContent:
@@ -59,9 +60,11 @@ class EnergyView(QWidget):
         """Show the energy of the groups; without a study the table is empty."""
         self._content = content
         energy = content.energy if content is not None else None
-        self.note.setText(_HINT if energy is None or energy.is_measured else f"{energy.why_not_measured} {_HINT}")
-        self.table.set_columns(("Energy", *(energy.columns if energy is not None else ())))
-        self.table.fill([] if energy is None else energy.short_rows)
+        fault = energy.why_not_measured if energy is not None and not energy.is_measured else ""
+        self.note.setText(translated(together(fault, _HINT)))
+        self.table.set_columns((_("Energy"), *(energy.columns if energy is not None else ())))
+        rows = energy.short_rows if energy is not None else []
+        self.table.fill([[translated(cell) for cell in row] for row in rows])
 
     def _on_price(self) -> None:
         if self._content is not None:

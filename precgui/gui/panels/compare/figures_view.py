@@ -10,9 +10,10 @@ from precgui.gui.kit.parts import column, named, row
 from precgui.gui.kit.table import TextTable
 from precgui.gui.panels.compare.group_rows import COLUMNS, group_row
 from precgui.runs.figures import Figure, study_figures
-from precgui.runs.report.content import ReportContent, VerdictLine
+from precgui.runs.report.content import ReportContent
+from precgui.words import L_, _, translated
 
-_VERDICT_COLUMNS = ("Group", "Target", "Verdict", "Figures and reason")
+_VERDICT_COLUMNS = (L_("Group"), L_("Target"), L_("Verdict"), L_("Figures and reason"))
 _VERDICT = COLUMNS.index("Verdict")
 _DISPENSABLE = [COLUMNS.index(title) for title in ("Reason", "95 % interval", "Runs", "Mean")]
 
@@ -23,13 +24,13 @@ class FiguresView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._content: ReportContent | None = None
-        self.figure = Choice("Figure that is compared", self._fill_table)
+        self.figure = Choice(_("Figure that is compared"), self._fill_table)
         self.figure.setSizeAdjustPolicy(Choice.SizeAdjustPolicy.AdjustToContents)
-        self.table = TextTable(COLUMNS, "Groups of the study")
-        self.verdicts = TextTable(_VERDICT_COLUMNS, "Verdicts of the study")
+        self.table = TextTable([translated(title) for title in COLUMNS], _("Groups of the study"))
+        self.verdicts = TextTable([translated(title) for title in _VERDICT_COLUMNS], _("Verdicts of the study"))
         self.table.give_up(_DISPENSABLE)
         self.fold = FoldedText(self)
-        head = row(named("&Figure", self.figure), self.figure, 1, self.fold)
+        head = row(named(_("&Figure"), self.figure), self.figure, 1, self.fold)
         column(head, self.fold.note, (self.table, 2), (self.verdicts, 1), on=self)
 
     def show_content(self, content: ReportContent | None) -> None:
@@ -37,11 +38,12 @@ class FiguresView(QWidget):
         self._content = content
         self.table.fill([])
         lines = content.verdicts if content is not None else ()
-        rows = [(line.group, line.target, _in_words(line), line.detail) for line in lines]
+        cells = [(line.group, line.target, line.short, line.detail) for line in lines]
+        rows = [[translated(cell) for cell in row] for row in cells]
         self.verdicts.fill(rows, 2, [line.word for line in lines])
-        self.fold.set_remarks(content.notes if content is not None else ())
+        self.fold.set_remarks([translated(note) for note in content.notes] if content is not None else ())
         if content is not None:
-            self.figure.offer([(each.title, each) for each in study_figures(content.study.metric)])
+            self.figure.offer([(translated(each.title), each) for each in study_figures(content.study.metric)])
             self._fill_table()
 
     def _fill_table(self) -> None:
@@ -50,10 +52,6 @@ class FiguresView(QWidget):
             return
         study = self._content.study
         words = [v.verdict if (v := group.verdicts.get(figure.target)) else "" for group in study.groups]
-        self.table.fill([group_row(group, figure, study) for group in study.groups], _VERDICT, words)
+        rows = [[translated(cell) for cell in group_row(group, figure, study)] for group in study.groups]
+        self.table.fill(rows, _VERDICT, words)
         self.table.fit_rows(len(study.groups))
-
-
-def _in_words(line: VerdictLine) -> str:
-    """The verdict; the reason why it is not measurable stands beside it."""
-    return line.word if line.word == "not measurable" else line.verdict

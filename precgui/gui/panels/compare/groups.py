@@ -17,7 +17,7 @@ from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.table import TextTable
 from precgui.gui.kit.targets_dialog import TargetsDialog
 from precgui.gui.kit.when_visible import is_covered
-from precgui.gui.panels.compare.claims_view import ClaimsView
+from precgui.gui.panels.compare.claims_view import NO_STUDY, ClaimsView
 from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.energy_view import EnergyView
 from precgui.gui.panels.compare.figures_view import FiguresView
@@ -33,22 +33,27 @@ from precgui.gui.theme import themes
 from precgui.runs.report.content import MEMBER_COLUMNS, ReportContent
 from precgui.runs.study.claims import untested_claims
 from precgui.runs.verdict.targets import Targets
+from precgui.words import L_, _, n_, recased, translated, whole
 
-_EMPTY = (
+_EMPTY = L_(
     "A study runs several precisions with several seeds, and says how sure each difference is. Set one up in Run > "
     "Study, open the folder of one, or open runs: they are grouped by their settings."
 )
-FIGURES, TRADE_OFF, CURVES, CLAIMS = "Figures", "Trade-off", "Curves", "Claims"
-SIXTEEN_BITS, DIFFERENCES, MEMBERS, MATRIX, ENERGY = "FP16 or BF16", "Differences", "Members", "Matrix", "Energy"
+FIGURES, TRADE_OFF, CURVES, CLAIMS = L_("Figures"), L_("Trade-off"), L_("Curves"), L_("Claims")
+SIXTEEN_BITS, DIFFERENCES, MEMBERS = L_("FP16 or BF16"), L_("Differences"), L_("Members")
+MATRIX, ENERGY = L_("Matrix"), L_("Energy")
 VIEWS = (FIGURES, MATRIX, ENERGY, TRADE_OFF, CURVES, SIXTEEN_BITS, CLAIMS, DIFFERENCES, MEMBERS)
 STUDY, RUNS = "study", "runs"
+_READING_RUNS, _READING_STUDY = L_("reading the open runs..."), L_("reading the runs of the study...")
+_NOT_TESTED = L_("no study is open: these claims of guides have not been tested here")
+_NONE_ENDED = L_("no run of this study has ended")
 
 
 class GroupsView(Pages):
     """Groups of the open study, or of the open runs; judged again when a further run has ended."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(EmptyState("compare", "Nothing to group", _EMPTY, "Set up a study"), parent)
+        super().__init__(EmptyState("compare", _("Nothing to group"), translated(_EMPTY), _("Set up a study")), parent)
         self._session = session
         self._judged = -1  # runs that had ended when the groups were asked for
         self._claims_requested = False
@@ -60,27 +65,27 @@ class GroupsView(Pages):
         self.answer_lines = self.fold.note
         self.source = QComboBox(self)
         self.more_seeds = MoreSeedsButton(session, self)
-        self.targets_button = QPushButton("Targets...", self)
+        self.targets_button = QPushButton(_("Targets..."), self)
         self.report = ReportExport(session, self)
-        self.folder_button = QPushButton("Open study...", self)
-        self.view = SegmentedChoice(VIEWS, "View of the groups", self, as_tabs=True)
+        self.folder_button = QPushButton(_("Open study..."), self)
+        self.view = SegmentedChoice(VIEWS, _("View of the groups"), self, as_tabs=True)
         self.figures, self.trade_off, self.curves = FiguresView(self), TradeOffView(self), BandsView(self)
         self.sixteen_bits = SixteenBitsView(session, self)
         self.matrix, self.energy = MatrixView(self), EnergyView(self)
         self.claims, self.differences = ClaimsView(self), DifferencesView(self)
-        columns = tuple(column.capitalize() for column in MEMBER_COLUMNS)
-        self.members = TextTable(columns, "Runs of the study, and whether they are used", self)
+        columns = [translated(recased(column, "upper")) for column in MEMBER_COLUMNS]
+        self.members = TextTable(columns, _("Runs of the study, and whether they are used"), self)
         self.pages = PageStack(self)
         self._lay_out()
         self._connect()
         self.refresh()
 
     def _lay_out(self) -> None:
-        self.source.setAccessibleName("Groups of the study, or of the open runs")
+        self.source.setAccessibleName(_("Groups of the study, or of the open runs"))
         self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.source.setMinimumContentsLength(16)
         ignore_wheel(self.source)
-        self.targets_button.setToolTip("What you ask of a precision: the bounds that verdicts are made by")
+        self.targets_button.setToolTip(_("What you ask of a precision: the bounds that verdicts are made by"))
         for page in (
             self.figures, self.matrix, self.energy, self.trade_off, self.curves, self.sixteen_bits, self.claims,
             self.differences, self.members,
@@ -144,7 +149,7 @@ class GroupsView(Pages):
         if study.folder is not None:
             entries.append((_study_title(study.grid, study.folder.name), STUDY))
         if runs:
-            entries.append((f"Open runs ({runs}), grouped by their settings", RUNS))
+            entries.append((_("Open runs ({count}), grouped by their settings").format(count=runs), RUNS))
         if entries != [(self.source.itemText(n), self.source.itemData(n)) for n in range(self.source.count())]:
             chosen = self.source.currentData()
             self.source.clear()
@@ -197,8 +202,9 @@ class GroupsView(Pages):
     def _fill(self) -> None:
         content = self.report_content
         self._stale = set(VIEWS)
-        self.answer.setText(content.answer if content is not None else self._why_not())
-        self.fold.set_text("Figures behind it", "\n".join(content.answer_lines) if content is not None else "")
+        self.answer.setText(translated(content.answer) if content is not None else self._why_not())
+        lines = content.answer_lines if content is not None else ()
+        self.fold.set_text(_("Figures behind it"), "\n".join(translated(line) for line in lines))
         self.more_seeds.show_content(content, is_study=self.source_kind == STUDY)
         self.targets_button.setEnabled(bool(self.source_kind) and not self._is_example())
         self.report.show_content(content)
@@ -211,12 +217,12 @@ class GroupsView(Pages):
     def _why_not(self) -> str:
         """Why there is no answer."""
         if self.source_kind == RUNS:
-            why = self.ungrouped.why or "reading the open runs..."
+            why = self.ungrouped.why or _READING_RUNS
         elif self.source_kind == STUDY:
-            why = self._session.study.why_no_groups or "reading the runs of the study..."
+            why = self._session.study.why_no_groups or _READING_STUDY
         else:
-            why = "no study is open: these claims of guides have not been tested here"
-        return f"{why[:1].upper()}{why[1:]}" + ("" if why.endswith(".") else ".")
+            why = _NOT_TESTED
+        return translated(recased(why, "upper") if why.endswith(".") else whole(why))
 
     def _show_page(self) -> None:
         """Fill the visible page if its content is not that of the present groups."""
@@ -236,10 +242,11 @@ class GroupsView(Pages):
             elif name == SIXTEEN_BITS:
                 self.sixteen_bits.show_content(content)
             elif name == CLAIMS:
-                why = "no run of this study has ended" if self.source_kind else "no study is open"
+                why = _NONE_ENDED if self.source_kind else NO_STUDY
                 self.claims.show_results(content.claims if content is not None else untested_claims(why))
             elif name == MEMBERS:
-                self.members.fill(content.members if content is not None else [])
+                members = content.members if content is not None else ()
+                self.members.fill([[translated(cell) for cell in row] for row in members])
             else:
                 columns = content.columns if content is not None else ()
                 self.differences.show_rows(columns, content.differences if content is not None else ())
@@ -273,7 +280,7 @@ class GroupsView(Pages):
             self._session.study.read_groups()
 
     def ask_for_folder(self) -> None:
-        dialog = QFileDialog(self, "Open the folder of a study", str(self._session.folder))
+        dialog = QFileDialog(self, _("Open the folder of a study"), str(self._session.folder))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(self._session.open_study)
@@ -284,6 +291,12 @@ def _study_title(grid: object, folder: str) -> str:
     from precgui.gui.study_reading import StudyGrid
 
     if not isinstance(grid, StudyGrid):
-        return f"Study {folder}"
+        return _("Study {name}").format(name=folder)
     left = grid.document.left
-    return f"Study {grid.title}: {left} runs are left; this may change" if left else f"Study {grid.title}"
+    if not left:
+        return _("Study {name}").format(name=grid.title)
+    return n_(
+        "Study {name}: {count} run is left; this may change",
+        "Study {name}: {count} runs are left; this may change",
+        left,
+    ).format(name=grid.title, count=left)

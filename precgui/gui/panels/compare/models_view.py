@@ -17,11 +17,12 @@ from precgui.gui.kit.table import TextTable
 from precgui.gui.session import Session
 from precgui.runs.models.comparison_rows import TITLES, change_rows, comparison_notes
 from precgui.runs.models.model_file import holds_scan, read_model_file
+from precgui.words import L_, Sentence, _, translated
 
 PROGRESS_MS = 200
-_FEW = "Two models are compared here; scan another one in Runs, or drop its folder on the window."
-_READY = "Both models are read from their files, which takes about as long as copying them."
-_PROGRESS = "Comparing {first} with {second}: {share:.0%}"
+_FEW = L_("Two models are compared here; scan another one in Runs, or drop its folder on the window.")
+_READY = L_("Both models are read from their files, which takes about as long as copying them.")
+_PROGRESS = L_("Comparing {first} with {second}: {share:.0%}")
 
 
 class ModelsView(QWidget):
@@ -30,21 +31,26 @@ class ModelsView(QWidget):
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._session, self._sentence = session, _FEW
-        self.first, self.second = Choice("First model"), Choice("Second model")
-        self.start = button("Compare", self.compare, "What moved from the first model to the second, in dB and ulps")
-        self.result_text, self.notes = label(_FEW, "heading", selectable=True), label("", "muted", selectable=True)
-        self.table = TextTable(TITLES, "Tensors that differ")
+        self.first, self.second = Choice(_("First model")), Choice(_("Second model"))
+        self.start = button(
+            _("Compare"), self.compare, _("What moved from the first model to the second, in dB and ulps")
+        )
+        self.result_text, self.notes = (
+            label(translated(_FEW), "heading", selectable=True),
+            label("", "muted", selectable=True),
+        )
+        self.table = TextTable([translated(title) for title in TITLES], _("Tensors that differ"))
         bar = side_by_side(
-            named("&From", self.first), (self.first, 1), named("&to", self.second), (self.second, 1), self.start
+            named(_("&From"), self.first), (self.first, 1), named(_("&to"), self.second), (self.second, 1), self.start
         )
         self.column = column(bar, self.result_text, (self.table, 1), self.notes, on=self)
         self.notes.hide()
-        self._work = Answer(self, answered=self._show, failed=self._fail, title="Comparing two models")
+        self._work = Answer(self, answered=self._show, failed=self._fail, title=_("Comparing two models"))
         self._timer = QTimer(self, interval=PROGRESS_MS)
         self._timer.timeout.connect(self._tell_share)
         for choice in (self.first, self.second):
-            choice.activated.connect(lambda _: self._work.cancel())
-            choice.activated.connect(lambda _: self._forget_result())
+            choice.activated.connect(lambda place: self._work.cancel())
+            choice.activated.connect(lambda place: self._forget_result())
         self._work.changed.connect(self._follow)
 
     def show_models(self) -> int:
@@ -79,22 +85,22 @@ class ModelsView(QWidget):
             self._work.ask(computation(lambda progress: _compared(paths[0], paths[1], progress)))
 
     def _follow(self) -> None:
-        self.start.setText("Stop" if self._work.busy else "Compare")
+        self.start.setText(_("Stop") if self._work.busy else _("Compare"))
         if self._work.busy:
             self._timer.start()
             self._tell_share()
         else:
             self._timer.stop()
-            self.result_text.setText(self._sentence)
+            self.result_text.setText(translated(self._sentence))
 
     def _tell_share(self) -> None:
         names = {"first": self.first.currentText(), "second": self.second.currentText()}
-        self.result_text.setText(_PROGRESS.format(**names, share=self._work.share))
+        self.result_text.setText(translated(_PROGRESS).format(**names, share=self._work.share))
 
     def _tell(self, sentence: str) -> None:
         self._sentence = sentence
         if not self._work.busy:
-            self.result_text.setText(sentence)
+            self.result_text.setText(translated(sentence))
 
     def _forget_result(self) -> None:
         self.table.fill([])
@@ -102,9 +108,10 @@ class ModelsView(QWidget):
         self._tell(_READY)
 
     def _show(self, result: ModelComparison) -> None:
-        self.table.fill(change_rows(result) if result.changes else [])
+        rows = change_rows(result) if result.changes else []
+        self.table.fill([[translated(cell) for cell in row] for row in rows])
         self._tell(result.sentence)
-        self.notes.setText("\n".join(comparison_notes(result)))
+        self.notes.setText("\n".join(translated(note) for note in comparison_notes(result)))
         self.notes.setVisible(bool(self.notes.text()))
 
     def _fail(self, sentence: str) -> None:
@@ -119,5 +126,5 @@ def _compared(first: Path, second: Path, progress: ProgressCallback) -> ModelCom
 def _source(path: Path) -> StoredModel:
     scan = read_model_file(path)
     if scan is None:
-        raise ValueError(f"{path} holds no scan of a model; scan it again.")
+        raise ValueError(Sentence("{file} holds no scan of a model; scan it again.", file=path))
     return open_checkpoint(Path(scan.source))

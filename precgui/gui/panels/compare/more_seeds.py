@@ -9,6 +9,7 @@ from precgui.config.names import PRECISIONS
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.session import Session
 from precgui.runs.report.content import ReportContent
+from precgui.words import _, n_
 
 
 class MoreSeedsButton(QPushButton):
@@ -31,11 +32,13 @@ class MoreSeedsButton(QPushButton):
         can_grow = not waits and not self._session.study.is_example
         self.setVisible(bool(more) and (can_grow if is_study else self._is_startable()))
         if is_study:
-            self.setText("Run 1 seed more" if more == 1 else f"Run {more} seeds more")
-            self.setToolTip(plain_tip("Plan them after the others of this study, and run them now"))
+            self.setText(n_("Run {count} seed more", "Run {count} seeds more", more).format(count=more))
+            self.setToolTip(plain_tip(_("Plan them after the others of this study, and run them now")))
         else:
-            self.setText(f"Run {self._seeds()} seeds...")
-            self.setToolTip(plain_tip("Set up a study of these precisions in Run, with the settings of the baseline"))
+            self.setText(_("Run {seeds} seeds...").format(seeds=self._seeds()))
+            self.setToolTip(
+                plain_tip(_("Set up a study of these precisions in Run, with the settings of the baseline"))
+            )
 
     def _seeds(self) -> int:
         """The seeds of a study in which these groups are decided."""

@@ -30,13 +30,14 @@ from precgui.runs.compared import RunComparison
 from precgui.runs.differences import KeptFacts, differing, machine_sentence
 from precgui.runs.models.model_file import holds_scan
 from precgui.runs.short_answer import SEEDS, short_answer
+from precgui.words import L_, _, translated
 
 REFRESH_MS = 1000
 READ_AT_ONCE = 4  # runs; their figures take some 15 ms each
-_GROUPS = "{count} runs repeat others: show groups"
-_GROUPS_TIP = "Runs that differ in their seed alone are one group, with a mean, an interval and a verdict"
-RUNS, DIFFERENCES, GROUPS, MODELS = "Runs", "Differences", "Groups", "Models"
-_EMPTY = (
+_GROUPS = L_("{count} runs repeat others: show groups")
+_GROUPS_TIP = L_("Runs that differ in their seed alone are one group, with a mean, an interval and a verdict")
+RUNS, DIFFERENCES, GROUPS, MODELS = L_("Runs"), L_("Differences"), L_("Groups"), L_("Models")
+_EMPTY = L_(
     "Open two or more runs, or train the same recipe in another precision, and their accuracy, time, memory, energy "
     "and losses stand here side by side."
 )
@@ -53,20 +54,22 @@ class ComparePanel(Pages):
     place_changed = Signal()
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(EmptyState("compare", "No runs are open", _EMPTY, "Choose runs"), parent)
+        super().__init__(EmptyState("compare", _("No runs are open"), translated(_EMPTY), _("Choose runs")), parent)
         self._session = session
         self.baseline = QComboBox(self)
-        self.baseline.setAccessibleName("Baseline")
+        self.baseline.setAccessibleName(_("Baseline"))
         self.baseline.setMinimumContentsLength(24)
         self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         ignore_wheel(self.baseline)
         self.answer = AnswerBar(session, self)
         self.answer.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        self.show_groups = button("", lambda: self._show_repeats(), _GROUPS_TIP)
+        self.show_groups = button("", lambda: self._show_repeats(), translated(_GROUPS_TIP))
         self.show_groups.hide()
         self.table = CompareTable(self)
         self.curves = CompareCurves(self)
-        self.view = SegmentedChoice((RUNS, DIFFERENCES, GROUPS, MODELS), "Single runs, or the groups of a study", self)
+        self.view = SegmentedChoice(
+            (RUNS, DIFFERENCES, GROUPS, MODELS), _("Single runs, or the groups of a study"), self
+        )
         self.differences = DifferencesView(self)
         self.differences.column.setContentsMargins(24, 12, 24, 16)
         self.groups = GroupsView(session, self)
@@ -86,8 +89,8 @@ class ComparePanel(Pages):
         self.refresh()
 
     def _lay_out(self) -> None:
-        self.baseline_label = named("Baseline", self.baseline)
-        head = panel_head("Compare", self.baseline_label, self.baseline, self.view)
+        self.baseline_label = named(_("Baseline"), self.baseline)
+        head = panel_head(_("Compare"), self.baseline_label, self.baseline, self.view)
         head.setContentsMargins(24, 16, 24, 0)
         self.head.addLayout(head)
         column = QVBoxLayout(self.content)
@@ -221,7 +224,7 @@ class ComparePanel(Pages):
         self._fill_baseline(keys, requested)
         repeats = repeated_runs(runs)
         self.show_groups.setVisible(repeats > 0)
-        self.show_groups.setText(_GROUPS.format(count=repeats))
+        self.show_groups.setText(translated(_GROUPS).format(count=repeats))
         machines = machine_sentence(differing(facts, ["machine"]))
         notes = [machines, *result.notes]
         current = opened.get(self._session.runs.current or "")
@@ -252,7 +255,11 @@ class ComparePanel(Pages):
         runs = [each.run for each in self._session.runs.values()]
         left = self._kept.read_ahead(runs, READ_AT_ONCE)
         if left:
-            self.answer.tell(f"Reading the figures of the open runs: {left} of {len(runs)} are left.")
+            self.answer.tell(
+                _("Reading the figures of the open runs: {left} of {count} are left.").format(
+                    left=left, count=len(runs)
+                )
+            )
             self._refresh_next()
         return left > 0
 
@@ -302,7 +309,7 @@ class ComparePanel(Pages):
         return self._session.runs.key_of(Path(self._session.baseline_file)) if self._session.baseline_file else None
 
     def _fill_baseline(self, keys: list[str], requested: str | None) -> None:
-        entries = [("first FP32 run", None), *((self._session.runs[key].name, key) for key in keys)]
+        entries = [(_("first FP32 run"), None), *((self._session.runs[key].name, key) for key in keys)]
         if entries != [(self.baseline.itemText(n), self.baseline.itemData(n)) for n in range(self.baseline.count())]:
             self.baseline.clear()
             for name, key in entries:

@@ -9,8 +9,9 @@ from html import escape
 from precgui.gui.format_colours import place_colour
 from precgui.gui.open_run import DrawnRun, OpenRun
 from precgui.runs.line_styles import line_styles
+from precgui.words import L_, translated
 
-_SAME = "Runs of one precision have its colour and a dash or shade of their own, as in the table."
+_SAME = L_("Runs of one precision have its colour and a dash or shade of their own, as in the table.")
 
 
 def in_colours_of_precisions(runs: Sequence[OpenRun], precisions: Sequence[str]) -> list[OpenRun]:
@@ -32,4 +33,4 @@ def legend_html(drawn: Sequence[DrawnRun], precisions: Sequence[str]) -> str:
         for place, names in by_colour.items()
     ]
     is_shared = any(len(names) > 1 for names in by_colour.values())
-    return " &nbsp; ".join([*squares, escape(_SAME)] if is_shared else squares)
+    return " &nbsp; ".join([*squares, escape(translated(_SAME))] if is_shared else squares)

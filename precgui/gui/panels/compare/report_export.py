@@ -15,12 +15,13 @@ from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
 from precgui.runs.report.content import ReportContent
 from precgui.runs.report.writing import ReportKind, write_report
+from precgui.words import L_, _, error_text, translated, wording
 
 KINDS: dict[ReportKind, tuple[str, str, str]] = {  # text, suffix, filter
-    "html": ("Report to read and print (HTML)...", "html", "HTML (*.html)"),
-    "markdown": ("Report as Markdown...", "md", "Markdown (*.md)"),
-    "csv": ("Figures as CSV...", "csv", "Comma-separated values (*.csv)"),
-    "sixteen bits": ("FP16 or BF16 as a page (HTML)...", "html", "HTML (*.html)"),
+    "html": (L_("Report to read and print (HTML)..."), "html", "HTML (*.html)"),
+    "markdown": (L_("Report as Markdown..."), "md", "Markdown (*.md)"),
+    "csv": (L_("Figures as CSV..."), "csv", L_("Comma-separated values (*.csv)")),
+    "sixteen bits": (L_("FP16 or BF16 as a page (HTML)..."), "html", "HTML (*.html)"),
 }
 
 
@@ -28,13 +29,13 @@ class ReportExport(QPushButton):
     """Writes what is shown; a file that exists already is never overwritten."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__("Report", parent)
+        super().__init__(_("Report"), parent)
         self._writing = Answer(self, answered=self._report)
         self._session = session
         self.content: ReportContent | None = None
-        self.setToolTip("Write the answer, all figures, verdicts and claims as one file")
+        self.setToolTip(_("Write the answer, all figures, verdicts and claims as one file"))
         menu = QMenu(self)
-        self._actions = {kind: menu.addAction(text) for kind, (text, _, _) in KINDS.items()}
+        self._actions = {kind: menu.addAction(translated(texts[0])) for kind, texts in KINDS.items()}
         for kind, action in self._actions.items():
             action.triggered.connect(partial(self.ask, kind))
         self.setMenu(menu)
@@ -51,7 +52,7 @@ class ReportExport(QPushButton):
             return
         text, suffix, files = KINDS[kind]
         folder = self._session.study.folder or self._session.folder
-        dialog = QFileDialog(self, text.removesuffix("..."), str(folder), files)
+        dialog = QFileDialog(self, translated(text).removesuffix("..."), str(folder), translated(files))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setDefaultSuffix(suffix)
@@ -72,7 +73,7 @@ class ReportExport(QPushButton):
 
 def _written(content: ReportContent, kind: ReportKind, path: Path) -> Problem:
     try:
-        write_report(content, kind, path)
+        write_report(content, kind, path, wording())
     except RunFileError as error:
-        return Problem(str(error))
-    return Problem(f"Written: {path}", severity="info", file=path)
+        return Problem(error_text(error))
+    return Problem(_("Written: {file}").format(file=path), severity="info", file=path)

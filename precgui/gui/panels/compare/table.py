@@ -20,15 +20,15 @@ from precgui.runs.facts import seconds_text
 from precgui.runs.figures import FIGURES
 from precgui.runs.metric import difference_text, in_text, shared, value_text, way_text
 from precgui.runs.ratio_interval import ratio_text
+from precgui.words import L_, Sentence, _, n_, together, translated
 
 UNKNOWN = "–"
-FROM_ONE_SEED = "To the baseline, from one run each: one seed is no measurement, another one moves it, too"
+FROM_ONE_SEED = L_("To the baseline, from one run each: one seed is no measurement, another one moves it, too")
 NAME_WIDTH, NARROW_NAME_WIDTH = 180, 100  # pixels of the names, and in a table below NARROW
 NARROW, WIDEST_PX, NARROW_WIDEST_PX = 900, 200, 150  # longer cells are elided; their tool tip has all of it
 METRIC, DIFFERENCE = 2, 3  # columns
 # The columns by importance: those that do not fit are hidden from the end.
 FIRST = ("Precision", "Metric", "Difference", "Speed-up", FIGURES["memory_bytes"].title, "Status")
-_SILENT = (UNKNOWN, "0", "completed")  # texts of a column that says nothing where all its cells have one of them
 TEXTS = 2  # the first columns hold words, the others numbers
 MOST_ROWS, LEAST_ROWS = 8, 2  # visible without scrolling
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
@@ -41,12 +41,12 @@ def figure(value: float | None, form: str) -> str:
 
 
 def _step_time(run: Compared) -> str:
-    return UNKNOWN if run.step_s_median is None else seconds_text(run.step_s_median) + marked(run.arithmetic)
+    return UNKNOWN if run.step_s_median is None else marked(seconds_text(run.step_s_median), run.arithmetic)
 
 
 def _speedup(run: Compared) -> str:
-    unknown, mark = run.why_no_ratio or UNKNOWN, marked(run.arithmetic)
-    return ratio_text(run.speedup, run.speedup_interval, unknown, mark, run.why_no_interval)
+    unknown = run.why_no_ratio or UNKNOWN
+    return ratio_text(run.speedup, run.speedup_interval, unknown, run.arithmetic, run.why_no_interval)
 
 
 def _energy_ratio(run: Compared) -> str:
@@ -75,27 +75,32 @@ def _shared(key: str, text: Callable[[Compared], str]) -> _Column:
 def _memory(run: Compared) -> str:
     peak = FIGURES["memory_bytes"]
     value = None if run.memory_peak_bytes is None else peak.scale * run.memory_peak_bytes
-    return figure(value, "{:,.1f}" + peak.suffix + " (emulated)" * run.emulated)
+    return marked(
+        figure(value, "{:,.1f}" + peak.suffix), "emulated" if run.emulated and value is not None else "native"
+    )
 
 
 COLUMNS = (
-    _Column("Precision", lambda r: r.precision, "How the run uses number formats"),
-    _Column("Status", lambda r: r.outcome or r.status, "How the run ended, or that it goes on; unknown of event files"),
-    _Column("Metric", lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN), "On the validation set"),
-    _Column("Difference", _difference, FROM_ONE_SEED),
+    _Column(L_("Precision"), lambda r: r.precision, L_("How the run uses number formats")),
+    _Column(L_("Status"), lambda r: r.outcome or r.status,
+            L_("How the run ended, or that it goes on; unknown of event files")),
+    _Column(L_("Metric"), lambda r: value_text(Metric(**r.metric), r.val_accuracy, UNKNOWN),
+            L_("On the validation set")),
+    _Column(L_("Difference"), _difference, FROM_ONE_SEED),
     _shared("train_loss", lambda r: figure(r.train_loss, "{:.4g}")),
     _shared("step_s", _step_time),
     _shared("cpu_s", lambda r: UNKNOWN if r.cpu_s_median is None else seconds_text(r.cpu_s_median)),
-    _Column("Speed-up", _speedup, "Samples per second over the baseline's, above 1 is faster, with 95 % of what varied "
-           "within the two runs; of slow arithmetic it says nothing about the format"),
+    _Column(L_("Speed-up"), _speedup,
+            L_("Samples per second over the baseline's, above 1 is faster, with 95 % of what varied within the two "
+               "runs; of slow arithmetic it says nothing about the format")),
     _shared("time_s", lambda r: figure(r.time_s, "{:.1f} s")),
     _shared("memory_bytes", _memory),
-    _Column("Energy", lambda r: figure(r.energy_j, "{:.4g} J"), "Of all sensors, over the run"),
-    _Column("Energy ratio", _energy_ratio,
-           "Energy of a step over the baseline's, with 95 % of what varied within the runs and the sensors' error"),
+    _Column(L_("Energy"), lambda r: figure(r.energy_j, "{:.4g} J"), L_("Of all sensors, over the run")),
+    _Column(L_("Energy ratio"), _energy_ratio,
+           L_("Energy of a step over the baseline's, with 95 % of what varied within the runs and the sensors' error")),
     _shared("tensor_use", lambda r: figure(r.tensor_use, "{:.0%}")),
-    _Column("Skipped", lambda r: figure(r.skipped_steps, "{}"), "Steps skipped for Inf or NaN gradients"),
-    _Column("Not finite", lambda r: str(r.nonfinite_events), "Events of a loss or gradient that is not finite"),
+    _Column(L_("Skipped"), lambda r: figure(r.skipped_steps, "{}"), L_("Steps skipped for Inf or NaN gradients")),
+    _Column(L_("Not finite"), lambda r: str(r.nonfinite_events), L_("Events of a loss or gradient that is not finite")),
 )  # fmt: skip
 _WITH_CAVEAT = ("Speed-up", *(FIGURES[key].title for key in ("step_s", "time_s", "memory_bytes")))
 
@@ -112,17 +117,17 @@ class CompareTable(QTableWidget):
         self.all_columns.setCheckable(True)
         self.all_columns.hide()
         self.all_columns.toggled.connect(lambda _: self._fit())
-        self.setAccessibleName("Comparison of the open runs")
+        self.setAccessibleName(_("Comparison of the open runs"))
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setShowGrid(False)
         self.setWordWrap(False)
         self.setTabKeyNavigation(False)
         self.setCornerButtonEnabled(False)
-        self.verticalHeader().setToolTip("Select runs to see only their curves, beside the baseline's")
+        self.verticalHeader().setToolTip(_("Select runs to see only their curves, beside the baseline's"))
         for column, each in enumerate(COLUMNS):
-            heading = QTableWidgetItem(each.title)
-            heading.setToolTip(plain_tip(each.tooltip))
+            heading = QTableWidgetItem(translated(each.title))
+            heading.setToolTip(plain_tip(translated(each.tooltip)))
             heading.setTextAlignment(LEFT if column < TEXTS else RIGHT)
             self.setHorizontalHeaderItem(column, heading)
         across, down = self.horizontalHeader(), self.verticalHeader()
@@ -202,13 +207,14 @@ class CompareTable(QTableWidget):
             hidden += not fits
             self.setColumnHidden(column, not (fits or everything))
         self.all_columns.setVisible(hidden > 0)
-        self.all_columns.setText("Fewer columns" if everything else f"{hidden} more columns")
+        more = n_("{count} more column", "{count} more columns", hidden).format(count=hidden)
+        self.all_columns.setText(_("Fewer columns") if everything else more)
         self._take_height()
 
     def _is_silent(self, column: int) -> bool:
         """Whether all cells of a column say that there is nothing to say."""
         cells = [item for row in range(self.rowCount()) if (item := self.item(row, column)) is not None]
-        return all(item.text() in _SILENT for item in cells)
+        return all(item.text() in (UNKNOWN, "0", _("completed")) for item in cells)
 
     def _take_height(self) -> None:
         row = self.verticalHeader().defaultSectionSize()
@@ -222,22 +228,25 @@ class CompareTable(QTableWidget):
         """Call the metric as the task of the runs calls it, or say that they have different ones."""
         common = shared(Metric(**row.metric) for row in comparison.runs)
         self._mixed = common is None
-        reported = f"{common.about}; {way_text(common)}" if common else "On the validation set, by the task of each run"
-        self._head(METRIC, common.title if common else "Metric", reported)
+        about = L_("On the validation set, by the task of each run")
+        if common:
+            about = together(common.about, way_text(common), between="; ")
+        self._head(METRIC, common.title if common else L_("Metric"), about)
         lower = common is not None and not common.higher_is_better
-        self._head(DIFFERENCE, "Difference (lower is better)" if lower else "Difference", FROM_ONE_SEED)
+        self._head(DIFFERENCE, L_("Difference (lower is better)") if lower else L_("Difference"), FROM_ONE_SEED)
 
     def _head(self, column: int, title: str, text: str) -> None:
         if (heading := self.horizontalHeaderItem(column)) is not None:
-            heading.setText(title)
-            heading.setToolTip(plain_tip(text))
+            heading.setText(translated(title))
+            heading.setToolTip(plain_tip(translated(text)))
 
     def _name_row(self, row: int, opened: OpenRun, compared: Compared, is_base: bool) -> None:
         width = NARROW_NAME_WIDTH if self.width() < NARROW else NAME_WIDTH
         name = self.fontMetrics().elidedText(opened.name, Qt.TextElideMode.ElideMiddle, width)
         bold = self.verticalHeaderItem(row)
-        head = QTableWidgetItem(swatch_icon(opened, 5.0 if is_base else 2.0), f"{name} (baseline)" if is_base else name)
-        head.setToolTip(plain_tip(f"{opened.name}\n{compared.path or 'not saved'}"))
+        shown = _("{name} (baseline)").format(name=name) if is_base else name
+        head = QTableWidgetItem(swatch_icon(opened, 5.0 if is_base else 2.0), shown)
+        head.setToolTip(plain_tip(f"{opened.name}\n{compared.path or _('not saved')}"))
         if bold is not None:
             head.setFont(bold.font())  # of the current run
         self.setVerticalHeaderItem(row, head)
@@ -246,11 +255,11 @@ class CompareTable(QTableWidget):
         for column, each in enumerate(COLUMNS):
             text = each.text(compared)
             if column == DIFFERENCE and not is_base and compared.accuracy_delta is not None:
-                text += compared.difference_remark
+                text = compared.with_remark(text)
             if column == METRIC and self._mixed and text != UNKNOWN:
-                text = f"{in_text(compared.metric['title'])} {text}"
-            item = QTableWidgetItem(text)
-            item.setToolTip(plain_tip(_why(each, compared) or text))
+                text = Sentence("{metric} {value}", metric=in_text(compared.metric["title"]), value=text)
+            item = QTableWidgetItem(translated(text))
+            item.setToolTip(plain_tip(translated(_why(each, compared) or text)))
             if each.title == "Precision":
                 item.setIcon(colour_chip(precision_colour(compared.precision)))
             item.setTextAlignment(LEFT if column < TEXTS else RIGHT)
@@ -261,5 +270,5 @@ def _why(column: _Column, compared: Compared) -> str:
     """Why a cell holds what it holds, where that is not plain."""
     why = compared.withheld or (compared.accuracy_withheld if column.title == "Difference" else "")
     if column.title in ("Difference", "Speed-up") and why:
-        return f"Not comparable with the baseline: {why}."
+        return Sentence("Not comparable with the baseline: {why}.", why=why)
     return compared.caveat if column.title in _WITH_CAVEAT else ""

@@ -16,15 +16,16 @@ from precgui.runs.figures import COSTS, Figure
 from precgui.runs.line_styles import LineStyle, line_styles
 from precgui.runs.study.groups import Group, GroupMetric, Study
 from precgui.runs.study.pareto import Domination, dominated, has_point
+from precgui.words import L_, _, filled, together, translated
 
-_LEFT_OUT = "Left out, because this cost is not measurable there: {groups}."
+_LEFT_OUT = L_("Left out, because this cost is not measurable there: {groups}.")
 _GAP_PX = 8
 _WORDS = {
-    "no": "",
-    "perhaps": "perhaps dominated",
-    "surely": "surely dominated",
+    "no": "{group}",
+    "perhaps": L_("{group}, perhaps dominated"),
+    "surely": L_("{group}, surely dominated"),
 }
-_ABOUT = (
+_ABOUT = L_(
     "A group is dominated when another one has a better metric at a lower cost: surely, where the 95 % intervals of "
     "the differences paired by seed hold no zero in both (open ring); perhaps, by the means alone (pale dot). Crosses "
     "are the 95 % intervals of the differences from the baseline, paired by seed; the baseline stands at zero and 1x. "
@@ -39,10 +40,10 @@ class TradeOffPlot(SimplePlot):
     """Crosses are 95 % intervals of the differences; `places` has the cost and the metric of each group so."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("Metric against a cost", padding=0.06, parent=parent)
+        super().__init__(_("Metric against a cost"), padding=0.06, parent=parent)
         self._names_of_points: list[tuple[pg.TextItem, float, float]] = []
-        self.plotItem.vb.sigRangeChanged.connect(lambda *_: self._place_names())
-        self.plotItem.vb.sigResized.connect(lambda *_: self._place_names())
+        self.plotItem.vb.sigRangeChanged.connect(lambda *changed: self._place_names())
+        self.plotItem.vb.sigResized.connect(lambda *changed: self._place_names())
         self.study: Study | None = None
         self.cost = COSTS[0]
         self.points: dict[str, Domination] = {}
@@ -58,13 +59,14 @@ class TradeOffPlot(SimplePlot):
         self._names_of_points = []
         self.points, self.places = dominated(study, cost.key) if study is not None else {}, {}
         if study is None or not self.points:
-            return f"No group has been measured in both: {cost.in_words} and the metric."
+            return _("No group has been measured in both: {cost} and the metric.").format(
+                cost=translated(cost.in_words)
+            )
         share = 100.0 if study.metric.get("unit") == "%" else 1.0
-        unit = "points" if share > 1 else study.metric.get("unit")
-        metric = f"{study.metric.get('title')} minus the baseline's"
-        self.name_axes(
-            f"{cost.axis.partition(' (')[0]}, times the baseline's", f"{metric} ({unit})" if unit else metric
-        )
+        unit = _("points") if share > 1 else study.metric.get("unit")
+        metric = _("{metric} minus the baseline's").format(metric=translated(str(study.metric.get("title"))))
+        cost_title = _("{cost}, times the baseline's").format(cost=translated(cost.title))
+        self.name_axes(cost_title, _("{quantity} ({unit})").format(quantity=metric, unit=unit) if unit else metric)
         styles = line_styles(study.precisions)
         by_name = {group.group: group for group in study.groups}
         for group in study.groups:
@@ -87,7 +89,7 @@ class TradeOffPlot(SimplePlot):
         theme = themes().theme
         brush = {"no": colour, "perhaps": theme.blend(colour, 0.45), "surely": theme.base}[word]
         self.addItem(pg.ScatterPlotItem([x], [y], size=11, pen=pen, brush=pg.mkBrush(brush)))
-        label = f"{group.group}, {_WORDS[word]}" if _WORDS[word] else group.group
+        label = translated(_WORDS[word]).format(group=group.group)
         name = pg.TextItem(label, color=theme.text)
         name.setFont(self.font())
         self.addItem(name, ignoreBounds=True)
@@ -138,10 +140,10 @@ class TradeOffView(QWidget):
         self._study: Study | None = None
         self.plot = TradeOffPlot()
         self.note = label(kind="muted", selectable=True)
-        self.cost = Choice("Cost")
-        self.cost.offer([(cost.axis, cost) for cost in COSTS])
-        column(row(named("&Cost", self.cost), self.cost, 1), (self.plot, 1), self.note, on=self, spacing=-1)
-        self.cost.currentIndexChanged.connect(lambda _: self._show())
+        self.cost = Choice(_("Cost"))
+        self.cost.offer([(translated(cost.axis), cost) for cost in COSTS])
+        column(row(named(_("&Cost"), self.cost), self.cost, 1), (self.plot, 1), self.note, on=self, spacing=-1)
+        self.cost.currentIndexChanged.connect(lambda place: self._show())
 
     def show_study(self, study: Study | None) -> None:
         """Draw a study; at first against the first cost that two groups have."""
@@ -157,5 +159,5 @@ class TradeOffView(QWidget):
         cost: Figure = self.cost.currentData()
         self.plot.show_study(self._study, cost)
         missing = [g.group for g in self._study.groups if not has_point(g, cost.key)] if self._study else []
-        sentences = [_LEFT_OUT.format(groups=", ".join(missing)), _ABOUT] if missing else [_ABOUT]
-        self.note.setText(" ".join(sentences))
+        left_out = filled(_LEFT_OUT, groups=", ".join(missing)) if missing else ""
+        self.note.setText(translated(together(left_out, _ABOUT)))
