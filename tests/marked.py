@@ -21,12 +21,11 @@ NAMES = {
     "and {} other settings ({})", "sixteen bits",
     "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter", "Esc", "Features", "Format", "Fusion", "Inf",
     "Intel", "Kahan", "Linux", "Neural accelerators", "Python", "Special", "Zen", "apt install", "code book",
-    "cpu family", "dnf install", "does not hold here", "live poller", "model name", "not decided", "not decided here",
-    "one by one",
-    "power sampler", "quiet nan", "signalling nan", "typed tensor", "normal with outliers", "Your own loop",
+    "cpu family", "dnf install", "does not hold here", "live poller", "model name", "None", "not decided",
+    "not decided here", "one by one", "power sampler", "quiet nan", "signalling nan", "typed tensor", "normal with outliers", "Your own loop",
 }  # fmt: skip
 CODE = re.compile(
-    r"^(with torch|tuple\[|scaler = |model = |precgui (run|compare) |argument \(|Example: )"
+    r"^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \(|Example: )"
     r"|arguments?( are required|s: | \(\?P)"
 )
 INTERNAL = {

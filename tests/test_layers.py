@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "events": set(),
     "paths": set(),
     "pseudo": set(),
-    "sanitize": set(),
+    "sanitize": {"sentences"},
     "sentences": set(),
     "words": {"catalogue", "errors", "paths", "pseudo", "sentences"},
     "safe_open": {"paths"},

@@ -30,38 +30,9 @@ def comparison_notes(
     withheld = {row.run: row.withheld for row in rows if row.withheld}
     costs = {row.run: row.costs_withheld for row in rows if row.costs_withheld not in ("", EMULATED_HERE)}
     other = {row.run: _values(row.differs_in) for row in rows if row.differs_in and not row.withheld}
-    notes: list[str] = [
-        counted(
-            "No ratios and no difference in {count} run: {why} ({names}).",
-            "No ratios and no difference in {count} runs: {why} ({names}).",
-            len(names),
-            why=why,
-            names=_listed(names),
-        )
-        for why, names in _by(withheld)
-    ]
-    notes += [
-        counted(
-            "No ratios of time, memory and energy in {count} run: {why} ({names}).",
-            "No ratios of time, memory and energy in {count} runs: {why} ({names}).",
-            len(names),
-            why=why,
-            names=_listed(names),
-        )
-        for why, names in _by(costs)
-    ]
-    notes += [
-        counted(
-            "Settings differ from the baseline in {count} run, too, so that differences are not those of the precision "
-            "alone: {settings} ({names}).",
-            "Settings differ from the baseline in {count} runs, too, so that differences are not those of the "
-            "precision alone: {settings} ({names}).",
-            len(names),
-            settings=settings,
-            names=_listed(names),
-        )
-        for settings, names in _by(other)
-    ]
+    notes = [_no_comparison(why, names) for why, names in _by(withheld)]
+    notes += [_no_costs(why, names) for why, names in _by(costs)]
+    notes += [_other_settings(settings, names) for settings, names in _by(other)]
     if repeats:
         notes.append(
             counted(
@@ -72,6 +43,38 @@ def comparison_notes(
             )
         )
     return [*notes, *_metric_notes(rows, baseline), *_time_notes(rows), *_sample_notes(silent)]
+
+
+def _no_comparison(why: str, names: Sequence[str]) -> str:
+    return counted(
+        "No ratios and no difference in {count} run: {why} ({names}).",
+        "No ratios and no difference in {count} runs: {why} ({names}).",
+        len(names),
+        why=why,
+        names=_listed(names),
+    )
+
+
+def _no_costs(why: str, names: Sequence[str]) -> str:
+    return counted(
+        "No ratios of time, memory and energy in {count} run: {why} ({names}).",
+        "No ratios of time, memory and energy in {count} runs: {why} ({names}).",
+        len(names),
+        why=why,
+        names=_listed(names),
+    )
+
+
+def _other_settings(settings: str, names: Sequence[str]) -> str:
+    return counted(
+        "Settings differ from the baseline in {count} run, too, so that differences are not those of the precision "
+        "alone: {settings} ({names}).",
+        "Settings differ from the baseline in {count} runs, too, so that differences are not those of the precision "
+        "alone: {settings} ({names}).",
+        len(names),
+        settings=settings,
+        names=_listed(names),
+    )
 
 
 def copies(run_ids: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from precgui.errors import SentenceError
 from precgui.sanitize import one_line
+from precgui.sentences import Sentence
 
 
 class SweepError(SentenceError, ValueError):
@@ -11,5 +12,7 @@ class SweepError(SentenceError, ValueError):
 def reason(error: Exception) -> str:
     """Why something of a sweep cannot be read, as a clause without a full stop."""
     text = one_line(str(error), 600).rstrip(".")
-    is_sentence = isinstance(error, SentenceError | ValueError | OSError)
-    return text if text and is_sentence else f"its files are damaged ({type(error).__name__}: {text[:200]})"
+    if text and isinstance(error, SentenceError | ValueError | OSError):
+        own = error.args[0] if error.args else ""
+        return own if isinstance(own, Sentence) and own == text else text
+    return Sentence("its files are damaged ({error}: {text})", error=type(error).__name__, text=text[:200])

@@ -10,17 +10,18 @@ from statistics import mean
 
 from precgui.config.names import IMAGE_TASKS
 from precgui.events import Metric
-from precgui.runs.metric import ACCURACY
+from precgui.runs.metric import ACCURACY, with_unit
 from precgui.runs.step_times import step_time, total_steps
 from precgui.runs.verdict.interim_analyses import InterimAnalyses
 from precgui.runs.verdict.paired import detectable
+from precgui.sentences import L_, Sentence, filled
 from precgui.sweeps.earlier import EarlierRuns, Spread
 from precgui.sweeps.spec import Arm, SweepSpec
 from precgui.sweeps.state import MemberState
 
 START_S = 5.0  # a process with torch; only for members of which nothing else is known
 TYPICAL_SD = 0.0063  # of paired differences of accuracy, INT4 against FP32 on the digits (benchmarks/verdicts.py)
-_TYPICAL = (
+_TYPICAL = L_(
     "{seeds} seeds can tell apart differences that are this large, if single differences spread by "
     "{sd:.2f} points, as INT4 against FP32 on the digits"
 )
@@ -44,7 +45,7 @@ class SweepEstimate:
     def difference_text(self, value: float) -> str:
         """A difference of the metric with its unit; of a share in points."""
         share = self.metric.unit == "%"
-        return f"{100 * value:.2f} points" if share else f"{value:.3g} {self.metric.unit}".rstrip()
+        return with_unit(f"{100 * value:.2f}", "points") if share else with_unit(f"{value:.3g}", self.metric.unit)
 
 
 def estimate_sweep(
@@ -64,14 +65,23 @@ def estimate_sweep(
     largest = max(by_arm.values(), default=None)
     missing = [name for name, seconds in per_arm.items() if seconds is None]
     if missing:
-        where = f"at {place}" if place else "here"
-        why = (
-            f"no earlier run of the same work {where} in {', '.join(missing)}: the time is known after the first block"
+        precisions = ", ".join(missing)
+        why = Sentence(
+            "no earlier run of the same work here in {precisions}: the time is known after the first block",
+            precisions=precisions,
         )
+        if place:
+            why = Sentence(
+                "no earlier run of the same work at {place} in {precisions}: the time is known after the first block",
+                place=place,
+                precisions=precisions,
+            )
         return SweepEstimate(runs, None, largest, (why, *spread), by_arm, metric)
     base_s = sum(per_arm[arm.name] or 0.0 for arm in spec.baselines())
     total = spec.seeds * sum(seconds or 0.0 for seconds in per_arm.values()) + twins * base_s + short * START_S
-    source = f"times of earlier runs of the same work {f'at {place}' if place else 'on this machine'}"
+    source = L_("times of earlier runs of the same work on this machine")
+    if place:
+        source = Sentence("times of earlier runs of the same work at {place}", place=place)
     return SweepEstimate(runs, total, largest, (source, *spread), by_arm, metric)
 
 
@@ -105,20 +115,30 @@ def _smallest(spec: SweepSpec, known: EarlierRuns) -> tuple[dict[str, float], Me
 
 def _sources(spec: SweepSpec, results: Mapping[str, float], spreads: Mapping[str, Spread | None]) -> tuple[str, ...]:
     known = {name: spread for name in results if (spread := spreads[name]) is not None}
-    sentences = []
+    sentences: list[str] = []
     for study in dict.fromkeys(spread.study for spread in known.values()):
         own = {name: spread for name, spread in known.items() if spread.study == study}
         first = next(iter(own.values()))
         sentences.append(
-            f"spread of {', '.join(own)}: as in the study {study} of this machine, with the same settings and "
-            f"{first.seeds} seeds"
+            Sentence(
+                "spread of {arms}: as in the study {study} of this machine, with the same settings and {seeds} seeds",
+                arms=", ".join(own),
+                study=study,
+                seeds=first.seeds,
+            )
         )
         if first.twin:
             worth = SweepEstimate(0, None, None, (), metric=first.metric).difference_text(first.twin)
-            sentences.append(f"rounding alone moved the results there by up to {worth}; no study tells less than that")
+            sentences.append(
+                Sentence(
+                    "rounding alone moved the results there by up to {difference}; no study tells less than that",
+                    difference=worth,
+                )
+            )
     if remainder := [name for name in results if name not in known]:
-        typical = _TYPICAL.format(seeds=spec.seeds, sd=100 * TYPICAL_SD)
-        sentences.append(f"{', '.join(remainder)}: {typical}" if known else typical)
+        typical = filled(_TYPICAL, seeds=spec.seeds, sd=100 * TYPICAL_SD)
+        named = Sentence("{arms}: {text}", arms=", ".join(remainder), text=typical)
+        sentences.append(named if known else typical)
     return tuple(sentences)
 
 

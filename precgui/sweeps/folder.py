@@ -13,6 +13,7 @@ from precgui.checkpoint_files import all_checkpoint_files
 from precgui.config import RunConfig
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets, load_targets, targets_toml
 from precgui.safe_open import open_to_write, read_text, replace_file
+from precgui.sentences import Sentence
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.lock import FileLock
 from precgui.sweeps.plan import (
@@ -53,8 +54,10 @@ def create_sweep(path: Path, spec: SweepSpec, targets: Targets = DEFAULT_TARGETS
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if is_sweep(path):
-                raise SweepError(f"{path} already holds a sweep; name the folder alone to go on with it")
-            raise SweepError(f"{path} already holds something; choose another name")
+                raise SweepError(
+                    Sentence("{folder} already holds a sweep; name the folder alone to go on with it", folder=path)
+                )
+            raise SweepError(Sentence("{folder} already holds something; choose another name", folder=path))
         (path / MEMBERS).mkdir(parents=True, exist_ok=True)
         _write(path / PLAN, plan_json(make_plan(spec)))
         if targets != DEFAULT_TARGETS:
@@ -62,7 +65,9 @@ def create_sweep(path: Path, spec: SweepSpec, targets: Targets = DEFAULT_TARGETS
         record_planned(path / TARGET_CHANGES, targets)
         _write(path / SPEC, spec_toml(spec))  # last: a folder with it is complete
     except OSError as error:
-        raise SweepError(f"{path} cannot be written: {error.strerror}; choose another place") from None
+        raise SweepError(
+            Sentence("{file} cannot be written: {why}; choose another place", file=path, why=error.strerror)
+        ) from None
     return SweepFolder(path)
 
 
@@ -85,7 +90,7 @@ def write_targets(path: Path, targets: Targets) -> None:
             record_change(path / TARGET_CHANGES, before, targets, folder.ended_runs())
         _write(path / TARGETS, targets_toml(targets))
     except OSError as error:
-        raise SweepError(f"{path / TARGETS} cannot be written: {error.strerror}") from None
+        raise SweepError(Sentence("{file} cannot be written: {why}", file=path / TARGETS, why=error.strerror)) from None
 
 
 class SweepFolder:
@@ -99,7 +104,9 @@ class SweepFolder:
         """Raises SweepError when the folder is none of a sweep, or its files do not fit together."""
         self.path = Path(path)
         if not is_sweep(self.path):
-            raise SweepError(f"{path} is not the folder of a sweep: it has no {SPEC}")
+            raise SweepError(
+                Sentence("{folder} is not the folder of a sweep: it has no {file}", folder=path, file=SPEC)
+            )
         self.refuse_links()
         self.spec = read_spec(self.path / SPEC)
         self._arms = {arm.name: arm for arm in self.spec.arms()}
@@ -120,8 +127,13 @@ class SweepFolder:
             except FileNotFoundError:
                 continue
             if not (stat.S_ISDIR if is_folder else stat.S_ISREG)(mode):
-                kind = "a folder" if is_folder else "a file"
-                raise SweepError(f"{part} is not {kind} of the sweep itself, and links are never followed; remove it")
+                file = Sentence(
+                    "{file} is not a file of the sweep itself, and links are never followed; remove it", file=part
+                )
+                folder = Sentence(
+                    "{file} is not a folder of the sweep itself, and links are never followed; remove it", file=part
+                )
+                raise SweepError(folder if is_folder else file)
 
     def reload(self) -> None:
         """Read the plan again, which another process may have changed. Raises SweepError."""
@@ -131,9 +143,9 @@ class SweepFolder:
         try:
             return parse_plan(read_text(self.path / PLAN, MOST_PLAN_BYTES))
         except (OSError, UnicodeDecodeError) as error:
-            raise SweepError(f"{self.path / PLAN} cannot be read: {error}") from None
+            raise SweepError(Sentence("{file} cannot be read: {why}", file=self.path / PLAN, why=error)) from None
         except SweepError as error:
-            raise SweepError(f"{self.path / PLAN}: {error}") from None
+            raise SweepError(Sentence("{file}: {error}", file=self.path / PLAN, error=error)) from None
 
     def config_of(self, member: Member) -> RunConfig:
         """The config of a member. Raises SweepError when `sweep.toml` is no longer what was planned."""
@@ -141,8 +153,12 @@ class SweepFolder:
         config = member_config(self.spec, member.kind, arm, member.seed) if arm is not None else None
         if config is None or config_hash(config) != member.config_sha256:
             raise SweepError(
-                f"{self.path / SPEC} was changed after {member.name} was planned, so its runs would not be comparable; "
-                "undo the change or begin a new sweep"
+                Sentence(
+                    "{file} was changed after {run} was planned, so its runs would not be comparable; undo the change "
+                    "or begin a new sweep",
+                    file=self.path / SPEC,
+                    run=member.name,
+                )
             )
         title = f"{self.spec.title} {member.name}".strip()
         return config.model_copy(update={"title": title[:200]})
@@ -210,11 +226,17 @@ class SweepFolder:
         member = self.plan.member(name)
         state = self.state_of(member)
         if state.status not in (*ENDED, "cut off") and not state.is_out_of_reach:
-            raise SweepError(f"{name} is {state.status}, so there is nothing of it to run again")
+            raise SweepError(
+                Sentence("{run} is {status}, so there is nothing of it to run again", run=name, status=state.status)
+            )
         try:
             self.discard(member)
         except OSError as error:
-            raise SweepError(f"{state.path} cannot be moved to {DISCARDED}: {error.strerror}") from None
+            raise SweepError(
+                Sentence(
+                    "{file} cannot be moved to {folder}: {why}", file=state.path, folder=DISCARDED, why=error.strerror
+                )
+            ) from None
         if member.skipped:
             self.skip(name, skipped=False)
 
@@ -225,13 +247,19 @@ class SweepFolder:
         """
         state = self.state_of(self.plan.member(name))
         if not state.is_out_of_reach:
-            raise SweepError(f"{name} is {state.status}; only a run of another machine can be given up, see --again")
+            raise SweepError(
+                Sentence(
+                    "{run} is {status}; only a run of another machine can be given up, see --again",
+                    run=name,
+                    status=state.status,
+                )
+            )
         self.run_again(name)
 
     def add_seeds(self, seeds: int) -> None:
         """Plan so many seeds more, after all that is planned. Raises SweepError."""
         if not 1 <= seeds <= 1000:
-            raise SweepError(f"--add-seeds {seeds}: name a number from 1 to 1000")
+            raise SweepError(Sentence("--add-seeds {seeds}: name a number from 1 to 1000", seeds=seeds))
         self._change(lambda plan: extended(plan, self.spec, seeds))
 
     def skip(self, name: str, skipped: bool = True) -> None:
@@ -252,7 +280,7 @@ class SweepFolder:
                 plan = change(self._read_plan())
                 _write(self.path / PLAN, plan_json(plan))
         except OSError as error:  # TimeoutError, too
-            raise SweepError(f"{self.path / PLAN} cannot be changed: {error}") from None
+            raise SweepError(Sentence("{file} cannot be changed: {why}", file=self.path / PLAN, why=error)) from None
         self.plan = plan
 
     @property
@@ -280,7 +308,7 @@ def set_paused(path: Path, paused: bool) -> None:
         else:
             (path / PAUSE).unlink(missing_ok=True)
     except OSError as error:
-        raise SweepError(f"{path / PAUSE} cannot be changed: {error.strerror}") from None
+        raise SweepError(Sentence("{file} cannot be changed: {why}", file=path / PAUSE, why=error.strerror)) from None
 
 
 def _write(path: Path, text: str) -> None:

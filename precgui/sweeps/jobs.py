@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from precgui.safe_open import read_text, replace_file
+from precgui.sentences import L_, Sentence
 from precgui.sweeps.errors import SweepError
 
 FILE = "jobs.json"  # in the folder of what jobs print
@@ -49,7 +50,8 @@ class JobState:
     @property
     def in_words(self) -> str:
         """For people: `job 77_1: pending (Priority)`."""
-        return f"job {self.job.job_id}: {self.state}" + (f" ({self.reason})" if self.reason else "")
+        job = Sentence("job {job}: {state}", job=self.job.job_id, state=self.state)
+        return Sentence("{value} ({remark})", value=job, remark=self.reason) if self.reason else job
 
 
 def keep_jobs(folder: Path, jobs: Sequence[SubmittedJob]) -> None:
@@ -58,7 +60,7 @@ def keep_jobs(folder: Path, jobs: Sequence[SubmittedJob]) -> None:
     try:
         replace_file(folder / FILE, json.dumps([asdict(job) for job in kept.values()]).encode())
     except OSError as error:
-        raise SweepError(f"{folder / FILE} cannot be written: {error.strerror}") from None
+        raise SweepError(Sentence("{file} cannot be written: {why}", file=folder / FILE, why=error.strerror)) from None
 
 
 def read_jobs(folder: Path) -> list[SubmittedJob]:
@@ -107,7 +109,7 @@ def _state(job: SubmittedJob, queue: Mapping[str, tuple[str, str]] | None) -> Jo
     if job.cluster == "local":
         return JobState(job, "running" if _local_process(job) is not None else OVER)
     if queue is None:
-        return JobState(job, "not known", "squeue gives no answer here")
+        return JobState(job, L_("not known"), L_("squeue gives no answer here"))
     state, reason = queue.get(job.job_id, (OVER, ""))
     return JobState(job, state.lower(), "" if reason in ("None", "(null)") else reason)
 
@@ -131,7 +133,9 @@ def cancel_jobs(jobs: Sequence[SubmittedJob]) -> list[SubmittedJob]:
             subprocess.run(["scancel", *ids], capture_output=True, text=True, timeout=_ANSWER_S, check=True)
         except (OSError, subprocess.SubprocessError) as error:
             words = (getattr(error, "stderr", "") or str(error)).strip()
-            raise SweepError(f"scancel did not cancel {', '.join(ids[:3])}: {words}") from None
+            raise SweepError(
+                Sentence("scancel did not cancel {jobs}: {why}", jobs=", ".join(ids[:3]), why=words)
+            ) from None
     for job in left:
         if job.cluster == "local" and (process := _local_process(job)) is not None:
             os.kill(process.pid, signal.SIGINT)

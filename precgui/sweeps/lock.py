@@ -14,6 +14,7 @@ from precgui.paths import is_example
 from precgui.runs.file import json_text
 from precgui.runs.file.process import this_process
 from precgui.safe_open import open_to_write
+from precgui.sentences import Sentence
 from precgui.sweeps.errors import SweepError
 
 _OWNER_BYTES = 512
@@ -35,8 +36,10 @@ class FileLock:
         try:
             descriptor = open_to_write(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            cure = "copy the folder first" if is_example(self.path) else "remove it"
-            raise SweepError(f"{self.path} cannot be locked: {error.strerror}; {cure}") from None
+            known = {"file": self.path, "why": error.strerror}
+            copy = Sentence("{file} cannot be locked: {why}; copy the folder first", **known)
+            remove = Sentence("{file} cannot be locked: {why}; remove it", **known)
+            raise SweepError(copy if is_example(self.path) else remove) from None
         if not _try_lock(descriptor):
             os.close(descriptor)
             return False
@@ -81,7 +84,7 @@ class FileLock:
         deadline = time.monotonic() + 20.0
         while not self.acquire():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.path} is locked by another process; try again")
+                raise TimeoutError(Sentence("{file} is locked by another process; try again", file=self.path))
             time.sleep(0.02)
         try:
             yield

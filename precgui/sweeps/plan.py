@@ -18,6 +18,7 @@ from typing import Any, Literal
 from precgui.config import RunConfig
 from precgui.runs.file import json_text
 from precgui.sanitize import some_names
+from precgui.sentences import L_, Sentence
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.spec import MOST_MEMBERS, Arm, SweepSpec, members_of
 
@@ -52,7 +53,8 @@ class SweepPlan:
         for member in self.members:
             if member.name == name:
                 return member
-        raise SweepError(f"the sweep has no run {name}; the runs are {some_names([m.name for m in self.members], 12)}")
+        known = some_names([member.name for member in self.members], 12)
+        raise SweepError(Sentence("the sweep has no run {name}; the runs are {names}", name=name, names=known))
 
     @property
     def seeds(self) -> list[int]:
@@ -89,7 +91,14 @@ def extended(plan: SweepPlan, spec: SweepSpec, seeds: int) -> SweepPlan:
     begin = len(plan.seeds) + 1
     runs = len(plan.members) + members_of(spec, seeds)
     if runs > MOST_MEMBERS:
-        raise SweepError(f"with {seeds} seeds more there would be {runs} runs, more than {MOST_MEMBERS}; add fewer")
+        raise SweepError(
+            Sentence(
+                "with {seeds} seeds more there would be {runs} runs, more than {most}; add fewer",
+                seeds=seeds,
+                runs=runs,
+                most=MOST_MEMBERS,
+            )
+        )
     return SweepPlan((*plan.members, *(m for block in range(begin, begin + seeds) for m in _block(spec, block))))
 
 
@@ -155,13 +164,15 @@ def parse_plan(text: str) -> SweepPlan:
     try:
         items = json_text.load(text)["members"]
         if len(items) > MOST_MEMBERS:
-            raise SweepError(f"it has {len(items)} runs, more than {MOST_MEMBERS}")
+            raise SweepError(Sentence("it has {runs} runs, more than {most}", runs=len(items), most=MOST_MEMBERS))
         members = tuple(map(_parsed, items))
     except (ValueError, KeyError, TypeError) as error:
-        raise SweepError(f"it is not a plan of precgui ({type(error).__name__}: {error})") from None
+        raise SweepError(
+            Sentence("it is not a plan of precgui ({kind}: {error})", kind=type(error).__name__, error=error)
+        ) from None
     names = [member.name for member in members]
     if len(set(names)) < len(names):
-        raise SweepError("it names a run twice")
+        raise SweepError(L_("it names a run twice"))
     return SweepPlan(members)
 
 

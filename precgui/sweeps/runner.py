@@ -16,6 +16,7 @@ from precgui.runs.file.reader import open_run
 from precgui.runs.held_power_limit import why_no_power_limit
 from precgui.runs.step_times import keep_step_time
 from precgui.sanitize import one_line
+from precgui.sentences import L_, Sentence
 from precgui.sweeps.beats import GONE_AFTER_S, BeatWatch
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
@@ -38,7 +39,9 @@ class SweepBusy(SweepError):
     """Another process runs the members of this sweep."""
 
     def __init__(self, owner: Mapping[str, Any]) -> None:
-        super().__init__(f"the sweep is being run by process {owner.get('pid')} on {owner.get('host')}")
+        super().__init__(
+            Sentence("the sweep is being run by process {pid} on {host}", pid=owner.get("pid"), host=owner.get("host"))
+        )
 
 
 def run_sweep(
@@ -70,7 +73,7 @@ def run_sweep(
                 raise SweepBusy(successor)
             folder.note_edited_targets()  # with each run, so that the record says how many had ended
             if folder.paused:
-                emit(SweepWaits("somebody paused the sweep"))
+                emit(SweepWaits(L_("somebody paused the sweep")))
                 return
             states = _states_now(folder, block)
             if any(state.status == "running" for state in states):  # its runner was killed, it was not
@@ -88,13 +91,17 @@ def _refuse_what_cannot_be(folder: SweepFolder) -> None:
     to set a power limit and this machine refuses it."""
     if (folder.path / QUEUED).exists():
         raise SweepError(
-            f"the runs of {folder.path} are in the queue of a place, which {QUEUED} names; "
-            f"`precgui sweep {folder.path} --place NAME` asks it"
+            Sentence(
+                "the runs of {folder} are in the queue of a place, which {file} names; `precgui sweep {folder} --place "
+                "NAME` asks it",
+                folder=folder.path,
+                file=QUEUED,
+            )
         )
     spec = folder.spec
     limits = [*spec.vary.get("power.limit_w", []), build(spec.config).power.limit_w]
     if any(limit is not None for limit in limits) and (why := why_no_power_limit()):
-        raise SweepError(f"{why}; leave power.limit_w out of the study")
+        raise SweepError(Sentence("{why}; leave power.limit_w out of the study", why=why))
 
 
 def _acquired(lock: FileLock) -> bool:
@@ -115,7 +122,8 @@ def _taken_over(folder: SweepFolder, emit: EmitSweep, stopped: Callable[[], bool
         raise SweepBusy(folder.successor.owner() or {})
     try:
         if (owner := folder.runner.owner()) is not None:
-            emit(SweepWaits(f"process {owner.get('pid')} on {owner.get('host')} ends its present run first"))
+            own = {"pid": owner.get("pid"), "host": owner.get("host")}
+            emit(SweepWaits(Sentence("process {pid} on {host} ends its present run first", **own)))
         while not stopped():
             if folder.runner.acquire():
                 return True
@@ -152,11 +160,12 @@ def _run_member(
             folder.discard(member)
         ended = train()
     if path.exists() and folder.state_of(member).status == "running":  # begun by a runner that was killed
-        emit(SweepWaits(f"{member.name} is trained by another process already"))
+        emit(SweepWaits(Sentence("{run} is trained by another process already", run=member.name)))
         return
     emit(MemberEnded(member.name, ended.status, ended.message, time.monotonic() - begin))
     if not path.exists():
-        raise SweepError(f"{member.name} left no file: {ended.message or 'the process could not be started'}")
+        why = ended.message or L_("the process could not be started")
+        raise SweepError(Sentence("{run} left no file: {why}", run=member.name, why=why))
     with contextlib.suppress(RunFileError, OSError), open_run(path) as run:  # for estimates of later runs, no more
         keep_step_time(run)
 
@@ -179,24 +188,36 @@ def _wait_for_it(folder: SweepFolder, block: int | None, emit: EmitSweep, stoppe
         for state in running:
             if state.is_out_of_reach and beats.is_gone(state.path, state.beat):
                 folder.give_up(state.member.name)
-                emit(SweepWaits(f"{state.member.name} runs again: {_no_sign_of_life(state)}"))
+                why = _no_sign_of_life(state)
+                emit(SweepWaits(Sentence("{run} runs again: {why}", run=state.member.name, why=why)))
         time.sleep(POLL_S)
 
 
 def _no_sign_of_life(state: MemberState) -> str:
     time_there = one_line(str(state.beat.get("time", "")), 40)
-    since = f" since {time_there}, by its own clock" if time_there else ""
-    return f"{state.message} has given no sign of life{since}"
+    if not time_there:
+        return Sentence("{process} has given no sign of life", process=state.message)
+    return Sentence(
+        "{process} has given no sign of life since {time}, by its own clock", process=state.message, time=time_there
+    )
 
 
 def _why_it_waits(running: list[MemberState]) -> str:
     lost = next((state for state in running if state.is_out_of_reach), None)
     if lost is None:
-        return "a run that was begun before still trains"
-    return (
-        f"{lost.member.name} is written by {lost.message}, which cannot be asked from here; it runs again when "
-        f"that process has given no sign of life for {GONE_AFTER_S:.0f} s, at once with --give-up {lost.member.name}"
+        return L_("a run that was begun before still trains")
+    return Sentence(
+        "{run} is written by {process}, which cannot be asked from here; it runs again when that process has given no "
+        "sign of life for {seconds:.0f} s, at once with --give-up {run}",
+        run=lost.member.name,
+        process=lost.message,
+        seconds=GONE_AFTER_S,
     )
+
+
+def _message(error: SentenceError) -> str:
+    """The message of an error; a sentence stays one."""
+    return error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
 
 
 def serve(emit: EmitSweep, control: StopToken, *, folder: str, take_over: bool = False) -> None:
@@ -212,4 +233,4 @@ def serve(emit: EmitSweep, control: StopToken, *, folder: str, take_over: bool =
     try:
         run_sweep(SweepFolder(Path(folder)), relay, aborted=control.stopped, take_over=take_over)
     except SentenceError as error:
-        emit(SweepWaits(str(error)))
+        emit(SweepWaits(_message(error)))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from precgui.sentences import L_, Sentence
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import JOBS, SweepFolder
 from precgui.sweeps.jobs import SubmittedJob, keep_jobs, local_started_s
@@ -32,7 +33,7 @@ def submit_blocks(folder: SweepFolder, settings: Mapping[str, Any], cluster: str
     try:
         import submitit
     except ImportError:
-        raise SweepError("submitit is not installed; install precgui[slurm], or pip install submitit") from None
+        raise SweepError(L_("submitit is not installed; install precgui[slurm], or pip install submitit")) from None
     states = folder.states()
     blocks = sorted({state.member.block for state in states if state.status in ("waiting", "cut off")})
     if not blocks:
@@ -42,7 +43,8 @@ def submit_blocks(folder: SweepFolder, settings: Mapping[str, Any], cluster: str
         executor.update_parameters(**settings)
         jobs = executor.map_array(BlockJob(), [str(folder.path)] * len(blocks), blocks)
     except (NameError, TypeError, ValueError, RuntimeError) as error:
-        raise SweepError(f"the jobs could not be submitted: {' '.join(str(error).split())}") from None
+        why = " ".join(str(error).split())
+        raise SweepError(Sentence("the jobs could not be submitted: {why}", why=why)) from None
     kind = "slurm" if executor.cluster == "slurm" else "local"
     keep_jobs(
         folder.path / JOBS,

@@ -19,6 +19,7 @@ from precgui.config.dotted import put_at
 from precgui.config.reading import parse_toml, read_toml, toml_fault
 from precgui.config.refusals import refusals
 from precgui.runs.verdict.interim_analyses import InterimAnalyses, planned_looks
+from precgui.sentences import L_, Sentence, recased, together
 from precgui.sweeps.errors import SweepError
 
 MOST_RUNS = 2000  # of the seeds that are planned at first
@@ -92,7 +93,7 @@ class SweepSpec(BaseModel):
         try:
             return build(tree)
         except ConfigError as error:
-            raise SweepError(f"the arm {arm.name} cannot be run: {error}") from None
+            raise SweepError(Sentence("the arm {arm} cannot be run: {why}", arm=arm.name, why=error)) from None
 
 
 def members_of(spec: SweepSpec, blocks: int) -> int:
@@ -116,12 +117,18 @@ def make_spec(
     names = [_checked_precision(base, name) for name in precisions]
     for name in names:
         if names.count(name) > 1:
-            raise SweepError(f"the precision {name} is named twice; name each once")
+            raise SweepError(Sentence("the precision {precision} is named twice; name each once", precision=name))
     if not names:
-        raise SweepError("a sweep needs one precision at least; name some, e.g. --precisions fp32,bf16-amp")
+        raise SweepError(L_("a sweep needs one precision at least; name some, e.g. --precisions fp32,bf16-amp"))
     chosen = _checked_precision(base, baseline) if baseline else "fp32" if "fp32" in names else names[0]
     if chosen not in names:
-        raise SweepError(f"the baseline {chosen} is not among the precisions {', '.join(names)}")
+        raise SweepError(
+            Sentence(
+                "the baseline {baseline} is not among the precisions {precisions}",
+                baseline=chosen,
+                precisions=", ".join(names),
+            )
+        )
     tree = {
         "title": title, "precisions": names, "baseline": chosen, "seeds": seeds, "first_seed": base.seed,
         "looks": list(planned_looks(max(seeds, 1)).seeds), "twins": twins, "timing_rounds": timing_rounds,
@@ -131,7 +138,8 @@ def make_spec(
     spec = check_spec(tree)
     for arm in spec.arms():
         if found := refusals(spec.config_of(arm, spec.first_seed)):
-            raise SweepError(f"the arm {arm.name} cannot be run: {'; '.join(found.values())}")
+            why = together(*found.values(), between="; ")
+            raise SweepError(Sentence("the arm {arm} cannot be run: {why}", arm=arm.name, why=why))
     return spec
 
 
@@ -157,19 +165,30 @@ def check_spec(tree: Mapping[str, Any]) -> SweepSpec:
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
-        raise SweepError(f"{path}: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
+        fault = recased(first["msg"], "lower")
+        raise SweepError(Sentence("{setting}: {fault}", setting=path, fault=fault)) from None
     except ConfigError as error:
-        raise SweepError(f"config: {error}") from None
+        raise SweepError(Sentence("{setting}: {fault}", setting="config", fault=error)) from None
     except ValueError as error:
-        raise SweepError(str(error)) from None
+        raise SweepError(*error.args) from None
     for path in spec.vary:
         _check_varied(path, spec.vary[path])
     runs = spec.arm_count * spec.seeds  # counted before one of them is made
     if runs > MOST_RUNS:
-        raise SweepError(f"{runs} runs are more than {MOST_RUNS}; choose fewer precisions, seeds or values")
+        raise SweepError(
+            Sentence(
+                "{runs} runs are more than {most}; choose fewer precisions, seeds or values", runs=runs, most=MOST_RUNS
+            )
+        )
     members = members_of(spec, spec.seeds + spec.timing_rounds)
     if members > MOST_MEMBERS:
-        raise SweepError(f"{members} runs with those for times are more than {MOST_MEMBERS}; choose fewer rounds")
+        raise SweepError(
+            Sentence(
+                "{runs} runs with those for times are more than {most}; choose fewer rounds",
+                runs=members,
+                most=MOST_MEMBERS,
+            )
+        )
     for arm in spec.arms():
         spec.config_of(arm, spec.first_seed)
     return spec
@@ -177,12 +196,15 @@ def check_spec(tree: Mapping[str, Any]) -> SweepSpec:
 
 def _check_varied(path: str, values: Sequence[Any]) -> None:
     if path in FIXED_FIELDS:
-        cure = "use --precisions" if path == "precision" else "use --seeds" if path == "seed" else "leave it out"
-        raise SweepError(f"--vary {path}: the sweep sets it itself; {cure}")
+        cures = {
+            "precision": Sentence("--vary {key}: the sweep sets it itself; use --precisions", key=path),
+            "seed": Sentence("--vary {key}: the sweep sets it itself; use --seeds", key=path),
+        }
+        raise SweepError(cures.get(path, Sentence("--vary {key}: the sweep sets it itself; leave it out", key=path)))
     if path not in {key for key, _, _ in key_table()}:
-        raise SweepError(f"--vary {path}: unknown key; `precgui run --keys` lists the known ones")
+        raise SweepError(Sentence("--vary {key}: unknown key; `precgui run --keys` lists the known ones", key=path))
     if len(values) < 2 or len({repr(value) for value in values}) < len(values):
-        raise SweepError(f"--vary {path}: name two different values at least, e.g. {path}=1,2")
+        raise SweepError(Sentence("--vary {key}: name two different values at least, e.g. {key}=1,2", key=path))
 
 
 def read_spec(path: Path) -> SweepSpec:
@@ -190,9 +212,9 @@ def read_spec(path: Path) -> SweepSpec:
     try:
         return check_spec(read_toml(path))
     except SweepError as error:
-        raise SweepError(f"{path}: {error}") from None
+        raise SweepError(Sentence("{file}: {error}", file=path, error=error)) from None
     except (OSError, ValueError) as error:
-        raise SweepError(toml_fault(path, error, "the folder of a sweep")) from None
+        raise SweepError(toml_fault(path, error, L_("the folder of a sweep"))) from None
 
 
 def spec_toml(spec: SweepSpec) -> str:
@@ -226,7 +248,9 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
     """`key=a,b` as the key and its values, each as TOML where it is some. Raises SweepError."""
     path, equals, values = text.partition("=")
     if not path.strip() or not equals:
-        raise SweepError(f"--vary {text!r} has no values; write key=a,b, e.g. optimizer.lr=0.001,0.003")
+        raise SweepError(
+            Sentence("--vary {text} has no values; write key=a,b, e.g. optimizer.lr=0.001,0.003", text=repr(text))
+        )
     return path.strip(), [*_values(values)]
 
 
@@ -234,7 +258,9 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """`key=value` with the value as TOML where it is some. Raises SweepError."""
     key, equals, value = text.partition("=")
     if not key.strip() or not equals:
-        raise SweepError(f"--slurm-set {text!r} has no value; write key=value, e.g. timeout_min=60")
+        raise SweepError(
+            Sentence("--slurm-set {text} has no value; write key=value, e.g. timeout_min=60", text=repr(text))
+        )
     return key.strip(), value.strip() if "," in value else next(_values(value))
 
 
@@ -245,4 +271,4 @@ def _values(text: str) -> Iterator[Any]:
         except tomllib.TOMLDecodeError:
             yield part.strip()
         except ValueError as error:  # a number of too many digits, or lists in lists without end
-            raise SweepError(f"{part.strip()[:40]}...: {error}") from None
+            raise SweepError(Sentence("{text}...: {error}", text=part.strip()[:40], error=error)) from None

@@ -12,9 +12,10 @@ from precgui.runs.file.reader import open_run
 from precgui.runs.known_settings import flat
 from precgui.runs.study.figures import RunFigures, RunKind, figures_of
 from precgui.runs.study.groups import Study, make_study
-from precgui.runs.study.members import StudyMember
+from precgui.runs.study.members import StudyMember, with_detail
 from precgui.runs.verdict.interim_analyses import InterimAnalyses
 from precgui.runs.verdict.targets import Targets
+from precgui.sentences import L_, Sentence
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import TARGET_CHANGES, SweepFolder, read_targets
 from precgui.sweeps.plan import Kind, Member
@@ -32,12 +33,12 @@ _MAY_DIFFER = (
     "train.save",
     "train.checkpoint_every",
 )
-NOT_PLANNED = "not the planned run, which runs when this file is moved away"
+NOT_PLANNED = L_("not the planned run, which runs when this file is moved away")
 _UNENDED: dict[MemberStatus, str] = {
-    "cut off": "it is cut off and runs again{message}",
-    "running": "it goes on",
-    "skipped": "it was taken out of the plan",
-    "given up": "its arm was given up after failures",
+    "cut off": L_("it is cut off and runs again"),
+    "running": L_("it goes on"),
+    "skipped": L_("it was taken out of the plan"),
+    "given up": L_("its arm was given up after failures"),
 }
 _KINDS: dict[Kind, RunKind] = {"run": "run", "twin": "twin", "timing": "timing"}
 
@@ -75,7 +76,7 @@ class SweepReader:
         return [
             StudyMember(
                 each.member.name, each.member.arm, _KINDS[each.member.kind], each.member.precision, each.member.seed,
-                "", False, _UNENDED[each.status].format(message=f": {each.message.rstrip('.')}" * bool(each.message)),
+                "", False, _why_unended(each),
             )
             for each in self.folder.states() if each.member.kind != "warm-up" and each.status in _UNENDED
         ]  # fmt: skip
@@ -87,7 +88,7 @@ class SweepReader:
         """
         figures = self.figures()
         if not figures:
-            raise NoEndedRun(f"no run of {self.folder.path.name} has ended yet")
+            raise NoEndedRun(Sentence("no run of {study} has ended yet", study=self.folder.path.name))
         try:
             study = make_study(
                 sorted(figures, key=lambda run: (self._place(run.group), run.order)),
@@ -97,14 +98,14 @@ class SweepReader:
                 baseline_of=self._baselines(),
             )
         except ValueError as error:
-            raise SweepError(str(error)) from None
+            raise SweepError(*error.args) from None
         places = {member.name: place for place, member in enumerate(self.folder.plan.members)}
         members = sorted([*study.members, *self._without_figures()], key=lambda member: places[member.run])
         own = read_targets(self.folder.path)
         self.folder.note_edited_targets()
         notes = change_notes(self.folder.path / TARGET_CHANGES, own, self.folder.ended_runs())
         if targets is not None and targets != own:
-            notes.append("The verdicts are by other targets than those of the study, which its targets.toml holds.")
+            notes.append(L_("The verdicts are by other targets than those of the study, which its targets.toml holds."))
         return replace(study, members=members, notes=[*study.notes, *notes])
 
     def _place(self, group: str) -> int:
@@ -124,6 +125,11 @@ def _read(path: Path, member: Member, planned: RunConfig) -> RunFigures:
         return replace(figures, refused=figures.refused or _unlike_plan(run.config, planned))
 
 
+def _why_unended(state: MemberState) -> str:
+    reason = _UNENDED[state.status]
+    return with_detail(reason, state.message.rstrip(".")) if state.status == "cut off" and state.message else reason
+
+
 def _unlike_plan(own: RunConfig, planned: RunConfig) -> str:
     """Why a file is not that of the run that was planned in its place; empty where it is."""
     own_settings, requested = (flat(config.model_dump()) for config in (own, planned))
@@ -133,4 +139,5 @@ def _unlike_plan(own: RunConfig, planned: RunConfig) -> str:
     if not differing:
         return ""
     key = next((name for name in ("seed", "precision") if name in differing), differing[0])
-    return f"{NOT_PLANNED}: its {key} is {own_settings[key]} and not {requested[key]}"
+    values = {"own": own_settings[key], "planned": requested[key]}
+    return with_detail(NOT_PLANNED, Sentence("its {key} is {own} and not {planned}", key=key, **values))

@@ -16,15 +16,8 @@ from typing import Any
 from precgui.runs.file import json_text
 from precgui.runs.verdict.targets import Targets
 from precgui.safe_open import open_to_write, read_text
+from precgui.sentences import L_, Sentence, counted, together
 
-_CHANGED = (
-    "The targets were changed after {runs} ({when}): {targets}. A verdict by targets that were chosen with results in "
-    "view is no test of them."
-)
-_CHANGED_BY_HAND = (
-    "The targets were changed by hand; this was noticed after {runs} ({when}): {targets}. A verdict by targets that "
-    "were chosen with results in view is no test of them."
-)
 _MOST_BYTES = 1 << 20
 
 
@@ -101,7 +94,11 @@ def change_notes(path: Path, now: Targets, ended: int) -> list[str]:
         records = _lines(path)
         last = recorded_targets(path)
     except UnicodeDecodeError:
-        return [f"{path.name} cannot be read, so it is not known whether targets were changed after results."]
+        return [
+            Sentence(
+                "{file} cannot be read, so it is not known whether targets were changed after results.", file=path.name
+            )
+        ]
     if last is not None and last != now:
         records.append(_change(last, now, ended, by_hand=True))
     return [note for record in records if (note := _note(record)) and int(record["ended_runs"])]
@@ -109,14 +106,35 @@ def change_notes(path: Path, now: Targets, ended: int) -> list[str]:
 
 def _note(change: dict[str, Any]) -> str:
     try:
-        targets = ", ".join(f"{name} from {_text(a)} to {_text(b)}" for name, (a, b) in change["targets"].items())
+        targets = together(
+            *(
+                Sentence("{target} from {before} to {after}", target=name, before=_text(a), after=_text(b))
+                for name, (a, b) in change["targets"].items()
+            ),
+            between=", ",
+        )
         ended, when = int(change["ended_runs"]), datetime.fromisoformat(change["changed"])
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return ""
-    runs = "1 run had ended" if ended == 1 else f"{ended} runs had ended"
-    sentence = _CHANGED_BY_HAND if change.get("by_hand") is True else _CHANGED
-    return sentence.format(runs=runs, when=f"{when:%Y-%m-%d %H:%M} UTC", targets=targets)
+    known = {"when": f"{when:%Y-%m-%d %H:%M} UTC", "targets": targets}
+    if change.get("by_hand") is True:
+        return counted(
+            "The targets were changed by hand; this was noticed after {count} run had ended ({when}): {targets}. A "
+            "verdict by targets that were chosen with results in view is no test of them.",
+            "The targets were changed by hand; this was noticed after {count} runs had ended ({when}): {targets}. A "
+            "verdict by targets that were chosen with results in view is no test of them.",
+            ended,
+            **known,
+        )
+    return counted(
+        "The targets were changed after {count} run had ended ({when}): {targets}. A verdict by targets that were "
+        "chosen with results in view is no test of them.",
+        "The targets were changed after {count} runs had ended ({when}): {targets}. A verdict by targets that were "
+        "chosen with results in view is no test of them.",
+        ended,
+        **known,
+    )
 
 
 def _text(value: object) -> str:
-    return "none" if value is None else str(value)[:40]
+    return L_("none") if value is None else str(value)[:40]

@@ -84,20 +84,19 @@ def energy_table(study: Study, runs: Sequence[RunFigures], price: EnergyPrice | 
             row(with_level(L_("step time against the largest limit")), lambda group: _beside(group, "time")),
         ]
     if price is not None:
-        money = f" {price.currency}".rstrip()
-        rows += [
-            figure(
-                Sentence("cost of a run at {price} per kWh", price=str(price)),
-                "run_cost",
-                lambda value: f"{value:.3g}{money}",
-            ),
-            figure(
-                Sentence("cost of the {energy}", energy=_loss_title(study)),
-                "to_loss_cost",
-                lambda value: f"{value:.3g}{money}",
-            ),
-        ]
+        rows += [figure(title, key, lambda costs: _money(costs, price)) for key, title in _cost_titles(study, price)]
     return EnergyTable(tuple(group.group for group in groups), tuple(rows), tuple(groups), price)
+
+
+def _cost_titles(study: Study, price: EnergyPrice) -> list[tuple[str, str]]:
+    return [
+        ("run_cost", Sentence("cost of a run at {price} per kWh", price=str(price))),
+        ("to_loss_cost", Sentence("cost of the {energy}", energy=_loss_title(study))),
+    ]
+
+
+def _money(costs: float, price: EnergyPrice) -> str:
+    return f"{costs:.3g} {price.currency}".rstrip()
 
 
 def _loss_title(study: Study) -> str:
