@@ -22,7 +22,8 @@ NAMES = {
     "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter", "Esc", "Features", "Format", "Fusion", "Inf",
     "Intel", "Kahan", "Linux", "Neural accelerators", "Python", "Special", "Zen", "apt install", "code book",
     "cpu family", "dnf install", "does not hold here", "live poller", "model name", "None", "not decided",
-    "not decided here", "one by one", "power sampler", "quiet nan", "signalling nan", "typed tensor", "normal with outliers", "Your own loop",
+    "not decided here", "one by one", "power sampler",
+    "quiet nan", "signalling nan", "typed tensor", "normal with outliers", "Your own loop",
 }  # fmt: skip
 CODE = re.compile(
     r"^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \(|Example: )"
