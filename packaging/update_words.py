@@ -26,7 +26,11 @@ HEADER = "# precgui in another language. `make words` brings it up to date; docs
 WORDS = ROOT / "resources" / "words"
 PLURALS = {"n_": (1, 2), "counted": (1, 2)}
 # Texts of the fact tables: the keys whose values are shown to people.
-FACTS = {"formats.json": ("title", "strengths", "weaknesses", "used"), "architectures.json": ("note",)}
+FACTS = {
+    "formats.json": ("title", "strengths", "weaknesses", "used"),
+    "architectures.json": ("note",),
+    "guide_claims.json": ("sentence",),
+}
 KEYWORDS: dict[str, Any] = {"_": None, "p_": ((1, "c"), 2), "L_": None, "Sentence": (1,), **PLURALS}
 
 
