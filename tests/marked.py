@@ -21,8 +21,8 @@ NAMES = {
     "and {} other settings ({})", "sixteen bits",
     "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter", "Esc", "Features", "Format", "Fusion", "Inf",
     "Intel", "Kahan", "Linux", "Neural accelerators", "Python", "Special", "Zen", "apt install", "code book",
-    "cpu family", "dnf install", "does not hold here", "live poller", "model name", "None", "not decided",
-    "not decided here", "one by one", "power sampler",
+    "cpu family", "data sheet", "dnf install", "does not hold here", "first block", "live poller", "model name",
+    "None", "not decided", "not decided here", "one by one", "power sampler", "precgui, torch",
     "quiet nan", "signalling nan", "typed tensor", "normal with outliers", "Your own loop",
 }  # fmt: skip
 CODE = re.compile(

@@ -7,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from precgui import config
-from precgui.cli.assign import seeds_text, verified_plan
+from precgui.cli.assign import metric_sentence, verified_plan
 from precgui.cli.terminal import say
+from precgui.words import _
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -18,12 +19,22 @@ _FORMATS, _BUDGET, _SEEDS = "e4m3fn,bf16", "bits=12", 5
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the search."""
-    group = parser.add_argument_group("with precision=auto")
-    group.add_argument("--formats", default=_FORMATS, metavar="F,F,...", help=f"of the layers, default {_FORMATS}")
+    group = parser.add_argument_group(_("with precision=auto"))
     group.add_argument(
-        "--budget", default=_BUDGET, metavar="bits=B|loss=X", help=f"as precgui assign, default {_BUDGET}"
+        "--formats",
+        default=_FORMATS,
+        metavar="F,F,...",
+        help=_("of the layers, default {formats}").format(formats=_FORMATS),
     )
-    group.add_argument("--seeds", type=int, default=_SEEDS, metavar="N", help=f"that verify it, default {_SEEDS}")
+    group.add_argument(
+        "--budget",
+        default=_BUDGET,
+        metavar="bits=B|loss=X",
+        help=_("as precgui assign, default {budget}").format(budget=_BUDGET),
+    )
+    group.add_argument(
+        "--seeds", type=int, default=_SEEDS, metavar="N", help=_("that verify it, default {seeds}").format(seeds=_SEEDS)
+    )
 
 
 def searched_config(args: argparse.Namespace) -> RunConfig | None:
@@ -34,16 +45,16 @@ def searched_config(args: argparse.Namespace) -> RunConfig | None:
     base = config.load(args.config, [*args.settings, "precision=fp32"])
     args.sweep = None
     assignment, planned, folder, verdict = verified_plan(base, args)
-    why = f" ({verdict.why})" if verdict.why else ""
-    result = f"beside FP32, {seeds_text(verdict.n)}: {verdict.verdict}{why}; the runs are in {folder}"
+    metric = metric_sentence(verdict, folder)
     if verdict.verdict != "met":
-        say(
-            f"precgui: precision=auto found no formats that it could verify, so nothing is trained; the metric "
-            f"{result}; allow more bits (--budget), more seeds (--seeds), or choose a precision",
-            file=sys.stderr,
+        text = _(
+            "precision=auto found no formats that it could verify, so nothing is trained; {metric}; allow more bits "
+            "(--budget), more seeds (--seeds), or choose a precision"
         )
+        say(f"precgui: {text.format(metric=metric)}", file=sys.stderr)
         return None
     layers = ", ".join(f"{layer}={name}" for layer, name in assignment.best.layers.items())
     if not args.json:
-        say(f"precision=auto: {assignment.best.bits:.3g} bits a weight, {layers}; the metric {result}", file=sys.stderr)
+        text = _("precision=auto: {bits:.3g} bits a weight, {layers}; {metric}")
+        say(text.format(bits=assignment.best.bits, layers=layers, metric=metric), file=sys.stderr)
     return planned

@@ -20,23 +20,29 @@ from precgui.cli.place_option import add_place_option
 from precgui.hardware import measured
 from precgui.hardware.figures import Figure, csv_text, figures
 from precgui.hardware.measured import number_text, remarks, threads_text
+from precgui.words import L_, _, p_, translated
 
 _SMALLEST, _LARGEST = 16, 65536
+_BLOCKS = (L_("convolution"), L_("attention"))
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d+)?")
 
 
 def add_parsers(subparsers: Any) -> None:
     """Add `bench` to the command line."""
-    parser = subparsers.add_parser("bench", help="measured rates of this machine by format and size")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps or xpu (default auto)")
-    parser.add_argument("--formats", metavar="F,F", help="for example fp32,bf16 (default: all that can be multiplied)")
-    parser.add_argument("--sizes", metavar="N,N", help="sizes of the square matrices (default: 256 to 2048 on a CPU)")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: as in a run)")
-    parser.add_argument("--energy", action="store_true", help="also measure joules per product (15 s per format)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every figure as CSV")
-    parser.add_argument("--list", action="store_true", help="list the kept results instead of measuring")
-    parser.add_argument("--no-keep", action="store_true", help="do not keep the result for later comparison")
+    parser = subparsers.add_parser("bench", help=_("measured rates of this machine by format and size"))
+    parser.add_argument("--device", default="auto", help=_("auto, cpu, cuda, cuda:1, mps or xpu (default auto)"))
+    parser.add_argument(
+        "--formats", metavar="F,F", help=_("for example fp32,bf16 (default: all that can be multiplied)")
+    )
+    parser.add_argument(
+        "--sizes", metavar="N,N", help=_("sizes of the square matrices (default: 256 to 2048 on a CPU)")
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help=_("CPU threads (default: as in a run)"))
+    parser.add_argument("--energy", action="store_true", help=_("also measure joules per product (15 s per format)"))
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
+    parser.add_argument("--csv", type=Path, metavar="FILE", help=_("write every figure as CSV"))
+    parser.add_argument("--list", action="store_true", help=_("list the kept results instead of measuring"))
+    parser.add_argument("--no-keep", action="store_true", help=_("do not keep the result for later comparison"))
     add_place_option(parser)
     parser.set_defaults(run=run)
 
@@ -67,12 +73,20 @@ def _plan(args: argparse.Namespace) -> Any:
     formats = FORMATS if args.formats is None else tuple(name.strip() for name in args.formats.split(","))
     for name in formats:
         if name not in FORMATS:
-            raise UserError(f"--formats {name or repr(args.formats)}: the bench multiplies {', '.join(FORMATS)}")
+            raise UserError(
+                _("--formats {name}: the bench multiplies {formats}").format(
+                    name=name or repr(args.formats), formats=", ".join(FORMATS)
+                )
+            )
     most = os.cpu_count() or 1
     if args.threads is not None and not 1 <= args.threads <= most:
-        raise UserError(f"--threads {args.threads}: this machine takes 1 to {most}")
+        raise UserError(
+            _("--threads {threads}: this machine takes 1 to {most}").format(threads=args.threads, most=most)
+        )
     if not _DEVICE.fullmatch(args.device):
-        raise UserError(f"--device {args.device}: a device is auto, cpu, cuda, cuda:1, mps or xpu")
+        raise UserError(
+            _("--device {device}: a device is auto, cpu, cuda, cuda:1, mps or xpu").format(device=args.device)
+        )
     if args.csv is not None:
         _check_place(args.csv)
     parts = PARTS if args.energy else DEFAULT_PARTS
@@ -82,11 +96,15 @@ def _plan(args: argparse.Namespace) -> Any:
 def _check_place(path: Path) -> None:
     """Before minutes of measuring, not after them."""
     if path.is_dir():
-        raise UserError(f"--csv {path}: this is a folder; name a file in it")
+        raise UserError(_("--csv {path}: this is a folder; name a file in it").format(path=path))
     if not path.parent.is_dir():
-        raise UserError(f"--csv {path}: there is no folder {path.parent}; make it or choose another place")
+        raise UserError(
+            _("--csv {path}: there is no folder {parent}; make it or choose another place").format(
+                path=path, parent=path.parent
+            )
+        )
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UserError(f"--csv {path}: it may not be written; choose another place")
+        raise UserError(_("--csv {path}: it may not be written; choose another place").format(path=path))
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -94,7 +112,9 @@ def _sizes(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         if not part.strip().isdigit() or not _SMALLEST <= int(part) <= _LARGEST:
             raise UserError(
-                f"--sizes {part.strip() or repr(text)}: a size is a whole number from {_SMALLEST} to {_LARGEST}"
+                _("--sizes {text}: a size is a whole number from {smallest} to {largest}").format(
+                    text=part.strip() or repr(text), smallest=_SMALLEST, largest=_LARGEST
+                )
             )
         sizes.append(int(part))
     return tuple(sizes)
@@ -113,11 +133,13 @@ def _measure(plan: Any, quiet: bool) -> dict[str, Any]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=HarmlessConsole(stderr=True), disable=quiet, transient=True) as progress, stop:
-        task = progress.add_task("starting", total=None)
+        task = progress.add_task(_("starting"), total=None)
 
         def emit(event: dict[str, Any]) -> None:
             if event["kind"] == "progress":
-                progress.update(task, total=event["total"], completed=event["done"], description=event["text"])
+                progress.update(
+                    task, total=event["total"], completed=event["done"], description=translated(event["text"])
+                )
 
         return run_bench(plan, emit, stop.stopped)
 
@@ -151,14 +173,18 @@ def _keep(result: dict[str, Any]) -> None:
     try:
         measured.keep(result)
     except OSError as error:
-        raise UserError(f"the result cannot be kept in {measured.folder()}: {error}; use --no-keep") from None
+        raise UserError(
+            _("the result cannot be kept in {folder}: {error}; use --no-keep").format(
+                folder=measured.folder(), error=error
+            )
+        ) from None
 
 
 def _write_csv(path: Path, result: dict[str, Any]) -> None:
     try:
         path.write_text(csv_text(result), encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error}") from None
+        raise UserError(_("{path} cannot be written: {error}").format(path=path, error=error)) from None
 
 
 def _list(as_json: bool) -> int:
@@ -166,32 +192,35 @@ def _list(as_json: bool) -> int:
     if as_json:
         print(json.dumps(results, indent=1))
         return 0
-    table = Table("Started", "Device", "Threads", "torch", "Best 10¹²/s by format", box=None, header_style="bold")
+    table = Table(
+        _("Started"), _("Device"), _("Threads"), "torch", _("Best 10¹²/s by format"), box=None, header_style="bold"
+    )
     for result in results:
         best = "  ".join(f"{name} {number_text(tops)}" for name, tops in measured.best_tops(result).items())
         table.add_row(
             result["started"], escape(result["device"]["name"]), str(result["threads"]), result["torch"], best
         )
-    HarmlessConsole().print(table if results else f"No results in {measured.folder()} yet; precgui bench makes one.")
+    HarmlessConsole().print(
+        table if results else _("No results in {folder} yet; precgui bench makes one.").format(folder=measured.folder())
+    )
     return 0
 
 
 def _print(console: Console, result: dict[str, Any], earlier: list[dict[str, Any]]) -> None:
     device = result["device"]
-    threads = f", {threads_text(result['threads'])}" if device["kind"] == "cpu" else ""
+    threads = f", {translated(threads_text(result['threads']))}" if device["kind"] == "cpu" else ""
     console.rule(
         f"[bold]{escape(device['name'])}[/] [dim]{device['id']}{threads}, torch {result['torch']}", align="left"
     )
     if not result["complete"]:
-        console.print("[yellow]Stopped before the end: what follows is incomplete and is not kept.")
+        console.print(_("[yellow]Stopped before the end: what follows is incomplete and is not kept."))
     rows = figures(result)
     console.print(_products(rows, measured.of_device(device["name"], earlier)))
     console.print(_certificates(result))
     if result["alignment"]:
         console.print(_alignment(result))
     if result["copy"]:
-        reported = f"{result['copy']['gb_s']:.1f} GB/s, read and write counted" if result["copy"]["gb_s"] else ""
-        console.print(f"Copy: {reported or escape(result['copy']['note'])}")
+        console.print(_copy(result["copy"]))
     if result["conversions"]:
         console.print(_conversions(rows))
     if result["blocks"]:
@@ -200,66 +229,91 @@ def _print(console: Console, result: dict[str, Any], earlier: list[dict[str, Any
         console.print(_energies(result))
 
 
+def _copy(row: dict[str, Any]) -> str:
+    if row["gb_s"]:
+        return _("Copy: {rate:.1f} GB/s, read and write counted").format(rate=row["gb_s"])
+    return _("Copy: {note}").format(note=escape(translated(row["note"])))
+
+
 def _products(rows: list[Figure], earlier: list[Any]) -> Table:
     before = {(r["format"], r["m"]): r["tops"] for r in earlier[0]["gemm"]} if earlier else {}
-    table = Table("Product", "Size", "10¹²/s", "± %", "x FP32", "of peak", "before", "", box=None, header_style="bold")
+    table = Table(
+        _("Product"), _("Size"), "10¹²/s", "± %", "x FP32", _("of peak"), _("before"), "", box=None, header_style="bold"
+    )
     for row in rows:
         tops, was = row["tops"], before.get((row["format"], row["size"]))
         if row["kind"] == "product":
             table.add_row(
                 row["format"], str(row["size"]), number_text(tops), _percent(row["spread"]), _times(row),
                 _percent(row["share"]), f"{round((tops / was - 1) * 100):+d} %" if tops and was else "",
-                f"[dim]{escape(remarks(row))}",
+                f"[dim]{escape(translated(remarks(row)))}",
             )  # fmt: skip
     return table
 
 
 def _certificates(result: dict[str, Any]) -> Table:
-    table = Table("Certificate", "Error against FP64", "That of", "", box=None, header_style="bold")
+    table = Table(_("Certificate"), _("Error against FP64"), _("That of"), "", box=None, header_style="bold")
     for row in result["certificate"]:
         error = "" if row["error"] is None else f"{row['error']:.1e}"
-        table.add_row(row["format"], error, row["ran_as"] or "", f"[yellow]{escape(row['note'])}")
+        table.add_row(row["format"], error, row["ran_as"] or "", f"[yellow]{escape(translated(row['note']))}")
     return table
 
 
 def _alignment(result: dict[str, Any]) -> Table:
     sizes = sorted({row["m"] for row in result["alignment"]}, reverse=True)
-    table = Table("Sizes", *(f"{size}" for size in sizes), box=None, header_style="bold")
+    table = Table(_("Sizes"), *(f"{size}" for size in sizes), box=None, header_style="bold")
     for name in dict.fromkeys(row["format"] for row in result["alignment"]):
         cells = {
-            row["m"]: _percent(row["relative"]) or "refused" for row in result["alignment"] if row["format"] == name
+            row["m"]: _percent(row["relative"]) or _("refused") for row in result["alignment"] if row["format"] == name
         }
         table.add_row(name, *(cells.get(size, "") for size in sizes))
     return table
 
 
 def _conversions(rows: list[Figure]) -> Table:
-    table = Table("Conversion", "GB/s", "± %", "", box=None, header_style="bold")
+    table = Table(_("Conversion"), "GB/s", "± %", "", box=None, header_style="bold")
     for row in rows:
         if row["kind"] == "conversion":
-            what = f"{row['format']} to {row['to']}"
-            table.add_row(what, number_text(row["gb_s"]), _percent(row["spread"]), f"[dim]{escape(remarks(row))}")
+            what = _("{source} to {target}").format(source=row["format"], target=row["to"])
+            table.add_row(
+                what, number_text(row["gb_s"]), _percent(row["spread"]), f"[dim]{escape(translated(remarks(row)))}"
+            )
     return table
 
 
 def _blocks(rows: list[Figure]) -> Table:
-    table = Table("Forward and backward", "Format", "ms", "x FP32", "", box=None, header_style="bold")
+    table = Table(_("Forward and backward"), _("Format"), "ms", "x FP32", "", box=None, header_style="bold")
     for row in rows:
-        if row["kind"] in ("convolution", "attention"):
+        if row["kind"] in _BLOCKS:
             milliseconds = number_text(row["seconds"] and row["seconds"] * 1e3)
-            table.add_row(row["kind"], row["format"], milliseconds, _times(row), f"[dim]{escape(remarks(row))}")
+            table.add_row(
+                translated(row["kind"]),
+                row["format"],
+                milliseconds,
+                _times(row),
+                f"[dim]{escape(translated(remarks(row)))}",
+            )
     return table
 
 
 def _energies(result: dict[str, Any]) -> Table:
     table = Table(
-        "Energy", "Size", "J a product", "± %", "above idle", "10⁹ per J", "by", "", box=None, header_style="bold"
+        _("Energy"),
+        _("Size"),
+        _("J a product"),
+        "± %",
+        _("above idle"),
+        _("10⁹ per J"),
+        p_("energy is measured", "by"),
+        "",
+        box=None,
+        header_style="bold",
     )
     for row in result["energy"]:
         table.add_row(
             row["format"], str(row["m"]), number_text(row.get("gross_j")), _percent(row.get("uncertainty")),
-            _net(row), number_text(row.get("gigaops_per_joule")), row.get("method", ""),
-            f"[dim]{escape(row['note'])}",
+            _net(row), number_text(row.get("gigaops_per_joule")), translated(row.get("method", "")),
+            f"[dim]{escape(translated(row['note']))}",
         )  # fmt: skip
     return table
 

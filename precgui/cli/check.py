@@ -14,24 +14,27 @@ from rich.markup import escape
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.terminal import say
+from precgui.words import L_, _, error_text, translated
 
 if TYPE_CHECKING:
-    from precgui.lint.check import ScriptFinding
+    from precgui.lint.check import ScriptError, ScriptFinding
 
-_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+_COLOURS = {L_("error"): "red", L_("warning"): "yellow", L_("info"): "cyan"}
 
 
 def add_parsers(subparsers: Any) -> None:
     """Add `check` to the command line."""
     parser = subparsers.add_parser(
         "check",
-        help="look for mistakes in mixed precision in training scripts, without running them",
-        epilog="Exit code: 0 nothing found (infos do not count), 1 errors or warnings, 2 the command is not "
-        "understood or a script cannot be read; the other scripts are checked all the same.",
+        help=_("look for mistakes in mixed precision in training scripts, without running them"),
+        epilog=_(
+            "Exit code: 0 nothing found (infos do not count), 1 errors or warnings, 2 the command is not "
+            "understood or a script cannot be read; the other scripts are checked all the same."
+        ),
     )
-    parser.add_argument("scripts", nargs="+", type=Path, metavar="SCRIPT.py", help="Python files or notebooks")
-    parser.add_argument("--diff", action="store_true", help="print the change of each finding that has one, too")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("scripts", nargs="+", type=Path, metavar="SCRIPT.py", help=_("Python files or notebooks"))
+    parser.add_argument("--diff", action="store_true", help=_("print the change of each finding that has one, too"))
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     parser.set_defaults(run=run)
 
 
@@ -41,24 +44,24 @@ def run(args: argparse.Namespace) -> int:
     from precgui.lint.check import ScriptError, check_file
 
     reported: dict[Path, list[ScriptFinding]] = {}
-    unread: dict[Path, str] = {}
+    unread: dict[Path, ScriptError] = {}
     for path in dict.fromkeys(args.scripts):
         try:
             reported[path] = check_file(path)
         except ScriptError as error:
             if len(args.scripts) == 1:
                 raise
-            unread[path] = str(error)
+            unread[path] = error
     if args.json:
         documents = [_document(path, findings, diff=args.diff) for path, findings in reported.items()]
-        documents += [{"script": str(path), "findings": [], "error": why} for path, why in unread.items()]
+        documents += [{"script": str(path), "findings": [], "error": str(why)} for path, why in unread.items()]
         print(json.dumps({"scripts": documents} if len(args.scripts) > 1 else documents[0], ensure_ascii=False))
     else:
         console = HarmlessConsole(highlight=False, soft_wrap=True)
         for path, findings in reported.items():
             _print(console, path, findings, diff=args.diff)
         for why in unread.values():
-            say(f"precgui: {why}", file=sys.stderr)
+            say(f"precgui: {error_text(why)}", file=sys.stderr)
     if unread:
         return 2
     return 1 if any(each.severity != "info" for findings in reported.values() for each in findings) else 0
@@ -81,17 +84,22 @@ def _print(console: HarmlessConsole, path: Path, findings: list[ScriptFinding], 
 
     if left_out := _left_out(path):
         cells = ", ".join(map(str, left_out))
-        console.print(f"{escape(str(path))}: no Python that can be parsed in cell {cells}: left out")
+        console.print(
+            _("{path}: no Python that can be parsed in cell {cells}: left out").format(
+                path=escape(str(path)), cells=cells
+            )
+        )
     if not findings:
-        console.print(f"{escape(str(path))}: nothing found")
+        console.print(_("{path}: nothing found").format(path=escape(str(path))))
     changes = _changes(path, findings) if diff else [""] * len(findings)
     for each, change in zip(findings, changes, strict=True):
         colour = _COLOURS[each.severity]
         place = f"{each.line}" if each.cell is None else f"{each.cell}:{each.line}"
-        console.print(f"{escape(str(path))}:{place}: [{colour}]{each.severity}[/] {escape(each.title)} ({each.rule})")
-        console.print(f"    Fix: {escape(each.fix)}")
+        severity, title = translated(each.severity), escape(translated(each.title))
+        console.print(f"{escape(str(path))}:{place}: [{colour}]{severity}[/] {title} ({each.rule})")
+        console.print(f"    {_('Fix: {fix}').format(fix=escape(translated(each.fix)))}")
         for claim in claims_about(each.rule):
-            console.print(f"    [dim]{escape(claim.sentence)}[/]")
+            console.print(f"    [dim]{escape(translated(claim.sentence))}[/]")
         if change:
             console.print(escape(textwrap.indent(change, "    ")), end="")
 

@@ -15,13 +15,19 @@ from rich.text import Text
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.words import L_, _, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
     from precgui.runs.check_list import CheckLine
     from precgui.sweeps.folder import SweepFolder
 
-_MARKS = {"met": ("✓", "green"), "missed": ("✗", "red"), "not needed": ("-", "dim"), "not measured": ("?", "yellow")}
+_MARKS = {
+    L_("met"): ("✓", "green"),
+    L_("missed"): ("✗", "red"),
+    L_("not needed"): ("-", "dim"),
+    L_("not measured"): ("?", "yellow"),
+}
 _SEEDS, _STEPS = 5, 200
 Effects = Mapping[str, Sequence[tuple[str, str]]]  # rows of the study of a setting, by its path
 
@@ -30,22 +36,31 @@ def add_parsers(subparsers: Any) -> None:
     """Add `checklist` to the command line."""
     parser = subparsers.add_parser(
         "checklist",
-        help="what guides on mixed precision ask of a run, each line measured from its file",
-        description="With --pairs, the run is trained again with and without each change that a line proposes, by the "
-        "same seeds, and the line says what the change did.",
-        epilog="Exit code: 0 all lines met that were measured, 1 lines missed, 2 the command is not understood.",
+        help=_("what guides on mixed precision ask of a run, each line measured from its file"),
+        description=_(
+            "With --pairs, the run is trained again with and without each change that a line proposes, by the "
+            "same seeds, and the line says what the change did."
+        ),
+        epilog=_("Exit code: 0 all lines met that were measured, 1 lines missed, 2 the command is not understood."),
     )
-    parser.add_argument("file", type=Path, metavar="RUN.h5", help="a run file")
-    parser.add_argument("--pairs", type=Path, metavar="DIR", help="measure each change, in a study below DIR")
-    parser.add_argument("--seeds", type=int, metavar="N", help=f"with --pairs: pairs of a change (default {_SEEDS})")
+    parser.add_argument("file", type=Path, metavar="RUN.h5", help=_("a run file"))
+    parser.add_argument("--pairs", type=Path, metavar="DIR", help=_("measure each change, in a study below DIR"))
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help=_("with --pairs: pairs of a change (default {seeds})").format(seeds=_SEEDS),
+    )
     parser.add_argument(
         "--steps",
         type=int,
         metavar="N",
-        help=f"with --pairs: the most steps of a run (default {_STEPS}; 0: those of the run)",
+        help=_("with --pairs: the most steps of a run (default {steps}; 0: those of the run)").format(steps=_STEPS),
     )
-    parser.add_argument("--own-code", action="store_true", help="run the code of a task of your own that the run names")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument(
+        "--own-code", action="store_true", help=_("run the code of a task of your own that the run names")
+    )
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     parser.set_defaults(run=run)
 
 
@@ -56,12 +71,12 @@ def run(args: argparse.Namespace) -> int:
     from precgui.runs.open import open_run_or_events
 
     if args.pairs is None and (args.seeds is not None or args.steps is not None):
-        raise UserError("--seeds and --steps are those of --pairs DIR, which is missing")
+        raise UserError(_("--seeds and --steps are those of --pairs DIR, which is missing"))
     try:
         with open_run_or_events(args.file) as saved:
             lines, trained = check_list(saved), saved.config
     except RunFileError as error:
-        raise UserError(str(error)) from None
+        raise UserError(error_text(error)) from None
     effects = {} if args.pairs is None else _measure(args, lines, trained)
     if args.json:
         rows = [asdict(line) | ({"effects": _of_line(line, effects)} if effects else {}) for line in lines]
@@ -77,16 +92,16 @@ def _print(lines: Sequence[CheckLine], effects: Effects) -> None:
     console = HarmlessConsole(highlight=False, soft_wrap=True)
     for line in lines:
         mark, colour = _MARKS[line.state]
-        console.print(Text(f"{mark} {line.title}: {line.state}", style=colour))
-        console.print(Text(f"  {line.measured}"))
+        console.print(Text(f"{mark} {translated(line.title)}: {translated(line.state)}", style=colour))
+        console.print(Text(f"  {translated(line.measured)}"))
         for path, value in line.change.items():
             text = str(value).lower() if isinstance(value, bool) else value
-            console.print(Text(f"  try: --set {path}={text}"))
+            console.print(Text(f"  {_('try: --set {path}={value}').format(path=path, value=text)}"))
             for title, cell in effects.get(path, ()):
-                console.print(Text(f"    {title}: {cell}", style="cyan"))
-    console.print(Text(lines_met(lines)))
+                console.print(Text(f"    {translated(title)}: {translated(cell)}", style="cyan"))
+    console.print(Text(translated(lines_met(lines))))
     if not effects and any(line.change for line in lines):
-        console.print(Text("--pairs DIR measures what each change does, in pairs", style="dim"))
+        console.print(Text(_("--pairs DIR measures what each change does, in pairs"), style="dim"))
 
 
 def _of_line(line: CheckLine, effects: Effects) -> dict[str, dict[str, str]]:
@@ -103,7 +118,9 @@ def _measure(args: argparse.Namespace, lines: Sequence[CheckLine], trained: RunC
 
     changes = {path: value for line in lines for path, value in line.change.items()}
     if changes and is_own_task(trained.task) and not args.own_code:
-        raise UserError(f"{args.file} was trained on a task of your own; --own-code runs the code that it names")
+        raise UserError(
+            _("{file} was trained on a task of your own; --own-code runs the code that it names").format(file=args.file)
+        )
     effects: dict[str, list[tuple[str, str]]] = {}
     for path, value in changes.items():
         folder = _study(args, trained, path, value)
@@ -113,7 +130,7 @@ def _measure(args: argparse.Namespace, lines: Sequence[CheckLine], trained: RunC
         study = sweep_study(folder.path, "", None).study
         changed = [group for group in study.groups if group.baseline != group.group]
         rows = [row for group in changed for row in effect_rows(group, Metric(**study.metric))]
-        effects[path] = [*rows, ("the study", str(folder.path))]
+        effects[path] = [*rows, (L_("the study"), str(folder.path))]
     return effects
 
 

@@ -11,28 +11,33 @@ from pathlib import Path
 from precgui import config
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
+from precgui.words import _
 
 
 def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-command and set its `run`."""
-    parser = subparsers.add_parser("cluster", help="write the files that start one run on several hosts with Slurm")
-    parser.add_argument("config", nargs="?", metavar="CONFIG.toml|RECIPE", help="a run with parallel.strategy")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder on a disk that all hosts share")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as in run")
-    parser.add_argument("--nodes", type=int, default=2, metavar="N", help="hosts (default 2)")
-    parser.add_argument("--ranks-per-node", type=int, default=1, metavar="N", help="processes of each host (default 1)")
-    parser.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs of each host")
-    parser.add_argument("--minutes", type=int, metavar="N", help="time limit of a job; the run goes on in the next one")
-    parser.add_argument("--account", default="", metavar="NAME", help="the account that the job is charged to")
-    parser.add_argument("--partition", default="", metavar="NAME", help="the partition of the cluster")
+    parser = subparsers.add_parser("cluster", help=_("write the files that start one run on several hosts with Slurm"))
+    parser.add_argument("config", nargs="?", metavar="CONFIG.toml|RECIPE", help=_("a run with parallel.strategy"))
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=_("folder on a disk that all hosts share"))
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=_("as in run"))
+    parser.add_argument("--nodes", type=int, default=2, metavar="N", help=_("hosts (default 2)"))
     parser.add_argument(
-        "--try-link", action="store_true", help="under torchrun: measure the link between the ranks, for plan --link"
+        "--ranks-per-node", type=int, default=1, metavar="N", help=_("processes of each host (default 1)")
+    )
+    parser.add_argument("--gpus-per-node", type=int, metavar="N", help=_("GPUs of each host"))
+    parser.add_argument(
+        "--minutes", type=int, metavar="N", help=_("time limit of a job; the run goes on in the next one")
+    )
+    parser.add_argument("--account", default="", metavar="NAME", help=_("the account that the job is charged to"))
+    parser.add_argument("--partition", default="", metavar="NAME", help=_("the partition of the cluster"))
+    parser.add_argument(
+        "--try-link", action="store_true", help=_("under torchrun: measure the link between the ranks, for plan --link")
     )
     parser.add_argument(
         "--rendezvous", metavar="HOST:PORT",
-        help="without Slurm: print the command for each host; they meet at this port of the first one",
+        help=_("without Slurm: print the command for each host; they meet at this port of the first one"),
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     parser.set_defaults(run=run)
 
 
@@ -47,8 +52,10 @@ def run(args: argparse.Namespace) -> int:
         return _show_commands(args)
     if args.config is None or args.output is None:
         raise UserError(
-            "name a config and, with -o, a new folder on a disk that all hosts share, or --rendezvous HOST:PORT for "
-            "hosts without Slurm"
+            _(
+                "name a config and, with -o, a new folder on a disk that all hosts share, or --rendezvous HOST:PORT "
+                "for hosts without Slurm"
+            )
         )
     chosen = config.load(args.config, args.settings)
     require_startable(chosen)
@@ -60,9 +67,15 @@ def run(args: argparse.Namespace) -> int:
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
     except FileExistsError:
-        raise UserError(f"{folder} already exists; choose another name or delete it first") from None
+        raise UserError(
+            _("{folder} already exists; choose another name or delete it first").format(folder=folder)
+        ) from None
     except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror}; choose another place") from None
+        raise UserError(
+            _("{folder} cannot be written: {strerror}; choose another place").format(
+                folder=folder, strerror=error.strerror
+            )
+        ) from None
     if args.json:
         print(json.dumps({"folder": str(folder), "files": sorted(files)}))
     else:
@@ -85,7 +98,7 @@ def _show_commands(args: argparse.Namespace) -> int:
         print(json.dumps({"commands": commands}))
         return 0
     for number, command in enumerate(commands, 1):
-        say(f"host {number} of {len(commands)}: {command}")
+        say(_("host {number} of {count}: {command}").format(number=number, count=len(commands), command=command))
     return 0
 
 
@@ -93,7 +106,7 @@ def _try_link(*, as_json: bool) -> int:
     from precgui.engine.parallel.allocation import in_allocation
 
     if not in_allocation():
-        raise UserError("--try-link is for several processes; start it with torchrun, as the script for sbatch does")
+        raise UserError(_("--try-link is for several processes; start it with torchrun, as the script for sbatch does"))
     from precgui.engine.parallel.link_trial import try_link
 
     if (trial := try_link()) is None:
@@ -101,8 +114,14 @@ def _try_link(*, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**asdict(trial), "link": trial.link, "latency_us": 1e6 * trial.small_s}))
     else:
-        spread = f"{trial.fastest_s:.4f} to {trial.slowest_s:.4f} s for 16 MiB"
-        small = f"{1e6 * trial.small_s:.0f} us for a small one"
-        found = f"{trial.ranks} ranks over {trial.back_end}: {trial.link} ({spread}), {small}"
-        say(f"{found}; precgui plan ... --link {trial.link}")
+        text = _(
+            "{ranks} ranks over {back_end}: {link} ({fastest_s:.4f} to {slowest_s:.4f} s for 16 MiB), {small_us:.0f} "
+            "us for a small one; precgui plan ... --link {link}"
+        )
+        say(
+            text.format(
+                ranks=trial.ranks, back_end=trial.back_end, link=trial.link, fastest_s=trial.fastest_s,
+                slowest_s=trial.slowest_s, small_us=1e6 * trial.small_s,
+            )
+        )  # fmt: skip
     return 0

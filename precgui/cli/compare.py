@@ -19,6 +19,7 @@ from precgui.cli.terminal import say, say_notes
 from precgui.events import Metric
 from precgui.runs.caveats import Arithmetic, marked
 from precgui.runs.figures import FIGURES
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.runs.compared import Compared, RunComparison
@@ -28,36 +29,36 @@ if TYPE_CHECKING:
 
     _Rows = tuple[tuple[str, Callable[[Compared], str]], ...]
 
-_NOT_MEASURABLE = "not measurable"
+_NOT_MEASURABLE = L_("not measurable")
 
 
 def add_parsers(subparsers: Any) -> None:
     """Add `compare` to the command line."""
-    parser = subparsers.add_parser("compare", help="put the figures of runs beside those of a baseline")
+    parser = subparsers.add_parser("compare", help=_("put the figures of runs beside those of a baseline"))
     parser.add_argument(
         "runs",
         nargs="*",
         type=Path,
         metavar="RUN.h5|DIR",
-        help="run files, TensorBoard event files and their folders, or the folder of a sweep",
+        help=_("run files, TensorBoard event files and their folders, or the folder of a sweep"),
     )
     parser.add_argument(
         "--baseline",
         metavar="NAME",
-        help="file name, title or precision of the baseline, of a sweep a group (default: the first fp32 run)",
+        help=_("file name, title or precision of the baseline, of a sweep a group (default: the first fp32 run)"),
     )
     parser.add_argument(
         "--tag", action="append", default=[], metavar="SIGNAL=NAME",
-        help="which scalar of an event file is which signal, such as loss=objective",
+        help=_("which scalar of an event file is which signal, such as loss=objective"),
     )  # fmt: skip
-    parser.add_argument("--targets", type=Path, metavar="FILE.toml", help="targets to judge by")
-    parser.add_argument("--targets-template", action="store_true", help="print the default targets as TOML, to edit")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table to a new CSV file")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
+    parser.add_argument("--targets", type=Path, metavar="FILE.toml", help=_("targets to judge by"))
+    parser.add_argument("--targets-template", action="store_true", help=_("print the default targets as TOML, to edit"))
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
+    parser.add_argument("--csv", type=Path, metavar="FILE", help=_("write the table to a new CSV file"))
+    parser.add_argument("--html", type=Path, metavar="FILE", help=_("write the report as one HTML file"))
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help=_("write the report as Markdown"))
     parser.add_argument(
-        "--price", metavar="PRICE", help="price of a kilowatt-hour for the costs of a study, such as '0.30 EUR'"
+        "--price", metavar="PRICE", help=_("price of a kilowatt-hour for the costs of a study, such as '0.30 EUR'")
     )
     parser.set_defaults(run=run)
 
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         say(targets_toml(), end="")
         return 0
     if not args.runs:
-        raise UserError("RUN.h5 is missing: name run files or the folder of a sweep; see precgui compare --help")
+        raise UserError(_("RUN.h5 is missing: name run files or the folder of a sweep; see precgui compare --help"))
     from precgui.cli.compare_groups import StudyForm, groups_of, is_study, print_study, sweep_study
 
     form = StudyForm(args.json, args.csv, args.html, args.markdown, _price(args.price))
@@ -96,12 +97,17 @@ def run(args: argparse.Namespace) -> int:
         document["runs"] = [{**row, "verdicts": verdicts[row["run"]]} for row in document["runs"]]
         print(dump(document))
     elif not args.csv:
-        from precgui.runs.comparison_notes import ONE_SEED
-
-        HarmlessConsole().print(_table(comparison))
-        for note in comparison.notes:
-            say(f"{note} precgui sweep --seeds makes one." if note == ONE_SEED else note)
+        _print(comparison)
     return 0
+
+
+def _print(comparison: RunComparison) -> None:
+    from precgui.runs.comparison_notes import ONE_SEED
+
+    HarmlessConsole().print(_table(comparison))
+    for note in comparison.notes:
+        shown = translated(note)
+        say(_("{note} precgui sweep --seeds makes one.").format(note=shown) if note == ONE_SEED else shown)
 
 
 def _price(text: str | None) -> EnergyPrice | None:
@@ -130,8 +136,8 @@ def _tags(given: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in given]
     for signal, sign, tag in pairs:
         if not (signal and sign and tag):
-            raise UserError(f"--tag {signal} is not SIGNAL=NAME, such as --tag loss=objective.")
-    return {signal: tag for signal, _, tag in pairs}
+            raise UserError(_("--tag {signal} is not SIGNAL=NAME, such as --tag loss=objective.").format(signal=signal))
+    return {signal: tag for signal, sign, tag in pairs}
 
 
 def _write_csv(comparison: RunComparison, path: Path) -> None:
@@ -149,24 +155,24 @@ def _worded(row: dict[str, Any]) -> dict[str, Any]:
 
 _BEFORE_METRIC = 5  # rows that stand above those of the metric
 _ROWS: _Rows = (
-    ("precision", lambda run: run.precision),
-    ("status", lambda run: run.outcome or run.status),
-    ("steps", lambda run: f"{run.steps}"),
+    (L_("precision"), lambda run: run.precision),
+    (L_("status"), lambda run: translated(run.outcome or run.status)),
+    (L_("steps"), lambda run: f"{run.steps}"),
     (FIGURES["train_loss"].in_words, lambda run: _train_loss(run.train_loss, run.steps)),
     (FIGURES["val_loss"].in_words, lambda run: _number(run.val_loss)),
     (FIGURES["time_s"].in_words, lambda run: _figure("time_s", run.time_s, ".1f")),
     (FIGURES["step_s"].in_words, lambda run: _step_time(run)),
     (FIGURES["cpu_s"].in_words, lambda run: _figure("cpu_s", run.cpu_s_median, ".3f")),
-    ("samples per second", lambda run: _number(run.samples_per_s, ".0f")),
-    ("speed-up", lambda run: _ratio(run, run.speedup, run.speedup_interval, run.arithmetic)),
+    (L_("samples per second"), lambda run: _number(run.samples_per_s, ".0f")),
+    (L_("speed-up"), lambda run: _ratio(run, run.speedup, run.speedup_interval, run.arithmetic)),
     (FIGURES["memory_bytes"].in_words,
-     lambda run: _figure("memory_bytes", run.memory_peak_bytes, ".1f", " (emulated)" * run.emulated)),
-    ("memory against baseline", lambda run: _ratio_alone(run, run.memory_ratio)),
-    ("energy", lambda run: _number(run.energy_j, ".1f", " J")),
+     lambda run: _figure("memory_bytes", run.memory_peak_bytes, ".1f", _(" (emulated)") if run.emulated else "")),
+    (L_("memory against baseline"), lambda run: _ratio_alone(run, run.memory_ratio)),
+    (L_("energy"), lambda run: _number(run.energy_j, ".1f", " J")),
     (FIGURES["tensor_use"].in_words, lambda run: _figure("tensor_use", run.tensor_use, ".1f")),
-    ("energy against baseline", lambda run: _ratio(run, run.energy_ratio, run.energy_ratio_interval)),
-    ("skipped steps", lambda run: _number(run.skipped_steps, "d")),
-    ("non-finite events", lambda run: f"{run.nonfinite_events}"),
+    (L_("energy against baseline"), lambda run: _ratio(run, run.energy_ratio, run.energy_ratio_interval)),
+    (L_("skipped steps"), lambda run: _number(run.skipped_steps, "d")),
+    (L_("non-finite events"), lambda run: f"{run.nonfinite_events}"),
 )  # fmt: skip
 
 
@@ -174,7 +180,7 @@ def _table(comparison: RunComparison) -> Table:
     """Runs as columns, so that the figures to compare stand side by side."""
     table = Table("", *(_heading(run, comparison.baseline) for run in comparison.runs))
     for name, displayed in (*_ROWS[:_BEFORE_METRIC], *_metric_rows(comparison), *_ROWS[_BEFORE_METRIC:]):
-        table.add_row(escape(name), *(escape(displayed(run)) for run in comparison.runs))
+        table.add_row(escape(translated(name)), *(escape(displayed(run)) for run in comparison.runs))
     return table
 
 
@@ -182,7 +188,7 @@ def _difference(metric: Metric, run: Compared, *, is_base: bool) -> str:
     from precgui.runs.metric import difference_text
 
     text = difference_text(metric, run.accuracy_delta, run.why_no_difference or _NOT_MEASURABLE)
-    return text if is_base or run.accuracy_delta is None else run.with_remark(text)
+    return translated(text if is_base or run.accuracy_delta is None else run.with_remark(text))
 
 
 def _metric_rows(comparison: RunComparison) -> _Rows:
@@ -191,12 +197,14 @@ def _metric_rows(comparison: RunComparison) -> _Rows:
 
     of = {run.run: Metric(**run.metric) for run in comparison.runs}
     common = shared(of.values())
-    name = f"validation {in_text(common.title)}" if common else "validation metric"
-    against = f"against baseline, {way_text(common)}" if common else "against baseline"
+    name, against = _("validation metric"), _("against baseline")
+    if common:
+        name = _("validation {metric}").format(metric=in_text(translated(common.title)))
+        against = _("against baseline, {way}").format(way=translated(way_text(common)))
 
     def value(run: Compared) -> str:
-        text = value_text(of[run.run], run.val_accuracy, _NOT_MEASURABLE)
-        return text if common else f"{in_text(of[run.run].title)} {text}"
+        text = value_text(of[run.run], run.val_accuracy, translated(_NOT_MEASURABLE))
+        return text if common else f"{in_text(translated(of[run.run].title))} {text}"
 
     return (
         (name, value),
@@ -205,21 +213,21 @@ def _metric_rows(comparison: RunComparison) -> _Rows:
 
 
 def _heading(run: Compared, baseline: str) -> str:
-    return f"{escape(run.run)}\n{'baseline' if run.run == baseline else ''}"
+    return f"{escape(run.run)}\n{_('baseline') if run.run == baseline else ''}"
 
 
 def _train_loss(loss: float | None, steps: int) -> str:
-    return "not finite" if loss is None and steps else _number(loss)
+    return _("not finite") if loss is None and steps else _number(loss)
 
 
 def _number(value: float | None, form: str = ".4g", unit: str = "", factor: float = 1) -> str:
-    return _NOT_MEASURABLE if value is None else f"{value * factor:{form}}{unit}"
+    return translated(_NOT_MEASURABLE) if value is None else f"{value * factor:{form}}{unit}"
 
 
 def _figure(key: str, value: float | None, form: str, mark: str = "") -> str:
     """A value in the unit of its figure."""
     figure = FIGURES[key]
-    return _number(value, form, figure.suffix + mark, figure.scale)
+    return _number(value, form, figure.suffix + translated(mark), figure.scale)
 
 
 def _ratio(
@@ -227,13 +235,14 @@ def _ratio(
 ) -> str:
     from precgui.runs.ratio_interval import ratio_text
 
-    return ratio_text(ratio, interval, run.why_no_ratio or _NOT_MEASURABLE, arithmetic, run.why_no_interval)
+    why = run.why_no_ratio or _NOT_MEASURABLE
+    return translated(ratio_text(ratio, interval, why, arithmetic, run.why_no_interval))
 
 
 def _step_time(run: Compared) -> str:
     text = _figure("step_s", run.step_s_median, ".3f")
-    return text if run.step_s_median is None else marked(text, run.arithmetic)
+    return text if run.step_s_median is None else translated(marked(text, run.arithmetic))
 
 
 def _ratio_alone(run: Compared, ratio: float | None) -> str:
-    return run.why_no_ratio or _NOT_MEASURABLE if ratio is None else f"{ratio:.2f}x"
+    return translated(run.why_no_ratio or _NOT_MEASURABLE) if ratio is None else f"{ratio:.2f}x"

@@ -17,7 +17,7 @@ from rich.table import Table
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say, say_notes
-from precgui.words import wording
+from precgui.words import L_, _, error_text, translated, wording
 
 if TYPE_CHECKING:
     from precgui.runs.file.reader import SavedRun
@@ -94,7 +94,11 @@ def is_study(paths: Sequence[Path]) -> bool:
 
     sweeps = [path for path in paths if is_sweep(path)]
     if sweeps and len(paths) > 1:
-        raise UserError(f"{sweeps[0]} is the folder of a sweep: compare it alone, or name run files of its members")
+        raise UserError(
+            _("{folder} is the folder of a sweep: compare it alone, or name run files of its members").format(
+                folder=sweeps[0]
+            )
+        )
     return bool(sweeps)
 
 
@@ -109,9 +113,11 @@ def sweep_study(path: Path, baseline: str, targets: Path | None) -> JudgedRuns:
         requested = read_targets(path) if targets is None else _targets(targets)
         reader = SweepReader(folder)
         study = reader.study(baseline=baseline, targets=requested)
-        runs = reader.figures(lambda note: say(f"precgui: {note}", file=sys.stderr))
+        runs = reader.figures(lambda note: say(f"precgui: {translated(note)}", file=sys.stderr))
     except NoEndedRun as error:
-        raise UserError(f"{error}; precgui sweep {path} goes on with it") from None
+        raise UserError(
+            _("{error}; precgui sweep {path} goes on with it").format(error=error_text(error), path=path)
+        ) from None
     spec = folder.spec
     command = repeat_command(spec, len(folder.plan.seeds))
     return JudgedRuns(study, runs, command, spec.title or path.resolve().name, requested)
@@ -138,8 +144,14 @@ def groups_of(
         requested = _targets(targets)
         study = make_study(runs, baseline=named.get(baseline, baseline), targets=requested)
     except ValueError as error:
-        raise UserError(str(error)) from None
-    return JudgedRuns(study, runs, f"precgui compare {' '.join(path.name for path in paths)}", "Comparison", requested)
+        raise UserError(error_text(error)) from None
+    return JudgedRuns(
+        study,
+        runs,
+        f"precgui compare {' '.join(path.name for path in paths)}",
+        L_("Comparison"),
+        requested,
+    )
 
 
 def _targets(path: Path | None) -> Targets:
@@ -167,37 +179,37 @@ def print_study(judged: JudgedRuns, form: StudyForm) -> int:
 
 def _print_tables(judged: JudgedRuns, price: EnergyPrice | None) -> None:
     content, console = judged.content(price), HarmlessConsole()
-    console.print(f"[bold]{escape(content.answer)}[/]", highlight=False)
+    console.print(f"[bold]{escape(translated(content.answer))}[/]", highlight=False)
     for line in content.answer_lines:
-        console.print(escape(line), highlight=False)
+        console.print(escape(translated(line)), highlight=False)
     console.print()
-    table = Table("", *(escape(name) for name in content.columns))
+    table = Table("", *(escape(translated(name)) for name in content.columns))
     for label, cells in content.rows:
-        table.add_row(escape(label), *(escape(cell) for cell in cells))
+        table.add_row(escape(translated(label)), *(escape(translated(cell)) for cell in cells))
     console.print(table)
     if content.matrix is not None:
         _print_matrix(console, content.matrix)
     _print_energy(console, content.energy)
     for sentence in content.notes:
-        console.print(escape(sentence), highlight=False)
+        console.print(escape(translated(sentence)), highlight=False)
 
 
 def _print_matrix(console: HarmlessConsole, matrix: SettingsMatrix) -> None:
     from precgui.runs.report.group_table import MATRIX_COLUMNS
 
-    table = Table(*(escape(name) for name in (*MATRIX_COLUMNS, *matrix.precisions)))
+    table = Table(*(escape(translated(name)) for name in (*MATRIX_COLUMNS, *matrix.precisions)))
     for settings, figure, cells in matrix.rows:
-        table.add_row(*(escape(cell) for cell in (settings, figure, *cells)))
+        table.add_row(*(escape(translated(cell)) for cell in (settings, figure, *cells)))
     console.print(table)
 
 
 def _print_energy(console: HarmlessConsole, energy: EnergyTable) -> None:
     if not energy.is_measured:
-        console.print(escape(energy.why_not_measured), highlight=False)
+        console.print(escape(translated(energy.why_not_measured)), highlight=False)
         return
-    table = Table("energy", *(escape(name) for name in energy.columns))
+    table = Table(_("energy"), *(escape(translated(name)) for name in energy.columns))
     for title, cells in energy.rows:
-        table.add_row(escape(title), *(escape(cell) for cell in cells))
+        table.add_row(escape(translated(title)), *(escape(translated(cell)) for cell in cells))
     console.print(table)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from precgui.cli.parser import UserError
+from precgui.words import _
 
 
 def write_new_csv(path: Path, titles: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
@@ -17,8 +18,10 @@ def write_new_csv(path: Path, titles: Sequence[str], rows: Iterable[Iterable[obj
         with path.open("x", newline="", encoding="utf-8") as file:
             write_table(file, titles, rows)
     except FileExistsError:
-        raise UserError(f"{path} already exists; choose another name or delete it first") from None
+        raise UserError(_("{path} already exists; choose another name or delete it first").format(path=path)) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}; choose another place") from None
+        raise UserError(
+            _("{path} cannot be written: {strerror}; choose another place").format(path=path, strerror=error.strerror)
+        ) from None
     except csv.Error as error:
-        raise UserError(f"{path} cannot be written: {error}") from None
+        raise UserError(_("{path} cannot be written: {error}").format(path=path, error=error)) from None

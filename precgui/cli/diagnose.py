@@ -14,25 +14,28 @@ from precgui.cli.console import HarmlessConsole
 from precgui.cli.terminal import say_notes
 from precgui.formats.checkpoints.contents import is_checkpoint, open_checkpoint
 from precgui.formats.weight_formats import DEFAULT, weight_format
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.runs.diagnosis import Diagnosis, Finding
 
 _EVENT_FILES = "*tfevents*"
-_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+_COLOURS = {L_("error"): "red", L_("warning"): "yellow", L_("info"): "cyan"}
 
 
 def add_parsers(subparsers: Any) -> None:
     """Add `diagnose` to the command line."""
     parser = subparsers.add_parser(
         "diagnose",
-        help="say whether runs, or the weights of a model, are healthy, and if not: why, with proof and fix",
-        epilog="Exit code: 0 all runs are healthy, 1 there are problems, 2 the command cannot be understood.",
+        help=_("say whether runs, or the weights of a model, are healthy, and if not: why, with proof and fix"),
+        epilog=_("Exit code: 0 all runs are healthy, 1 there are problems, 2 the command cannot be understood."),
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="RUN.h5|MODEL",
-                        help="run files, TensorBoard event files, or models as precgui model reads them")  # fmt: skip
-    parser.add_argument("--ruled-out", action="store_true", help="list what is ruled out, too, each with its number")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="RUN.h5|MODEL",
+        help=_("run files, TensorBoard event files, or models as precgui model reads them"),
+    )  # fmt: skip
+    parser.add_argument("--ruled-out", action="store_true", help=_("list what is ruled out, too, each with its number"))
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     parser.set_defaults(run=run)
 
 
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         console = HarmlessConsole(highlight=False, soft_wrap=True)
         for path, result in reported:
             _print(console, path, result, ruled_out=args.ruled_out)
-    return 0 if all(answer.verdict == "healthy" for _, answer in reported) else 1
+    return 0 if all(result.verdict == "healthy" for path, result in reported) else 1
 
 
 def _diagnosis(path: Path) -> Diagnosis:
@@ -63,7 +66,8 @@ def _diagnosis(path: Path) -> Diagnosis:
     with open_run_or_events(path) as opened:
         result = examine(opened)
         sentence = breaks_sentence(opened)
-        say_notes(path, [*opened.notes, *([f"The run {sentence}."] if sentence else [])])
+        broke_off = [_("The run {sentence}.").format(sentence=translated(sentence))] if sentence else []
+        say_notes(path, [*opened.notes, *broke_off])
         return result
 
 
@@ -75,7 +79,7 @@ def _of_model(path: Path) -> Diagnosis:
 
     checkpoint, formats = open_checkpoint(path), [weight_format(name) for name in DEFAULT]
     say_notes(path, checkpoint.notes)
-    surveys, _ = scan_model(checkpoint, formats, None, lambda _: None)
+    surveys = scan_model(checkpoint, formats, None, lambda share: None)[0]
     return examine_scan(scan_of(checkpoint, formats, surveys))
 
 
@@ -94,35 +98,39 @@ def _as_json(path: Path, result: Diagnosis) -> dict[str, Any]:
 
 def _print(console: Console, path: Path, diagnosis: Diagnosis, *, ruled_out: bool) -> None:
     colour = {"healthy": "green", "problems": "red"}.get(diagnosis.verdict, "yellow")
-    console.print(f"[bold]{escape(str(path))}[/]: [{colour}]{escape(diagnosis.sentence)}[/]")
+    console.print(f"[bold]{escape(str(path))}[/]: [{colour}]{escape(translated(diagnosis.sentence))}[/]")
     for each in diagnosis.findings:
         _print_finding(console, each)
     for reported in diagnosis.ruled_out if ruled_out else ():
-        console.print(f"  [dim]ruled out: {reported.rule}, {escape(reported.why)}[/]")
+        text = _("ruled out: {rule}, {why}").format(rule=reported.rule, why=escape(translated(reported.why)))
+        console.print(f"  [dim]{text}[/]")
     for missing in diagnosis.undecided:
-        console.print(f"  [dim]not told: {missing.rule}; record {escape(missing.needs)}[/]")
+        text = _("not told: {rule}; record {needs}").format(rule=missing.rule, needs=escape(translated(missing.needs)))
+        console.print(f"  [dim]{text}[/]")
 
 
 def _print_finding(console: Console, finding: Finding) -> None:
     from precgui.formats.claims import claims_about
     from precgui.runs.diagnosis import blame_sentence
 
-    console.print(
-        f"  [{_COLOURS[finding.severity]}]{finding.severity}[/] [bold]{escape(finding.title)}[/] "
-        f"({finding.rule}, {finding.steps})"
-    )
+    severity, title, steps = (translated(text) for text in (finding.severity, finding.title, finding.steps))
+    console.print(f"  [{_COLOURS[finding.severity]}]{severity}[/] [bold]{escape(title)}[/] ({finding.rule}, {steps})")
     for each in finding.evidence:
-        console.print(f"    {escape(each.text)}")
-    console.print(f"    Fix: {escape(finding.fix)}")
+        console.print(f"    {escape(translated(each.text))}")
+    console.print(f"    {_('Fix: {fix}').format(fix=escape(translated(finding.fix)))}")
     for name, value in finding.config_change.items():
         console.print(f"      --set {escape(name)}={escape(_setting(value))}")
     if finding.is_problem:
-        console.print(f"    {escape(blame_sentence(finding))}")
-        console.print(f"    {finding.certainty.capitalize()}, confidence {finding.confidence:.0%}.")
+        console.print(f"    {escape(translated(blame_sentence(finding)))}")
+        certainty = translated(finding.certainty)
+        text = _("{certainty}, confidence {confidence:.0%}.")
+        text = text.format(certainty=certainty[:1].upper() + certainty[1:], confidence=finding.confidence)
+        console.print(f"    {text}")
     for claim in claims_about(finding.rule):
-        console.print(f"    [dim]{escape(claim.sentence)}[/]")
+        console.print(f"    [dim]{escape(translated(claim.sentence))}[/]")
     if finding.needs:
-        console.print(f"    To be surer: {escape(finding.needs)}.")
+        text = _("To be surer: {needs}.").format(needs=escape(translated(finding.needs)))
+        console.print(f"    {text}")
 
 
 def _setting(value: Any) -> str:

@@ -9,12 +9,13 @@ from rich.text import Text
 
 from precgui.cli.format_tables import console, print_json
 from precgui.examples import EXAMPLES, Example
+from precgui.words import _, translated
 
 
 def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-command and set its `run`."""
-    parser = subparsers.add_parser("examples", help="bundled example runs and a study, with their paths")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser = subparsers.add_parser("examples", help=_("bundled example runs and a study, with their paths"))
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document"))
     parser.set_defaults(run=run_examples)
 
 
@@ -24,8 +25,8 @@ def run_examples(args: argparse.Namespace) -> int:
         return 0
     screen = console()
     for each in EXAMPLES:
-        screen.print(Text(each.title, style="bold"))
-        screen.print(Text(f"  {each.about}"))
+        screen.print(Text(translated(each.title), style="bold"))
+        screen.print(Text(f"  {translated(each.about)}"))
         screen.print(Text(f"  precgui {_command(each)} {each.path}", style="cyan"), soft_wrap=True)
     return 0
 

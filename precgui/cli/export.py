@@ -9,34 +9,37 @@ from typing import Any
 
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say, say_notes
+from precgui.words import _
 
 
 def add_parsers(subparsers: Any) -> None:
     """Add `export` to the command line."""
-    parser = subparsers.add_parser("export", help="write a run for other tools, or as a script without precgui")
-    parser.add_argument("file", type=Path, metavar="RUN.h5", help="a run file")
+    parser = subparsers.add_parser("export", help=_("write a run for other tools, or as a script without precgui"))
+    parser.add_argument("file", type=Path, metavar="RUN.h5", help=_("a run file"))
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--csv", type=Path, metavar="DIR", help="folder for one CSV file per table, and run.json")
-    what.add_argument("--tensorboard", type=Path, metavar="DIR", help="folder for a TensorBoard event file")
-    what.add_argument("--html", type=Path, metavar="FILE.html", help="one page with all that is recorded, to be read")
-    what.add_argument("--json", action="store_true", help="print summary, config and machine as one JSON document")
-    what.add_argument("--script", type=Path, metavar="FILE.py", help="a PyTorch script that does the same run again")
+    what.add_argument("--csv", type=Path, metavar="DIR", help=_("folder for one CSV file per table, and run.json"))
+    what.add_argument("--tensorboard", type=Path, metavar="DIR", help=_("folder for a TensorBoard event file"))
     what.add_argument(
-        "--pt2", type=Path, metavar="FILE.pt2", help="the integer model that the run kept, as a program for torchao"
+        "--html", type=Path, metavar="FILE.html", help=_("one page with all that is recorded, to be read")
+    )
+    what.add_argument("--json", action="store_true", help=_("print summary, config and machine as one JSON document"))
+    what.add_argument("--script", type=Path, metavar="FILE.py", help=_("a PyTorch script that does the same run again"))
+    what.add_argument(
+        "--pt2", type=Path, metavar="FILE.pt2", help=_("the integer model that the run kept, as a program for torchao")
     )
     what.add_argument(
         "--weights",
         type=Path,
         metavar="FILE.safetensors",
-        help="the weights of its newest checkpoint, or those that it saved; of adapters a folder of PEFT",
+        help=_("the weights of its newest checkpoint, or those that it saved; of adapters a folder of PEFT"),
     )
     parser.add_argument(
         "--of",
         choices=("last", "average", "master"),
         default="last",
-        help="for --weights: of the last step, their moving average, or the FP32 master weights (default last)",
+        help=_("for --weights: of the last step, their moving average, or the FP32 master weights (default last)"),
     )
-    parser.add_argument("--own-code", action="store_true", help="for --pt2: run the code of a task of your own")
+    parser.add_argument("--own-code", action="store_true", help=_("for --pt2: run the code of a task of your own"))
     parser.set_defaults(run=run)
 
 
@@ -96,11 +99,15 @@ def _program(saved: Any, args: argparse.Namespace) -> list[Path]:
 
     model = integer_model(saved)
     if model is None:
-        raise UserError(f"{args.file} has no integer model; train in int8-qat to int1-qat with qat.save_to = auto")
+        raise UserError(
+            _("{file} has no integer model; train in int8-qat to int1-qat with qat.save_to = auto").format(
+                file=args.file
+            )
+        )
     if model.file is None:
         if model.kept:
-            raise UserError(f"the integer model of {args.file} is no longer where it was written")
-        raise UserError(f"the integer model of {args.file} was not kept; set qat.save_to = auto")
+            raise UserError(_("the integer model of {file} is no longer where it was written").format(file=args.file))
+        raise UserError(_("the integer model of {file} was not kept; set qat.save_to = auto").format(file=args.file))
     from precgui.engine.qat.pt2 import write_program
 
     return write_program(model.file, args.pt2, own_code=args.own_code)

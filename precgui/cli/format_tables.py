@@ -62,6 +62,11 @@ def print_lines(lines: Sequence[Line]) -> None:
     console().print(grid)
 
 
+def progress_text(share: float, numbers: int) -> str:
+    """The share that is done, for a line of the terminal that is written over and over."""
+    return "\r" + _("{share:.0%} of {numbers} numbers").format(share=share, numbers=text.grouped(numbers))
+
+
 def approximate(value: Fraction | None, digits: int = 4) -> str:
     return "" if value is None else text.approximate(value, digits)
 

@@ -15,7 +15,7 @@ from typing import Any
 from rich.text import Text
 
 from precgui.cli.csv_file import write_new_csv
-from precgui.cli.format_tables import console, json_number, print_json, print_lines, table
+from precgui.cli.format_tables import console, json_number, print_json, print_lines, progress_text, table
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 from precgui.config.new_places import place_fault
@@ -26,6 +26,7 @@ from precgui.formats.text import grouped
 from precgui.formats.weight_formats import DEFAULT, WeightFormat, known_formats, weight_format
 from precgui.planner.ledger import mib
 from precgui.sanitize import visible_name
+from precgui.words import L_, _, translated
 
 MOST_ROWS = 400  # of a table on a terminal; --json and --csv have all
 
@@ -33,27 +34,33 @@ MOST_ROWS = 400  # of a table on a terminal; --json and --csv have all
 def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-command and set its `run`."""
     parser = subparsers.add_parser(
-        "model", help="a trained model from its files: its tensors, and what each format does to them",
-        description=f"List the tensors of a model: a folder, an index.json, or a file ({', '.join(SUFFIXES)}). Files "
-        "are read as data; nothing in them is executed. With --formats every tensor is rounded to each format: bytes, "
-        "signal to noise, largest error, what became zero, what was cut off.",
+        "model", help=_("a trained model from its files: its tensors, and what each format does to them"),
+        description=_(
+            "List the tensors of a model: a folder, an index.json, or a file ({suffixes}). Files are read as data; "
+            "nothing in them is executed. With --formats every tensor is rounded to each format: bytes, signal to "
+            "noise, largest error, what became zero, what was cut off."
+        ).format(suffixes=", ".join(SUFFIXES)),
     )  # fmt: skip
-    parser.add_argument("source", type=Path, metavar="FILE|DIR", help="a file or a folder with one model")
+    parser.add_argument("source", type=Path, metavar="FILE|DIR", help=_("a file or a folder with one model"))
     parser.add_argument(
-        "other", nargs="?", type=Path, metavar="OTHER", help="another model: what moved from the first to this one"
+        "other", nargs="?", type=Path, metavar="OTHER", help=_("another model: what moved from the first to this one")
     )
     parser.add_argument(
-        "--formats", metavar="F,F", help=f"scan it in these: {', '.join(known_formats())}; any eXmY or INT2 to INT8, "
-        f"with /row, /none or a group, such as e3m4/32; default: {','.join(DEFAULT)}",
+        "--formats", metavar="F,F", help=_(
+            "scan it in these: {known}; any eXmY or INT2 to INT8, with /row, /none or a group, such as e3m4/32; "
+            "default: {default}"
+        ).format(known=", ".join(known_formats()), default=",".join(DEFAULT)),
     )  # fmt: skip
-    parser.add_argument("--scan", action="store_true", help="scan it in the formats that --formats has by default")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="of the scan; 0: as many as cores but one")
+    parser.add_argument("--scan", action="store_true", help=_("scan it in the formats that --formats has by default"))
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="MODEL.h5", help="keep the scan; one that was broken off there goes on"
+        "--threads", type=int, default=0, metavar="N", help=_("of the scan; 0: as many as cores but one")
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="MODEL.h5", help=_("keep the scan; one that was broken off there goes on")
     )
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print one JSON document")
-    output.add_argument("--csv", type=Path, metavar="FILE", help="write a row for each tensor and format")
+    output.add_argument("--json", action="store_true", help=_("print one JSON document"))
+    output.add_argument("--csv", type=Path, metavar="FILE", help=_("write a row for each tensor and format"))
     parser.set_defaults(run=run_model)
 
 
@@ -96,7 +103,11 @@ def _scan(
 
     def progress(share: float) -> None:
         if shows:
-            say(f"\r{share:.0%} of {grouped(checkpoint.parameters)} numbers", file=sys.stderr, end="")
+            say(
+                progress_text(share, checkpoint.parameters),
+                file=sys.stderr,
+                end="",
+            )
 
     earlier = signal.signal(signal.SIGINT, lambda *_: broken.set())
     try:
@@ -108,8 +119,11 @@ def _scan(
         if shows:
             say(file=sys.stderr)
     if not whole:
-        cure = "the same command goes on" if args.output else "with -o MODEL.h5 it could go on"
-        say(f"precgui: the scan was broken off; {cure}.", file=sys.stderr)
+        if args.output:
+            text = _("the scan was broken off; the same command goes on.")
+        else:
+            text = _("the scan was broken off; with -o MODEL.h5 it could go on.")
+        say(f"precgui: {text}", file=sys.stderr)
     return surveys, whole
 
 
@@ -176,21 +190,27 @@ def _print_contents(checkpoint: StoredModel, *, rows: bool) -> None:
         kinds[tensor.stored_as] += tensor.nbytes
     print_lines(
         [
-            ("Model", str(checkpoint.source)),
-            ("Architecture", checkpoint.architecture or "not told"),
-            ("Files", f"{len(checkpoint.files)}, {mib(sum(file.nbytes for file in checkpoint.files))}"),
-            ("Tensors", f"{grouped(len(checkpoint.tensors))} with {grouped(checkpoint.parameters)} parameters"),
-            ("Stored as", ", ".join(f"{kind} {mib(size)}" for kind, size in kinds.most_common())),
+            (_("Model"), str(checkpoint.source)),
+            (_("Architecture"), checkpoint.architecture or _("not told")),
+            (_("Files"), f"{len(checkpoint.files)}, {mib(sum(file.nbytes for file in checkpoint.files))}"),
+            (
+                _("Tensors"),
+                _("{tensors} with {parameters} parameters").format(
+                    tensors=grouped(len(checkpoint.tensors)), parameters=grouped(checkpoint.parameters)
+                ),
+            ),
+            (_("Stored as"), ", ".join(f"{kind} {mib(size)}" for kind, size in kinds.most_common())),
         ]
     )
     for note in checkpoint.notes:
-        say(note)
+        say(translated(note))
     if not rows:
         return
-    listed = table("", ("Tensor", "Shape", "Format", "Stored as", "Bytes", "Remark"), right=("Bytes",))
+    headings = (L_("Tensor"), L_("Shape"), L_("Format"), L_("Stored as"), L_("Bytes"), L_("Remark"))
+    listed = table("", headings, right=("Bytes",))
     for tensor in checkpoint.tensors[:MOST_ROWS]:
-        shape = " x ".join(map(str, tensor.shape)) or "one number"
-        remark = f"not read: {tensor.why_not}" if tensor.why_not else ""
+        shape = " x ".join(map(str, tensor.shape)) or _("one number")
+        remark = _("not read: {why}").format(why=translated(tensor.why_not)) if tensor.why_not else ""
         listed.add_row(
             *map(Text, (visible_name(tensor.name), shape, tensor.dtype, tensor.stored_as, mib(tensor.nbytes), remark))
         )
@@ -200,21 +220,23 @@ def _print_contents(checkpoint: StoredModel, *, rows: bool) -> None:
 
 def _say_more(count: int) -> None:
     if count > MOST_ROWS:
-        say(f"{grouped(count - MOST_ROWS)} more tensors; --json and --csv have all.")
+        say(_("{count} more tensors; --json and --csv have all.").format(count=grouped(count - MOST_ROWS)))
 
 
 def _print_scan(checkpoint: StoredModel, formats: Sequence[WeightFormat], surveys: Sequence[TensorSurvey]) -> None:
     """Totals of each format, then the signal to noise of each tensor in each format."""
     sums = totals(surveys, formats)
     whole = table(
-        "All tensors", ("Format", "Stored by", "Bytes", "Signal to noise, dB"), right=("Bytes", "Signal to noise, dB")
+        _("All tensors"),
+        (L_("Format"), L_("Stored by"), L_("Bytes"), L_("Signal to noise, dB")),
+        right=("Bytes", "Signal to noise, dB"),
     )
     for fmt in formats:
         size, sqnr = sums[fmt.name]
-        whole.add_row(*map(Text, (fmt.name, fmt.title, mib(size), _decibel(sqnr))))
+        whole.add_row(*map(Text, (fmt.name, translated(fmt.title), mib(size), _decibel(sqnr))))
     console().print(whole)
     names = [fmt.name for fmt in formats]
-    listed = table("Signal to noise of each tensor, dB", ("Tensor", "Outliers", *names), right=names)
+    listed = table(_("Signal to noise of each tensor, dB"), (L_("Tensor"), L_("Outliers"), *names), right=names)
     for each in surveys[:MOST_ROWS]:
         cells = (_decibel(row[FIGURES.index("sqnr_db")]) for row in each.figures)
         listed.add_row(*map(Text, (visible_name(each.name), _outliers(each), *cells)))
@@ -222,14 +244,18 @@ def _print_scan(checkpoint: StoredModel, formats: Sequence[WeightFormat], survey
     _say_more(len(surveys))
     for tensor in checkpoint.tensors:
         if tensor.why_not:
-            say(f"{visible_name(tensor.name)} was left out: {tensor.why_not}.")
+            text = _("{name} was left out: {why}.")
+            say(text.format(name=visible_name(tensor.name), why=translated(tensor.why_not)))
 
 
 def _decibel(value: float) -> str:
-    return "" if math.isnan(value) else "exact" if value == math.inf else f"{value:.1f}"
+    return "" if math.isnan(value) else _("exact") if value == math.inf else f"{value:.1f}"
 
 
 def _outliers(each: TensorSurvey) -> str:
     """The widest columns, where some are far wider than the usual one."""
     wide = [place for place, peak in each.columns if peak > 4 * each.usual_column]
-    return f"columns {', '.join(map(str, wide[:3]))}{' ...' if len(wide) > 3 else ''}" if wide else ""
+    if not wide:
+        return ""
+    places = f"{', '.join(map(str, wide[:3]))}{' ...' if len(wide) > 3 else ''}"
+    return _("columns {places}").format(places=places)

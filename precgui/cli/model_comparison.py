@@ -12,7 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from precgui.cli.csv_file import write_new_csv
-from precgui.cli.format_tables import console, json_number, print_json, print_lines, table
+from precgui.cli.format_tables import console, json_number, print_json, print_lines, progress_text, table
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
 from precgui.config.new_places import place_fault
@@ -20,6 +20,7 @@ from precgui.formats.checkpoints.comparison import ModelComparison, TensorChange
 from precgui.formats.checkpoints.contents import StoredModel, open_checkpoint
 from precgui.formats.text import grouped
 from precgui.runs.models.comparison_rows import TITLES, change_rows, comparison_notes
+from precgui.words import _, translated
 
 MOST_ROWS = 400  # of a table on a terminal; --json and --csv have all
 _FIELDS = ("name", "dtype", "other_dtype", "numbers", "changed", "nonfinite", "sqnr_db", "largest", "ulps_of",
@@ -29,7 +30,7 @@ _FIELDS = ("name", "dtype", "other_dtype", "numbers", "changed", "nonfinite", "s
 def run_comparison(args: argparse.Namespace) -> int:
     """Compare two models and print the result; 0 also where they differ. Raises SentenceError for what is no model."""
     if args.formats or args.scan or args.output:
-        raise UserError("two models are compared without a scan: leave --formats, --scan and -o away, or the second")
+        raise UserError(_("two models are compared without a scan: leave --formats, --scan and -o away, or the second"))
     if args.csv is not None and (fault := place_fault(args.csv)):
         raise UserError(fault)
     source, other = open_checkpoint(args.source), open_checkpoint(args.other)
@@ -49,7 +50,11 @@ def _compared(source: StoredModel, other: StoredModel, threads: int) -> ModelCom
 
     def progress(share: float) -> None:
         if shows:
-            say(f"\r{share:.0%} of {grouped(source.parameters)} numbers", file=sys.stderr, end="")
+            say(
+                progress_text(share, source.parameters),
+                file=sys.stderr,
+                end="",
+            )
 
     count = threads if threads > 0 else max((os.cpu_count() or 2) - 1, 1)
     try:
@@ -84,14 +89,14 @@ def _write_csv(path: Path, changes: Sequence[TensorChange]) -> None:
 
 
 def _print(result: ModelComparison) -> None:
-    print_lines([("Model", result.source), ("Other", result.other), ("Result", result.sentence)])
+    print_lines([(_("Model"), result.source), (_("Other"), result.other), (_("Result"), translated(result.sentence))])
     rows = change_rows(result)
     if len(rows) > 1:
-        listed = table("Tensors that differ, the most changed first", TITLES, right=TITLES[2:])
+        listed = table(_("Tensors that differ, the most changed first"), TITLES, right=TITLES[2:])
         for cells in rows[: MOST_ROWS + 1]:
-            listed.add_row(*map(Text, cells))
+            listed.add_row(*(Text(translated(cell)) for cell in cells))
         console().print(listed)
         if len(rows) > MOST_ROWS + 1:
-            say(f"{grouped(len(rows) - MOST_ROWS - 1)} more tensors; --json and --csv have all.")
+            say(_("{count} more tensors; --json and --csv have all.").format(count=grouped(len(rows) - MOST_ROWS - 1)))
     for note in comparison_notes(result):
-        say(note)
+        say(translated(note))

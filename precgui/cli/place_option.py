@@ -14,6 +14,7 @@ from typing import Any
 from precgui import config
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
+from precgui.words import L_, _, translated
 
 _CONFIG_FILE = "config.toml"
 
@@ -21,10 +22,10 @@ _CONFIG_FILE = "config.toml"
 def add_place_option(
     parser: argparse.ArgumentParser,
     run_there: Callable[[argparse.Namespace, Sequence[str]], int] | None = None,
-    about: str = "run it at this place",
+    about: str = L_("run it at this place (precgui places)"),
 ) -> None:
     """Add the option; `run_there` takes the arguments and the words of the command line, and returns the exit code."""
-    parser.add_argument("--place", metavar="NAME", help=f"{about} (precgui places)")
+    parser.add_argument("--place", metavar="NAME", help=translated(about))
     parser.set_defaults(run_there=run_there or run_words_there)
 
 
@@ -55,18 +56,26 @@ def run_source_there(args: argparse.Namespace, words: Sequence[str], bring: Call
     homes = [path for path in (getattr(args, "output", None), getattr(args, "sweep", None)) if path is not None]
     for home in homes:
         if home.exists():
-            raise UserError(f"{home} is there already; choose another name")
+            raise UserError(_("{home} is there already; choose another name").format(home=home))
     rest = without_place(words)
     for home in homes:
         rest = _with_output(rest, str(home), home.name)
     if source.endswith(".h5"):
         return _run_file_there(args.place, Path(source), rest, homes)
     if Path(source).is_dir():
-        raise UserError(f"{source} is on this machine, which {args.place} does not read; name a config or a recipe")
+        raise UserError(
+            _("{source} is on this machine, which {place} does not read; name a config or a recipe").format(
+                source=source, place=args.place
+            )
+        )
     requested = config.load(source)
     tasks = _tasks(source, args)
     if own := next(filter(config.is_own_task, tasks), ""):
-        raise UserError(f"{own} is a task of your own, which only `precgui run --place {args.place} --own-code` sends")
+        raise UserError(
+            _("{own} is a task of your own, which only `precgui run --place {place} --own-code` sends").format(
+                own=own, place=args.place
+            )
+        )
     rest[rest.index(source) if source in rest else 1 : rest.index(source) + 1 if source in rest else 1] = [_CONFIG_FILE]
     text = config.to_toml(requested).encode()
     return follow_command(args.place, rest, {_CONFIG_FILE: text}, homes, bring=bring)
@@ -168,7 +177,7 @@ class LinkWords:
         """`state` is that of a `PlacedJob`."""
         if bool(state) != self._was_lost:
             self._was_lost = bool(state)
-            say(f"precgui: {state or 'the link is there again'}", file=sys.stderr)
+            say(f"precgui: {translated(state) or _('the link is there again')}", file=sys.stderr)
 
 
 def _bring_files(job: Any, homes: Sequence[Path], beside: Path | None) -> None:

@@ -20,6 +20,7 @@ from precgui.cli.terminal import say
 from precgui.safe_open import read_text, replace_file
 from precgui.sweeps.folder import MEMBERS, PLAN, QUEUED, SPEC, TARGETS
 from precgui.sweeps.state import ENDED
+from precgui.words import _
 
 _MOST_BYTES = 4096
 _JOB = re.compile(r"[0-9a-f]{32}")
@@ -50,7 +51,7 @@ def submit_there(args: argparse.Namespace, words: Sequence[str]) -> int:
     """Plan the sweep and submit its blocks at the place. Returns the exit code of the command there."""
     home: Path | None = args.output
     if home is None or "," in args.place:
-        raise UserError("--slurm at a place needs one place, and with -o the folder that the sweep shall have here")
+        raise UserError(_("--slurm at a place needs one place, and with -o the folder that the sweep shall have here"))
 
     def bring(job: Any) -> None:
         for name in job.files():
@@ -58,7 +59,11 @@ def submit_there(args: argparse.Namespace, words: Sequence[str]) -> int:
                 job.fetch(name, home / name.partition("/")[2])
         queued = {"place": args.place, "job": job.job, "name": home.name}
         replace_file(home / QUEUED, json.dumps(queued).encode())
-        say(f"`precgui sweep {home} --place {args.place}` shows the runs and brings home those that have ended")
+        say(
+            _("`precgui sweep {home} --place {place}` shows the runs and brings home those that have ended").format(
+                home=home, place=args.place
+            )
+        )
 
     return run_source_there(args, words, bring)
 
@@ -69,7 +74,11 @@ def ask_queue(args: argparse.Namespace, words: Sequence[str]) -> int:
     queued = queued_at(home)
     assert queued is not None
     if args.place != queued.place:
-        raise UserError(f"the runs of {home} are in the queue at {queued.place}; name it with --place {queued.place}")
+        raise UserError(
+            _("the runs of {home} are in the queue at {place}; name it with --place {place}").format(
+                home=home, place=queued.place
+            )
+        )
     there = [queued.name if word == args.source else word for word in without_place(words)]
     if not (args.slurm or args.jobs or args.cancel_jobs or args.plan):
         there.append("--plan")  # nothing is trained on the host of the queue itself
@@ -100,4 +109,4 @@ def _ended(document: str) -> list[str]:
             if member["status"] in ENDED and is_file_name(str(member["name"])) and "/" not in str(member["name"])
         ]
     except (ValueError, RecursionError, KeyError, TypeError):
-        raise UserError("the place printed no sweep; upgrade precgui there") from None
+        raise UserError(_("the place printed no sweep; upgrade precgui there")) from None

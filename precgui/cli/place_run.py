@@ -24,6 +24,7 @@ from precgui.runs.file.event_tables import EventRows
 from precgui.runs.file.reader import open_run
 from precgui.runs.library import new_run_path
 from precgui.sanitize import one_line
+from precgui.words import _, translated
 
 _DETACHED = 3
 _INTERRUPTED = 130
@@ -33,11 +34,11 @@ def run_there(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     """Train and report. Returns as `precgui run`, 3 where the run goes on without this end."""
     place = place_called(args.place)
     if args.keys:
-        raise UserError("--keys is for this machine; leave --place out")
+        raise UserError(_("--keys is for this machine; leave --place out"))
     if args.resume:
         return _resume(place, args)
     if config.is_precision_auto(args.config, args.settings):
-        raise UserError("precision=auto searches on this machine; choose a precision for a run at a place")
+        raise UserError(_("precision=auto searches on this machine; choose a precision for a run at a place"))
     requested = config.load(args.config, args.settings)
     path = _new_path(args.output, requested)
     training = PlacedTraining.of_config(place, requested, path, may_send_code=args.own_code)
@@ -56,12 +57,14 @@ def attach(place: NamedPlace, line: JobLine, args: argparse.Namespace) -> int:
 def _resume(place: NamedPlace, args: argparse.Namespace) -> int:
     """Let a run go on that broke off at the place; its file at home is replaced by the whole one."""
     if args.output or args.settings:
-        raise UserError("--resume goes on with the settings and the file of the run; leave out -o and --set")
+        raise UserError(_("--resume goes on with the settings and the file of the run; leave out -o and --set"))
     path = Path(args.config)
     with open_run(path) as saved:
         run_id, requested, where = saved.run_id, saved.config, str(saved.environment.get("place") or "")
     if config.is_own_task(requested.task) and not args.own_code:
-        raise UserError(f"{path} was trained on a task of your own; --own-code runs the code that it names")
+        raise UserError(
+            _("{path} was trained on a task of your own; --own-code runs the code that it names").format(path=path)
+        )
     line = job_of_run(place, run_id, path, where)
     training = PlacedTraining.attached(PlacedRun(place, run_id, path, part=line.part + (not line.is_running)))
     return _follow(place, training, None if args.json else RunDisplay(), detach=args.detach)
@@ -70,7 +73,7 @@ def _resume(place: NamedPlace, args: argparse.Namespace) -> int:
 def _new_path(output: Path | None, requested: config.RunConfig) -> Path:
     path = output or new_run_path(paths.runs_dir(), requested)
     if path.exists():
-        raise UserError(f"{path} exists already; choose another name")
+        raise UserError(_("{path} exists already; choose another name").format(path=path))
     return path
 
 
@@ -94,9 +97,9 @@ def _follow(place: NamedPlace, training: PlacedTraining, view: RunDisplay | None
     if (ended := training.ended) is None:
         is_wanted = detach and training.is_detached
         if not training.has_begun:
-            say(f"precgui: {training.why}", file=sys.stderr)
+            say(f"precgui: {translated(training.why)}", file=sys.stderr)
             return 1
-        why = _let_go(place, training) if is_wanted else f"{training.why}; {_attach_words(place, training)}"
+        why = _let_go(place, training) if is_wanted else f"{translated(training.why)}; {_attach_words(place, training)}"
         say(f"precgui: {why}", file=sys.stderr)
         return 0 if is_wanted else _DETACHED
     fault = "" if training.path.exists() or ended.status == "failed" else ended.message
@@ -106,14 +109,16 @@ def _follow(place: NamedPlace, training: PlacedTraining, view: RunDisplay | None
 def _let_go(place: NamedPlace, training: PlacedTraining) -> str:
     """The sentence about a run that this end does not follow any more."""
     if not training.has_begun:
-        return (
-            f"interrupted before {place.name} said that the run had begun; `precgui places jobs {place.name}` lists it"
-        )
-    return f"the run goes on at {place.name}; {_attach_words(place, training)}"
+        text = _("interrupted before {name} said that the run had begun; `precgui places jobs {name}` lists it")
+        return text.format(name=place.name)
+    text = _("the run goes on at {name}; {attach}")
+    return text.format(name=place.name, attach=_attach_words(place, training))
 
 
 def _attach_words(place: NamedPlace, training: PlacedTraining) -> str:
-    return f"`precgui places attach {place.name} {training.run_id} -o {training.path}` brings it home"
+    return _("`precgui places attach {name} {run_id} -o {path}` brings it home").format(
+        name=place.name, run_id=training.run_id, path=training.path
+    )
 
 
 def _precision(path: Path) -> str:

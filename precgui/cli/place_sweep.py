@@ -24,6 +24,7 @@ from precgui.places.training import PlacedTraining
 from precgui.runs.file.event_tables import EventRows
 from precgui.safe_open import read_text, replace_file
 from precgui.sanitize import one_line
+from precgui.sentences import Sentence, together
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import EmitSweep, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.folder import DISCARDED, PLACES, SweepFolder
@@ -80,7 +81,9 @@ class BlockPlaces:
             kept = {"token": self.token, "places": self._places, "blocks": blocks}
             replace_file(self._path, json.dumps(kept, indent=1).encode())
         except OSError as error:
-            raise SweepError(f"{self._path} cannot be written: {error.strerror}") from None
+            raise SweepError(
+                Sentence("{path} cannot be written: {strerror}", path=self._path, strerror=error.strerror)
+            ) from None
 
 
 class PlacesSweep:
@@ -122,7 +125,8 @@ class PlacesSweep:
         finally:
             folder.runner.release()
         if not self._left:
-            raise SweepError(f"no place is left that trains: {'; '.join(self._faults)}")
+            faults = together(*self._faults, between="; ")
+            raise SweepError(Sentence("no place is left that trains: {faults}", faults=faults))
 
     def _emit(self, event: SweepEvent) -> None:
         with self._lock:
@@ -134,7 +138,7 @@ class PlacesSweep:
             while not (self._stopped() or self._aborted()):
                 folder = SweepFolder(self._path)
                 if folder.paused:
-                    self._emit(SweepWaits("somebody paused the sweep"))
+                    self._emit(SweepWaits(Sentence("somebody paused the sweep")))
                     return
                 left = _blocks_left(folder)
                 block = self._take(folder, left, place.name)
@@ -145,7 +149,7 @@ class PlacesSweep:
                 else:
                     return
         except SentenceError as error:
-            self._lose(place, str(error))
+            self._lose(place, error.args[0])
 
     def _take(self, folder: SweepFolder, left: Sequence[int], place: str) -> int | None:
         """A block for a place: its own first, then one that has none, then one of a place that is lost or not named."""
@@ -165,7 +169,7 @@ class PlacesSweep:
 
     def _train_block(self, folder: SweepFolder, block: int, place: NamedPlace) -> None:
         if self._names_blocks:
-            self._emit(SweepWaits(f"block {block} is trained at {place.name}"))
+            self._emit(SweepWaits(Sentence("block {block} is trained at {name}", block=block, name=place.name)))
         trainer = PlacedTrainer(place, self._path, self._kept.token, may_send_code=self._may_send_code)
         try:
             run_sweep(folder, self._emit, self._stopped, self._aborted, block=block, train=trainer)
@@ -176,8 +180,8 @@ class PlacesSweep:
     def _lose(self, place: NamedPlace, why: str) -> None:
         with self._lock:
             self._left.remove(place.name)
-            self._faults.append(f"{place.name}: {why}")
-        self._emit(SweepWaits(f"{place.name} is lost, its block is handed back: {why}"))
+            self._faults.append(Sentence("{name}: {why}", name=place.name, why=why))
+        self._emit(SweepWaits(Sentence("{name} is lost, its block is handed back: {why}", name=place.name, why=why)))
 
 
 class StopAsked(Protocol):
@@ -202,7 +206,7 @@ def serve(emit: EmitSweep, control: StopAsked, *, folder: str, places: Sequence[
         options = {"may_send_code": may_send_code, "names_blocks": False}  # the window shows the files themselves
         PlacesSweep(Path(folder), named, relay, stopped, stopped, **options).run()
     except SentenceError as error:
-        emit(SweepWaits(str(error)))
+        emit(SweepWaits(error.args[0]))
 
 
 class PlacedTrainer:
@@ -222,7 +226,9 @@ class PlacedTrainer:
     ) -> RunEnded:
         """Raises PlaceLost where this cannot be, and where there is no link for `LOST_AFTER_S`."""
         if goes_on:  # its checkpoint is on this machine
-            return RunEnded(0.0, "failed", f"a run of this machine does not go on at {self._place.name}")
+            return RunEnded(
+                0.0, "failed", Sentence("a run of this machine does not go on at {name}", name=self._place.name)
+            )
         training = PlacedTraining.of_config(
             self._place, config, path, may_send_code=self._may_send_code, run_id=self.run_id(path)
         )
@@ -244,7 +250,7 @@ class PlacedTrainer:
         if training.ended is None or not path.exists():
             why = training.ended.message if training.ended is not None else training.why
             if training.lost_s > LOST_AFTER_S:
-                why = f"no answer for {LOST_AFTER_S:.0f} s"
+                why = Sentence("no answer for {seconds:.0f} s", seconds=LOST_AFTER_S)
             raise PlaceLost(f"{path.stem}: {one_line(why, 400)}")
         return training.ended
 

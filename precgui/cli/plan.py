@@ -32,20 +32,21 @@ from precgui.planner.plan import (
     trained_parameters,
 )
 from precgui.planner.storage import BASE_BITS, OPTIMIZERS, STORAGE, storage_of
+from precgui.words import L_, _, error_text, translated
 
 _CHANGE = {
-    True: "Change first: {change} Then it needs {needed} and fits.",
-    False: "Change first: {change} Then it needs {needed} and does not fit yet.",
+    True: L_("Change first: {change} Then it needs {needed} and fits."),
+    False: L_("Change first: {change} Then it needs {needed} and does not fit yet."),
 }
 _LARGEST_BATCH = {
-    True: "The largest batch by steps really made: {samples} samples.",
-    False: "The largest batch by the plan: {samples} samples.",
+    True: L_("The largest batch by steps really made: {samples} samples."),
+    False: L_("The largest batch by the plan: {samples} samples."),
 }
 _MOMENTS = {
-    "forward": "in the forward pass",
-    "backward": "in the backward pass",
-    "first block": "as the backward pass ends",
-    "update": "in the update",
+    "forward": L_("in the forward pass"),
+    "backward": L_("in the backward pass"),
+    "first block": L_("as the backward pass ends"),
+    "update": L_("in the update"),
 }
 _OFFLOADS = ("none", "optimizer", "parameters")
 
@@ -54,39 +55,49 @@ def add_parsers(subparsers: Any) -> None:
     """Add `plan` to the command line."""
     parser = subparsers.add_parser(
         "plan",
-        help="memory of a step before it is run, and whether it fits",
-        description="Of a config, gone through on shapes alone; or, with --network, of a transformer by formula.",
+        help=_("memory of a step before it is run, and whether it fits"),
+        description=_("Of a config, gone through on shapes alone; or, with --network, of a transformer by formula."),
     )
     parser.add_argument(
         "config", nargs="?", default=configs.DEFAULT_RECIPE, metavar="CONFIG.toml|RECIPE",
-        help=f"a TOML file or one of: {', '.join(configs.RECIPES)} (default {configs.DEFAULT_RECIPE})",
+        help=_("a TOML file or one of: {recipes} (default {default})").format(
+            recipes=", ".join(configs.RECIPES), default=configs.DEFAULT_RECIPE
+        ),
     )  # fmt: skip
-    parser.add_argument("--device", metavar="24GB", help="memory of the device (default: what this machine has)")
+    parser.add_argument("--device", metavar="24GB", help=_("memory of the device (default: what this machine has)"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-                        help="change one value of the config, e.g. --set data.batch_size=256")  # fmt: skip
-    parser.add_argument("--search", action="store_true", help="find the largest batch by steps really made, in a child")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    plan_ranks.add_arguments(parser.add_argument_group("several ranks, on paper"))
-    _add_network(parser.add_argument_group("a transformer by formula, without building it"))
+                        help=_("change one value of the config, e.g. --set data.batch_size=256"))  # fmt: skip
+    parser.add_argument(
+        "--search", action="store_true", help=_("find the largest batch by steps really made, in a child")
+    )
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
+    plan_ranks.add_arguments(parser.add_argument_group(_("several ranks, on paper")))
+    _add_network(parser.add_argument_group(_("a transformer by formula, without building it")))
     add_place_option(parser, run_source_there)
     parser.set_defaults(run=run)
 
 
 def _add_network(group: Any) -> None:
-    group.add_argument("--network", metavar="NAME", help=f"{', '.join(NETWORKS)}, or own with the four sizes below")
+    group.add_argument(
+        "--network",
+        metavar="NAME",
+        help=_("{networks}, or own with the four sizes below").format(networks=", ".join(NETWORKS)),
+    )
     for name in ("layers", "width", "heads", "vocabulary"):
         group.add_argument(f"--{name}", type=int, metavar="N")
-    group.add_argument("--sequence", type=int, metavar="N", help="tokens of a sample")
-    group.add_argument("--batch", type=int, default=1, metavar="N", help="sequences of a micro-step on one rank")
+    group.add_argument("--sequence", type=int, metavar="N", help=_("tokens of a sample"))
+    group.add_argument("--batch", type=int, default=1, metavar="N", help=_("sequences of a micro-step on one rank"))
     group.add_argument("--precision", default="bf16-amp", choices=list(STORAGE))
     group.add_argument("--optimizer", default="adamw", choices=list(OPTIMIZERS))
-    group.add_argument("--checkpointing", action="store_true", help="compute activations again in the backward pass")
+    group.add_argument("--checkpointing", action="store_true", help=_("compute activations again in the backward pass"))
     group.add_argument("--accumulation", type=int, default=1, metavar="N")
-    group.add_argument("--offload", default="none", choices=_OFFLOADS, help="to the host's memory")
-    group.add_argument("--zero", type=int, default=0, choices=range(4), help="ZeRO stage")
+    group.add_argument("--offload", default="none", choices=_OFFLOADS, help=_("to the host's memory"))
+    group.add_argument("--zero", type=int, default=0, choices=range(4), help=_("ZeRO stage"))
     group.add_argument("--ranks", type=int, default=1, metavar="N")
-    group.add_argument("--lora", type=int, default=0, metavar="RANK", help="train adapters of this rank only")
-    group.add_argument("--base", default="bf16", choices=list(BASE_BITS), help="format of the frozen base with --lora")
+    group.add_argument("--lora", type=int, default=0, metavar="RANK", help=_("train adapters of this rank only"))
+    group.add_argument(
+        "--base", default="bf16", choices=list(BASE_BITS), help=_("format of the frozen base with --lora")
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -104,7 +115,7 @@ def _size(text: str | None) -> int | None:
     try:
         return None if text is None else device_bytes(text)
     except ValueError as error:
-        raise UserError(f"--device {error}") from None
+        raise UserError(f"--device {error_text(error)}") from None
 
 
 def _of_config(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
@@ -150,7 +161,7 @@ def _of_network(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
         request = _request(args)
         created = plan(request)
     except ValueError as error:
-        raise UserError(str(error)) from None
+        raise UserError(error_text(error)) from None
     requested = first_change(request, size)
     link = plan_ranks.link_of(args)
     return {
@@ -161,8 +172,8 @@ def _of_network(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
         "host_bytes": created.host_bytes,
         "states_bytes": created.states_bytes,
         "phase": created.moment,
-        "method": "by formula",
-        "memory": {"device_bytes": size, "from": "as given"},
+        "method": L_("by formula"),
+        "memory": {"device_bytes": size, "from": L_("as given")},
         "fits": created.fits(size),
         "batch_size": request.batch,
         "largest_batch": None if size is None else largest_batch(request, size),
@@ -181,7 +192,11 @@ def _row(sentence: str, settings: dict[str, str], after: Plan, fits: bool | None
 def _request(args: argparse.Namespace) -> PlanRequest:
     """Raises ValueError with a sentence."""
     if args.network != "own" and args.network not in NETWORKS:
-        raise ValueError(f"--network {args.network}: the planner knows {', '.join(NETWORKS)} and own")
+        raise ValueError(
+            _("--network {network}: the planner knows {networks} and own").format(
+                network=args.network, networks=", ".join(NETWORKS)
+            )
+        )
     network = NETWORKS.get(args.network, Transformer())
     given = {
         name: value
@@ -189,12 +204,14 @@ def _request(args: argparse.Namespace) -> PlanRequest:
         if (value := getattr(args, name)) is not None
     }
     if any(value < 1 for value in given.values()):
-        raise ValueError("--layers, --width, --heads, --vocabulary and --sequence are at least 1")
+        raise ValueError(_("--layers, --width, --heads, --vocabulary and --sequence are at least 1"))
     if "width" in given:
         given["feed_forward"] = round(network.feed_forward * given["width"] / network.width)
     network = replace(network, **given)
     if network.width % network.heads:
-        raise ValueError(f"--width {network.width} is not a multiple of --heads {network.heads}")
+        raise ValueError(
+            _("--width {width} is not a multiple of --heads {heads}").format(width=network.width, heads=network.heads)
+        )
     master = args.precision == "bf16-master"
     return PlanRequest(
         network, args.batch, args.precision, master, args.optimizer, args.checkpointing, args.accumulation,
@@ -203,15 +220,16 @@ def _request(args: argparse.Namespace) -> PlanRequest:
 
 
 def _print(console: Console, plain: dict[str, Any]) -> None:
-    table = Table("Part", "Memory", "Share", box=None, header_style="bold")
+    table = Table(_("Part"), _("Memory"), _("Share"), box=None, header_style="bold")
     for name, title in PARTS.items():
         if size := plain["parts"][f"{name}_bytes"]:
-            table.add_row(title, mib(size), f"{size / max(plain['total_bytes'], 1):.0%}")
-    table.add_row("[bold]Peak", f"[bold]{mib(plain['total_bytes'])}", _MOMENTS.get(plain["phase"], ""))
-    console.print(f"[bold]{escape(plain['config'])}[/] ({escape(plain['method'])})", highlight=False)
+            table.add_row(translated(title), mib(size), f"{size / max(plain['total_bytes'], 1):.0%}")
+    moment = translated(_MOMENTS.get(plain["phase"], ""))
+    table.add_row(f"[bold]{_('Peak')}", f"[bold]{mib(plain['total_bytes'])}", moment)
+    console.print(f"[bold]{escape(plain['config'])}[/] ({escape(translated(plain['method']))})", highlight=False)
     console.print(table)
     for note in plain.get("notes", ()):
-        console.print(f"[dim]{escape(note)}", highlight=False)
+        console.print(f"[dim]{escape(translated(note))}", highlight=False)
     for sentence in _sentences(plain):
         console.print(escape(sentence), highlight=False)
     if ranks := plain.get("several_ranks"):
@@ -219,23 +237,32 @@ def _print(console: Console, plain: dict[str, Any]) -> None:
 
 
 def _sentences(plain: dict[str, Any]) -> list[str]:
-    reported = [plain["against_fp32"]] if plain.get("against_fp32") else []
+    reported = [translated(plain["against_fp32"])] if plain.get("against_fp32") else []
     if plain.get("host_bytes"):
-        reported.append(f"{mib(plain['host_bytes'])} lie in the host's memory.")
+        reported.append(_("{size} lie in the host's memory.").format(size=mib(plain["host_bytes"])))
     size = plain["memory"]["device_bytes"]
     if size is None:
-        return [*reported, "Give the memory of a device to see whether it fits, for example --device 24GB."]
-    word = "fits" if plain["fits"] else "does not fit"
-    reported.append(f"It {word} into {mib(size)} ({plain['memory']['from']}).")
+        return [*reported, _("Give the memory of a device to see whether it fits, for example --device 24GB.")]
+    text = _("It fits into {size} ({source}).") if plain["fits"] else _("It does not fit into {size} ({source}).")
+    reported.append(text.format(size=mib(size), source=translated(plain["memory"]["from"])))
     if first := plain.get("first_change"):
-        reported.append(_CHANGE[first["fits"]].format(change=first["change"], needed=mib(first["total_bytes"])))
-    reported.append(_LARGEST_BATCH["search" in plain].format(samples=plain["largest_batch"]))
-    for attempt in plain.get("search", {}).get("attempts", ()):
-        figures = [f"batch {attempt['batch']}"]
-        figures += [] if attempt["peak_bytes"] is None else [f"peak {mib(attempt['peak_bytes'])}"]
-        figures += [] if attempt["samples_per_s"] is None else [f"{attempt['samples_per_s']:.4g} samples/s"]
-        verdict = "fits" if attempt["fits"] else f"does not fit: {attempt['reason']}"
-        reported.append(f"  {', '.join(figures)}: {verdict}")
+        change, needed = translated(first["change"]), mib(first["total_bytes"])
+        reported.append(translated(_CHANGE[first["fits"]]).format(change=change, needed=needed))
+    reported.append(translated(_LARGEST_BATCH["search" in plain]).format(samples=plain["largest_batch"]))
+    reported += [f"  {_attempt(attempt)}" for attempt in plain.get("search", {}).get("attempts", ())]
     if "search" in plain:
-        reported.append(f"Rates are medians of half a second, by {plain['search']['clock']}.")
+        reported.append(_("Rates are medians of half a second, by {clock}.").format(clock=plain["search"]["clock"]))
     return reported
+
+
+def _attempt(attempt: dict[str, Any]) -> str:
+    """A step that was really made, with its figures."""
+    figures = [_("batch {batch}").format(batch=attempt["batch"])]
+    if attempt["peak_bytes"] is not None:
+        figures.append(_("peak {size}").format(size=mib(attempt["peak_bytes"])))
+    if attempt["samples_per_s"] is not None:
+        figures.append(_("{rate:.4g} samples/s").format(rate=attempt["samples_per_s"]))
+    verdict = _("fits")
+    if not attempt["fits"]:
+        verdict = _("does not fit: {reason}").format(reason=translated(attempt["reason"]))
+    return f"{', '.join(figures)}: {verdict}"

@@ -23,17 +23,20 @@ from precgui.planner.communication import (
     link_rate,
 )
 from precgui.planner.ledger import mib
+from precgui.words import L_, _, error_text, translated
 
 STAGES = range(4)
-NO_TIME = "Give --step-ms, the time of a step of one rank, for the time of a step of several."
+NO_TIME = L_("Give --step-ms, the time of a step of one rank, for the time of a step of several.")
 
 
 def add_arguments(group: Any) -> None:
     """Add the options of several ranks to `plan`."""
-    group.add_argument("--link", metavar="10Gb/s", help="rate of the link of one rank; foretells 1 to 1024 ranks")
-    group.add_argument("--latency-us", type=float, default=20.0, metavar="N", help="of a message (default 20)")
-    group.add_argument("--step-ms", type=float, metavar="N", help="time of a step of one rank, milliseconds")
-    group.add_argument("--batch-per-rank", action="store_true", help="each rank has the batch of the config for itself")
+    group.add_argument("--link", metavar="10Gb/s", help=_("rate of the link of one rank; foretells 1 to 1024 ranks"))
+    group.add_argument("--latency-us", type=float, default=20.0, metavar="N", help=_("of a message (default 20)"))
+    group.add_argument("--step-ms", type=float, metavar="N", help=_("time of a step of one rank, milliseconds"))
+    group.add_argument(
+        "--batch-per-rank", action="store_true", help=_("each rank has the batch of the config for itself")
+    )
 
 
 def link_of(args: argparse.Namespace) -> Link | None:
@@ -41,11 +44,11 @@ def link_of(args: argparse.Namespace) -> Link | None:
     if args.link is None:
         return None
     if not 0 <= args.latency_us < 1e9 or (args.step_ms is not None and not 0 < args.step_ms < 1e12):
-        raise UserError("--latency-us is at least 0, --step-ms more than 0")
+        raise UserError(_("--latency-us is at least 0, --step-ms more than 0"))
     try:
         return Link(link_rate(args.link), args.latency_us / 1e6)
     except ValueError as error:
-        raise UserError(f"--link {error}") from None
+        raise UserError(f"--link {error_text(error)}") from None
 
 
 def of_ranks(
@@ -72,7 +75,7 @@ def print_ranks(console: Console, plain: dict[str, Any]) -> None:
     """Print what is sent and how long it takes, the memory of a rank, and the notes."""
     timed = plain["one_rank_step_s"] is not None
     sending = _table((*COLUMNS, *TIMED_COLUMNS) if timed else COLUMNS)
-    memory = _table(["Ranks", *(f"Peak, ZeRO {stage}" for stage in STAGES)])
+    memory = _table([_("Ranks"), *(_("Peak, ZeRO {stage}").format(stage=stage) for stage in STAGES)])
     for row in plain["ranks"]:
         forecast = Forecast(**{name: value for name, value in row.items() if name != "memory_bytes"})
         sending.add_row(*forecast.texts())
@@ -80,11 +83,11 @@ def print_ranks(console: Console, plain: dict[str, Any]) -> None:
     for table in (sending, memory):
         console.print(table)
     for note in plain["notes"]:
-        console.print(f"[dim]{note}", highlight=False)
+        console.print(f"[dim]{translated(note)}", highlight=False)
 
 
 def _table(columns: Sequence[str]) -> Table:
     table = Table(box=None, header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(translated(column), justify="right", no_wrap=True)
     return table

@@ -18,6 +18,7 @@ from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.profile_ranks import show_ranks
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, mib
 from precgui.runs.speedup.profile_file import MOST_PAIRS_S, PAIRS_S
+from precgui.words import _, translated
 
 if TYPE_CHECKING:
     from precgui.runs.speedup.products import ProductRate
@@ -31,24 +32,25 @@ def add_parsers(subparsers: Any) -> None:
     """Add `profile` to the command line."""
     parser = subparsers.add_parser(
         "profile",
-        help="time and memory of a step taken apart, FP32 beside it",
-        description="Runs some steps of the config in FP32 and in its precision, in turns, under torch.profiler.",
+        help=_("time and memory of a step taken apart, FP32 beside it"),
+        description=_("Runs some steps of the config in FP32 and in its precision, in turns, under torch.profiler."),
     )
     parser.add_argument(
         "config", nargs="?", default=configs.DEFAULT_RECIPE, metavar="CONFIG.toml|RECIPE|RUN.h5",
-        help="what to run; of a run file its config, and the profile is kept beside it as RUN.h5.profile.json",
+        help=_("what to run; of a run file its config, and the profile is kept beside it as RUN.h5.profile.json"),
     )  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-                        help="change one value of the config, e.g. --set precision=bf16-amp")  # fmt: skip
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="keep the profile in this file")
+                        help=_("change one value of the config, e.g. --set precision=bf16-amp"))  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help=_("keep the profile in this file"))
     parser.add_argument("--seconds", type=float, default=PAIRS_S, metavar="S",
-                        help="repeat pairs of plain and profiled steps for up to S seconds, until the time that the "
-                        f"profiler adds is known; choose more on a busy machine (default {PAIRS_S:.0f})")  # fmt: skip
-    parser.add_argument("--no-trials", action="store_true", help="do not try the suggested changes in pairs")
-    parser.add_argument("--kept", action="store_true", help="show the profile beside RUN.h5 instead of measuring")
+                        help=_("repeat pairs of plain and profiled steps for up to S seconds, until the time that the "
+                               "profiler adds is known; choose more on a busy machine (default {seconds:.0f})")
+                        .format(seconds=PAIRS_S))  # fmt: skip
+    parser.add_argument("--no-trials", action="store_true", help=_("do not try the suggested changes in pairs"))
+    parser.add_argument("--kept", action="store_true", help=_("show the profile beside RUN.h5 instead of measuring"))
     parser.add_argument("--ranks", action="store_true",
-                        help="show what each process of RUN.h5 recorded instead of measuring")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+                        help=_("show what each process of RUN.h5 recorded instead of measuring"))  # fmt: skip
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     add_place_option(parser, run_source_there)
     parser.set_defaults(run=run)
 
@@ -62,9 +64,13 @@ def run(args: argparse.Namespace) -> int:
     if args.ranks:
         return show_ranks(of_run, as_json=args.json)
     if not 0 < args.seconds <= MOST_PAIRS_S:
-        raise UserError(f"--seconds {args.seconds:g} is not between 0 and {MOST_PAIRS_S:.0f}; choose another duration")
+        raise UserError(
+            _("--seconds {seconds:g} is not between 0 and {most_pairs_s:.0f}; choose another duration").format(
+                seconds=args.seconds, most_pairs_s=MOST_PAIRS_S
+            )
+        )
     if args.kept and of_run is None:
-        raise UserError("--kept shows the profile of a run file; name one that ends in .h5")
+        raise UserError(_("--kept shows the profile of a run file; name one that ends in .h5"))
     if args.kept and of_run is not None:
         document = read_profile(profile_path(of_run))
     else:
@@ -94,8 +100,11 @@ def _config(of_run: Path | None, args: argparse.Namespace) -> configs.RunConfig:
     with open_run(of_run) as saved:
         result = saved.config
     if result.task == configs.OWN_LOOP or configs.is_own_task(result.task):
-        text = f"{of_run} trained code of its own ({result.task}), which is not started from a run file"
-        raise UserError(f"{text}; profile a config that names it")
+        text = _(
+            "{run} trained code of its own ({task}), which is not started from a run file; profile a config that "
+            "names it"
+        )
+        raise UserError(text.format(run=of_run, task=result.task))
     return configs.change(result, args.settings)
 
 
@@ -103,43 +112,52 @@ def _measure(config: configs.RunConfig, seconds: float, *, trials: bool, quiet: 
     from precgui.profile_job import profile_with_trials
 
     console = HarmlessConsole(stderr=True, quiet=quiet or not sys.stderr.isatty())
-    with console.status("starting the engine") as status:
-        return profile_with_trials(config, lambda text: status.update(escape(text)), seconds=seconds, trials=trials)
+    with console.status(_("starting the engine")) as status:
+        return profile_with_trials(
+            config, lambda text: status.update(escape(translated(text))), seconds=seconds, trials=trials
+        )
 
 
 def _print(console: Console, document: dict[str, Any], account: Waterfall, sentence: str) -> None:
-    console.print(f"[bold]{escape(document['title'])}[/] on {escape(document['device']['name'])}", highlight=False)
+    head = _("[bold]{title}[/] on {device}")
+    console.print(
+        head.format(title=escape(document["title"]), device=escape(document["device"]["name"])), highlight=False
+    )
     from precgui.runs.speedup.waterfall import repeated_sentence
 
-    console.print(escape(sentence), highlight=False)
-    table = Table("", "Factor", "Speed-up", "Cost", box=None, header_style="bold")
+    console.print(escape(translated(sentence)), highlight=False)
+    table = Table("", _("Factor"), _("Speed-up"), _("Cost"), box=None, header_style="bold")
     for factor in account.factors:
         table.add_row(
-            factor.title, f"{factor.value:.3f}", f"{factor.after:.2f}", f"{factor.cost:.0%}" if factor.cost else ""
+            translated(factor.title),
+            f"{factor.value:.3f}",
+            f"{factor.after:.2f}",
+            f"{factor.cost:.0%}" if factor.cost else "",
         )
     console.print(table)
     for factor in account.causes():
-        console.print(f"[bold]{factor.title}[/]: {escape(factor.detail)} {escape(factor.remedy)}", highlight=False)
-    spread = f"The middle half of the rounds lies within {account.spread:.0%}."
-    console.print(f"{account.closing} {spread}", highlight=False)
+        title, detail, remedy = (translated(text) for text in (factor.title, factor.detail, factor.remedy))
+        console.print(f"[bold]{title}[/]: {escape(detail)} {escape(remedy)}", highlight=False)
+    spread = _("The middle half of the rounds lies within {spread:.0%}.").format(spread=account.spread)
+    console.print(f"{translated(account.closing)} {spread}", highlight=False)
     if parts := repeated_sentence(document):
-        console.print(parts, highlight=False)
+        console.print(translated(parts), highlight=False)
     console.print(_operations(document))
     _print_products(console, document)
     _print_memory(console, document)
     for note in document["notes"]:
-        console.print(f"[dim]{escape(note)}", highlight=False)
+        console.print(f"[dim]{escape(translated(note))}", highlight=False)
 
 
 def _operations(document: dict[str, Any]) -> Table:
     from precgui.runs.speedup.profile_file import operation_text
 
-    table = Table("Operation", "Module", "Kind", "Format", "ms", "GFLOP/s", box=None, header_style="bold")
+    table = Table(_("Operation"), _("Module"), _("Kind"), _("Format"), "ms", "GFLOP/s", box=None, header_style="bold")
     for row in document["operations"][:_MAX_ROWS]:
         rate = row["flops"] / row["seconds"] * 1e-9 if row["flops"] and row["seconds"] else None
         module = f"{row['module']} {row['phase']}".strip()
         table.add_row(
-            escape(operation_text(row)[:_WIDEST]), escape(module), row["kind"], row["executed"],
+            escape(operation_text(row)[:_WIDEST]), escape(module), translated(row["kind"]), translated(row["executed"]),
             f"{row['seconds'] * 1e3:.3g}", "" if rate is None else f"{rate:.3g}",
         )  # fmt: skip
     return table
@@ -151,23 +169,26 @@ def _print_products(console: Console, document: dict[str, Any]) -> None:
     measured = products_of(document)
     if measured is None:
         return
-    titles = [f"{fmt}, GFLOP/s (to FP32)" for fmt in measured.formats]
-    table = Table("Product alone", "Modules", "Sizes", *titles, box=None, header_style="bold")
+    titles = [_("{format}, GFLOP/s (to FP32)").format(format=fmt) for fmt in measured.formats]
+    table = Table(_("Product alone"), _("Modules"), _("Sizes"), *titles, box=None, header_style="bold")
     for product in measured.products[:_MAX_ROWS]:
         rates = [product.rates.get(fmt) for fmt in measured.formats]
         module = f"{product.modules_text} {product.phase}"
         table.add_row(product.operation, escape(module), product.sizes, *("" if r is None else _rate(r) for r in rates))
     console.print(table)
     notes = dict.fromkeys(
-        f"{fmt} {rate.note}" for product in measured.products for fmt, rate in product.rates.items() if rate.note
+        f"{fmt} {translated(rate.note)}"
+        for product in measured.products
+        for fmt, rate in product.rates.items()
+        if rate.note
     )
     for note in notes:
-        console.print(f"[dim]{escape(note)}", highlight=False)
+        console.print(f"[dim]{escape(translated(note))}", highlight=False)
 
 
 def _rate(rate: ProductRate) -> str:
     if rate.flops_s is None:
-        return "not measured"
+        return _("not measured")
     return f"{rate.flops_s * 1e-9:.3g}" + (f" ({rate.speedup:.2f}x)" if rate.speedup else "")
 
 
@@ -176,14 +197,19 @@ def _print_memory(console: Console, document: dict[str, Any]) -> None:
 
     ledgers, memory = ledgers_of(document), document["memory"]
     if ledgers:
-        table = Table("Memory at the peak", *(LEDGERS[name] for name in ledgers), box=None, header_style="bold")
+        table = Table(
+            _("Memory at the peak"), *(translated(LEDGERS[name]) for name in ledgers), box=None, header_style="bold"
+        )
         for part, title in PARTS.items():
             sizes = [ledger.parts[part] for ledger in ledgers.values()]
             if any(sizes):
-                table.add_row(title, *(mib(size) for size in sizes))
-        table.add_row("[bold]Peak", *(f"[bold]{mib(ledger.total_bytes)}" for ledger in ledgers.values()))
+                table.add_row(translated(title), *(mib(size) for size in sizes))
+        table.add_row(f"[bold]{_('Peak')}", *(f"[bold]{mib(ledger.total_bytes)}" for ledger in ledgers.values()))
         console.print(table)
     if memory.get("difference"):
-        console.print(escape(memory["difference"]), highlight=False)
+        console.print(escape(translated(memory["difference"])), highlight=False)
     if abs(memory.get("residual") or 0.0) > RESIDUAL_LIMIT:
-        console.print(f"The prediction misses {memory['residual']:+.0%} of the measured peak.", highlight=False)
+        console.print(
+            _("The prediction misses {share:+.0%} of the measured peak.").format(share=memory["residual"]),
+            highlight=False,
+        )

@@ -10,8 +10,17 @@ from rich.table import Table
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.planner.ledger import mib
+from precgui.words import L_, _, translated
 
-_COLUMNS = ("rank", "step, ms", "waited, ms", "CPU, ms", "memory", "sent", "interface, all ranks")
+_COLUMNS = (
+    L_("rank"),
+    L_("step, ms"),
+    L_("waited, ms"),
+    L_("CPU, ms"),
+    L_("memory"),
+    L_("sent"),
+    L_("interface, all ranks"),
+)
 
 
 def show_ranks(path: Path | None, *, as_json: bool) -> int:
@@ -20,22 +29,24 @@ def show_ranks(path: Path | None, *, as_json: bool) -> int:
     from precgui.runs.ranks import memory_sentence, rank_figures, waiting_sentence
 
     if path is None:
-        raise UserError("--ranks shows what a run recorded; name a run file that ends in .h5")
+        raise UserError(_("--ranks shows what a run recorded; name a run file that ends in .h5"))
     with open_run(path) as run:
         figures, of_memory = rank_figures(run), memory_sentence(run)
     if not figures:
-        raise UserError(f"{path.name} trained in one process, so it has no ranks; see parallel.strategy")
+        raise UserError(
+            _("{name} trained in one process, so it has no ranks; see parallel.strategy").format(name=path.name)
+        )
     if as_json:
         print(json.dumps({"ranks": [row.as_json() for row in figures]}, indent=1))
         return 0
-    table = Table(*_COLUMNS, title="Medians of each rank")
+    table = Table(*map(translated, _COLUMNS), title=_("Medians of each rank"))
     for row in figures:
         times = (_milliseconds(time_s) for time_s in (row.step_s, row.wait_s, row.cpu_s))
         table.add_row(str(row.rank), *times, *map(_size, (row.memory_bytes, row.sent_bytes, row.interface_bytes)))
     console = HarmlessConsole()
     console.print(table)
-    console.print(waiting_sentence(figures))
-    console.print(of_memory)
+    console.print(translated(waiting_sentence(figures)))
+    console.print(translated(of_memory))
     return 0
 
 

@@ -32,8 +32,9 @@ from precgui.quantize_job import (
 from precgui.runs.models.effects import ROUNDED as ROUNDED_WORDS
 from precgui.runs.models.effects import SCORES, TRUTHS, ModelEffects, WholeRow, effects_of
 from precgui.sanitize import visible_name
+from precgui.words import L_, _, translated
 
-_EPILOG = (
+_EPILOG = L_(
     "A single tensor or typed numbers: precgui quantise. Formats of weights without data: precgui model. "
     "Exit code: 0 measured, 2 bad input, 130 broken off."
 )
@@ -42,49 +43,74 @@ _EPILOG = (
 def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-command and set its `run`."""
     parser = subparsers.add_parser(
-        "quantize", help="what formats cost a trained model: the rise of its loss on held-out data, with its noise",
-        description="Rounds the linear and convolutional layers of a trained model to each format and measures the "
-        "rise of its held-out loss: the whole model, then single layers, and how well cheap scores order them.",
-        epilog=_EPILOG,
+        "quantize", help=_("what formats cost a trained model: the rise of its loss on held-out data, with its noise"),
+        description=_("Rounds the linear and convolutional layers of a trained model to each format and measures the "
+        "rise of its held-out loss: the whole model, then single layers, and how well cheap scores order them."),
+        epilog=translated(_EPILOG),
     )  # fmt: skip
-    parser.add_argument("source", metavar="FILE|DIR|RUN.h5|hf:DIR", help="weights, a run, or a folder of transformers")
+    parser.add_argument(
+        "source", metavar="FILE|DIR|RUN.h5|hf:DIR", help=_("weights, a run, or a folder of transformers")
+    )
     parser.add_argument(
         "--task", default="", metavar="RECIPE|CONFIG.toml|FILE.py:F",
-        help="model and data for the weights; needless where the file names them, as those of train.save_to do",
+        help=_("model and data for the weights; needless where the file names them, as those of train.save_to do"),
     )  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-                        help="change one value of the task's config")  # fmt: skip
-    parser.add_argument("--own-code", action="store_true", help="run the code of a task of your own that a file names")
-    parser.add_argument("--formats", default=",".join(DEFAULT_FORMATS), metavar="F,F",
-                        help="as those of precgui model; default: %(default)s")  # fmt: skip
-    parser.add_argument("--methods", default="rtn", metavar="M,M", help=f"{', '.join(METHODS)}; default: rtn, nearest")
-    parser.add_argument("--round", default=",".join(ROUNDED), metavar="R,R", dest="rounded",
-                        help="weights; inputs (and weights); k, v: keys, values of attention; default all")  # fmt: skip
-    parser.add_argument("--singles", type=int, metavar="N",
-                        help="layers measured alone; default: all up to 64 layers, else 12; 0: none")  # fmt: skip
-    parser.add_argument("--samples", type=int, default=1024, metavar="N", help="most held-out samples; default: 1024")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
+                        help=_("change one value of the task's config"))  # fmt: skip
     parser.add_argument(
-        "--text", default="", metavar="FILE|DIR", help="with hf:DIR: the text; default: Python's manual"
+        "--own-code", action="store_true", help=_("run the code of a task of your own that a file names")
     )
-    parser.add_argument("--length", type=int, default=512, metavar="N", help="with hf:DIR: tokens of a sample")
-    parser.add_argument("--batch", type=int, default=8, metavar="N", help="with hf:DIR: samples at once")
+    parser.add_argument("--formats", default=",".join(DEFAULT_FORMATS), metavar="F,F",
+                        help=_("as those of precgui model; default: %(default)s"))  # fmt: skip
+    parser.add_argument(
+        "--methods",
+        default="rtn",
+        metavar="M,M",
+        help=_("{methods}; default: rtn, nearest").format(methods=", ".join(METHODS)),
+    )
+    parser.add_argument(
+        "--round", default=",".join(ROUNDED), metavar="R,R", dest="rounded",
+        help=_("weights; inputs (and weights); k, v: keys, values of attention; default all"),
+    )  # fmt: skip
+    _add_data(parser)
     _add_plan(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="MODEL.h5", help="keep it; Inspect > Formats shows it")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("-o", "--output", type=Path, metavar="MODEL.h5", help=_("keep it; Inspect > Formats shows it"))
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     parser.set_defaults(run=run_quantize)
 
 
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--singles", type=int, metavar="N",
+                        help=_("layers measured alone; default: all up to 64 layers, else 12; 0: none"))  # fmt: skip
+    parser.add_argument(
+        "--samples", type=int, default=1024, metavar="N", help=_("most held-out samples; default: 1024")
+    )
+    parser.add_argument("--device", default="auto", help=_("auto, cpu, cuda, ..."))
+    parser.add_argument(
+        "--text", default="", metavar="FILE|DIR", help=_("with hf:DIR: the text; default: Python's manual")
+    )
+    parser.add_argument("--length", type=int, default=512, metavar="N", help=_("with hf:DIR: tokens of a sample"))
+    parser.add_argument("--batch", type=int, default=8, metavar="N", help=_("with hf:DIR: samples at once"))
+
+
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    plan = parser.add_argument_group("a plan, verified on the half of the held-out samples that did not choose it")
-    plan.add_argument("--budget", default="", metavar="bytes=N|bits=B|loss=X", help="a format for each layer within it")
-    plan.add_argument("--as", default="", metavar="TARGET", dest="target", help=f"who reads it: {', '.join(TARGETS)}")
+    plan = parser.add_argument_group(_("a plan, verified on the half of the held-out samples that did not choose it"))
+    plan.add_argument(
+        "--budget", default="", metavar="bytes=N|bits=B|loss=X", help=_("a format for each layer within it")
+    )
+    plan.add_argument(
+        "--as",
+        default="",
+        metavar="TARGET",
+        dest="target",
+        help=_("who reads it: {targets}").format(targets=", ".join(TARGETS)),
+    )
     plan.add_argument("--write", default="", metavar="DIR|FILE.gguf",
-                      help="write the quantised model, and read it back")  # fmt: skip
+                      help=_("write the quantised model, and read it back"))  # fmt: skip
     plan.add_argument("--converted", default="", metavar="FILE.gguf",
-                      help="with --as gguf: this model as llama.cpp converts it; its header, vocabulary and other "
-                      "tensors are kept")  # fmt: skip
-    plan.add_argument("--recipe", default="", metavar="FILE", help="write the plan for the library of the target")
+                      help=_("with --as gguf: this model as llama.cpp converts it; its header, vocabulary and other "
+                      "tensors are kept"))  # fmt: skip
+    plan.add_argument("--recipe", default="", metavar="FILE", help=_("write the plan for the library of the target"))
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -95,9 +121,11 @@ def order_of(args: argparse.Namespace) -> QuantizeOrder:
     """The request in the words of the command. Raises SentenceError for those that are not known."""
     for name in ("samples", "length", "batch"):
         if getattr(args, name) < 1:
-            raise UserError(f"--{name} {getattr(args, name)}: a number from 1 on is needed")
+            raise UserError(
+                _("--{name} {value}: a number from 1 on is needed").format(name=name, value=getattr(args, name))
+            )
     if args.singles is not None and args.singles < 0:
-        raise UserError(f"--singles {args.singles}: a number from 0 on is needed")
+        raise UserError(_("--singles {singles}: a number from 0 on is needed").format(singles=args.singles))
     singles = -1 if args.singles is None else args.singles
     order = QuantizeOrder(
         args.source, args.task, tuple(args.settings), args.own_code, _names(args.formats), _names(args.methods),
@@ -115,13 +143,15 @@ def run_quantize(args: argparse.Namespace) -> int:
     order = order_of(args)
     if args.output is not None:
         if str(args.output) in (order.folder, order.recipe):
-            raise UserError(f"-o and the files of the plan both name {args.output}; choose two names")
+            raise UserError(
+                _("-o and the files of the plan both name {output}; choose two names").format(output=args.output)
+            )
         check_output(args.output)
     shows = not args.json and sys.stderr.isatty()
 
     def tell(text: str) -> None:
         if shows:
-            say(text, file=sys.stderr)
+            say(translated(text), file=sys.stderr)
 
     def row(part: str, values: dict[str, Any]) -> None:
         name = f"{values.get('name', '')} {values['format']}".strip()
@@ -134,7 +164,7 @@ def run_quantize(args: argparse.Namespace) -> int:
                 keep(args.output, order, ready, document, stopped)
                 document["written"].append(str(args.output))
     except Stopped:
-        say("precgui: the measurement was broken off; nothing is kept.", file=sys.stderr)
+        say("precgui: " + _("the measurement was broken off; nothing is kept."), file=sys.stderr)
         return 130
     if args.json:
         print_json(document)
@@ -161,14 +191,26 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
 def print_effects(effects: ModelEffects) -> None:
     """Tables of the whole model, of single layers, and of the agreement of scores."""
     say(
-        f"held-out loss {effects.loss:.5g} on {effects.samples} samples; +- is the standard error of paired differences"
+        _("held-out loss {loss:.5g} on {samples} samples; +- is the standard error of paired differences").format(
+            loss=effects.loss, samples=effects.samples
+        )
     )
-    right = ("Bytes", "Rise of the loss", TRUTHS[effects.truth])
-    whole = table("All layers in one format", ("Format", "Method", "Rounded", *right, "Remark"), right=right)
+    right = (L_("Bytes"), L_("Rise of the loss"), TRUTHS[effects.truth])
+    whole = table(
+        _("All layers in one format"), (L_("Format"), L_("Method"), L_("Rounded"), *right, L_("Remark")), right=right
+    )
     for row in effects.whole:
         rise = _rise(row.rise, row.error) if not row.why_not else ""
         distance = "" if row.distance is None else f"{row.distance:.3g}"
-        cells = (row.format, row.method, ROUNDED_WORDS[row.rounded], mib(row.nbytes), rise, distance, _remark(row))
+        cells = (
+            row.format,
+            row.method,
+            translated(ROUNDED_WORDS[row.rounded]),
+            mib(row.nbytes),
+            rise,
+            distance,
+            _remark(row),
+        )
         whole.add_row(*map(Text, cells))
     console().print(whole)
     if effects.layers:
@@ -177,16 +219,16 @@ def print_effects(effects: ModelEffects) -> None:
 
 def _remark(row: WholeRow) -> str:
     if row.why_not:
-        return f"not measured: {row.why_not}"
-    parts = ["equal within noise"] if row.within_noise else []
+        return _("not measured: {why}").format(why=translated(row.why_not))
+    parts = [_("equal within noise")] if row.within_noise else []
     if row.left_out:
-        parts.append(f"{row.left_out} layers left as they are: rows of other lengths")
+        parts.append(_("{count} layers left as they are: rows of other lengths").format(count=row.left_out))
     return "; ".join(parts)
 
 
 def _rise(rise: float | None, error: float | None) -> str:
     if rise is None:
-        return "not measured"
+        return _("not measured")
     return f"{rise:+.5f}" if error is None else f"{rise:+.5f} +- {error:.5f}"
 
 
@@ -196,51 +238,70 @@ def _print_layers(effects: ModelEffects) -> None:
     names = list(dict.fromkeys(row.layer for row in effects.layers))
     is_loss = effects.truth == "loss"
     found = {(row.layer, row.format): row.rise if is_loss else row.distance for row in effects.layers}
-    say(f"One layer alone, {ROUNDED_WORDS[document['singles_round']]} rounded to nearest: {TRUTHS[effects.truth]}")
-    listed = table("One layer alone", ("Layer", *formats), right=formats)
+    say(
+        _("One layer alone, {rounded} rounded to nearest: {truth}").format(
+            rounded=translated(ROUNDED_WORDS[document["singles_round"]]), truth=translated(TRUTHS[effects.truth])
+        )
+    )
+    listed = table(_("One layer alone"), (L_("Layer"), *formats), right=formats)
     for name in names:
         cells = (found.get((name, fmt)) for fmt in formats)
         listed.add_row(*map(Text, (visible_name(name), *("" if cell is None else f"{cell:.3g}" for cell in cells))))
     console().print(listed)
-    agreement = table("Agreement of scores", ("Score", *formats, "all"), right=(*formats, "all"))
+    agreement = table(_("Agreement of scores"), (L_("Score"), *formats, L_("all")), right=(*formats, "all"))
     columns: list[Mapping[str, Any]] = [*(document["by_format"][fmt] for fmt in formats)]
     whole = {"scores": document["rank_agreement"], "ceiling": effects.ceiling,
              "ceiling_of_loss": document["ceiling_of_loss"]}  # fmt: skip
     for name, words in SCORES.items():
         if any(name in column["scores"] for column in (*columns, whole)):
-            agreement.add_row(words, *(_rho(column["scores"].get(name)) for column in (*columns, whole)))
-    agreement.add_row("half of the data against half", *(_rho(column["ceiling"]) for column in (*columns, whole)))
-    agreement.add_row("the same of the loss", *(_rho(column["ceiling_of_loss"]) for column in (*columns, whole)))
+            agreement.add_row(translated(words), *(_rho(column["scores"].get(name)) for column in (*columns, whole)))
+    agreement.add_row(_("half of the data against half"), *(_rho(column["ceiling"]) for column in (*columns, whole)))
+    agreement.add_row(_("the same of the loss"), *(_rho(column["ceiling_of_loss"]) for column in (*columns, whole)))
     console().print(agreement)
     say(
-        "Agreement of two orders of the layers: 1 the same, 0 none. A score says nothing of the size of a loss; more "
-        "than half of the data reach against the other half, no score is known to reach."
+        _(
+            "Agreement of two orders of the layers: 1 the same, 0 none. A score says nothing of the size of a loss; "
+            "more than half of the data reach against the other half, no score is known to reach."
+        )
     )
     for note in document["notes"]:
-        say(f"{note}.")
+        say(f"{translated(note)}.")
 
 
 def print_plan(document: Mapping[str, Any]) -> None:
     """The format of each layer, what was measured of the plan, and whether its file is what was measured."""
     measured = document["plan_measured"]
-    listed = table("Plan", ("Layer", "Format"), right=())
+    listed = table(_("Plan"), (L_("Layer"), L_("Format")), right=())
     for name, fmt in document["plan"].items():
         listed.add_row(Text(visible_name(name)), Text(fmt))
     console().print(listed)
-    noise = ", equal within noise" if measured["within_noise"] else ""
-    units = f"{measured['units']} held-out units"
-    if measured["chosen_by"] is not None:
-        units = f"the {units} that did not choose the plan"
-    say(
-        f"{mib(measured['bytes'])}, {measured['bits']:.3g} bits a weight, by {measured['method']}: the loss rises by "
-        f"{_rise(measured['rise'], measured['error'])} from {measured['loss']:.5g}{noise}, on {units}"
-    )
+    if measured["chosen_by"] is None:
+        units = _("{count} held-out units").format(count=measured["units"])
+    else:
+        units = _("the {count} held-out units that did not choose the plan").format(count=measured["units"])
+    text = _("{size}, {bits:.3g} bits a weight, by {method}: the loss rises by {rise} from {loss:.5g}, on {units}")
+    if measured["within_noise"]:
+        text = _(
+            "{size}, {bits:.3g} bits a weight, by {method}: the loss rises by {rise} from {loss:.5g}, equal within "
+            "noise, on {units}"
+        )
+    rise = _rise(measured["rise"], measured["error"])
+    values = {"bits": measured["bits"], "method": measured["method"], "loss": measured["loss"]}
+    say(text.format(size=mib(measured["bytes"]), rise=rise, units=units, **values))
     if measured["chosen_by"] not in (None, "measured"):
-        say(f"not all layers were measured alone, so the plan was chosen by a score: {SCORES[measured['chosen_by']]}")
+        say(
+            _("not all layers were measured alone, so the plan was chosen by a score: {score}").format(
+                score=translated(SCORES[measured["chosen_by"]])
+            )
+        )
     if document["read_back"] == "equal":
-        say(f"read back by {document['read_back_by']}: every number of the layers is the one that was measured")
+        say(
+            _("read back by {library}: every number of the layers is the one that was measured").format(
+                library=document["read_back_by"]
+            )
+        )
     elif document["read_back"] == "different":
-        say("read back, some numbers differ from those that were measured")
+        say(_("read back, some numbers differ from those that were measured"))
 
 
 def _rho(value: float | None) -> str:

@@ -15,34 +15,43 @@ from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.runs.file.reader import SavedRun
     from precgui.runs.replays import StepReplay
 
 _MAX_ROWS = 12
+_MECHANISMS = {
+    "flush": L_("flush"), "rounding": L_("rounding"), "casts": L_("casts"), "flips": L_("flips"),
+    "overflow": L_("overflow"),
+}  # fmt: skip
 
 
 def add_parsers(subparsers: Any) -> None:
     """Add `replay` to the command line."""
     parser = subparsers.add_parser(
         "replay",
-        help="make one step of a run again with FP64 beside it: which line makes the error, is precision to blame",
-        epilog="A step with a snapshot beside the run (the first with NaN or Inf, and record.snapshot_step) "
-        "is made from it; up to any other one the run is trained again. Exit code: 0 healthy, 1 problems.",
+        help=_("make one step of a run again with FP64 beside it: which line makes the error, is precision to blame"),
+        epilog=_(
+            "A step with a snapshot beside the run (the first with NaN or Inf, and record.snapshot_step) "
+            "is made from it; up to any other one the run is trained again. Exit code: 0 healthy, 1 problems."
+        ),
     )
-    parser.add_argument("file", type=Path, metavar="RUN.h5", help="a run file of precgui run")
+    parser.add_argument("file", type=Path, metavar="RUN.h5", help=_("a run file of precgui run"))
     parser.add_argument(
-        "--step", type=int, metavar="N", help="counted from 1; default the first that is not finite, else the last"
+        "--step", type=int, metavar="N", help=_("counted from 1; default the first that is not finite, else the last")
     )
     parser.add_argument(
         "--layers",
         metavar="P,P,...",
-        help="compare each layer in up to five precisions with FP64, on this step's batch",
+        help=_("compare each layer in up to five precisions with FP64, on this step's batch"),
     )
-    parser.add_argument("--anatomy", action="store_true", help="print the moments and the casts of the step, too")
-    parser.add_argument("--own-code", action="store_true", help="run the code of a task of your own that the run names")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("--anatomy", action="store_true", help=_("print the moments and the casts of the step, too"))
+    parser.add_argument(
+        "--own-code", action="store_true", help=_("run the code of a task of your own that the run names")
+    )
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     add_place_option(parser, run_source_there)
     parser.set_defaults(run=run)
 
@@ -85,48 +94,60 @@ def _step(saved: SavedRun, args: argparse.Namespace) -> tuple[int, list[float]]:
 
     config = saved.config
     if config.task == OWN_LOOP:
-        raise UserError(no_start(str(args.file), "call precgui.shadow and precgui.keep_shadow in it (docs/shadow.md)"))
+        raise UserError(
+            no_start(str(args.file), L_("call precgui.shadow and precgui.keep_shadow in it (docs/shadow.md)"))
+        )
     if is_own_task(config.task) and not args.own_code:
-        raise UserError(f"{args.file} was trained on a task of your own; --own-code runs the code that it names")
+        raise UserError(
+            _("{file} was trained on a task of your own; --own-code runs the code that it names").format(file=args.file)
+        )
     losses, last = saved.series("loss")[1].tolist(), last_step(saved)
     if not last:
-        raise UserError(f"{args.file} has no recorded step to compare with; replay a run of precgui run")
+        raise UserError(
+            _("{file} has no recorded step to compare with; replay a run of precgui run").format(file=args.file)
+        )
     step = args.step if args.step is not None else first_bad_step(saved) or last
     if not 1 <= step <= last:
-        raise UserError(f"{args.file} has no step {step}; it has the steps 1 to {last}")
+        raise UserError(
+            _("{file} has no step {step}; it has the steps 1 to {last}").format(file=args.file, step=step, last=last)
+        )
     if not args.json and not snapshot_path(args.file, step).exists():
-        say(f"training again up to step {step} ...", flush=True)
+        say(_("training again up to step {step} ...").format(step=step), flush=True)
     return step, losses
 
 
 def _print(replay: StepReplay, path: Path) -> None:
     console = HarmlessConsole(highlight=False, soft_wrap=True)
     colour = "green" if replay.verdict == "healthy" else "red"
-    console.print(Text(f"step {replay.step}: {replay.verdict}", style=colour))
-    console.print(Text(replay.message))
+    console.print(
+        Text(_("step {step}: {verdict}").format(step=replay.step, verdict=translated(replay.verdict)), style=colour)
+    )
+    console.print(Text(translated(replay.message)))
     if replay.gradient_error is not None:
         table = Table(box=SIMPLE_HEAD)
-        table.add_column("share", justify="right", min_width=6)
-        table.add_column("left", justify="right", min_width=9)
-        table.add_column("line", overflow="fold")
-        table.add_column("module", overflow="fold")
+        table.add_column(_("share"), justify="right", min_width=6)
+        table.add_column(_("left"), justify="right", min_width=9)
+        table.add_column(_("line"), overflow="fold")
+        table.add_column(_("module"), overflow="fold")
         for line in replay.lines[:_MAX_ROWS]:
             table.add_row(f"{line.share:z.1%}", _left(line.left_measured, line.left_predicted), line.line, line.module)
         console.print(table)
         console.print(
-            Text("left: of the error, when all of this line runs in FP64, products too; about: from its share")
+            Text(_("left: of the error, when all of this line runs in FP64, products too; about: from its share"))
         )
-        parts = ", ".join(
-            f"{name} {'unknown' if value is None else f'{value:z.1%}'}"
-            for name, value in replay.mechanisms.model_dump().items()
-        )
-        console.print(Text(f"explained {replay.explained:.3f}; {parts}"))
+        shares = replay.mechanisms.model_dump().items()
+        parts = ", ".join(f"{translated(_MECHANISMS[name])} {_share(value)}" for name, value in shares)
+        console.print(Text(_("explained {share:.3f}; {parts}").format(share=replay.explained, parts=parts)))
     for note in replay.notes:
-        console.print(Text(f"note: {note}"))
-    console.print(Text(f"written to {path}"))
+        console.print(Text(_("note: {note}").format(note=translated(note))))
+    console.print(Text(_("written to {path}").format(path=path)))
 
 
 def _left(measured: float | None, predicted: float | None) -> str:
     if measured is not None:
         return f"{measured:z.0%}"
-    return "unknown" if predicted is None else f"about {predicted:z.0%}"
+    return _("unknown") if predicted is None else _("about {share}").format(share=f"{predicted:z.0%}")
+
+
+def _share(value: float | None) -> str:
+    return _("unknown") if value is None else f"{value:z.1%}"

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
+from precgui.words import _, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -33,7 +34,7 @@ def layers_report(args: argparse.Namespace, config: RunConfig, step: int) -> int
         print(json.dumps({"run": str(args.file), **replay.model_dump(exclude={"format_version"})}, allow_nan=False))
     else:
         _print(replay)
-        HarmlessConsole(highlight=False, soft_wrap=True).print(Text(f"written to {written}"))
+        HarmlessConsole(highlight=False, soft_wrap=True).print(Text(_("written to {path}").format(path=written)))
     return 0
 
 
@@ -43,27 +44,30 @@ def _precisions(text: str) -> list[str]:
     try:
         return compared_precisions([name.strip() for name in text.split(",") if name.strip()])
     except ValueError as error:
-        raise UserError(f"--layers: {error}") from None
+        raise UserError(f"--layers: {error_text(error)}") from None
 
 
 def _print(replay: LayersReplay) -> None:
     console = HarmlessConsole(highlight=False, soft_wrap=True)
-    for title in ("output", "gradient"):
+    for side, title in (("forward", _("layer (output)")), ("gradient", _("layer (gradient)"))):
         table = Table(box=SIMPLE_HEAD)
-        table.add_column(f"layer ({title})", overflow="fold")
+        table.add_column(title, overflow="fold")
         for name in replay.precisions:
             table.add_column(name, justify="right", min_width=8)
         for layer in replay.layers:
-            side = layer.forward if title == "output" else layer.gradient
-            if side:
-                table.add_row(layer.name, *(distance_text(side.get(name)) for name in replay.precisions))
+            if distances := getattr(layer, side):
+                table.add_row(layer.name, *(distance_text(distances.get(name)) for name in replay.precisions))
         console.print(table)
-    console.print(Text(f"step {replay.step}: relative l2 distance from FP64 on the same weights and batch"))
+    console.print(
+        Text(_("step {step}: relative l2 distance from FP64 on the same weights and batch").format(step=replay.step))
+    )
     for name in replay.precisions:
         loss = replay.losses.get(name)
-        console.print(Text(f"loss in {name}: {'not finite' if loss is None else f'{loss:.6g}'}"))
+        console.print(
+            Text(_("loss in {name}: {loss}").format(name=name, loss=_("not finite") if loss is None else f"{loss:.6g}"))
+        )
     for note in replay.notes:
-        console.print(Text(f"note: {note}"))
+        console.print(Text(_("note: {note}").format(note=translated(note))))
 
 
 def distance_text(distance: LayerDistance | None) -> str:
@@ -71,5 +75,5 @@ def distance_text(distance: LayerDistance | None) -> str:
     if distance is None:
         return ""
     if distance.relative_l2 == 0:
-        return "exact"
-    return "not finite" if distance.relative_l2 is None else f"{distance.relative_l2:.1e}"
+        return _("exact")
+    return _("not finite") if distance.relative_l2 is None else f"{distance.relative_l2:.1e}"

@@ -21,6 +21,7 @@ from precgui.cli.place_option import add_place_option
 from precgui.cli.run_display import RunDisplay, interrupt, report, stop_on_signals, tell
 from precgui.cli.terminal import say
 from precgui.events import RunEnded
+from precgui.words import _, translated
 
 if TYPE_CHECKING:
     from precgui.job import Job
@@ -28,40 +29,44 @@ if TYPE_CHECKING:
 
 def add_parsers(subparsers: Any) -> None:
     """Add `run` to the command line."""
-    parser = subparsers.add_parser("run", help="train as a config says and keep the run in a file")
+    parser = subparsers.add_parser("run", help=_("train as a config says and keep the run in a file"))
     parser.add_argument(
         "config",
         nargs="?",
         default=config.DEFAULT_RECIPE,
         metavar="CONFIG.toml|RECIPE|RUN.h5",
-        help=f"a TOML file or one of: {', '.join(config.RECIPES)} (default {config.DEFAULT_RECIPE})",
+        help=_("a TOML file or one of: {recipes} (default {default})").format(
+            recipes=", ".join(config.RECIPES), default=config.DEFAULT_RECIPE
+        ),
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run in the file RUN.h5, which ended before its last step, from its newest checkpoint",
+        help=_("go on with the run in the file RUN.h5, which ended before its last step, from its newest checkpoint"),
     )
     parser.add_argument(
         "--own-code",
         action="store_true",
-        help="with --resume: allow the code of one's own that the file names as its task to run; "
-        "with --place: allow the code of one's own that the config names to be sent, and to run there",
+        help=_(
+            "with --resume: allow the code of one's own that the file names as its task to run; "
+            "with --place: allow the code of one's own that the config names to be sent, and to run there"
+        ),
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="RUN.h5", help="the run file; must not exist yet")
+    parser.add_argument("-o", "--output", type=Path, metavar="RUN.h5", help=_("the run file; must not exist yet"))
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         dest="settings",
-        help="change one value, e.g. --set precision=bf16-amp --set optimizer.lr=0.01",
+        help=_("change one value, e.g. --set precision=bf16-amp --set optimizer.lr=0.01"),
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     add_options(parser)
-    parser.add_argument("--keys", action="store_true", help="list every key of the config with its default")
+    parser.add_argument("--keys", action="store_true", help=_("list every key of the config with its default"))
     parser.set_defaults(run=run)
     add_place_option(parser, _run_there)
-    parser.add_argument("--detach", action="store_true", help="with --place: return when the run has begun there")
+    parser.add_argument("--detach", action="store_true", help=_("with --place: return when the run has begun there"))
 
 
 def _run_there(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -102,11 +107,13 @@ def _go_on(args: argparse.Namespace) -> int:
     from precgui.runs.broken_off import broken_off
 
     if args.output or args.settings:
-        raise UserError("--resume goes on with the settings and the file of the run; leave out -o and --set")
+        raise UserError(_("--resume goes on with the settings and the file of the run; leave out -o and --set"))
     path = Path(args.config)
     broken = broken_off(path)
     if config.is_own_task(broken.config.task) and not args.own_code:
-        raise UserError(f"{path} was trained on a task of your own; --own-code runs the code that it names")
+        raise UserError(
+            _("{path} was trained on a task of your own; --own-code runs the code that it names").format(path=path)
+        )
     if allocated_rank() > 0:  # another process of the same torchrun keeps the record
         return _follow(broken.trained_as, path)
     view = None if args.json else RunDisplay()
@@ -128,8 +135,9 @@ def is_secondary_rank(requested: config.RunConfig) -> bool:
 
     if in_allocation() and requested.parallel.strategy == "none":
         raise UserError(
-            f"this is one of {allocated_ranks()} processes, but parallel.strategy is none; add --set "
-            "parallel.strategy=ddp"
+            _(
+                "this is one of {count} processes, but parallel.strategy is none; add --set parallel.strategy=ddp"
+            ).format(count=allocated_ranks())
         )
     return allocated_rank() > 0
 
@@ -142,7 +150,7 @@ def _follow(requested: config.RunConfig, broken: Path | None = None) -> int:
     with stop_on_signals(stop.set, interrupt):
         fault = follow(requested, stop.is_set, broken)
     if fault:
-        say(f"precgui: failed: {fault}", file=sys.stderr)
+        say(f"precgui: {_('failed: {why}').format(why=translated(fault))}", file=sys.stderr)
     return int(bool(fault))
 
 
@@ -153,9 +161,9 @@ def _print_keys(*, as_json: bool) -> int:
         keys = [{"key": path, "default": repr(default), "meaning": text} for path, text, default in config.key_table()]
         print(dump({"keys": keys}))
         return 0
-    longest = max(len(path) for path, _, _ in config.key_table())  # a key that is cut could not be given to --set
-    table = Table(Column("key", no_wrap=True, min_width=longest), "default", "meaning", box=None)
+    longest = max(len(path) for path, *rest in config.key_table())  # a key that is cut could not be given to --set
+    table = Table(Column(_("key"), no_wrap=True, min_width=longest), _("default"), _("meaning"), box=None)
     for path, description, default in config.key_table():
-        table.add_row(path, escape(repr(default)), escape(description))
+        table.add_row(path, escape(repr(default)), escape(translated(description)))
     HarmlessConsole().print(table)
     return 0

@@ -21,6 +21,7 @@ from precgui.cli.terminal import say
 from precgui.events import NO_METRIC, Evaluated, Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.figures import FIGURES
 from precgui.runs.metric import ACCURACY, in_text, metric_of, value_text
+from precgui.words import _, translated
 
 _STYLE = {"info": "dim", "warning": "yellow", "error": "red"}
 _NOTHING_KEPT = {
@@ -47,7 +48,7 @@ def tell(ended: RunEnded, fault: str, report: dict[str, Any], view: RunDisplay |
         view.print_report(report)
     if status == "completed":
         return 0
-    say(f"precgui: {status}: {message}", file=sys.stderr)
+    say(f"precgui: {translated(status)}: {translated(message)}", file=sys.stderr)
     if ended.details:
         say(ended.details, file=sys.stderr)
     return 1 if status == "failed" else 0
@@ -91,7 +92,7 @@ class RunDisplay:
             console=self._console,
             transient=True,
         )
-        self._task = self._progress.add_task("starting the engine", total=None)
+        self._task = self._progress.add_task(_("starting the engine"), total=None)
         self._printed: dict[str, int] = {}
         self._metric = ACCURACY
 
@@ -106,14 +107,19 @@ class RunDisplay:
         """Show an event of the run."""
         match event:
             case RunStarted(total_steps=total, engine=engine):
-                self._progress.update(self._task, total=total, description=f"training on {engine.get('device_name')}")
+                self._progress.update(
+                    self._task,
+                    total=total,
+                    description=_("training on {device}").format(device=engine.get("device_name")),
+                )
                 self._metric = metric_of(engine)
             case StepDone(step=step, loss=loss):
-                self._progress.update(self._task, completed=step, description=f"loss {loss:.4g}")
+                self._progress.update(self._task, completed=step, description=_("loss {loss:.4g}").format(loss=loss))
             case Evaluated(epoch=epoch, loss=loss, accuracy=accuracy):
-                self._console.print(f"epoch {epoch}: validation {self._validation(loss, accuracy)}", highlight=False)
+                text = _("epoch {epoch}: validation {figures}")
+                self._console.print(text.format(epoch=epoch, figures=self._validation(loss, accuracy)), highlight=False)
             case Incident(kind="note", message=message) if not self._progress.tasks[0].total:
-                self._progress.update(self._task, description=escape(message))  # before the first step
+                self._progress.update(self._task, description=escape(translated(message)))  # before the first step
             case Incident(kind=kind) if kind != "failure":  # which is the message of the end, told by the command
                 self._show_incident(event)
             case _:
@@ -121,35 +127,39 @@ class RunDisplay:
 
     def _validation(self, loss: float | None, value: float | None) -> str:
         if self._metric.name == NO_METRIC:
-            return f"loss {_number(loss)}"
-        return f"loss {_number(loss)}, {in_text(self._metric.title)} {value_text(self._metric, value, '-')}"
+            return _("loss {loss}").format(loss=_number(loss))
+        text = _("loss {loss}, {metric} {value}")
+        metric = in_text(translated(self._metric.title))
+        return text.format(loss=_number(loss), metric=metric, value=value_text(self._metric, value, "-"))
 
     def _show_incident(self, incident: Incident) -> None:
         count = self._printed[incident.kind] = self._printed.get(incident.kind, 0) + 1
         if count > _MAX_PER_KIND:
             return
-        text = f"step {incident.step}: {incident.message}" if incident.step else incident.message
+        text = translated(incident.message)
+        if incident.step:
+            text = _("step {step}: {message}").format(step=incident.step, message=text)
         self._console.print(f"[{_STYLE[incident.severity]}]{escape(text)}[/]", highlight=False)
         if count == _MAX_PER_KIND:
-            self._console.print("Further incidents of this kind are in the file only.", highlight=False)
+            self._console.print(_("Further incidents of this kind are in the file only."), highlight=False)
 
     def print_report(self, report: dict[str, Any]) -> None:
         """Print the table at the end."""
         table = Table(show_header=False, box=None)
         final = report["final"]
         rows = {
-            "run": report["run"],
-            "status": report["status"],
-            "steps": report["steps"],
-            FIGURES["train_loss"].in_words: _number(final["train_loss"]),
-            "validation": self._validation(final["val_loss"], final["val_accuracy"]),
-            FIGURES["time_s"].in_words: _time(report),
-            "speed": f"{_number(report['samples_per_s'], '.0f')} samples/s",
-            "skipped steps": report["skipped_steps"],
-            "non-finite events": report["nonfinite_events"],
-            FIGURES["memory_bytes"].in_words: _unit(report["memory_peak_bytes"], 2**20, "MiB"),
-            "energy": _unit(report["energy_j"], 1, "J"),
-            **({"weights": report["weights"]} if "weights" in report else {}),
+            _("run"): report["run"],
+            _("status"): translated(report["status"]),
+            _("steps"): report["steps"],
+            translated(FIGURES["train_loss"].in_words): _number(final["train_loss"]),
+            _("validation"): self._validation(final["val_loss"], final["val_accuracy"]),
+            translated(FIGURES["time_s"].in_words): _time(report),
+            _("speed"): _("{rate} samples/s").format(rate=_number(report["samples_per_s"], ".0f")),
+            _("skipped steps"): report["skipped_steps"],
+            _("non-finite events"): report["nonfinite_events"],
+            translated(FIGURES["memory_bytes"].in_words): _unit(report["memory_peak_bytes"], 2**20, "MiB"),
+            _("energy"): _unit(report["energy_j"], 1, "J"),
+            **({_("weights"): translated(report["weights"])} if "weights" in report else {}),
         }
         for name, value in rows.items():
             table.add_row(name, escape(str(value)))
@@ -166,11 +176,12 @@ def _time(report: Mapping[str, Any]) -> str:
     text = f"{_number(whole_s, '.1f')} s"
     if whole_s is None or before_s is None or before_s < max(1.0, _MENTIONED * whole_s):
         return text
-    return f"{text}, {before_s:.1f} s of it before the first step (loading; on first use compiling, too)"
+    sentence = _("{time}, {before_s:.1f} s of it before the first step (loading; on first use compiling, too)")
+    return sentence.format(time=text, before_s=before_s)
 
 
 def _unit(value: float | None, size: float, unit: str) -> str:
-    return "not measured" if value is None else f"{value / size:.1f} {unit}"
+    return _("not measured") if value is None else f"{value / size:.1f} {unit}"
 
 
 @contextmanager

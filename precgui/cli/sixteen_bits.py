@@ -19,7 +19,7 @@ from precgui import config
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say
-from precgui.words import wording
+from precgui.words import _, translated, wording
 
 if TYPE_CHECKING:
     from precgui.runs.report.content import ReportContent
@@ -33,22 +33,29 @@ def add_parsers(subparsers: Any) -> None:
     """Add `fp16-or-bf16` to the command line."""
     parser = subparsers.add_parser(
         "fp16-or-bf16",
-        help="which of the two to use for a training here: gradients, loss scale, stability, speed, memory",
-        description="With a config or recipe: short runs in fp32, fp16-amp and bf16-amp with the same seeds, kept as "
-        "a study, and the verdict. With the folder of a study that has them: the verdict on what has ended.",
-        epilog="Exit code: 0 decided, 1 not decided, 2 the command is not understood.",
+        help=_("which of the two to use for a training here: gradients, loss scale, stability, speed, memory"),
+        description=_(
+            "With a config or recipe: short runs in fp32, fp16-amp and bf16-amp with the same seeds, kept as "
+            "a study, and the verdict. With the folder of a study that has them: the verdict on what has ended."
+        ),
+        epilog=_("Exit code: 0 decided, 1 not decided, 2 the command is not understood."),
     )
-    parser.add_argument("source", metavar="CONFIG.toml|RECIPE|DIR", help="what to train, or the folder of a study")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="the folder of a new study")
-    parser.add_argument("--seeds", type=int, metavar="N", help=f"runs of each precision (default {_SEEDS})")
+    parser.add_argument("source", metavar="CONFIG.toml|RECIPE|DIR", help=_("what to train, or the folder of a study"))
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=_("the folder of a new study"))
     parser.add_argument(
-        "--steps", type=int, metavar="N", help=f"the most steps of a run (default {_STEPS}; 0: as the config has it)"
+        "--seeds", type=int, metavar="N", help=_("runs of each precision (default {seeds})").format(seeds=_SEEDS)
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="change one value"
+        "--steps",
+        type=int,
+        metavar="N",
+        help=_("the most steps of a run (default {steps}; 0: as the config has it)").format(steps=_STEPS),
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the page as one HTML file")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=_("change one value")
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help=_("write the page as one HTML file"))
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     parser.set_defaults(run=run)
 
 
@@ -67,14 +74,16 @@ def run(args: argparse.Namespace) -> int:
     content = sweep_study(path, "", None).content()
     page = content.sixteen_bits
     if page is None:
-        raise UserError(f"{path}: {NOT_BOTH}")
+        raise UserError(f"{path}: {translated(NOT_BOTH)}")
     if args.html is not None:
         write_report(content, "sixteen bits", args.html, wording())
     if args.json:
         print(json.dumps(_document(path, content, page), allow_nan=False))
     else:
         _print(content, page)
-        say(f"The runs are in {path}; precgui fp16-or-bf16 {path} shows this again", file=sys.stderr)
+        say(
+            _("The runs are in {path}; precgui fp16-or-bf16 {path} shows this again").format(path=path), file=sys.stderr
+        )
     return int(page.choice == "not decided")
 
 
@@ -88,10 +97,14 @@ def _folder(args: argparse.Namespace) -> SweepFolder | None:
     if is_sweep(source) or source.is_dir():
         for option in ("output", "seeds", "steps", "settings"):
             if getattr(args, option):
-                raise UserError(f"--{option} is for a new study, and {source} is one; precgui sweep goes on with it")
+                raise UserError(
+                    _("--{option} is for a new study, and {source} is one; precgui sweep goes on with it").format(
+                        option=option, source=source
+                    )
+                )
         return None
     if args.output is None:
-        raise UserError("-o is missing: name the folder that the runs shall have")
+        raise UserError(_("-o is missing: name the folder that the runs shall have"))
     base = config.load(args.source, [*args.settings, *_shorter(args)])
     seeds = _SEEDS if args.seeds is None else args.seeds
     spec = make_spec(base, (FP32, FP16, BF16), seeds, order_seed=secrets.randbelow(2**31), title=base.title)
@@ -125,20 +138,20 @@ def _print(content: ReportContent, page: SixteenBits) -> None:
     from precgui.runs.report.sixteen_bits import TENSOR_COLUMNS
 
     console = HarmlessConsole(highlight=False)
-    console.print(Text(page.sentence, style="bold"))
+    console.print(Text(translated(page.sentence), style="bold"))
     for line in page.caveats:
-        console.print(Text(f"- {line}"))
+        console.print(Text(f"- {translated(line)}"))
     console.print(_table(("", "FP16", "BF16"), [(label, *cells) for label, cells in page.rows]))
-    console.print(_table(("BF16 beside FP16", ""), page.beside))
+    console.print(_table((_("BF16 beside FP16"), ""), page.beside))
     if page.tensors:
         console.print(_table(TENSOR_COLUMNS, page.tensors))
     elif page.no_gradients:
-        console.print(Text(page.no_gradients))
-    console.print(Text(content.answer))
+        console.print(Text(translated(page.no_gradients)))
+    console.print(Text(translated(content.answer)))
 
 
 def _table(head: tuple[str, ...], rows: Any) -> Table:
-    table = Table(*map(escape, head))
+    table = Table(*(escape(translated(title)) for title in head))
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(translated(cell)) for cell in row))
     return table

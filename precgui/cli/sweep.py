@@ -20,6 +20,7 @@ from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.sweeps.estimate import SweepEstimate
@@ -33,28 +34,35 @@ def add_parsers(subparsers: Any) -> None:
     """Add `sweep` to the command line."""
     parser = subparsers.add_parser(
         "sweep",
-        help="run a config in several precisions and seeds, fairly and resumably",
-        description="With a config or recipe: plan and run a new sweep. With the folder of a sweep: go on with it.",
+        help=_("run a config in several precisions and seeds, fairly and resumably"),
+        description=_("With a config or recipe: plan and run a new sweep. With the folder of a sweep: go on with it."),
     )
-    parser.add_argument("source", metavar="CONFIG.toml|RECIPE|DIR", help="what to train, or the folder of a sweep")
-    new = parser.add_argument_group("a new sweep")
-    new.add_argument("-o", "--output", type=Path, metavar="DIR", help="the folder of the sweep; must not exist yet")
-    new.add_argument("--precisions", metavar="P,P,...", help="for example fp32,bf16-amp,int8-qat")
-    new.add_argument("--baseline", default="", metavar="P", help="the precision to compare with (default fp32)")
-    new.add_argument("--seeds", type=int, metavar="N", help=f"runs of each arm (default {_DEFAULT_SEEDS})")
-    new.add_argument("--vary", action="append", default=[], metavar="KEY=A,B", help="also vary a field of the config")
+    parser.add_argument("source", metavar="CONFIG.toml|RECIPE|DIR", help=_("what to train, or the folder of a sweep"))
+    new = parser.add_argument_group(_("a new sweep"))
+    new.add_argument("-o", "--output", type=Path, metavar="DIR", help=_("the folder of the sweep; must not exist yet"))
+    new.add_argument("--precisions", metavar="P,P,...", help=_("for example fp32,bf16-amp,int8-qat"))
+    new.add_argument("--baseline", default="", metavar="P", help=_("the precision to compare with (default fp32)"))
     new.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="change one value"
+        "--seeds",
+        type=int,
+        metavar="N",
+        help=_("runs of each arm (default {seeds})").format(seeds=_DEFAULT_SEEDS),
     )
     new.add_argument(
-        "--timing-rounds", type=int, default=0, metavar="N", help="rounds of short interleaved runs for times"
+        "--vary", action="append", default=[], metavar="KEY=A,B", help=_("also vary a field of the config")
     )
-    new.add_argument("--title", default="", help="a name for the sweep")
-    _add_changes(parser.add_argument_group("a sweep that exists"))
-    _add_cluster(parser.add_argument_group("a cluster"))
-    parser.add_argument("--plan", action="store_true", help="show the plan and the time it takes, run nothing")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    add_place_option(parser, _run_there, "train there; of several (a,b) each takes whole seeds")
+    new.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=_("change one value")
+    )
+    new.add_argument(
+        "--timing-rounds", type=int, default=0, metavar="N", help=_("rounds of short interleaved runs for times")
+    )
+    new.add_argument("--title", default="", help=_("a name for the sweep"))
+    _add_changes(parser.add_argument_group(_("a sweep that exists")))
+    _add_cluster(parser.add_argument_group(_("a cluster")))
+    parser.add_argument("--plan", action="store_true", help=_("show the plan and the time it takes, run nothing"))
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
+    add_place_option(parser, _run_there, L_("train there; of several (a,b) each takes whole seeds (precgui places)"))
     parser.set_defaults(run=run)
 
 
@@ -71,43 +79,47 @@ def _run_there(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 def _add_cluster(jobs: argparse._ArgumentGroup) -> None:
     jobs.add_argument(
-        "--slurm", action="store_true", help="submit an array with a job for each block (needs precgui[slurm])"
+        "--slurm", action="store_true", help=_("submit an array with a job for each block (needs precgui[slurm])")
     )
-    jobs.add_argument("--slurm-account", metavar="NAME", help="the account that the jobs are charged to")
-    jobs.add_argument("--slurm-gpus", type=int, metavar="N", help="GPUs of each job")
-    jobs.add_argument("--slurm-minutes", type=int, metavar="N", help="time limit of each job; it is then requeued")
-    jobs.add_argument("--jobs", action="store_true", help="show the jobs with their states in the queue")
-    jobs.add_argument("--cancel-jobs", action="store_true", help="cancel the jobs that have not ended")
+    jobs.add_argument("--slurm-account", metavar="NAME", help=_("the account that the jobs are charged to"))
+    jobs.add_argument("--slurm-gpus", type=int, metavar="N", help=_("GPUs of each job"))
+    jobs.add_argument("--slurm-minutes", type=int, metavar="N", help=_("time limit of each job; it is then requeued"))
+    jobs.add_argument("--jobs", action="store_true", help=_("show the jobs with their states in the queue"))
+    jobs.add_argument("--cancel-jobs", action="store_true", help=_("cancel the jobs that have not ended"))
     jobs.add_argument(
         "--slurm-set", action="append", default=[], metavar="KEY=VALUE", dest="slurm_settings",
-        help="a parameter of submitit, e.g. slurm_partition=gpu or timeout_min=60",
+        help=_("a parameter of submitit, e.g. slurm_partition=gpu or timeout_min=60"),
     )  # fmt: skip
 
 
 def _add_changes(old: argparse._ArgumentGroup) -> None:
-    old.add_argument("--add-seeds", type=int, metavar="N", help="plan so many seeds more, and run them")
-    old.add_argument("--skip", action="append", default=[], metavar="RUN", help="leave a waiting run out")
-    old.add_argument("--take", action="append", default=[], metavar="RUN", help="take a run in again that was left out")
+    old.add_argument("--add-seeds", type=int, metavar="N", help=_("plan so many seeds more, and run them"))
+    old.add_argument("--skip", action="append", default=[], metavar="RUN", help=_("leave a waiting run out"))
+    old.add_argument(
+        "--take", action="append", default=[], metavar="RUN", help=_("take a run in again that was left out")
+    )
     old.add_argument(
         "--again",
         action="append",
         default=[],
         metavar="RUN",
-        help="run one again that has ended, such as a killed one, or one of a lost machine",
+        help=_("run one again that has ended, such as a killed one, or one of a lost machine"),
     )
     old.add_argument(
         "--give-up",
         action="append",
         default=[],
         metavar="RUN",
-        help="take a run of another machine for dead, and run it again",
+        help=_("take a run of another machine for dead, and run it again"),
     )
-    old.add_argument("--first", metavar="RUN", help="run this one next")
+    old.add_argument("--first", metavar="RUN", help=_("run this one next"))
     old.add_argument(
-        "--take-over", action="store_true", help="let the process that runs it end its present run, and go on"
+        "--take-over", action="store_true", help=_("let the process that runs it end its present run, and go on")
     )
-    old.add_argument("--pause", action="store_true", help="ask the process that runs it to begin no further run")
-    old.add_argument("--own-code", action="store_true", help="run the code of a task of your own that the folder names")
+    old.add_argument("--pause", action="store_true", help=_("ask the process that runs it to begin no further run"))
+    old.add_argument(
+        "--own-code", action="store_true", help=_("run the code of a task of your own that the folder names")
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
         if args.plan:
             return _show_new(spec, args.json)
         if args.output is None:
-            raise UserError("-o is missing: name the folder that the sweep shall have")
+            raise UserError(_("-o is missing: name the folder that the sweep shall have"))
         folder = create_sweep(args.output, spec)
     else:
         _refuse_new_options(args)
@@ -143,9 +155,13 @@ def _new_spec(args: argparse.Namespace) -> SweepSpec:
         "jobs", "cancel_jobs",
     ):  # fmt: skip
         if getattr(args, option):
-            raise UserError(f"--{option.replace('_', '-')} is for the folder of a sweep, and {args.source} is none")
+            raise UserError(
+                _("--{option} is for the folder of a sweep, and {source} is none").format(
+                    option=option.replace("_", "-"), source=args.source
+                )
+            )
     if not args.precisions:
-        raise UserError("--precisions is missing; name some, e.g. --precisions fp32,bf16-amp")
+        raise UserError(_("--precisions is missing; name some, e.g. --precisions fp32,bf16-amp"))
     base = config.load(args.source, args.settings)
     return make_spec(
         base,
@@ -166,14 +182,18 @@ def _refuse_new_options(args: argparse.Namespace) -> None:
     }  # fmt: skip
     for option, value in given.items():
         if value:
-            cure = "use --add-seeds" if option == "--seeds" else "begin a new sweep for it"
-            raise UserError(f"{option} cannot be changed in the sweep {args.source}; {cure}")
+            text = _("{option} cannot be changed in the sweep {source}; begin a new sweep for it")
+            if option == "--seeds":
+                text = _("{option} cannot be changed in the sweep {source}; use --add-seeds")
+            raise UserError(text.format(option=option, source=args.source))
 
 
 def _refuse_own_code(folder: SweepFolder, args: argparse.Namespace) -> None:
     """A folder is data, also where it came from somebody else; what it names runs only when allowed."""
     if not args.own_code and any(map(config.is_own_task, folder.spec.tasks)):
-        raise UserError(f"{args.source} trains a task of your own; --own-code runs the code that it names")
+        raise UserError(
+            _("{source} trains a task of your own; --own-code runs the code that it names").format(source=args.source)
+        )
 
 
 def _change(folder: SweepFolder, args: argparse.Namespace) -> None:
@@ -211,7 +231,11 @@ def _run_at_places(folder: SweepFolder, args: argparse.Namespace) -> int:
 
     if args.slurm or args.take_over:
         option = "--slurm" if args.slurm else "--take-over"
-        raise UserError(f"{option} is not for a sweep of this machine whose runs are trained at places; leave it out")
+        raise UserError(
+            _("{option} is not for a sweep of this machine whose runs are trained at places; leave it out").format(
+                option=option
+            )
+        )
     places = [place_called(name.strip()) for name in dict.fromkeys(args.place.split(","))]
     stop, abort = threading.Event(), threading.Event()
     with SweepProgress(folder, quiet=args.json) as progress, two_signals(stop, abort, progress):
@@ -228,7 +252,10 @@ def _submit(folder: SweepFolder, args: argparse.Namespace) -> int:
     settings = job_settings(args.slurm_account, args.slurm_gpus, args.slurm_minutes)
     jobs = submit_blocks(folder, settings | dict(parse_setting(text) for text in args.slurm_settings))
     ids = ", ".join(str(job.job_id) for job in jobs)
-    say(f"{len(jobs)} jobs submitted: {ids}" if jobs else "no block has runs left", file=sys.stderr)
+    say(
+        _("{count} jobs submitted: {ids}").format(count=len(jobs), ids=ids) if jobs else _("no block has runs left"),
+        file=sys.stderr,
+    )
     return _show(folder, args.json)
 
 
@@ -240,7 +267,7 @@ def _show_jobs(folder: SweepFolder, *, cancel: bool, as_json: bool) -> int:
     jobs = read_jobs(folder.path / JOBS)
     if cancel:
         cancelled = cancel_jobs(jobs)
-        say(f"{len(cancelled)} jobs cancelled", file=sys.stderr)
+        say(_("{count} jobs cancelled").format(count=len(cancelled)), file=sys.stderr)
     rows = [
         {"job": state.job.job_id, "block": state.job.block, "state": state.state, "reason": state.reason}
         for state in job_states(jobs)
@@ -248,10 +275,10 @@ def _show_jobs(folder: SweepFolder, *, cancel: bool, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"folder": str(folder.path), "jobs": rows}))
         return 0
-    table = Table("job", "block", "state", "reason", box=None)
+    table = Table(_("job"), _("block"), _("state"), _("reason"), box=None)
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row.values()))
-    HarmlessConsole().print(table if rows else "no jobs were submitted")
+        table.add_row(*(escape(translated(str(cell))) for cell in row.values()))
+    HarmlessConsole().print(table if rows else _("no jobs were submitted"))
     return 0
 
 
@@ -287,12 +314,15 @@ def _show_new(spec: SweepSpec, as_json: bool) -> int:
 
 
 def _estimate_lines(estimate: SweepEstimate) -> list[str]:
-    time = "time: not known" if estimate.total_s is None else f"time: about {_duration(estimate.total_s)}"
-    lines = [f"{estimate.runs} runs, {time}"]
+    if estimate.total_s is None:
+        lines = [_("{count} runs, time: not known").format(count=estimate.runs)]
+    else:
+        text = _("{count} runs, time: about {time}")
+        lines = [text.format(count=estimate.runs, time=_duration(estimate.total_s))]
     if estimate.detectable is not None:
-        parts = [f"{arm} {estimate.difference_text(value)}" for arm, value in estimate.by_arm.items()]
-        lines.append(f"smallest difference that can be told apart: about {', '.join(parts)}")
-    return [*lines, *(f"({source})" for source in estimate.sources)]
+        parts = [f"{arm} {translated(estimate.difference_text(value))}" for arm, value in estimate.by_arm.items()]
+        lines.append(_("smallest difference that can be told apart: about {parts}").format(parts=", ".join(parts)))
+    return [*lines, *(f"({translated(source)})" for source in estimate.sources)]
 
 
 def _show(folder: SweepFolder, as_json: bool) -> int:
@@ -305,26 +335,35 @@ def _show(folder: SweepFolder, as_json: bool) -> int:
         return 0
     console = HarmlessConsole()
     console.print(_members_table([asdict(member) for member in document.members]))
-    counts = f"{document.done} runs done, {document.left} left"
+    counts = _("{done} runs done, {left} left").format(done=document.done, left=document.left)
     if document.left_s is not None:
-        counts = f"{document.done} runs done, {document.left} left for about {_duration(document.left_s)}"
+        counts = _("{done} runs done, {left} left for about {time}").format(
+            done=document.done, left=document.left, time=_duration(document.left_s)
+        )
     console.print(counts, highlight=False)
     if document.left == 0:
-        console.print(f"precgui compare {escape(str(folder.path))} shows what came out", highlight=False)
+        console.print(
+            _("precgui compare {path} shows what came out").format(path=escape(str(folder.path))), highlight=False
+        )
     elif document.paused:
-        say(f"precgui: the sweep is paused; precgui sweep {folder.path} goes on with it", file=sys.stderr)
+        say(
+            "precgui: " + _("the sweep is paused; precgui sweep {path} goes on with it").format(path=folder.path),
+            file=sys.stderr,
+        )
     return 0
 
 
 def _members_table(members: list[dict[str, Any]]) -> Table:
-    table = Table("run", "precision", "seed", "block", "status", box=None)
+    table = Table(_("run"), _("precision"), _("seed"), _("block"), _("status"), box=None)
     for member in members:
-        cells = (member[key] for key in ("name", "precision", "seed", "block", "status"))
-        table.add_row(*(escape(str(cell)) for cell in cells))
+        cells = [str(member[key]) for key in ("name", "precision", "seed", "block")]
+        table.add_row(*map(escape, (*cells, translated(str(member["status"])))))
     return table
 
 
 def _duration(seconds: float) -> str:
     if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        return _("{seconds:.0f} s").format(seconds=seconds)
+    if seconds < 5400:
+        return _("{minutes:.0f} min").format(minutes=seconds / 60)
+    return _("{hours:.1f} h").format(hours=seconds / 3600)

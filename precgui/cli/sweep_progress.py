@@ -17,6 +17,7 @@ from precgui.cli.console import HarmlessConsole
 from precgui.events import RunStarted, StepDone
 from precgui.sweeps.events import MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.runner import SweepBusy, run_sweep
+from precgui.words import _, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.sweeps.folder import SweepFolder
@@ -33,7 +34,7 @@ class SweepProgress:
         self._console = console
         self._progress = Progress(*columns, console=console, transient=True, disable=quiet)
         states = folder.states()
-        self._sweep = self._progress.add_task("sweep", total=len(states))
+        self._sweep = self._progress.add_task(_("sweep"), total=len(states))
         self._done = sum(state.status in ("completed", "failed", "skipped", "given up") for state in states)
         self._progress.update(self._sweep, completed=self._done)
         self._run = self._progress.add_task("", total=None, visible=False)
@@ -63,12 +64,16 @@ class SweepProgress:
                 pass
 
     def say(self, sentence: str) -> None:
-        self._console.print(f"[dim]{escape(sentence)}[/]", highlight=False)
+        self._console.print(f"[dim]{escape(translated(sentence))}[/]", highlight=False)
 
     def _end(self, ended: MemberEnded) -> None:
-        message = f": {ended.message}" if ended.message else ""
+
         colour = {"completed": "dim", "failed": "red"}.get(ended.status, "yellow")
-        text = f"{ended.name}: {ended.status} after {ended.wall_s:.0f} s{message}"
+        text = _("{name}: {status} after {seconds:.0f} s")
+        if ended.message:
+            text = _("{name}: {status} after {seconds:.0f} s: {message}")
+        status, message = translated(ended.status), translated(ended.message)
+        text = text.format(name=ended.name, status=status, seconds=ended.wall_s, message=message)
         self._console.print(f"[{colour}]{escape(text)}[/]", highlight=False)
 
 
@@ -87,7 +92,7 @@ def run_or_watch(folder: SweepFolder, progress: SweepProgress, *, take_over: boo
             except SweepBusy as busy:
                 take_over = False  # another one has asked; from now on wait
                 if not reported:
-                    progress.say(f"{busy}; waiting for it, and going on where it stops")
+                    progress.say(_("{busy}; waiting for it, and going on where it stops").format(busy=error_text(busy)))
                     reported = True
                 _sleep(stop)
     return stop.is_set()
@@ -101,12 +106,12 @@ def _sleep(stop: threading.Event) -> None:
 
 @contextmanager
 def two_signals(stop: threading.Event, abort: threading.Event, progress: SweepProgress) -> Iterator[None]:
-    def on_signal(number: int, _: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             abort.set()
             return
         stop.set()
-        progress.say("the present run ends first; once more to stop it now: it then runs again next time")
+        progress.say(_("the present run ends first; once more to stop it now: it then runs again next time"))
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from precgui.sanitize import sanitize
+from precgui.words import translated
 
 
 def say(*values: object, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
@@ -19,7 +20,7 @@ def say(*values: object, file: TextIO | None = None, end: str = "\n", flush: boo
 def say_notes(path: Path, notes: Iterable[str]) -> None:
     """Print to stderr what of a run file is odd or could not be read; call it when all has been read."""
     for note in notes:
-        say(f"precgui: {path}: {note}", file=sys.stderr)
+        say(f"precgui: {path}: {translated(note)}", file=sys.stderr)
 
 
 def with_streams() -> None:

@@ -18,6 +18,7 @@ from precgui.cli.parser import UserError
 from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
 from precgui.sanitize import some_names
+from precgui.words import _, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -34,31 +35,47 @@ def add_parsers(subparsers: Any) -> None:
     """Add `twin` to the command line."""
     parser = subparsers.add_parser(
         "twin",
-        help="tell the bias of a precision apart from noise, within one run",
-        description="Trains in FP32. At each branch point the next steps are made in FP32, in the precision, and in "
-        "FP32 from weights that moved by one ulp, from the same state on the same batches; the held-out losses "
-        "afterwards are compared in pairs.",
-        epilog="Exit code: 0 no bias is shown, 1 the precision is biased or breaks.",
+        help=_("tell the bias of a precision apart from noise, within one run"),
+        description=_(
+            "Trains in FP32. At each branch point the next steps are made in FP32, in the precision, and in "
+            "FP32 from weights that moved by one ulp, from the same state on the same batches; the held-out losses "
+            "afterwards are compared in pairs."
+        ),
+        epilog=_("Exit code: 0 no bias is shown, 1 the precision is biased or breaks."),
     )
-    parser.add_argument("source", metavar="CONFIG.toml|RECIPE|RUN.h5", help="what to train, or a run to train again")
-    parser.add_argument("--precision", metavar="P", help="beside FP32; default: that of the source")
+    parser.add_argument("source", metavar="CONFIG.toml|RECIPE|RUN.h5", help=_("what to train, or a run to train again"))
+    parser.add_argument("--precision", metavar="P", help=_("beside FP32; default: that of the source"))
+    _add_branches(parser)
     parser.add_argument(
-        "--branches", type=int, default=_BRANCHES, metavar="N", help=f"10 to {_MOST}, default {_BRANCHES}"
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=_("change one value")
     )
-    parser.add_argument("--steps", type=int, default=_STEPS, metavar="N", help=f"of each branch, default {_STEPS}")
-    parser.add_argument("--twins", type=int, default=_TWINS, metavar="N", help=f"at each point, default {_TWINS}")
-    parser.add_argument("--warm-up", type=int, metavar="N", help="steps before the first branch; default a fifth")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="change one value"
+        "--own-code", action="store_true", help=_("run the code of a task of your own that a run names")
     )
-    parser.add_argument("--own-code", action="store_true", help="run the code of a task of your own that a run names")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.json",
-        help="where the result is kept; default: beside RUN.h5, where Inspect > Error reads it; else nowhere",
+        help=_("where the result is kept; default: beside RUN.h5, where Inspect > Error reads it; else nowhere"),
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     add_place_option(parser, run_source_there)
     parser.set_defaults(run=run)
+
+
+def _add_branches(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--branches",
+        type=int,
+        default=_BRANCHES,
+        metavar="N",
+        help=_("10 to {most}, default {branches}").format(most=_MOST, branches=_BRANCHES),
+    )
+    parser.add_argument(
+        "--steps", type=int, default=_STEPS, metavar="N", help=_("of each branch, default {steps}").format(steps=_STEPS)
+    )
+    parser.add_argument(
+        "--twins", type=int, default=_TWINS, metavar="N", help=_("at each point, default {twins}").format(twins=_TWINS)
+    )
+    parser.add_argument("--warm-up", type=int, metavar="N", help=_("steps before the first branch; default a fifth"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,7 +107,9 @@ def _check_numbers(args: argparse.Namespace) -> None:
         ("--warm-up", args.warm_up or 0, 0),
     ):  # fmt: skip
         if not least <= value <= _MOST and not (name == "--warm-up" and value > _MOST):
-            raise UserError(f"{name} {value} is outside {least} to {_MOST}")
+            raise UserError(
+                _("{name} {value} is outside {least} to {most}").format(name=name, value=value, least=least, most=_MOST)
+            )
 
 
 def _is_run(source: str) -> bool:
@@ -105,13 +124,17 @@ def _requested(args: argparse.Namespace) -> RunConfig:
     if not _is_run(args.source):
         return config.load(args.source, args.settings)
     if args.settings:
-        raise UserError("--set changes a config or a recipe; a run is branched as it was recorded")
+        raise UserError(_("--set changes a config or a recipe; a run is branched as it was recorded"))
     with open_run(Path(args.source)) as saved:
         requested = saved.config
     if requested.task == OWN_LOOP:
         raise UserError(no_start(str(args.source)))
     if is_own_task(requested.task) and not args.own_code:
-        raise UserError(f"{args.source} was trained on a task of your own; --own-code runs the code that it names")
+        raise UserError(
+            _("{source} was trained on a task of your own; --own-code runs the code that it names").format(
+                source=args.source
+            )
+        )
     return requested
 
 
@@ -120,11 +143,11 @@ def _precision(args: argparse.Namespace, requested: RunConfig) -> str:
 
     name = args.precision or requested.precision
     if args.precision is None and name == "fp32":
-        raise UserError("the source is in FP32, which the branches are compared with; add --precision P")
+        raise UserError(_("the source is in FP32, which the branches are compared with; add --precision P"))
     try:
         return check_precision(name)
     except ValueError as error:
-        raise UserError(f"--precision: {error}") from None
+        raise UserError(f"--precision: {error_text(error)}") from None
 
 
 def _path(args: argparse.Namespace, precision: str) -> Path | None:
@@ -140,36 +163,42 @@ def _quiet(done: int, count: int) -> None:
 
 
 def _say(done: int, count: int) -> None:
-    say(f"branch {done} of {count}", file=sys.stderr, flush=True)
+    say(_("branch {done} of {count}").format(done=done, count=count), file=sys.stderr, flush=True)
 
 
 def _print(result: TwinResult, path: Path | None) -> None:
     console = HarmlessConsole(highlight=False, soft_wrap=True)
-    console.print(Text(result.message, style=_COLOURS.get(result.verdict, "green")))
+    console.print(Text(translated(result.message), style=_COLOURS.get(result.verdict, "green")))
     table = Table(box=SIMPLE_HEAD)
-    for name in ("held-out loss against FP32", "mean", "sd of a branch", "p (t)", "p (sign flips)", "verdict"):
-        table.add_column(name, justify="left" if name.startswith(("held", "verdict")) else "right")
-    for name, drift in ((result.precision, result.drift), ("rounding twin", result.twin)):
+    table.add_column(_("held-out loss against FP32"))
+    for name in (_("mean"), _("sd of a branch"), "p (t)", _("p (sign flips)")):
+        table.add_column(name, justify="right")
+    table.add_column(_("verdict"))
+    for name, drift in ((result.precision, result.drift), (_("rounding twin"), result.twin)):
         table.add_row(name, *_cells(drift))
     console.print(table)
     step, outside = result.first_step_outside, result.tensors_outside()
     if step is None:
-        console.print(Text(f"within {result.steps} steps nothing leaves the band of the rounding twins"))
+        console.print(
+            Text(_("within {steps} steps nothing leaves the band of the rounding twins").format(steps=result.steps))
+        )
     else:
-        console.print(Text(f"step {step} of a branch is the first outside the band of the rounding twins"))
+        console.print(
+            Text(_("step {step} of a branch is the first outside the band of the rounding twins").format(step=step))
+        )
     if outside:
         names = some_names([band.name for band in outside], _MAX_TENSORS)
-        console.print(Text(f"first tensors outside it, the farthest first: {names}"))
+        console.print(Text(_("first tensors outside it, the farthest first: {names}").format(names=names)))
     for note in result.notes:
-        console.print(Text(f"note: {note}"))
+        console.print(Text(_("note: {note}").format(note=translated(note))))
     if path is not None:
-        console.print(Text(f"written to {path}"))
+        console.print(Text(_("written to {path}").format(path=path)))
 
 
 def _cells(drift: Drift) -> list[str]:
     from precgui.runs.twins import p_text
 
     if drift.mean is None or drift.sd is None or drift.p_t is None or drift.p_sign_flip is None:
-        return ["not finite", "", "", "", drift.verdict]
+        return [_("not finite"), "", "", "", translated(drift.verdict)]
     p_values = (p_text(p).removeprefix("= ") for p in (drift.p_t, drift.p_sign_flip))
-    return [f"{drift.mean:+.2e}", f"{drift.sd:.1e}", *p_values, drift.verdict]
+    return [f"{drift.mean:+.2e}", f"{drift.sd:.1e}", *p_values, translated(drift.verdict)]

@@ -21,12 +21,13 @@ from precgui.cli.csv_file import write_new_csv
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say_notes
 from precgui.events import TENSOR_KINDS
+from precgui.words import L_, Sentence, _, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.runs.tensors.what_if_table import WhatIfRow, WhatIfTable
 
 _GROUPINGS = {
-    "tensor": "by tensor", "layer": "by layer", "block": "by block", "type": "by parameter type"
+    "tensor": L_("by tensor"), "layer": L_("by layer"), "block": L_("by block"), "type": L_("by parameter type")
 }  # fmt: skip
 _EARLIER_GROUPINGS = {"sort": "type"}  # words of --for, as it was called before
 _SORTS = ("underflow", "overflow", "snr", "safe-scale", "largest", "changed", "nonfinite", "lost")
@@ -34,26 +35,33 @@ _SORTS = ("underflow", "overflow", "snr", "safe-scale", "largest", "changed", "n
 
 def add_parsers(subparsers: Any) -> None:
     """Add `whatif` to the command line."""
-    parser = subparsers.add_parser("whatif", help="what another format or loss scale would do to a run's tensors")
-    parser.add_argument("file", type=Path, metavar="RUN.h5", nargs="?", help="a run file; without it --scaler only")
-    parser.add_argument("--format", default="fp16", metavar="F", help="a format, several with commas, or all")
-    parser.add_argument("--scale", default="1", metavar="S", help="a power of two, such as 65536 or 2^16 (default 1)")
+    parser = subparsers.add_parser("whatif", help=_("what another format or loss scale would do to a run's tensors"))
+    parser.add_argument("file", type=Path, metavar="RUN.h5", nargs="?", help=_("a run file; without it --scaler only"))
+    parser.add_argument("--format", default="fp16", metavar="F", help=_("a format, several with commas, or all"))
     parser.add_argument(
-        "--tensors", choices=TENSOR_KINDS, metavar="KIND", help=f"list them all: one of {', '.join(TENSOR_KINDS)}"
+        "--scale", default="1", metavar="S", help=_("a power of two, such as 65536 or 2^16 (default 1)")
+    )
+    parser.add_argument(
+        "--tensors",
+        choices=TENSOR_KINDS,
+        metavar="KIND",
+        help=_("list them all: one of {kinds}").format(kinds=", ".join(TENSOR_KINDS)),
     )
     parser.add_argument(
         "--group-by", dest="grouping", choices=_GROUPINGS, default="tensor", metavar="WHAT",
-        help=f"one line for each {', '.join(_GROUPINGS)} (default tensor)",
+        help=_("one line for each {groups} (default tensor)").format(groups=", ".join(_GROUPINGS)),
     )  # fmt: skip
     parser.add_argument(
         "--for", dest="grouping", choices=_GROUPINGS, type=lambda word: _EARLIER_GROUPINGS.get(word, word),
         default=argparse.SUPPRESS, help=argparse.SUPPRESS,
     )  # fmt: skip
-    parser.add_argument("--sort", choices=_SORTS, metavar="S", help=f"the worst first: {', '.join(_SORTS)}")
+    parser.add_argument(
+        "--sort", choices=_SORTS, metavar="S", help=_("the worst first: {sorts}").format(sorts=", ".join(_SORTS))
+    )
     whatif_scaler.add_options(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    form.add_argument("--csv", type=Path, metavar="FILE", help="write every tensor of every kind to a new CSV file")
+    form.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
+    form.add_argument("--csv", type=Path, metavar="FILE", help=_("write every tensor of every kind to a new CSV file"))
     parser.set_defaults(run=run)
 
 
@@ -62,9 +70,9 @@ def run(args: argparse.Namespace) -> int:
     if args.scaler:
         return whatif_scaler.run(args, _formats(args.format))
     if args.file is None:
-        raise UserError("whatif needs a run file; only --scaler has made-up gradients to try it on.")
+        raise UserError(_("whatif needs a run file; only --scaler has made-up gradients to try it on."))
     if args.inject:
-        raise UserError("--inject belongs to --scaler; give a policy, such as --scaler initial=65536.")
+        raise UserError(_("--inject belongs to --scaler; give a policy, such as --scaler initial=65536."))
     log2_scale = _log2_scale(args.scale)
     formats = _formats(args.format)
     about, reported = _foretold(args, formats, log2_scale)
@@ -87,14 +95,20 @@ def _foretold(
     with open_run(args.file) as saved:
         recorded = list(saved.tensors())
         if args.tensors and recorded and args.tensors not in recorded:
-            raise UserError(f"{args.file} has no {args.tensors}: choose from {', '.join(recorded)}.")
+            raise UserError(
+                _("{file} has no {tensors}: choose from {recorded}.").format(
+                    file=args.file, tensors=args.tensors, recorded=", ".join(recorded)
+                )
+            )
         kinds = [args.tensors] if args.tensors else recorded
         results = [what_if_table(saved, kind, formats, log2_scale, _GROUPINGS[args.grouping]) for kind in kinds]
         about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
         say_notes(args.file, saved.notes)
     reported = [kind for kind in results if kind is not None]
     if not reported:
-        raise UserError(f"{args.file} has no tensors; train it again with record.tensors switched on.")
+        raise UserError(
+            _("{file} has no tensors; train it again with record.tensors switched on.").format(file=args.file)
+        )
     return about, reported
 
 
@@ -107,10 +121,14 @@ def _log2_scale(text: str) -> int:
     except ValueError:
         scale = float("nan")
     if not (isfinite(scale) and scale > 0):
-        raise UserError(f"--scale {text}: a power of two is needed, such as 65536 or 2^16.")
+        raise UserError(_("--scale {text}: a power of two is needed, such as 65536 or 2^16.").format(text=text))
     exponent = round(log2(scale))
     if 2.0**exponent != scale:
-        raise UserError(f"--scale {text} is no power of two; the nearest one is {2.0**exponent:.10g}, 2^{exponent}.")
+        raise UserError(
+            _("--scale {text} is no power of two; the nearest one is {value:.10g}, 2^{exponent}.").format(
+                text=text, value=2.0**exponent, exponent=exponent
+            )
+        )
     return exponent
 
 
@@ -128,8 +146,12 @@ def _formats(text: str) -> list[str]:
             names.append(get(given.strip()).name)
         except ValueError as error:
             if given.strip() in blocks():
-                raise UserError(f"--format {given}: {error}; ask for its elements, such as e2m1") from None
-            raise UserError(f"--format {given}: {error}") from None
+                raise UserError(
+                    _("--format {given}: {error}; ask for its elements, such as e2m1").format(
+                        given=given, error=error_text(error)
+                    )
+                ) from None
+            raise UserError(f"--format {given}: {error_text(error)}") from None
     return names
 
 
@@ -161,22 +183,27 @@ def _lines(table: WhatIfTable, *, listed: bool, sort: str | None) -> list[WhatIf
 def _print(console: Console, tables: list[WhatIfTable], args: argparse.Namespace, log2_scale: int) -> None:
     listed, several = args.tensors is not None, "," in args.format or args.format == "all"
     displayed = [(kind.kind, line) for kind in tables for line in _lines(kind, listed=listed, sort=args.sort)]
-    columns = _columns([line for _, line in displayed], listed=listed)
+    columns = _columns([line for kind, line in displayed], listed=listed)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("tensor" if listed else "tensors", overflow="fold", no_wrap=not listed)
+    table.add_column(_("tensor") if listed else _("tensors"), overflow="fold", no_wrap=not listed)
     if several:
-        table.add_column("format", no_wrap=True)
-    for title, _ in columns:
+        table.add_column(_("format"), no_wrap=True)
+    for title, _cell in columns:
         table.add_column(title, justify="right", no_wrap=True)
     for kind, line in displayed:
         cells = [
             line.tensor if listed else kind,
             *([line.format] if several else []),
-            *(text(line) for _, text in columns),
+            *(cell_text(line) for title, cell_text in columns),
         ]
         table.add_row(*(escape(cell) for cell in cells))
     formats = args.format if several else tables[0].tensors[0].format
-    console.print(f"{escape(formats)} at scale 2^{log2_scale}; {_extent(tables)}", highlight=False)
+    console.print(
+        _("{formats} at scale 2^{exponent}; {extent}").format(
+            formats=escape(formats), exponent=log2_scale, extent=_extent(tables)
+        ),
+        highlight=False,
+    )
     console.print(table)
     for note in _notes(tables):
         console.print(escape(note), highlight=False)
@@ -185,8 +212,10 @@ def _print(console: Console, tables: list[WhatIfTable], args: argparse.Namespace
 def _extent(tables: list[WhatIfTable]) -> str:
     first, last = min(kind.first_step for kind in tables), max(kind.last_step for kind in tables)
     if len(tables) == 1:
-        return f"{tables[0].kind}, measured at {tables[0].steps} steps from {first} to {last}"
-    return f"steps {first} to {last}"
+        return _("{kind}, measured at {steps} steps from {first} to {last}").format(
+            kind=tables[0].kind, steps=tables[0].steps, first=first, last=last
+        )
+    return _("steps {first} to {last}").format(first=first, last=last)
 
 
 def _notes(tables: list[WhatIfTable]) -> list[str]:
@@ -200,11 +229,11 @@ def _notes(tables: list[WhatIfTable]) -> list[str]:
         if sentence:
             about.setdefault(sentence, []).append(kind.kind)
     for kind in tables:
-        about.setdefault(f"{kind.certainty}.", []).append(kind.kind)
+        about.setdefault(Sentence("{text}.", text=kind.certainty), []).append(kind.kind)
     for kind in tables:
         for note in kind.notes:
             about.setdefault(note, []).append(kind.kind)
-    return [f"{', '.join(kinds)}: {note}" for note, kinds in about.items()]
+    return [f"{', '.join(kinds)}: {translated(note)}" for note, kinds in about.items()]
 
 
 def _columns(lines: list[WhatIfRow], *, listed: bool) -> list[tuple[str, Callable[[WhatIfRow], str]]]:
@@ -215,18 +244,18 @@ def _columns(lines: list[WhatIfRow], *, listed: bool) -> list[tuple[str, Callabl
         return NOTHING if isnan(value) else f"{before}{value:.0f}"
 
     columns: list[tuple[str, Callable[[WhatIfRow], str]]] = [
-        ("to zero", lambda line: spread_text(line.underflow, line.underflow_spread)),
-        ("overflow", lambda line: spread_text(line.overflow, line.overflow_spread)),
-        ("SNR\ndB", lambda line: f"{line.snr_db:.0f}" if isfinite(line.snr_db) else NOTHING),
-        ("safe\nscale", lambda line: whole(line.safe_scale_log2, "2^")),
-        ("largest", lambda line: NOTHING if isnan(line.largest) else f"{line.largest:.2e}"),
+        (_("to zero"), lambda line: spread_text(line.underflow, line.underflow_spread)),
+        (_("overflow"), lambda line: spread_text(line.overflow, line.overflow_spread)),
+        (_("SNR\ndB"), lambda line: f"{line.snr_db:.0f}" if isfinite(line.snr_db) else NOTHING),
+        (_("safe\nscale"), lambda line: whole(line.safe_scale_log2, "2^")),
+        (_("largest"), lambda line: NOTHING if isnan(line.largest) else f"{line.largest:.2e}"),
     ]
     if listed and not all(isnan(line.changed) for line in lines):
-        columns.append(("changed", lambda line: share_text(line.changed)))
+        columns.append((_("changed"), lambda line: share_text(line.changed)))
         if not all(isnan(share) for share in map(_lost, lines)):
-            columns.append(("lost", lambda line: share_text(_lost(line))))
+            columns.append((_("lost"), lambda line: share_text(_lost(line))))
     if not all(isnan(line.nonfinite_step) for line in lines):
-        columns.append(("NaN/Inf\nin step", lambda line: whole(line.nonfinite_step)))
+        columns.append((_("NaN/Inf\nin step"), lambda line: whole(line.nonfinite_step)))
     return columns
 
 

@@ -14,21 +14,24 @@ from rich.table import Table
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say_notes
+from precgui.words import L_, _, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.runs.scaler_simulation import GradientSequence, Simulation
 
-_SYNTHETIC = "made-up gradients"
+_SYNTHETIC = L_("made-up gradients")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add --scaler and --inject to `whatif`."""
     parser.add_argument(
         "--scaler", action="append", metavar="POLICY",
-        help="simulate a loss scaler: initial=65536,growth=2,backoff=0.5,interval=2000, or a part of it; up to 3 times",
+        help=_(
+            "simulate a loss scaler: initial=65536,growth=2,backoff=0.5,interval=2000, or a part of it; up to 3 times"
+        ),
     )  # fmt: skip
     parser.add_argument(
-        "--inject", type=int, action="append", default=[], metavar="STEP", help="with --scaler: Inf in this step"
+        "--inject", type=int, action="append", default=[], metavar="STEP", help=_("with --scaler: Inf in this step")
     )
 
 
@@ -37,17 +40,27 @@ def run(args: argparse.Namespace, formats: list[str]) -> int:
     from precgui.runs.scaler_simulation import MOST_POLICIES, policy_of, simulate
 
     if len(formats) > 1 or args.csv is not None:
-        raise UserError("--scaler takes one format and no --csv; choose such as --format fp16, and --json for a file.")
+        raise UserError(
+            _("--scaler takes one format and no --csv; choose such as --format fp16, and --json for a file.")
+        )
     if len(args.scaler) > MOST_POLICIES:
-        raise UserError(f"--scaler was given {len(args.scaler)} times; compare up to {MOST_POLICIES} policies.")
+        raise UserError(
+            _("--scaler was given {count} times; compare up to {most} policies.").format(
+                count=len(args.scaler), most=MOST_POLICIES
+            )
+        )
     try:
         policies = [policy_of(text) for text in args.scaler]
     except ValueError as error:
-        raise UserError(f"--scaler: {error}.") from None
+        raise UserError(f"--scaler: {error_text(error)}.") from None
     about, gradients = _gradients(args)
     outside = [step for step in args.inject if step not in gradients.steps]
     if outside:
-        raise UserError(f"--inject {outside[0]}: choose a step from {gradients.steps[0]} to {gradients.steps[-1]}.")
+        raise UserError(
+            _("--inject {step}: choose a step from {first} to {last}.").format(
+                step=outside[0], first=gradients.steps[0], last=gradients.steps[-1]
+            )
+        )
     reported = [simulate(gradients, policy, formats[0], args.inject) for policy in policies]
     if args.json:
         document = {
@@ -73,7 +86,9 @@ def _gradients(args: argparse.Namespace) -> tuple[dict[str, Any], GradientSequen
         about = {"run": str(args.file), "title": saved.title, "precision": saved.config.precision}
         say_notes(args.file, saved.notes)
     if gradients is None:
-        raise UserError(f"{args.file} has no finite gradients; train it again with record.tensors switched on.")
+        raise UserError(
+            _("{file} has no finite gradients; train it again with record.tensors switched on.").format(file=args.file)
+        )
     return about, gradients
 
 
@@ -116,19 +131,30 @@ def _print(about: dict[str, Any], gradients: GradientSequence, simulations: list
 
     console = HarmlessConsole()
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for title in ("initial", "growth", "backoff", "interval", "skipped", "first taken", "last scale", "to zero (mean)"):
+    for title in (
+        _("initial"),
+        _("growth"),
+        _("backoff"),
+        _("interval"),
+        _("skipped"),
+        _("first taken"),
+        _("last scale"),
+        _("to zero (mean)"),
+    ):
         table.add_column(title, justify="right")
     for each in simulations:
         policy = each.policy
+        skipped = _("{count} of {all}").format(count=int(each.skipped.sum()), all=len(each.steps))
+        first = _("none") if each.first_taken is None else _("step {step}").format(step=each.first_taken)
         table.add_row(
             scale_text(policy.initial_scale), f"{policy.growth_factor:g}", f"{policy.backoff_factor:g}",
-            str(policy.growth_interval), f"{int(each.skipped.sum())} of {len(each.steps)}",
-            "none" if each.first_taken is None else f"step {each.first_taken}", scale_text(each.final_scale),
-            share_text(each.mean_underflow),
+            str(policy.growth_interval), skipped, first, scale_text(each.final_scale), share_text(each.mean_underflow),
         )  # fmt: skip
-    name = about["title"] or about["run"]
-    console.print(escape(f"{name}: gradients in {format_name}, steps {gradients.steps[0]} to {gradients.steps[-1]}"),
-                  highlight=False)  # fmt: skip
+    text = _("{name}: gradients in {format}, steps {first} to {last}")
+    first, last = gradients.steps[0], gradients.steps[-1]
+    name = translated(about["title"] or about["run"])
+    console.print(escape(text.format(name=name, format=format_name, first=first, last=last)), highlight=False)
     console.print(table)
-    for note in (f"Certainty: {gradients.certainty}.", *gradients.notes):
+    certainty = _("Certainty: {certainty}.").format(certainty=translated(gradients.certainty))
+    for note in (certainty, *map(translated, gradients.notes)):
         console.print(escape(note), highlight=False)
