@@ -22,7 +22,7 @@ from precgui.engine.shadow.replay import F64, replay_exact
 from precgui.engine.shadow.semantics import is_float, widened
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.stored_update import StoredUpdate
-from precgui.engine.shadow.structure import softmax_over_batch
+from precgui.engine.shadow.structure import reads_ahead, softmax_over_batch
 from precgui.engine.shadow.tape import NO_LINE, Tape
 from precgui.errors import first_line
 
@@ -78,6 +78,8 @@ class _Examination:
         before = replace(loop.tape, operations=loop.tape.operations[: max((s.begin for s in loop.stages), default=0)])
         if used and loop.roots:
             fill_in_decisions(before)
+            if (ahead := reads_ahead(before, self._clock)) is not None:
+                row["reads_ahead"] = ahead
             row |= self._gradients(before, used)
         for stage in loop.stages:
             row |= self._update(stage)

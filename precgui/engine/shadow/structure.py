@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import torch
+
+from precgui.engine.shadow.nested import mapped
+from precgui.engine.shadow.replay import Visit, replay_exact
 from precgui.engine.shadow.semantics import aten
-from precgui.engine.shadow.tape import Tape, TapeOp
+from precgui.engine.shadow.tape import Tape, TapeOp, ValueRef
 
 _LOSSES = (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 _SOFTMAX = (aten._log_softmax.default, aten._softmax.default)
@@ -15,6 +20,7 @@ _BETWEEN = frozenset(
      aten.add.Tensor, aten.clamp.default, aten.clamp_min.default}
 )  # fmt: skip
 _MOST = 6  # operations in between
+_SAME = 1e-9  # of the largest score: less is another order of a sum
 
 
 def softmax_over_batch(tape: Tape) -> dict[str, Any] | None:
@@ -24,7 +30,7 @@ def softmax_over_batch(tape: Tape) -> dict[str, Any] | None:
         if loss.function not in _LOSSES:
             continue
         made = _softmax_before(loss, makers)
-        if made is None:
+        if made is None or _are_pairs(tape, loss):
             continue
         scores = tape.values.get(made.inputs[0], tape.leaves.get(made.inputs[0]))
         if scores is None or scores.dim() < 2 or scores.shape[0] < 2:
@@ -36,6 +42,65 @@ def softmax_over_batch(tape: Tape) -> dict[str, Any] | None:
                 "module": made.origin.module, "samples": scores.shape[0], "classes": scores.shape[1],
             }  # fmt: skip
     return None
+
+
+def _are_pairs(tape: Tape, loss: TapeOp) -> bool:
+    """Whether a loss picks each class once from a square of scores, as one that matches pairs over the batch does."""
+    scores, targets = (tape.value(id) for id in loss.inputs[:2])
+    if scores is None or targets is None or scores.dim() != 2 or scores.shape[0] != scores.shape[1]:
+        return False
+    return bool(targets.unique().numel() == scores.shape[0])
+
+
+def reads_ahead(tape: Tape, visit: Visit) -> bool | None:
+    """Whether the scores of positions change with the last token of a sequence that a model embeds and is to repeat.
+
+    None where no loss has the embedded indices as its targets.
+    """
+    for loss in tape.operations:
+        read = _embedding_of_targets(tape, loss) if loss.function in _LOSSES else None
+        if read is None:
+            continue
+        scores = loss.inputs[0]
+        before = replace(tape, operations=tape.operations[: loss.index])
+        both = before, _with_another_end(before, read)
+        old, new = (replay_exact(each, [scores], visit=visit)[scores] for each in both)
+        sequences, positions = _value_of_indices(tape, read).shape[:2]
+        if loss.function is aten.nll_loss_forward.default:
+            old, new = (each.view(sequences, positions, -1).transpose(1, 2) for each in (old, new))
+        gap = (old - new).flatten(2)[..., :-1].abs().amax()
+        return bool(gap > _SAME * old.abs().amax())
+    return None
+
+
+def _embedding_of_targets(tape: Tape, loss: TapeOp) -> TapeOp | None:
+    """The embedding before a loss whose indices, sequences of positions, are the targets of it."""
+    targets = tape.value(loss.inputs[1])
+    for operation in tape.operations[: loss.index]:
+        indices = _value_of_indices(tape, operation) if operation.function is aten.embedding.default else None
+        if targets is None or indices is None or indices.dim() != 2 or indices.shape[1] < 2:
+            continue
+        if indices.numel() == targets.numel() and torch.equal(indices.reshape(-1), targets.reshape(-1)):
+            return operation
+    return None
+
+
+def _value_of_indices(tape: Tape, embedding: TapeOp) -> Any:
+    return tape.value(embedding.inputs[1])
+
+
+def _with_another_end(tape: Tape, embedding: TapeOp) -> Tape:
+    """The tape with another last token of each sequence at an embedding."""
+    weight, indices = embedding.inputs[:2]
+    table, other = tape.leaves.get(weight, tape.values.get(weight)), -1
+    changed = _value_of_indices(tape, embedding).clone()
+    changed[:, -1] = (changed[:, -1] + 1) % len(table if table is not None else changed)
+    operations = list(tape.operations)
+    take = lambda ref: ValueRef(other) if ref == ValueRef(indices) else ref  # noqa: E731
+    operations[embedding.index] = replace(
+        embedding, arguments=mapped(take, embedding.arguments), inputs=(weight, other, *embedding.inputs[2:])
+    )
+    return replace(tape, operations=operations, leaves={**tape.leaves, other: changed})
 
 
 def _softmax_before(loss: TapeOp, makers: dict[int, TapeOp]) -> TapeOp | None:

@@ -67,7 +67,7 @@ class TapeWriter:
             len(self.tape.operations), func, begun.spec[0], begun.spec[1], tuple(begun.ids),
             tuple(self._number(o, tensors, places) for o in outputs),
             tuple(tensor.dtype for tensor in tensors), self.origins.here(_cause_of(func)), is_view=func.is_view,
-            writes=places, is_random=RANDOM in func.tags, onednn=onednn_enabled(),
+            writes=places, is_random=RANDOM in func.tags and not _draws_nothing(begun), onednn=onednn_enabled(),
         )  # fmt: skip
         self.tape.operations.append(operation)
         return operation, outputs
@@ -88,6 +88,14 @@ class TapeWriter:
         dtypes = tuple(self.tape.dtypes[ref] for ref in refs)
         index = len(self.tape.operations)
         self.tape.operations.append(TapeOp(index, function, spec, {}, refs, (id,), dtypes, _SYNTHETIC, is_view=True))
+
+
+def _draws_nothing(begun: BegunOp) -> bool:
+    """Whether this is an attention that could drop, and drops nothing; of the kernels that FP64 has."""
+    if begun.function is not aten._scaled_dot_product_flash_attention_for_cpu.default:
+        return False
+    arguments, keywords = begun.spec
+    return not (arguments[3] if len(arguments) > 3 else keywords.get("dropout_p", 0.0))
 
 
 def _cause_of(func: Any) -> str:
