@@ -98,7 +98,7 @@ class EventStore:
     def beat(self) -> None:
         """Write that this process lives, also where recording has stopped: other hosts cannot ask it.
 
-        Readers compare a beat with the one before it, never its time with their own clock.
+        Readers compare a beat with the one before it, and its time with their clock only to know two hosts of one name.
         """
         if self._ended:
             return

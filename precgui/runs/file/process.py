@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import psutil
 
 _PROC = Path("/proc")
 _CLOCK_SLACK_S = 10.0  # the start time of a process moves when the system clock is set
+_BOOT_SLACK_S = 60.0  # clocks of two machines differ, and a machine is down for a while before it begins anew
 _START_TICKS = 19  # of /proc/PID/stat, counted after the name: field 22, in clock ticks since boot (man 5 proc)
 _DEAD_STATES = ("Z", "X", "x")
 
@@ -34,14 +36,36 @@ def this_process() -> dict[str, Any]:
 
 
 def is_gone(writer: Mapping[str, Any]) -> bool | None:
-    """Whether the process has ended; None when that is not known here (another host, no record)."""
+    """Whether the process has ended; None when that is not known here (another host, no record).
+
+    `writer` are the values of `this_process`, or a beat, which has them, too, with the `time` at which it was written.
+    """
     pid = writer.get("pid")
     if writer.get("host") != socket.gethostname() or not isinstance(pid, int) or not 0 < pid < 1 << 31:
         return None
     boot_id, ticks = writer.get("boot_id"), writer.get("start_ticks")
     if isinstance(boot_id, str) and isinstance(ticks, int) and (own_boot_id := _boot_id()):
-        return True if boot_id != own_boot_id else _is_gone_since_boot(pid, ticks, writer.get("pid_namespace"))
+        if boot_id != own_boot_id:
+            return None if _has_lived_since_boot(writer) else True
+        return _is_gone_since_boot(pid, ticks, writer.get("pid_namespace"))
     return _is_gone_by_clock(pid, writer.get("process_started"))
+
+
+def _has_lived_since_boot(writer: Mapping[str, Any]) -> bool:
+    """Whether a process of another boot began or beat since this machine was booted: then it is of another machine.
+
+    Machines that were made of one image may have one host name.
+    """
+    try:
+        began = psutil.boot_time()
+        beat = datetime.fromisoformat(str(writer.get("time"))).timestamp()
+    except ValueError:
+        beat = 0.0
+    except (psutil.Error, OSError, OverflowError):
+        return False
+    started = writer.get("process_started")
+    signs = (beat, float(started) if isinstance(started, (int, float)) else 0.0)
+    return max(signs) > began + _BOOT_SLACK_S
 
 
 def _is_gone_since_boot(pid: int, ticks: int, namespace: object) -> bool | None:

@@ -72,7 +72,7 @@ class SavedRun:
         self._environment = contents.document("environment")
         self._odd = contents.notes  # on what is read once; the contents forget their notes when refreshed
         self._read_progress(writer_gone=False)
-        if self.status == "running" and self._is_writer_gone():
+        if self.status == "running" and self._is_gone():
             self.refresh()
 
     @property
@@ -140,8 +140,7 @@ class SavedRun:
     def cannot_ask_writer(self) -> bool:
         """Whether the process that writes the run is of another machine or container, so that nothing here says
         whether it has ended."""
-        writer = self._environment.get("writer")
-        return self.status == "running" and not (isinstance(writer, dict) and process.is_gone(writer) is not None)
+        return self.status == "running" and self._is_gone() is None
 
     @property
     def beat(self) -> Mapping[str, Any]:
@@ -158,14 +157,15 @@ class SavedRun:
             self.title = read_notes(self.path).title or self._own_title
             return False
         before = self._contents.counters()
-        gone = self._is_writer_gone()  # asked first, so that its last rows are read
+        gone = self._is_gone() is True  # asked first, so that its last rows are read
         self._contents.refresh()
         self._read_progress(gone)
         return self.status != "running" or before != self._contents.counters()
 
-    def _is_writer_gone(self) -> bool:
+    def _is_gone(self) -> bool | None:
+        """Whether the process that writes the file has ended, see `process.is_gone`."""
         writer = self._environment.get("writer")
-        return isinstance(writer, dict) and process.is_gone(writer) is True
+        return process.is_gone({**writer, **self._contents.beat()}) if isinstance(writer, dict) else None
 
     def _read_progress(self, writer_gone: bool) -> None:
         """The texts that change while a run goes on."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ import pytest
 from precgui.events import RunEnded
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import process, repair
+from precgui.runs.file import writer as run_writer
 from precgui.runs.file.reader import open_run
 from tests.runs.synthetic import open_writer, synthetic_events
 
@@ -83,9 +85,45 @@ def test_that_another_process_with_the_same_pid_is_not_the_writer() -> None:
     writer = process.this_process()
     assert process.is_gone(writer) is False
     assert process.is_gone(writer | {"start_ticks": writer["start_ticks"] - 5}) is True
-    assert process.is_gone(writer | {"boot_id": "of an earlier start of the machine"}) is True
     assert process.is_gone(writer | {"host": "elsewhere"}) is None
     assert process.is_gone(writer | {"pid_namespace": "pid:[1]"}) is None
+
+
+@on_linux
+def test_that_a_process_of_another_boot_is_of_this_machine_only_where_it_was_quiet_since() -> None:
+    booted = psutil.boot_time()
+    before = process.this_process() | {"boot_id": "of an earlier boot", "process_started": booted - HOUR_S}
+    assert process.is_gone(before) is True
+    assert process.is_gone(before | {"process_started": None}) is True
+    assert process.is_gone(before | {"process_started": booted + HOUR_S}) is None
+    for beat_s, gone in ((-1.0, True), (HOUR_S, None)):
+        beat = datetime.fromtimestamp(booted + beat_s, UTC).isoformat(timespec="seconds")
+        assert process.is_gone(before | {"time": beat}) is gone
+    assert process.is_gone(before | {"time": "no time"}) is True
+
+
+@on_linux
+def test_that_a_run_of_another_machine_of_the_same_name_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of cloned machines that share a folder. It began before this machine was booted, and beats since."""
+    own_boot_id = process._boot_id
+    with monkeypatch.context() as there:
+        there.setattr(process, "_boot_id", lambda: "of the other machine")
+        there.setattr(psutil.Process, "create_time", lambda self: psutil.boot_time() - HOUR_S)
+        there.setattr(run_writer, "BEAT_S", 0.0)
+        with open_writer(tmp_path / "run.h5") as emit:
+            for event in synthetic_events()[:50]:
+                emit(event)
+            there.setattr(process, "_boot_id", own_boot_id)
+            deadline = time.monotonic() + 60
+            while not is_living(tmp_path / "run.h5"):
+                assert time.monotonic() < deadline, "no beat in a minute"
+                time.sleep(0.05)
+
+
+def is_living(path: Path) -> bool:
+    """Whether a run goes on, but this machine cannot ask its process; it is taken for cut off before its first beat."""
+    with open_run(path) as run:
+        return (run.status, run.cannot_ask_writer) == ("running", True)
 
 
 def test_that_files_of_older_versions_are_told_by_the_start_time(monkeypatch: pytest.MonkeyPatch) -> None:
