@@ -1,8 +1,8 @@
 """A CUDA device that is not there: torch's own CUDA build over a runtime of two small C files.
 
-Scripts run in processes of their own, because the runtime is preloaded. Triton and Inductor compile for real, down to
-the machine code of the GPU; launches are counted and compute nothing, so tests here ask how often, where and with how
-much memory something is launched, never which numbers come out.
+Scripts run in processes of their own, because the runtime is preloaded, see `warm`. Triton and Inductor compile for
+real, down to the machine code of the GPU; launches are counted and compute nothing, so tests here ask how often, where
+and with how much memory something is launched, never which numbers come out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.pretended.warm import WarmProcess
 
 HERE = Path(__file__).parent
 Script = Callable[..., str]
@@ -32,7 +34,6 @@ def uploads(): return ctypes.c_long.in_dll(runtime, "pretended_uploads").value
 def waits(): return ctypes.c_long.in_dll(runtime, "pretended_waits").value
 def last_device(): return ctypes.c_int.in_dll(driver, "pretended_last_device").value
 """
-_END = "\nsys.stdout.flush()\nos._exit(0)  # the threads of torch's CUDA build do not end well over this runtime\n"
 
 
 def _lacks() -> str:
@@ -73,25 +74,32 @@ def pretended_libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 
 @pytest.fixture(scope="session")
-def on_pretended_gpu(pretended_libraries: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Script:
+def pretended_caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the kernels that Triton has compiled for scripts that name none of their own."""
+    return tmp_path_factory.getbasetemp() / "pretended-caches"
+
+
+@pytest.fixture(scope="session")
+def on_pretended_gpu(
+    pretended_libraries: tuple[Path, Path], pretended_caches: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Script]:
     """Runs the text of a script over the pretended runtime and returns what it printed."""
     runtime, folder = pretended_libraries
-    caches = tmp_path_factory.getbasetemp() / "pretended-caches"
+    paths = [str(HERE.parents[1]), str(HERE / "everywhere"), os.environ.get("PYTHONPATH", "")]
+    settings = {
+        **os.environ, "LD_PRELOAD": str(runtime), "LD_LIBRARY_PATH": str(folder), "PYTHONWARNINGS": "ignore",
+        "PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(pretended_caches / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(pretended_caches / "inductor"),
+    }  # fmt: skip
+    with WarmProcess(settings) as process:
 
-    def run(text: str, **environment: str) -> str:
-        paths = [str(HERE.parents[1]), str(HERE / "everywhere")]
-        settings = {
-            **os.environ, "LD_PRELOAD": str(runtime), "LD_LIBRARY_PATH": str(folder), "PYTHONWARNINGS": "ignore",
-            "TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-            "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]), **environment,
-        }  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-c", _BEGIN + text + _END], env=settings, capture_output=True, text=True, timeout=900
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout
+        def run(text: str, **environment: str) -> str:
+            own = tmp_path_factory.mktemp("pretended-script")
+            code, printed, told = process.run(_BEGIN + text, {**settings, **environment}, own)
+            assert code == 0, f"exit code {code}: {told[-4000:]}"
+            return printed
 
-    return run
+        yield run
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

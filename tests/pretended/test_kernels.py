@@ -80,10 +80,12 @@ def _usage(cubin: Path) -> dict[str, int]:
     return {key: int(value) for key, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", done.stdout)}
 
 
-def test_that_rounding_is_one_kernel_that_flushes_and_spills_nothing(on_pretended_gpu: Script, tmp_path: Path) -> None:
+def test_that_rounding_is_one_kernel_that_flushes_and_spills_nothing(
+    on_pretended_gpu: Script, pretended_caches: Path
+) -> None:
     text = _ROUNDING.format(names=QUICK_FORMATS, roundings=("nearest_even",)) + _TELEMETRY
-    _check_rounding(on_pretended_gpu(text, TRITON_CACHE_DIR=str(tmp_path)), len(QUICK_FORMATS))
-    assert {"_piece", "_blocks", "_peak"} < _check_machine_code(tmp_path)
+    _check_rounding(on_pretended_gpu(text), len(QUICK_FORMATS))
+    assert {"_piece", "_blocks", "_peak"} < _check_machine_code(pretended_caches)
 
 
 @pytest.mark.pretended_long
