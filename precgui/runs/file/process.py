@@ -65,7 +65,7 @@ def _has_lived_since_boot(writer: Mapping[str, Any]) -> bool:
         return False
     started = writer.get("process_started")
     signs = (beat, float(started) if isinstance(started, (int, float)) else 0.0)
-    return max(signs) > began + _BOOT_SLACK_S
+    return bool(max(signs) > began + _BOOT_SLACK_S)
 
 
 def _is_gone_since_boot(pid: int, ticks: int, namespace: object) -> bool | None:
