@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import pyqtgraph as pg
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor
@@ -15,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from precgui.cli.main import main
 from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.gui.panels.inspect.model.format_grid import FIRST_FORMAT, NAME
-from precgui.gui.panels.inspect.model.formats_tab import FormatsTab, label_places
+from precgui.gui.panels.inspect.model.formats_tab import BytesPlot, FormatsTab, label_places
 from precgui.gui.panels.inspect.overview import OverviewTab
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.tabs import TABS
@@ -204,3 +206,21 @@ def test_that_the_overview_of_a_model_has_its_numbers_and_nothing_of_runs(
     assert "not known" not in str(facts) and "not measured" not in str(facts)
     index = [spec.id for spec in TABS].index("time")
     assert not panel.tabs.isTabEnabled(index) and "no steps" in panel.tabs.tabToolTip(index)
+
+
+def test_that_no_name_of_a_format_is_cut_in_a_small_plot(qtbot: QtBot) -> None:
+    plot = BytesPlot()
+    qtbot.addWidget(plot)
+    plot.show_points(
+        {f"mxfp{n}_e4m3/128": (2**20 * (1 + n % 3), 30.0 + 0.01 * n) for n in range(8)} | {"int1": (9e5, 2)}
+    )
+    for width in (280, 600):
+        plot.resize(width, 260)
+        plot.show()
+        qtbot.wait(20)
+        view = plot.plotItem.vb.sceneBoundingRect()
+        names = [item.sceneBoundingRect() for item in plot.plotItem.items if isinstance(item, pg.TextItem)]
+        assert len(names) == 9
+        assert all(name.right() <= view.right() + 2 and name.top() >= view.top() - 4 for name in names)
+        tops = sorted(name.center().y() for name in names)
+        assert min(after - before for before, after in pairwise(tops)) > 0.6 * plot.fontMetrics().height()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyqtgraph as pg
 from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHeaderView, QLineEdit, QSplitter, QStackedWidget, QTableView, QWidget
 
 from precgui.formats.checkpoints.survey import totals
@@ -32,6 +33,8 @@ _ABOUT = (
 _NAME_PX = 260
 WEIGHTS, EFFECT = "Weights", "Effect"
 LOSSLESS_DB = 80.0
+_PADDING = 0.08
+_NAME_GAP_PX, _LEAST_SHARE = 20, 0.25  # beside a name; of the width, for the points
 
 
 class BytesPlot(SimplePlot):
@@ -47,12 +50,19 @@ class BytesPlot(SimplePlot):
         self.points = {name: point for name, point in points.items() if point[0] and abs(point[1]) < LOSSLESS_DB}
         self.redraw()
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if hasattr(self, "empty") and self.plotItem is not None:  # None once pyqtgraph has closed the plot
+            self.redraw()  # the names keep their size
+
     def draw(self) -> str:
         if not self.points:
             return "Nothing was scanned."
         theme = themes().theme
         x, y = ([point[axis] / scale for point in self.points.values()] for axis, scale in ((0, 2**20), (1, 1.0)))
-        right, places = max(x) + 0.04 * (max(x) - min(x) or 1.0), label_places(y)
+        metrics, view = self.fontMetrics(), self.plotItem.vb.size()
+        lines = view.height() / (1 + 2 * _PADDING) / metrics.height()  # names that are moved up make the range longer
+        right, places = max(x) + 0.04 * (max(x) - min(x) or 1.0), label_places(y, max(lines - len(y) / 2, len(y) / 2))
         self.plotItem.addItem(pg.ScatterPlotItem(x, y, size=9, pen=None, brush=theme.accent))
         for name, left, low, place in zip(self.points, x, y, places, strict=True):
             text = pg.TextItem(name, color=theme.text, anchor=(0, 0.5))
@@ -60,13 +70,16 @@ class BytesPlot(SimplePlot):
             line = pg.PlotCurveItem([left, right], [low, place], pen=pg.mkPen(theme.line, width=1))
             for item in (line, text):
                 self.plotItem.addItem(item)
-        self.plotItem.setXRange(min(x), right + 0.45 * (right - min(x)))
+        names_px = max(metrics.horizontalAdvance(name) for name in self.points) + _NAME_GAP_PX
+        share = max(1 - names_px / max(view.width(), 1.0), _LEAST_SHARE)
+        self.plotItem.setXRange(min(x), min(x) + (right - min(x)) / share, padding=0.04)
+        self.plotItem.setYRange(min(y), max(*places, *y), padding=_PADDING)
         return ""
 
 
-def label_places(heights: Sequence[float]) -> list[float]:
-    """Heights for labels near these, each at least a sixteenth of the range from the next."""
-    gap = (max(heights) - min(heights) or 1.0) / 16
+def label_places(heights: Sequence[float], lines: float = 16) -> list[float]:
+    """Heights for labels near these, each at least a line from the next; so many lines fit into the range."""
+    gap = (max(heights) - min(heights) or 1.0) / max(lines, 1.0)
     places = list(heights)
     order = sorted(range(len(heights)), key=heights.__getitem__)
     for below, above in pairwise(order):
