@@ -18,12 +18,12 @@ TAG = re.compile(r"<\w[^<>]*(>|$)")
 NO_PROSE = re.compile(r"^(Q[A-Z]\w+|#)|[{}][^}]*;|::|^\S+$(?<![:.a-z])")
 # Names, keys and code, which are the same in every language.
 NAMES = {
-    "and {} other settings ({})", "sixteen bits",
-    "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter", "Esc", "Features", "Format", "Fusion", "Inf",
-    "Intel", "Kahan", "Linux", "Neural accelerators", "Python", "Special", "Zen", "apt install", "code book",
-    "cpu family", "data sheet", "dnf install", "does not hold here", "first block", "live poller", "model name",
-    "None", "not decided", "not decided here", "one by one", "power sampler", "precgui, torch",
-    "quiet nan", "signalling nan", "typed tensor", "normal with outliers", "Your own loop",
+    "and {} other settings ({})", "sixteen bits", "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter",
+    "Esc", "Features", "Format", "Fusion", "Inf", "Intel", "Kahan", "Linux", "Neural accelerators", "Python",
+    "Special", "Zen", "apt install", "code book", "cpu family", "data sheet", "dnf install", "does not hold here",
+    "first block", "live poller", "model name", "None", "not decided", "not decided here", "one by one",
+    "power sampler", "precgui, torch", "quiet nan", "signalling nan", "typed tensor", "normal with outliers",
+    "Your own loop", "Shiboken", "half ulp", "no bias", "cannot be told",
 }  # fmt: skip
 CODE = re.compile(
     r"^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \(|Example: )"

@@ -12,13 +12,13 @@ from shiboken6 import isValid
 from precgui.errors import SentenceError
 from precgui.gui.going_on import going_on
 from precgui.gui.workers.kept_thread import ManagedThread
-from precgui.words import error_text
+from precgui.words import L_, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.gui.workers.child_work import ChildWork
 
 PARTLY_MS = 200
-NO_MEMORY = "There is not enough memory for this; choose a smaller tensor."
+NO_MEMORY = L_("There is not enough memory for this; choose a smaller tensor.")
 
 
 class CancelledError(Exception):
@@ -66,7 +66,7 @@ class _Thread(ManagedThread):
         except CancelledError:
             pass
         except MemoryError:
-            self.fault = NO_MEMORY
+            self.fault = translated(NO_MEMORY)
         except (SentenceError, ValueError) as error:
             self.fault = error_text(error)
 

@@ -12,21 +12,27 @@ from PySide6.QtCore import QObject, Signal
 from precgui.config import RunConfig
 from precgui.errors import SentenceError
 from precgui.gui.open_run import Problem
+from precgui.words import L_, _, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
 
 BASELINE, VERDICT = "fp32", "accuracy_lost"
-_UNVERIFIED = "Nothing is verified yet."
-_BUSY = "A run or a study is going on; verify when it has ended."
-_RUNS = "The study runs in {folder}; it is shown in Live, and goes on when this is closed."
-_NOT_JUDGED = "The study was not judged: {why}."
-_MET = "Verified: with {seeds} seeds the metric stays within its target beside FP32."
-_NOT_MET = (
-    "Not verified: the metric beside FP32 with {seeds} seeds is {verdict}{why}. More seeds in Live or a larger budget "
+_UNVERIFIED = L_("Nothing is verified yet.")
+_BUSY = L_("A run or a study is going on; verify when it has ended.")
+_RUNS = L_("The study runs in {folder}; it is shown in Live, and goes on when this is closed.")
+_NOT_JUDGED = L_("The study was not judged: {why}.")
+_MET = L_("Verified: with {seeds} seeds the metric stays within its target beside FP32.")
+_NOT_MET = L_(
+    "Not verified: the metric beside FP32 with {seeds} seeds is {verdict}. More seeds in Live or a larger budget "
     "may decide; the form stays as it is."
 )
-_WHERE_MET = "The formats of layers are verified; Run > Plan > Formats of layers puts them into the form."
+_NOT_MET_WHY = L_(
+    "Not verified: the metric beside FP32 with {seeds} seeds is {verdict} ({why}). More seeds in Live or a larger "
+    "budget may decide; the form stays as it is."
+)
+_WHERE_MET = L_("The formats of layers are verified; Run > Plan > Formats of layers puts them into the form.")
+_NONE_ENDED = L_("no run of it has ended")
 
 
 class AssignedFormats(QObject):
@@ -69,7 +75,7 @@ class AssignedFormats(QObject):
     def take(self, base: RunConfig, planned: RunConfig, assignment: dict[str, Any]) -> None:
         """Keep the result of a search for `base`."""
         self.base, self.planned, self.assignment, self.folder, self.is_verified = base, planned, assignment, None, False
-        self._say(_UNVERIFIED)
+        self._say(translated(_UNVERIFIED))
 
     def verify(self, seeds: int) -> None:
         """Begin a study of the formats beside FP32."""
@@ -78,20 +84,20 @@ class AssignedFormats(QObject):
         if self.planned is None:
             return
         if self._session.is_busy:
-            self._say(_BUSY)
+            self._say(translated(_BUSY))
             return
         try:
             spec = make_spec(
                 self.planned, [BASELINE, self.planned.precision], seeds, twins=0,
-                order_seed=secrets.randbelow(2**31), title="Formats of layers",
+                order_seed=secrets.randbelow(2**31), title=L_("Formats of layers"),
             )  # fmt: skip
         except SentenceError as error:
-            self._say(f"{error}.")
+            self._say(_("{error}.").format(error=error_text(error)))
             return
         folder = self._session.folder / time.strftime("assign-%Y%m%d-%H%M%S")
         before, self.folder, self.is_verified = self.folder, folder, False
         if self._session.study.start(spec, folder):
-            self._say(_RUNS.format(folder=folder))
+            self._say(translated(_RUNS).format(folder=folder))
         else:
             self.folder = before
 
@@ -108,7 +114,7 @@ class AssignedFormats(QObject):
     def _follow_study(self) -> None:
         study = self._session.study
         if self._is_own_study and study.is_running:
-            self._say(_RUNS.format(folder=self.folder))
+            self._say(translated(_RUNS).format(folder=self.folder))
         elif self._is_own_study:
             study.read_groups()
         self.changed.emit()
@@ -123,15 +129,17 @@ class AssignedFormats(QObject):
         own = [group for group in groups if group.precision == self.planned.precision]
         verdict = own[0].verdicts.get(VERDICT) if own else None
         if verdict is None:
-            self._say(_NOT_JUDGED.format(why=study.why_no_groups or "no run of it has ended"))
+            why = translated(study.why_no_groups or _NONE_ENDED)
+            self._say(translated(_NOT_JUDGED).format(why=why))
         elif verdict.verdict == "met":
             self.is_verified = True
-            self._say(_MET.format(seeds=verdict.n))
+            self._say(translated(_MET).format(seeds=verdict.n))
             if not was_verified and not self.is_displayed:
-                self._session.notice.emit(Problem(_WHERE_MET, severity="info"))
+                self._session.notice.emit(Problem(translated(_WHERE_MET), severity="info"))
         else:
-            why = f" ({verdict.why})" if verdict.why else ""
-            self._say(_NOT_MET.format(seeds=verdict.n, verdict=verdict.verdict, why=why))
+            text = translated(_NOT_MET_WHY if verdict.why else _NOT_MET)
+            named, why = translated(verdict.verdict), translated(verdict.why)
+            self._say(text.format(seeds=verdict.n, verdict=named, why=why))
 
     def _say(self, sentence: str) -> None:
         self.sentence = sentence

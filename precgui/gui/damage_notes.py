@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, QTimer
 from precgui.events import Event, Incident
 from precgui.gui.open_run import OpenRun, Problem
 from precgui.runs.file.reader import SavedRun
+from precgui.words import translated
 
 INTERVAL_MS = 1000
 
@@ -36,7 +37,7 @@ class DamageNotes(QObject):
         """Report at once that the record of a run has stopped while its training goes on."""
         for event in batch:
             if isinstance(event, Incident) and event.kind == "recording_stopped":
-                self._report(Problem(f"{name}: {event.message}"))
+                self._report(Problem(f"{name}: {translated(event.message)}"))
 
     def add(self, key: str) -> None:
         """Report the notes of a run that has just been opened, and later ones of it."""
@@ -49,7 +50,7 @@ class DamageNotes(QObject):
         for note in run.notes:
             if note not in reported:
                 reported.add(note)
-                self._report(Problem(f"{run.path.name}: {note}", severity="warning"))
+                self._report(Problem(f"{run.path.name}: {translated(note)}", severity="warning"))
 
     def _report_all(self) -> None:
         saved = {key: opened.run for key, opened in self._runs.items() if isinstance(opened.run, SavedRun)}

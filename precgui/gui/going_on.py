@@ -6,6 +6,8 @@ from typing import cast
 
 from PySide6.QtCore import QCoreApplication, QObject, Signal
 
+from precgui.words import _
+
 
 class GoingOn(QObject):
     """Titles of the works that go on, each with the last that it has said of itself, in the order of their begin."""
@@ -32,8 +34,10 @@ class GoingOn(QObject):
         if not self._works:
             return ""
         title, text = next(iter(self._works.values()))
-        more = f", and {len(self._works) - 1} more" if len(self._works) > 1 else ""
-        return f"{title}: {text}{more}" if text else f"{title} goes on{more}"
+        one = _("{title}: {text}").format(title=title, text=text) if text else _("{title} goes on").format(title=title)
+        if len(self._works) == 1:
+            return one
+        return _("{work}, and {count} more").format(work=one, count=len(self._works) - 1)
 
 
 def going_on() -> GoingOn:

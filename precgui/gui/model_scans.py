@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, Signal
 
 from precgui.gui.answer import Answer, child
 from precgui.gui.open_run import Problem
+from precgui.words import _
 
 SUFFIX = ".model.h5"
 _INCOMPLETE = "The scan of {name} was stopped; scan it again, and it goes on with what is left."
@@ -53,7 +54,7 @@ class ModelScans(QObject):
         try:
             self._folder().mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            self._end(f"{self._folder()} cannot be made: {error.strerror}")
+            self._end(_("{folder} cannot be made: {why}").format(folder=self._folder(), why=error.strerror))
             return
         arguments = {"path": str(self.source), "output": str(self.output())}
         self._work.ask(child("precgui.model_job:serve", arguments))

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TypeAlias
 
 from precgui.events import Severity
+from precgui.words import _
 
 LIMIT = 500
 Remedy: TypeAlias = "tuple[str, Callable[[], object]] | tuple[str, Callable[[], object], Callable[[], bool]]"
@@ -103,9 +104,10 @@ class Notices:
 def from_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Notice:
     """An uncaught exception as a notice; its cause is the line that raised it."""
     frames = traceback.extract_tb(trace)
-    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     said = " ".join(str(error).split())
-    text = f"Something went wrong inside precgui: {kind.__name__}{': ' + said if said else ''}"
+    fault = f"{kind.__name__}: {said}" if said else kind.__name__
+    text = _("Something went wrong inside precgui: {fault}").format(fault=fault)
     details = "".join(traceback.format_exception(kind, error, trace))
     return Notice("error", text[:300], details, cause=f"{kind.__name__}@{where}")
 

@@ -20,6 +20,7 @@ from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.run import Run
 from precgui.runs.step_times import keep_step_time
 from precgui.runs.tensorboard.imported_run import ImportedRun
+from precgui.words import _, error_text
 
 MOST_STYLES = 500
 FOLLOW_MS = 1000  # between reads of a run that another process is writing
@@ -128,14 +129,16 @@ class OpenRuns(QObject):
     def close(self, key: str, *, by_hand: bool = False) -> None:
         """Take a run out of the window; its file stays. A run that is training stays, too. `by_hand` can be undone."""
         if key == self.active_key:
-            self._report(Problem("This run is still training; stop it before you close it.", severity="warning"))
+            self._report(Problem(_("This run is still training; stop it before you close it."), severity="warning"))
             return
         if (opened := self._runs.pop(key, None)) is not None:
             was_current = key == self.current
             if by_hand:
                 path = opened.run.path if opened.run.status != "running" else None
                 kept = path if path is not None and path.is_file() else opened  # all of its numbers, if need be
-                self._undo.offer(f"“{opened.name}” was closed.", partial(self._reopen, kept, was_current))
+                self._undo.offer(
+                    _("“{name}” was closed.").format(name=opened.name), partial(self._reopen, kept, was_current)
+                )
             if was_current:
                 self.current, self.is_chosen = next(reversed(self._runs), None), False
             self.removed.emit(key)
@@ -165,7 +168,8 @@ class OpenRuns(QObject):
             try:
                 went_on = opened.run.refresh()
             except RunFileError as error:
-                self._report(Problem(f"{error} It is no longer followed.", severity="warning"))
+                text = _("{error} It is no longer followed.").format(error=error_text(error))
+                self._report(Problem(text, severity="warning"))
                 opened.run.status = "failed"
                 went_on = True
             if went_on:

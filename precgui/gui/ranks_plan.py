@@ -25,10 +25,11 @@ from precgui.planner.communication import (
 )
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.plan import sharded_bytes
+from precgui.words import L_, _, error_text, translated
 
 LINKS = ("100Mb/s", "1Gb/s", "10Gb/s", "25Gb/s", "100Gb/s", "400Gb/s", "450GB/s")
 STAGES = range(4)
-_OWN_CODE = "The run trains code of its own; plan it with precgui plan CONFIG.toml --link 10Gb/s."
+_OWN_CODE = L_("The run trains code of its own; plan it with precgui plan CONFIG.toml --link 10Gb/s.")
 
 
 class RanksPlan(QWidget):
@@ -47,9 +48,9 @@ class RanksPlan(QWidget):
         self.link.setCurrentText("10Gb/s")
         self.latency_us = _number(0, 1e6, 20)
         self.step_ms = _number(0, 1e9, 0)
-        self.step_ms.setSpecialValueText("not known")
-        self.own_batch = QCheckBox("Each rank has the batch for itself", self)
-        self.table = TextTable(COLUMNS, "Several ranks, on paper", self)
+        self.step_ms.setSpecialValueText(_("not known"))
+        self.own_batch = QCheckBox(_("Each rank has the batch for itself"), self)
+        self.table = TextTable(tuple(map(translated, COLUMNS)), _("Several ranks, on paper"), self)
         self._lay_out()
         self.link.currentTextChanged.connect(self.refresh)
         for number in (self.latency_us, self.step_ms):
@@ -58,7 +59,8 @@ class RanksPlan(QWidget):
 
     def _lay_out(self) -> None:
         line = QHBoxLayout()
-        for title, widget in (("&Link", self.link), ("L&atency, µs", self.latency_us), ("&Step, ms", self.step_ms)):
+        titles = ((_("&Link"), self.link), (_("L&atency, µs"), self.latency_us), (_("&Step, ms"), self.step_ms))
+        for title, widget in titles:
             ignore_wheel(widget)
             line.addWidget(named(title, widget))
             line.addWidget(widget)
@@ -74,9 +76,9 @@ class RanksPlan(QWidget):
         if self._traffic is not None or self._count.busy:
             return
         if is_own_task(self._config.task):
-            self.answer.setText(_OWN_CODE)
+            self.answer.setText(translated(_OWN_CODE))
             return
-        self.answer.setText("Counting what a step sends ...")
+        self.answer.setText(_("Counting what a step sends ..."))
         self._count.ask(child("precgui.engine.parallel.forecast:serve", {"config": self._config.model_dump()}))
 
     def stop(self) -> None:
@@ -104,17 +106,18 @@ class RanksPlan(QWidget):
         try:
             link = Link(link_rate(self.link.currentText()), self.latency_us.value() / 1e6)
         except ValueError as error:
-            self.answer.setText(f"{error}.")
+            self.answer.setText(_("{error}.").format(error=error_text(error)))
             return
         batch = None if self.own_batch.isChecked() else self._config.data.batch_size
         step_s = self.step_ms.value() / 1e3 or None
-        memory = [f"Peak, ZeRO {stage}" for stage in STAGES] if self._parts else []
-        self.table.set_columns((*COLUMNS, *(TIMED_COLUMNS if step_s else ()), *memory))
+        memory = [_("Peak, ZeRO {stage}").format(stage=stage) for stage in STAGES] if self._parts else []
+        columns = (*COLUMNS, *(TIMED_COLUMNS if step_s else ()))
+        self.table.set_columns((*map(translated, columns), *memory))
         rows = forecasts(self._traffic, link, step_s, shared_batch_size=batch)
         self.table.fill([[*row.texts(), *self._memory(row)] for row in rows])
-        sentences = [batch_note(batch), NOTE]
+        sentences = [translated(batch_note(batch)), translated(NOTE)]
         if not step_s:
-            sentences.append("With the time of a step of one rank the time of a step of several is given, too.")
+            sentences.append(_("With the time of a step of one rank the time of a step of several is given, too."))
         self.answer.setText(" ".join(sentences))
 
     def _memory(self, row: Forecast) -> list[str]:

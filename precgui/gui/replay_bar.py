@@ -17,20 +17,25 @@ from precgui.runs.layer_errors import compared_precisions
 from precgui.runs.loop_lines import shadow_lines
 from precgui.runs.replays import first_bad_step, last_step, repeating_s, snapshot_path
 from precgui.runs.run import Run
+from precgui.words import L_, _, error_text, translated
 
-REPLAY, COMPARE = "Replay this step", "Compare layers"
+REPLAY, COMPARE = L_("Replay this step"), L_("Compare layers")
 _SHADOW_STEPS = 12.0  # time of a step with its FP64 shadow and the lines left out, in steps of the run
 _PASS_STEPS = 2.0  # time of a pass in another precision with the outputs of every layer, in steps of the run
 _REFUSALS = Refusals(
-    "A step is made again from a run file; this run has none.",
-    "The run is still going on; make a step again when it has ended.",
-    "precgui cannot start this loop. With these lines in place of its two passes the loop keeps a step with FP64 "
-    "beside it, and this tab shows it:",
+    L_("A step is made again from a run file; this run has none."),
+    L_("The run is still going on; make a step again when it has ended."),
+    L_(
+        "precgui cannot start this loop. With these lines in place of its two passes the loop keeps a step with FP64 "
+        "beside it, and this tab shows it:"
+    ),
 )
 _LAYERS_REFUSALS = replace(
     _REFUSALS,
-    own_loop="Layers are compared by running the model in several precisions, which needs a model that precgui can "
-    "start: write the loop as a task of your own (docs/own-task.md) and train it from Run. By line shows this loop.",
+    own_loop=L_(
+        "Layers are compared by running the model in several precisions, which needs a model that precgui can "
+        "start: write the loop as a task of your own (docs/own-task.md) and train it from Run. By line shows this loop."
+    ),
 )
 
 
@@ -38,22 +43,22 @@ class ReplayBar(RunTaskBar):
     """Offers every recorded step, at first the first with NaN or Inf, else the last; `step` holds the chosen one."""
 
     task = "precgui.job:serve_replay"
-    title = "Replay of a step"
+    title = L_("Replay of a step")
     refusals = _REFUSALS
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(session, parent)
-        self.step = whole_number(1, 1, 1, "Step to be made again", self)
-        self.bad_button = button("First bad", self._choose_bad, "Choose the first step with NaN or Inf")
-        self.last_button = button("Last", self._choose_last, "Choose the last recorded step")
+        self.step = whole_number(1, 1, 1, _("Step to be made again"), self)
+        self.bad_button = button(_("First bad"), self._choose_bad, _("Choose the first step with NaN or Inf"))
+        self.last_button = button(_("Last"), self._choose_last, _("Choose the last recorded step"))
         self._bad: int | None = None
         self.text.setProperty("kind", "muted")
-        for part in (named("Step to &replay", self.step), self.step, self.last_button, self.bad_button):
+        for part in (named(_("Step to &replay"), self.step), self.step, self.last_button, self.bad_button):
             self.line.addWidget(part)
         self.line.addWidget(self.button)
         self.line.addStretch(1)
         self.lines.addWidget(self.text)
-        self.step.valueChanged.connect(lambda _: self._say_idle())
+        self.step.valueChanged.connect(lambda step: self._say_idle())
 
     def show_run(self, run: Run | None) -> None:
         """Offer the steps of this run; while it stays the same the chosen step stays, too."""
@@ -87,7 +92,7 @@ class ReplayBar(RunTaskBar):
     def why_not(self) -> str:
         reason = super().why_not()
         if not reason and self._run is not None and not last_step(self._run):
-            return "The run has no recorded step."
+            return _("The run has no recorded step.")
         return reason
 
     def arguments(self, run: Run) -> dict[str, Any]:
@@ -100,7 +105,7 @@ class ReplayBar(RunTaskBar):
         return shadow_lines(run, self._bad or last_step(run))
 
     def start_label(self) -> str:
-        return REPLAY
+        return translated(REPLAY)
 
     def inspecting_steps(self) -> float:
         """The time in which the step itself is inspected, in steps of the run."""
@@ -112,25 +117,27 @@ class ReplayBar(RunTaskBar):
         step = self.step.value()
         duration = seconds_text(repeating_s(self._run, step, self.inspecting_steps()))
         if snapshot_path(self._run.path, step).exists():
-            return f"Step {step} is made from its snapshot, in about {duration}."
-        return f"The run is trained again up to step {step}, in about {duration}."
+            text = _("Step {step} is made from its snapshot, in about {duration}.")
+        else:
+            text = _("The run is trained again up to step {step}, in about {duration}.")
+        return text.format(step=step, duration=duration)
 
 
 class LayersBar(ReplayBar):
     """The same for a comparison of the layers in up to five precisions."""
 
     task = "precgui.job:serve_layers"
-    title = "Comparison of layers"
+    title = L_("Comparison of layers")
     refusals = _LAYERS_REFUSALS
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(session, parent)
         self.precisions = ListEditor(self)
-        self.precisions.setAccessibleName("Precisions to be compared with FP64, separated by commas")
+        self.precisions.setAccessibleName(_("Precisions to be compared with FP64, separated by commas"))
         self.precisions.set(["bf16-amp", "fp16-amp"])
         place = self.line.indexOf(self.button)
         self.line.insertWidget(place, self.precisions, 1)
-        self.line.insertWidget(place, named("&in", self.precisions))
+        self.line.insertWidget(place, named(_("&in"), self.precisions))
         self.precisions.edited.connect(self._say_idle)
 
     def why_not(self) -> str:
@@ -140,7 +147,7 @@ class LayersBar(ReplayBar):
         try:
             compared_precisions(self.precisions.get())
         except ValueError as error:
-            return f"Precisions: {error}."
+            return _("Precisions: {error}.").format(error=error_text(error))
         return ""
 
     def arguments(self, run: Run) -> dict[str, Any]:
@@ -153,7 +160,7 @@ class LayersBar(ReplayBar):
         return ""
 
     def start_label(self) -> str:
-        return COMPARE
+        return translated(COMPARE)
 
     def inspecting_steps(self) -> float:
         return _PASS_STEPS * (1 + len(self.precisions.get()))

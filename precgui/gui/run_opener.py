@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, QTimer
 
 from precgui.gui.open_run import Problem
 from precgui.runs.errors import RunFileError
+from precgui.words import _, error_text
 
 
 @dataclass
@@ -59,7 +60,7 @@ class RunOpener(QObject):
         try:
             key = self._open_run(path)
         except RunFileError as error:
-            batch.faults.append(str(error))
+            batch.faults.append(error_text(error))
         else:
             then, batch.then = batch.then, None
             if then is not None:
@@ -73,5 +74,6 @@ class RunOpener(QObject):
         if len(faults) == 1:
             self._report_problem(Problem(faults[0]))
         elif faults:
-            text = f"{len(faults)} of {batch.total} files could not be opened. The details name each of them."
+            text = _("{count} of {total} files could not be opened. The details name each of them.")
+            text = text.format(count=len(faults), total=batch.total)
             self._report_problem(Problem(text, "\n".join(faults)))

@@ -25,15 +25,16 @@ from precgui.paths import is_example
 from precgui.places.command import run_on_file
 from precgui.places.settings import NamedPlace, known_place
 from precgui.runs.run import Run
+from precgui.words import L_, translated
 
-STOP = "Stop"
-_THERE = "working at {place} for {seconds} s; the result comes home"
-EXAMPLE = "This run is an example, beside which nothing is kept; press Run again for one of your own."
+STOP = L_("Stop")
+_THERE = L_("working at {place} for {seconds} s; the result comes home")
+EXAMPLE = L_("This run is an example, beside which nothing is kept; press Run again for one of your own.")
 
 
 @dataclass(frozen=True)
 class Refusals:
-    """One sentence for each reason why precgui cannot train a run again from the window."""
+    """One marked sentence for each reason why precgui cannot train a run again from the window."""
 
     no_file: str
     running: str
@@ -42,12 +43,12 @@ class Refusals:
     def reason(self, run: Run | None) -> str:
         """The sentence that applies to a run; empty when it can be trained again."""
         if run is None or run.path is None:
-            return self.no_file
+            return translated(self.no_file)
         if is_example(run.path):
-            return EXAMPLE
+            return translated(EXAMPLE)
         if run.status == "running":
-            return self.running
-        return self.own_loop if run.config.task == OWN_LOOP else ""
+            return translated(self.running)
+        return translated(self.own_loop) if run.config.task == OWN_LOOP else ""
 
 
 class RunTaskBar(QWidget):
@@ -61,7 +62,7 @@ class RunTaskBar(QWidget):
     kept = Signal()
     task = ""  # "module:function" of precgui, which emits events of the kinds progress, fault and kept
     title = ""  # of the work, in the status bar
-    first_text = "Starting the engine ..."
+    first_text = L_("Starting the engine ...")
     refusals: Refusals
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
@@ -70,8 +71,8 @@ class RunTaskBar(QWidget):
         self._run: Run | None = None
         self._fault = ""  # of the last task, as a sentence
         self._work = Answer(
-            self, answered=lambda _: self.kept.emit(), progress=self._take, failed=self._refuse, ended=self._end,
-            title=self.title,
+            self, answered=lambda answer: self.kept.emit(), progress=self._take, failed=self._refuse, ended=self._end,
+            title=translated(self.title),
         )  # fmt: skip
         self.text = PlainLabel(self)
         self.text.setWordWrap(True)
@@ -127,10 +128,10 @@ class RunTaskBar(QWidget):
             place, words = self.place, self.words(self._run)
             if place is not None and words:
                 self._work.ask(work_there(place, self._run, words))
-                self._take({"kind": "progress", "text": _THERE.format(place=place.name, seconds=0)})
+                self._take({"kind": "progress", "text": translated(_THERE).format(place=place.name, seconds=0)})
             else:
                 self._work.ask(child(self.task, self.arguments(self._run)))
-                self.say(self.first_text)
+                self.say(translated(self.first_text))
 
     @property
     def place(self) -> NamedPlace | None:
@@ -147,7 +148,7 @@ class RunTaskBar(QWidget):
             self.own_loop.show_lines(why_not, self.loop_lines(self._run))
             self.text.setText("")
             return
-        self.button.setText(STOP if busy else self.start_label())
+        self.button.setText(translated(STOP) if busy else self.start_label())
         self.button.setEnabled(busy or not why_not)
         self.text.setText(text or self._fault or self.idle_text() or why_not)
 
@@ -183,7 +184,7 @@ def _made_there(place: NamedPlace, run: Run, words: tuple[str, ...], progress: P
 
     def look() -> None:
         progress(0.0)
-        text = _THERE.format(place=place.name, seconds=int(time.monotonic() - begin_s))
+        text = translated(_THERE).format(place=place.name, seconds=int(time.monotonic() - begin_s))
         progress.partly({"kind": "progress", "text": text})
 
     assert run.path is not None

@@ -15,6 +15,7 @@ from precgui.gui.requests import Requests
 from precgui.gui.study_control import StudyControl
 from precgui.gui.training_queue import TrainingQueue
 from precgui.gui.undo import Undo
+from precgui.words import _
 
 SHUTDOWN_MS = 5000  # a run is stopped within two seconds, and its file repaired
 
@@ -67,7 +68,7 @@ class Session(QObject):
             self.study.open(Path(folder))
             self.requests.go("compare/groups")
         else:
-            text = f"{folder} is not the folder of a study: it has no sweep.toml."
+            text = _("{folder} is not the folder of a study: it has no sweep.toml.").format(folder=folder)
             self.notice.emit(Problem(text, severity="warning"))
 
     def _show_model(self, file: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from PySide6.QtCore import QByteArray, QSettings
 
 from precgui.paths import state_dir
-from precgui.words import CHOICES
+from precgui.words import CHOICES, L_
 
 RECENT_LIMIT = 10
 
@@ -101,7 +101,7 @@ class Settings:
             except ValueError:
                 self.repaired.append(name)
         if damaged:
-            self.repaired.append("the file itself")
+            self.repaired.append(L_("the file itself"))
         if self.repaired:
             self._repair()
 

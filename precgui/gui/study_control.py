@@ -15,6 +15,7 @@ from precgui.gui.answer import Answer, Work, child, thread
 from precgui.gui.open_run import Problem
 from precgui.paths import is_example
 from precgui.safe_open import read_text
+from precgui.words import L_, _, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.gui.study_reading import StudyGrid, StudyReading
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 FOLLOW_MS = 1000
 IDLE_MS = 4000  # nobody runs it, as far as is known; another process may begin to
 TASK = "precgui.sweeps.runner:serve"
+_NOT_CHANGED = L_("The plan was not changed: {why}.")
 TASK_THERE = "precgui.cli.place_sweep:serve"
 _MOST_BYTES = 1 << 20
 
@@ -76,7 +78,7 @@ class StudyControl(QObject):
         from precgui.gui.study_reading import StudyReading
 
         if self.is_running and folder != self.folder:
-            self._tell("A study is running; stop it or let it end before another one is opened.")
+            self._tell(_("A study is running; stop it or let it end before another one is opened."))
             return
         self.folder, self._reading, self.places = folder, StudyReading(folder), _places_of(folder)
         self.grid, self.groups, self.why_no_groups = None, None, ""
@@ -90,12 +92,12 @@ class StudyControl(QObject):
         from precgui.sweeps.folder import create_sweep
 
         if self.is_running:
-            self._tell("A study is running already.")
+            self._tell(_("A study is running already."))
             return False
         try:
             create_sweep(folder, spec, targets or DEFAULT_TARGETS)
         except SentenceError as error:
-            self._tell(f"{error}.", severity="error")
+            self._tell(_("{error}.").format(error=error_text(error)), severity="error")
             return False
         self.open(folder)
         self.places = tuple(places)
@@ -134,7 +136,7 @@ class StudyControl(QObject):
         """Wait no longer for the process that runs it."""
         self._runner.forget()
 
-    def change(self, act: Callable[[SweepFolder], None], refusal: str = "The plan was not changed: {why}.") -> None:
+    def change(self, act: Callable[[SweepFolder], None], refusal: str = _NOT_CHANGED) -> None:
         """Change the plan (skip, order, more seeds) or its jobs in a thread, whichever process runs the study."""
         self._changes.append((act, refusal))
         self._read_next()
@@ -147,7 +149,7 @@ class StudyControl(QObject):
         try:
             return read_targets(self.folder)
         except SentenceError as error:
-            self._tell(f"{error}.", severity="error")
+            self._tell(_("{error}.").format(error=error_text(error)), severity="error")
             return None
 
     def set_targets(self, targets: Targets) -> bool:
@@ -158,7 +160,7 @@ class StudyControl(QObject):
         try:
             write_targets(self.folder, targets)
         except SentenceError as error:
-            self._tell(f"{error}.", severity="error")
+            self._tell(_("{error}.").format(error=error_text(error)), severity="error")
             return False
         return True
 
@@ -200,13 +202,13 @@ class StudyControl(QObject):
 
     def _take_change(self, refusal: str, fault: str | None) -> None:
         if fault is not None:
-            self._tell(refusal.format(why=fault), severity="error")
+            self._tell(translated(refusal).format(why=translated(fault)), severity="error")
         self.read_grid()
 
     def _take_grid(self, grid: StudyGrid | str) -> None:
         if isinstance(grid, str):
             self._timer.stop()
-            self._tell(f"The study cannot be read: {grid}.", severity="error")
+            self._tell(_("The study cannot be read: {why}.").format(why=translated(grid)), severity="error")
         else:
             self.grid = grid
             self._timer.setInterval(FOLLOW_MS if self.is_running or grid.is_run_somewhere else IDLE_MS)
@@ -224,13 +226,13 @@ class StudyControl(QObject):
 
         self.why_it_waits = event.why if isinstance(event, SweepWaits) else ""
         if self.why_it_waits:
-            self._tell(f"The study waits: {self.why_it_waits}.", severity="info")
+            self._tell(_("The study waits: {why}.").format(why=translated(self.why_it_waits)), severity="info")
         self.read_grid()
 
     def _on_ended(self, fault: str) -> None:
         self.why_it_waits = ""
         if fault:
-            self._tell("The process that ran the study ended; Go on in Live continues it.", fault, "error")
+            self._tell(_("The process that ran the study ended; Go on in Live continues it."), fault, "error")
         self.changed.emit()
         self.read_grid()
 
@@ -241,7 +243,7 @@ class StudyControl(QObject):
         try:
             set_paused(self.folder, paused)
         except SentenceError as error:
-            self._tell(f"{error}.", severity="error")
+            self._tell(_("{error}.").format(error=error_text(error)), severity="error")
             return False
         return True
 

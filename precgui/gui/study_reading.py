@@ -17,6 +17,7 @@ from precgui.sweeps.report import MemberRow, SweepDocument, sweep_document
 from precgui.sweeps.spec import formats_of_layers, repeat_command
 from precgui.sweeps.state import ENDED
 from precgui.sweeps.study import SweepReader
+from precgui.words import _
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,9 @@ class StudyReading:
 
 def _runner(folder: SweepFolder) -> str:
     owner = folder.runner.owner()
-    return f"process {owner.get('pid')} on {owner.get('host')}" if owner is not None else ""
+    if owner is None:
+        return ""
+    return _("process {pid} on {host}").format(pid=owner.get("pid"), host=owner.get("host"))
 
 
 def _share(row: MemberRow) -> float:

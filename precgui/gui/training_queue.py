@@ -25,6 +25,7 @@ from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.library import new_run_path
 from precgui.runs.live import LiveRun
 from precgui.runs.step_times import keep_step_time
+from precgui.words import _, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.places.messages import JobLine
@@ -109,9 +110,9 @@ class TrainingQueue(QObject):
         if place is not None:
             self._where.append((config, place))
         if self._measuring:
-            self._report(Problem("The run starts when the measurement in Hardware has ended.", severity="info"))
+            self._report(Problem(_("The run starts when the measurement in Hardware has ended."), severity="info"))
         elif self._study.is_running:
-            self._report(Problem("The run starts when the study in Live has ended.", severity="info"))
+            self._report(Problem(_("The run starts when the study in Live has ended."), severity="info"))
         if self._thread is not None or self._measuring or self._study.is_running:
             self.changed.emit()
         self._next(is_asked_now=True)
@@ -159,7 +160,8 @@ class TrainingQueue(QObject):
             try:
                 config = build_accepted(line.config)[0]
             except ConfigError as error:
-                self._report(Problem(f"The run at {place.name} cannot be shown: {error}"))
+                text = _("The run at {place} cannot be shown: {why}").format(place=place.name, why=error_text(error))
+                self._report(Problem(text))
                 return
             path = new_run_path(self._folder(), config)
             run = _run_there(place, config, line, path)
@@ -176,7 +178,8 @@ class TrainingQueue(QObject):
         try:
             config = build_accepted(line.config)[0]
         except ConfigError as error:
-            self._report(Problem(f"The run at {place.name} cannot be shown: {error}"))
+            text = _("The run at {place} cannot be shown: {why}").format(place=place.name, why=error_text(error))
+            self._report(Problem(text))
             return
         if (key := self._runs.key_of(path)) is not None:
             self._runs.close(key)
@@ -187,7 +190,7 @@ class TrainingQueue(QObject):
 
     def _is_free(self) -> bool:
         if self.is_training or self._study.is_running or self._measuring:
-            self._report(Problem("Something else is being trained or measured; attach when it has ended."))
+            self._report(Problem(_("Something else is being trained or measured; attach when it has ended.")))
             return False
         return True
 
@@ -325,7 +328,7 @@ class TrainingQueue(QObject):
         assert thread is not None
         if run.path is not None and (placed := thread.goes_on(run.path)) is not None:
             self.detached[key] = placed
-            self._report(Problem(f"{self._runs[key].name}: {thread.let_go}.", severity="info"))
+            self._report(Problem(f"{self._runs[key].name}: {translated(thread.let_go)}.", severity="info"))
             self._after(key)
             return
         self._tell_end(key, run, thread)
@@ -342,9 +345,10 @@ class TrainingQueue(QObject):
 
     def _tell_end(self, key: str, run: LiveRun, thread: RunThread) -> None:
         if run.status == "failed":
-            self._report(Problem(f"{self._runs[key].name} failed: {run.message}", run.details))
+            text = _("{run} failed: {why}").format(run=self._runs[key].name, why=translated(run.message))
+            self._report(Problem(text, run.details))
         elif thread.place is not None and run.path is not None and not run.path.exists():
-            self._report(Problem(f"{self._runs[key].name}: {run.message}", severity="warning"))
+            self._report(Problem(f"{self._runs[key].name}: {translated(run.message)}", severity="warning"))
         with contextlib.suppress(OSError):  # an estimate for later runs, no more
             keep_step_time(run, thread.place.name if thread.place is not None else "")
 

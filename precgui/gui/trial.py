@@ -12,10 +12,11 @@ from precgui.config import ConfigError, change
 from precgui.gui.kit.parts import button
 from precgui.gui.open_run import Problem
 from precgui.gui.session import Session
+from precgui.words import L_, _, error_text, translated
 
 PAIRS = 5  # the first number of seeds with verdicts
-_TIP = "Put the settings of this run with this change into Run"
-_PAIRS_TIP = (
+_TIP = L_("Put the settings of this run with this change into Run")
+_PAIRS_TIP = L_(
     "Set up a study in Run that trains with and without this change, by the same seeds; Compare > Groups then shows "
     "what the change does"
 )
@@ -24,12 +25,14 @@ _PAIRS_TIP = (
 def trial_button(changes: Mapping[str, Any], session: Session, key: str | None) -> QPushButton:
     """A button that does `try_settings`."""
     text = ", ".join(f"{path} = {value}" for path, value in changes.items())
-    return button(f"Try {text}", lambda: try_settings(session, key, changes), _TIP)
+    return button(
+        _("Try {settings}").format(settings=text), lambda: try_settings(session, key, changes), translated(_TIP)
+    )
 
 
 def pairs_button(changes: Mapping[str, Any], session: Session, key: str | None) -> QPushButton:
     """A button that does `measure_in_pairs`."""
-    return button("Measure in pairs", lambda: measure_in_pairs(session, key, changes), _PAIRS_TIP)
+    return button(_("Measure in pairs"), lambda: measure_in_pairs(session, key, changes), translated(_PAIRS_TIP))
 
 
 def measure_in_pairs(session: Session, key: str | None, changes: Mapping[str, Any]) -> None:
@@ -50,6 +53,6 @@ def try_settings(session: Session, key: str | None, changes: Mapping[str, Any]) 
     try:
         changed = change(opened.run.config, [f"{path}={value}" for path, value in changes.items()])
     except ConfigError as error:
-        session.notice.emit(Problem(str(error)))
+        session.notice.emit(Problem(error_text(error)))
     else:
         session.requests.set_up(changed, opened.name)

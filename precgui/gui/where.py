@@ -9,6 +9,9 @@ from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.parts import named, row
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.places.settings import HERE, NamedPlace, PlaceError, places
+from precgui.words import L_, _, translated
+
+WHERE, PURPOSE = L_("&Where"), L_("Where the run trains")
 
 
 class Where(QWidget):
@@ -16,18 +19,16 @@ class Where(QWidget):
 
     changed = Signal()
 
-    def __init__(
-        self, parent: QWidget | None = None, title: str = "&Where", purpose: str = "Where the run trains"
-    ) -> None:
+    def __init__(self, parent: QWidget | None = None, title: str = WHERE, purpose: str = PURPOSE) -> None:
         """`title` stands before the choice, `purpose` is read to who cannot see it."""
         super().__init__(parent)
         self._places: dict[str, NamedPlace] = {}
         self._is_wanted = True
         self.choice = QComboBox()
-        self.choice.setAccessibleName(purpose)
+        self.choice.setAccessibleName(translated(purpose))
         self.choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         ignore_wheel(self.choice)
-        row(named(title, self.choice), self.choice, on=self)
+        row(named(translated(title), self.choice), self.choice, on=self)
         self.choice.currentIndexChanged.connect(self._choose)
         self.read()
 
@@ -66,5 +67,6 @@ class Where(QWidget):
 
     def _choose(self) -> None:
         place = self.place
-        self.choice.setToolTip(plain_tip(f"Starts {place.text}" if place else "Places are added in Hardware, Places"))
+        starts = _("Starts {command}").format(command=place.text) if place else ""
+        self.choice.setToolTip(plain_tip(starts or _("Places are added in Hardware, Places")))
         self.changed.emit()

@@ -20,15 +20,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from precgui.planner.ledger import mib
+from precgui.sentences import L_, Sentence
 
-NOTE = (
+NOTE = L_(
     "On paper: every rank has a link of its own, sending slows no computing down, and what is sent while the rank "
     "computes costs nothing. Measure two ranks before you believe it."
 )
-SHARED_BATCH = "The ranks share the batch of {batch} samples, as they do in a run."
-OWN_BATCH = "Each rank has a batch like that of one rank."
-COLUMNS = ("Ranks", "Sent a step", "Rings", "Trees")
-TIMED_COLUMNS = ("Not hidden", "Step", "Computes")  # where the time of a step of one rank is known
+OWN_BATCH = L_("Each rank has a batch like that of one rank.")
+COLUMNS = (L_("Ranks"), L_("Sent a step"), L_("Rings"), L_("Trees"))
+TIMED_COLUMNS = (L_("Not hidden"), L_("Step"), L_("Computes"))  # where the time of a step of one rank is known
 RANKS = tuple(2**power for power in range(11))
 # A step multiplies twice as much backward as forward (Kaplan et al. 2020, table 1).
 BACKWARD_SHARE = 2 / 3
@@ -108,7 +108,9 @@ class Forecast:
 
 def batch_note(shared_batch_size: int | None) -> str:
     """A sentence on who computes which samples."""
-    return OWN_BATCH if shared_batch_size is None else SHARED_BATCH.format(batch=shared_batch_size)
+    if shared_batch_size is None:
+        return OWN_BATCH
+    return Sentence("The ranks share the batch of {batch} samples, as they do in a run.", batch=shared_batch_size)
 
 
 def forecasts(
@@ -153,6 +155,8 @@ def link_rate(text: str) -> float:
     """Bytes a second from text such as 10Gb/s (bits) or 450GB/s (bytes). Raises ValueError with a sentence."""
     match = _RATE.fullmatch(text)
     if match is None or float(match[1]) <= 0:
-        raise ValueError(f"{text[:40]!r} is not the rate of a link; write 10Gb/s for bits or 450GB/s for bytes")
+        raise ValueError(
+            Sentence("{text!r} is not the rate of a link; write 10Gb/s for bits or 450GB/s for bytes", text=text[:40])
+        )
     number = float(match[1]) * float(1000 ** " KMGT".index(match[2] or " "))
     return number / 8 if match[3] == "b" else number

@@ -6,20 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from precgui.sentences import L_
+
 PARTS = {
-    "weights": "Weights and buffers",
-    "gradients": "Gradients",
-    "optimizer": "Optimizer state",
-    "master": "FP32 master weights",
-    "activations": "Activations kept for the backward pass",
-    "cast_cache": "Weights that autocast holds as 16-bit copies",
-    "temporary": "Temporaries",
-    "batch": "Batch",
-    "fragmentation": "Reserved by the allocator and not in use",
-    "base": "Frozen base: codes of its weights",
-    "base_scales": "Frozen base: scales and tables",
-    "adapters": "Adapters",
-    "unpacked": "Unpacked copies of the frozen base",
+    "weights": L_("Weights and buffers"),
+    "gradients": L_("Gradients"),
+    "optimizer": L_("Optimizer state"),
+    "master": L_("FP32 master weights"),
+    "activations": L_("Activations kept for the backward pass"),
+    "cast_cache": L_("Weights that autocast holds as 16-bit copies"),
+    "temporary": L_("Temporaries"),
+    "batch": L_("Batch"),
+    "fragmentation": L_("Reserved by the allocator and not in use"),
+    "base": L_("Frozen base: codes of its weights"),
+    "base_scales": L_("Frozen base: scales and tables"),
+    "adapters": L_("Adapters"),
+    "unpacked": L_("Unpacked copies of the frozen base"),
 }
 RESIDUAL_LIMIT = 0.10  # of the measured peak: more than this unexplained is a finding
 _MOST_OWNERS = 40  # modules with their activations, and tensors alive at the peak, that a ledger keeps

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from precgui.runs.side_files import SideFilePart, SideFiles
+from precgui.sentences import L_, Sentence
 
-_FINITE_STEP = ("Check: All gradients are finite.", "Step: the optimizer updates the weights.")
-_BAD_STEP = ("Check: NaN or Inf was met.", "Step: the optimizer is skipped where the loss is scaled.")
+_FINITE_STEP = (L_("Check: All gradients are finite."), L_("Step: the optimizer updates the weights."))
+_BAD_STEP = (L_("Check: NaN or Inf was met."), L_("Step: the optimizer is skipped where the loss is scaled."))
 _Text = Annotated[str, Field(max_length=1000)]
 
 
@@ -78,18 +79,35 @@ class StepAnatomy(SideFilePart):
         """The moments of the step, one sentence each, with their numbers."""
         m = self.moments
         return [
-            f"Weights and inputs: the largest is {_number(m.given_largest)}.",
-            f"Casts: {m.casts} of the {m.forward_operations} operations of the forward pass change the format.",
-            f"Forward: the largest finite value is {_number(m.forward_largest)}.",
-            f"Loss: {_number(m.loss)}, scaled by {m.scale:g} it is {_number(m.scaled_loss)}.",
-            f"Backward: {m.backward_operations} operations, the largest finite value is {_number(m.backward_largest)}.",
-            f"Unscale: the largest gradient goes from {_number(m.gradient_largest)} to {_number(m.unscaled_largest)}.",
+            Sentence("Weights and inputs: the largest is {largest}.", largest=_number(m.given_largest)),
+            Sentence(
+                "Casts: {casts} of the {operations} operations of the forward pass change the format.",
+                casts=m.casts,
+                operations=m.forward_operations,
+            ),
+            Sentence("Forward: the largest finite value is {largest}.", largest=_number(m.forward_largest)),
+            Sentence(
+                "Loss: {loss}, scaled by {scale:g} it is {scaled}.",
+                loss=_number(m.loss),
+                scale=m.scale,
+                scaled=_number(m.scaled_loss),
+            ),
+            Sentence(
+                "Backward: {operations} operations, the largest finite value is {largest}.",
+                operations=m.backward_operations,
+                largest=_number(m.backward_largest),
+            ),
+            Sentence(
+                "Unscale: the largest gradient goes from {scaled} to {unscaled}.",
+                scaled=_number(m.gradient_largest),
+                unscaled=_number(m.unscaled_largest),
+            ),
             *(_FINITE_STEP if m.gradients_are_finite else _BAD_STEP),
         ]
 
 
 def _number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4g}"
+    return L_("not finite") if value is None else f"{value:.4g}"
 
 
 ANATOMIES = SideFiles("anatomy", StepAnatomy, 1 << 24)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precgui.runs.run import Run
+from precgui.sentences import L_, Sentence
 
 WARM_UP = 5  # steps that the medians leave out where there are more: buffers are made in them
 _ALIKE = 0.1  # of a step, between the ranks that wait most and least
@@ -106,26 +107,31 @@ def one_rank_step_s(figures: list[RankFigures], *, shared_batch: bool = True) ->
 def memory_sentence(run: Run) -> str:
     """Which memory the figures of the ranks are."""
     if run.device.startswith("cpu"):
-        return (
+        return L_(
             "Memory is that of each whole process, with Python and all libraries: on a CPU it cannot be compared with "
             "the tensors of a plan."
         )
-    return "Memory is the peak of the tensors of each rank."
+    return L_("Memory is the peak of the tensors of each rank.")
 
 
 def waiting_sentence(figures: list[RankFigures]) -> str:
     """Who waits, in one sentence; it names the one that waits least without saying why."""
     measured = [row for row in figures if row.wait_s == row.wait_s and row.step_s > 0]
     if not measured:
-        return "The time of waiting was not measured: on CUDA a collective returns before it has ended."
+        return L_("The time of waiting was not measured: on CUDA a collective returns before it has ended.")
     shares = [row.wait_s / row.step_s for row in measured]
     least = min(measured, key=lambda row: row.wait_s / row.step_s)
     if max(shares) - min(shares) < _ALIKE:
-        return (
-            f"All ranks wait alike, {min(shares):.0%} to {max(shares):.0%} of a step (medians): for the link, the "
-            "collective, or ranks that are slow in turn; no rank is slow throughout."
+        return Sentence(
+            "All ranks wait alike, {least:.0%} to {most:.0%} of a step (medians): for the link, the collective, or "
+            "ranks that are slow in turn; no rank is slow throughout.",
+            least=min(shares),
+            most=max(shares),
         )
-    return (
-        f"Ranks wait {min(shares):.0%} to {max(shares):.0%} of a step (medians), rank {least.rank} least: the others "
-        "wait for it, or it has the work of the collective."
+    return Sentence(
+        "Ranks wait {least:.0%} to {most:.0%} of a step (medians), rank {rank} least: the others wait for it, or it "
+        "has the work of the collective.",
+        least=min(shares),
+        most=max(shares),
+        rank=least.rank,
     )

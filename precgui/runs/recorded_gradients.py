@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,7 @@ from precgui.runs.scaler_simulation import GradientSequence
 from precgui.runs.tensors.confidence import BACKWARD, basis_of
 from precgui.runs.tensors.overview import at_full_size
 from precgui.runs.tensors.record import TensorHistory
+from precgui.sentences import L_, Sentence
 
 Values = NDArray[np.float64]
 _MOST_AMAX, _MOST_HISTOGRAMS, _AT_ONCE = 2048, 128, 64
@@ -44,14 +47,7 @@ def recorded_gradients(run: Run) -> GradientSequence | None:
     was_skipped = (skipped > 0) | ~np.isfinite(norm)
     bad = ~np.isfinite(loss) | (~np.isfinite(norm) & (own == ""))  # in FP32 or BF16 no scale is at fault
     basis = basis_of(run, "gradient", sampled=sampled)
-    notes = _notes(len(steps), int(measured.sum()), len(share_steps))
-    if not own:
-        notes.append(
-            "The run was not made in a narrow format: overflows inside modules are not recorded, so not seen. "
-            "The simulated scale may be too high: that of a GPT really trained in FP16 was up to 4 octaves lower."
-        )
-    if "activation_gradient" not in run.tensors():
-        notes.append("Gradients of activations were not recorded, which may overflow earlier than those of weights.")
+    notes = [*_notes(len(steps), int(measured.sum()), len(share_steps)), *_unseen(run, own)]
     certainty = "lower bound" if basis.word(0) == "lower bound" else "estimate"
     return GradientSequence(
         steps, amax, measured, bad, np.where(was_skipped, scale, np.nan), np.where(was_skipped, np.nan, scale), own,
@@ -59,15 +55,38 @@ def recorded_gradients(run: Run) -> GradientSequence | None:
     )  # fmt: skip
 
 
+def _unseen(run: Run, own: str) -> Iterator[str]:
+    """Overflows that the record does not show, one sentence each."""
+    if not own:
+        yield L_(
+            "The run was not made in a narrow format: overflows inside modules are not recorded, so not seen. "
+            "The simulated scale may be too high: that of a GPT really trained in FP16 was up to 4 octaves lower."
+        )
+    if "activation_gradient" not in run.tensors():
+        yield L_("Gradients of activations were not recorded, which may overflow earlier than those of weights.")
+
+
 def _notes(steps: int, measured: int, histograms: int) -> list[str]:
-    notes = ["The gradients are those of the recorded run: what a skipped step would have changed is not simulated."]
+    notes: list[str] = [
+        L_("The gradients are those of the recorded run: what a skipped step would have changed is not simulated.")
+    ]
     if measured < steps:
         notes.append(
-            f"The largest gradient was measured in {measured} of {steps} steps; between them it is interpolated, and a "
-            "spike there is not seen."
+            Sentence(
+                "The largest gradient was measured in {measured} of {steps} steps; between them it is interpolated, "
+                "and a spike there is not seen.",
+                measured=measured,
+                steps=steps,
+            )
         )
     if histograms < steps:
-        notes.append(f"The underflow rests on the histograms of {histograms} of {steps} steps.")
+        notes.append(
+            Sentence(
+                "The underflow rests on the histograms of {histograms} of {steps} steps.",
+                histograms=histograms,
+                steps=steps,
+            )
+        )
     return notes
 
 

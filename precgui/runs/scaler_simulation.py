@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from precgui.config.sections import ScalingConfig
 from precgui.events import EXPONENT_BINS
 from precgui.runs.tensors.what_if import BIAS, range_of
+from precgui.sentences import L_
 
 Values = NDArray[np.float64]
 MOST_POLICIES = 3  # compared side by side
@@ -202,5 +203,5 @@ def synthetic_gradients(steps: int = 1000, largest: float = 2.0**-3, fall: float
     none = np.full(steps, np.nan)
     return GradientSequence(
         number, amax, np.zeros(steps, bool), np.zeros(steps, bool), none, none, "", number[rows], below,
-        ("The gradients are made up: they fall 100-fold, with one spike.",),
+        (L_("The gradients are made up: they fall 100-fold, with one spike."),),
     )  # fmt: skip

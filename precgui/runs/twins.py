@@ -11,16 +11,8 @@ from pydantic import Field
 
 from precgui.runs.side_files import SideFilePart, SideFiles
 from precgui.runs.verdict.branches import ALPHA, LEVEL, MARGIN, Drift, DriftVerdict, judge_drift
+from precgui.sentences import L_, Sentence, together
 
-_HIGHER = "{size:.2g} higher than in FP32 after {steps} steps ({level:.0%} interval {low:+.2g} to {high:+.2g})"
-_LOWER = "{size:.2g} lower than in FP32 after {steps} steps ({level:.0%} interval {low:+.2g} to {high:+.2g})"
-_VERDICTS = {
-    "bias": "{precision} is biased: its held-out loss is on average {size}.",
-    "negligible": "{precision} drifts, but not so that it matters: its held-out loss is {size}.",
-    "no bias": "No bias of {precision} is shown: its held-out loss is on average {size}; a bias of more than "
-    "{margin:.0%} of the change in a branch is ruled out.",
-    "undecided": "It is undecided whether {precision} is biased: its held-out loss is on average {size}.",
-}
 BAND_FACTOR = 2.0  # on the largest distance of a twin: its band
 _Text = Annotated[str, Field(max_length=1000)]
 _Values = Annotated[list[float | None], Field(max_length=10_000)]
@@ -71,6 +63,11 @@ class TwinResult(SideFilePart):
     notes: Annotated[list[_Text], Field(max_length=100)] = Field(default_factory=list)
 
     @property
+    def verdict_text(self) -> str:
+        """The message, made anew from the numbers, to be shown in the reader's language."""
+        return _message(self.precision, self.steps, self.drift, self.twin)
+
+    @property
     def first_step_outside(self) -> int | None:
         """The first step of a branch at which the loss or any tensor is outside the band of the twins."""
         return min((at for band in (self.loss, *self.tensors) if (at := band.leaves_at) is not None), default=None)
@@ -110,7 +107,7 @@ def twin_result(
     return TwinResult(
         precision=precision, steps=steps, samples=samples, branches=branches, drift=drift, twin=twin,
         loss=loss, tensors=list(tensors), skipped=skipped,
-        verdict=_verdict(drift, twin), message=_message(precision, steps, drift, twin), notes=list(notes),
+        verdict=_verdict(drift, twin), message=str(_message(precision, steps, drift, twin)), notes=list(notes),
     )  # fmt: skip
 
 
@@ -144,28 +141,83 @@ def _verdict(drift: Drift, twin: Drift) -> DriftVerdict:
 def _message(precision: str, steps: int, drift: Drift, twin: Drift) -> str:
     """The verdict as sentences."""
     if drift.verdict == "broken":
-        return f"{precision} breaks: in {drift.broken} of {drift.n} branches the held-out loss is not finite."
+        return Sentence(
+            "{precision} breaks: in {broken} of {count} branches the held-out loss is not finite.",
+            precision=precision,
+            broken=drift.broken,
+            count=drift.n,
+        )
     if twin.verdict in ("bias", "broken"):
-        return (
+        return L_(
             "Nothing can be told: weights that only moved by one ulp drift as well, so the branches of this run are no "
             "fair sample."
         )
-    mean, low, high = drift.mean or 0.0, drift.low or 0.0, drift.high or 0.0
-    size = (_HIGHER if mean > 0 else _LOWER).format(size=abs(mean), steps=steps, level=LEVEL, low=low, high=high)
-    sentences = [_VERDICTS[drift.verdict].format(precision=precision, size=size, margin=MARGIN)]
+    sentences: list[str] = [_verdict_sentence(precision, steps, drift)]
     if drift.share and drift.verdict in ("bias", "negligible"):
-        sentences.append(f"That is {abs(drift.share):.2g} times the change that FP32 makes in a branch.")
+        share = abs(drift.share)
+        sentences.append(Sentence("That is {times:.2g} times the change that FP32 makes in a branch.", times=share))
     if drift.verdict == "bias":
-        sentences.append(f"Chance gives so large a drift in fewer than {ALPHA:.1%} of runs without bias.")
+        sentences.append(
+            Sentence("Chance gives so large a drift in fewer than {share:.1%} of runs without bias.", share=ALPHA)
+        )
     if drift.verdict == "undecided":
         sentences.append(_needed_text(drift))
-    return " ".join(sentences)
+    return together(*sentences)
+
+
+def _verdict_sentence(precision: str, steps: int, drift: Drift) -> Sentence:
+    size = _size(steps, drift)
+    match drift.verdict:
+        case "bias":
+            return Sentence(
+                "{precision} is biased: its held-out loss is on average {size}.", precision=precision, size=size
+            )
+        case "negligible":
+            return Sentence(
+                "{precision} drifts, but not so that it matters: its held-out loss is {size}.",
+                precision=precision,
+                size=size,
+            )
+        case "no bias":
+            return Sentence(
+                "No bias of {precision} is shown: its held-out loss is on average {size}; a bias of more than "
+                "{margin:.0%} of the change in a branch is ruled out.",
+                precision=precision,
+                size=size,
+                margin=MARGIN,
+            )
+    return Sentence(
+        "It is undecided whether {precision} is biased: its held-out loss is on average {size}.",
+        precision=precision,
+        size=size,
+    )
+
+
+def _size(steps: int, drift: Drift) -> Sentence:
+    mean, low, high = drift.mean or 0.0, drift.low or 0.0, drift.high or 0.0
+    if mean > 0:
+        return Sentence(
+            "{size:.2g} higher than in FP32 after {steps} steps ({level:.0%} interval {low:+.2g} to {high:+.2g})",
+            size=abs(mean),
+            steps=steps,
+            level=LEVEL,
+            low=low,
+            high=high,
+        )
+    return Sentence(
+        "{size:.2g} lower than in FP32 after {steps} steps ({level:.0%} interval {low:+.2g} to {high:+.2g})",
+        size=abs(mean),
+        steps=steps,
+        level=LEVEL,
+        low=low,
+        high=high,
+    )
 
 
 def _needed_text(drift: Drift) -> str:
     if drift.needed is None:
-        return "A thousand branches would not rule out a bias that matters, either."
-    return f"About {drift.needed} branches would rule out a bias that matters, if there is none."
+        return L_("A thousand branches would not rule out a bias that matters, either.")
+    return Sentence("About {count} branches would rule out a bias that matters, if there is none.", count=drift.needed)
 
 
 def p_text(p: float) -> str:

@@ -31,7 +31,7 @@ from precgui.gui.shell.window import Window
 from precgui.gui.theme import themes
 from precgui.gui.workers import kept_thread
 from precgui.paths import state_dir
-from precgui.words import _
+from precgui.words import _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -83,11 +83,12 @@ def _tell(notices: Notices, settings: Settings, earlier: Path | None, *, can_log
         text = _("precgui met a fault in the last session; it is written in {earlier}").format(earlier=earlier)
         notices.post(Notice("warning", text, details, remedies=((_("Open the log"), read),)))
     if not can_log:
-        text = f"Settings cannot be kept, because {state_dir()} cannot be written; set PRECGUI_STATE to another folder."
+        text = _("Settings cannot be kept, because {folder} cannot be written; set PRECGUI_STATE to another folder.")
+        text = text.format(folder=state_dir())
         notices.post(Notice("warning", text))
     if settings.repaired:
         text = _("Some settings were unreadable and are back at their default: {fields}.").format(
-            fields=", ".join(settings.repaired)
+            fields=_(", ").join(map(translated, settings.repaired))
         )
         notices.post(
             Notice(

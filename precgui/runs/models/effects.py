@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from precgui.runs.verdict.paired import PairedDifference
+from precgui.sentences import L_
 
 LEVEL = 0.95
-ROUNDED = {"weights": "weights", "inputs": "weights and inputs", "k": "keys", "v": "values"}
+ROUNDED = {"weights": L_("weights"), "inputs": L_("weights and inputs"), "k": L_("keys"), "v": L_("values")}
 TRUTHS = {
-    "kl": "Kullback-Leibler divergence of the outputs",
-    "output_error": "squared error of the outputs",
-    "loss": "rise of the loss",
+    "kl": L_("Kullback-Leibler divergence of the outputs"),
+    "output_error": L_("squared error of the outputs"),
+    "loss": L_("rise of the loss"),
 }
 SCORES = {
-    "output_fisher": "Fisher information of outputs", "weight_fisher": "Fisher information of weights",
-    "first_order": "first order, magnitude", "first_and_second": "first and second order",
-    "sqnr": "noise to signal of the weight", "weight_error": "squared error of the weight",
+    "output_fisher": L_("Fisher information of outputs"), "weight_fisher": L_("Fisher information of weights"),
+    "first_order": L_("first order, magnitude"), "first_and_second": L_("first and second order"),
+    "sqnr": L_("noise to signal of the weight"), "weight_error": L_("squared error of the weight"),
 }  # fmt: skip
 
 

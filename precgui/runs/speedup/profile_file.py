@@ -14,10 +14,11 @@ from precgui.runs.speedup.products import products_of
 from precgui.runs.speedup.profile_schema import check_types
 from precgui.runs.speedup.waterfall import Waterfall, waterfall
 from precgui.safe_open import read_text
+from precgui.sentences import L_
 
 SCHEMA = 1
 PAIRS_S, MOST_PAIRS_S = 25.0, 3600.0  # for which a profile repeats pairs of plain and profiled steps
-LEDGERS = {"fp32": "FP32, predicted", "predicted": "Predicted", "measured": "Measured"}
+LEDGERS = {"fp32": L_("FP32, predicted"), "predicted": L_("Predicted"), "measured": L_("Measured")}
 _LARGEST = 8 << 20
 
 

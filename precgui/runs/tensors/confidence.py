@@ -13,8 +13,10 @@ from precgui.config.names import EMULATED, OWN_LOOP
 from precgui.config.precision_traits import traits
 from precgui.runs.run import Run
 from precgui.runs.tensors.what_if import range_of
+from precgui.sentences import L_, Sentence
 
 Word = Literal["exact", "estimate", "lower bound"]
+WORDS = (L_("exact"), L_("estimate"), L_("lower bound"))
 BLOCK = 64  # neighbours that are sampled together, see docs/run-file.md
 BACKWARD = ("gradient", "activation_gradient")  # the kinds that a loss scale multiplies
 NOTHING = "–"
@@ -42,19 +44,26 @@ class Provenance:
 
     def reasons(self, log2_scale: int) -> list[str]:
         """Sentences on what the numbers do not know, the weightiest first; none where they are exact."""
-        reported = []
+        reported: list[str] = []
         if self._is_cut(log2_scale):
-            reported.append("Below a scale of 1 this is a lower bound: more is lost on the way.")
+            reported.append(L_("Below a scale of 1 this is a lower bound: more is lost on the way."))
         if self.skipped_at and self.kind in BACKWARD:
-            reported.append(f"The run itself skipped steps at a scale of {scale_text(self.skipped_at)}.")
+            scale = scale_text(self.skipped_at)
+            reported.append(Sentence("The run itself skipped steps at a scale of {scale}.", scale=scale))
         if self._had_lost():
-            reported.append(f"Recorded in {self.precision}: what that had lost already is not counted.")
+            reported.append(
+                Sentence(
+                    "Recorded in {precision}: what that had lost already is not counted.", precision=self.precision
+                )
+            )
         elif traits(self.precision).has_few_digits and self._was_rounded():
-            reported.append(f"Recorded in {self.precision}: its own rounding is not in the noise.")
+            reported.append(
+                Sentence("Recorded in {precision}: its own rounding is not in the noise.", precision=self.precision)
+            )
         if self.sampled:
-            reported.append("Estimated from samples: larger values may have been missed.")
+            reported.append(L_("Estimated from samples: larger values may have been missed."))
         if self.own_loop and self.kind == "gradient":
-            reported.append("Gradients were seen after any clipping.")
+            reported.append(L_("Gradients were seen after any clipping."))
         return reported
 
     def _is_cut(self, log2_scale: int) -> bool:

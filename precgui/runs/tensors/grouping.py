@@ -13,8 +13,9 @@ from precgui.events import TENSOR_STATS
 from precgui.runs.tensors.overview import Overview, at_full_size
 from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import WhatIf
+from precgui.sentences import L_
 
-ALL = "All together"
+ALL = L_("All together")
 _COUNTS = ("zeros", "nan", "pos_inf", "neg_inf", "count")
 _NAME_PARTS = {"optimizer": 2, "activation": 0, "activation_gradient": 0}  # behind the module's; of others 1
 
@@ -35,10 +36,10 @@ def _sort(parts: list[str], module: list[str]) -> str:
 
 # How tensors are put together, each by a word of their names.
 GROUPINGS: Mapping[str, Callable[[list[str], list[str]], str] | None] = {
-    "by tensor": None,
-    "by layer": _layer,
-    "by block": _block,
-    "by parameter type": _sort,
+    L_("by tensor"): None,
+    L_("by layer"): _layer,
+    L_("by block"): _block,
+    L_("by parameter type"): _sort,
 }
 
 

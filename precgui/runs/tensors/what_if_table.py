@@ -15,6 +15,7 @@ from precgui.runs.tensors.grouping import View, grouped, whole_rows
 from precgui.runs.tensors.overview import FEWEST_COLUMNS, Overview
 from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import Prediction
+from precgui.sentences import Sentence, together
 
 LOST_FORMATS = ("bf16", "fp16", "e4m3fn")  # of the recorded `lost_*` statistics, those that are shown
 _AT_ONCE = 64  # rows that are read together
@@ -130,8 +131,12 @@ def lost_sentence(shares: dict[str, float]) -> str:
     known = {name: share for name, share in shares.items() if not isnan(share)}
     if not known:
         return ""
-    parts = ", ".join(f"{share_text(share)} in {name}" for name, share in known.items())
-    return f"Below half an ulp of their weight, hence lost if weights are stored and rounded to nearest: {parts}."
+    each = [Sentence("{share} in {format}", share=share_text(share), format=name) for name, share in known.items()]
+    parts = together(*each, between=", ")
+    return Sentence(
+        "Below half an ulp of their weight, hence lost if weights are stored and rounded to nearest: {shares}.",
+        shares=parts,
+    )
 
 
 SORTS: dict[str, tuple[Callable[[WhatIfRow], float], bool]] = {  # by what, and whether the largest comes first

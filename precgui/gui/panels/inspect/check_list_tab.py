@@ -11,10 +11,11 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.trial import pairs_button, trial_button
 from precgui.runs.check_list import CheckLine, check_list, lines_met
+from precgui.words import L_, _, translated
 
 REFRESH_MS = 2000  # of a run that goes on
-_MARKS = {"met": "✓", "missed": "✗", "not needed": "–", "not measured": "?"}
-_ABOUT = (
+_MARKS = {L_("met"): "✓", L_("missed"): "✗", L_("not needed"): "–", L_("not measured"): "?"}
+_ABOUT = L_(
     "Sizes of products should fill the rows of tensor cores; the other lines are those of the guides. A line says what "
     "the file of this run holds; Measure in pairs sets up a study that tells what a change does."
 )
@@ -35,7 +36,7 @@ class CheckListTab(RunTab):
     def _lay_out(self) -> None:
         inner = QWidget()
         self._column.setSpacing(12)
-        about = label(_ABOUT, "muted")
+        about = label(translated(_ABOUT), "muted")
         column(self.summary, about, self._column, 1, spacing=12, margins=(0, 0, 8, 0), on=inner)
         area = QScrollArea()
         area.setWidgetResizable(True)
@@ -62,20 +63,23 @@ class CheckListTab(RunTab):
         self.rows = [self._row(line) for line in self.lines]
         for each in self.rows:
             self._column.addWidget(each)
-        self.summary.setText(f"{lines_met(self.lines)}." if self.lines else "")
+        self.summary.setText(_("{sentence}.").format(sentence=translated(lines_met(self.lines))) if self.lines else "")
 
     def _row(self, line: CheckLine) -> QWidget:
         theme = themes().theme
         colours = {"met": theme.ok, "missed": theme.error, "not needed": theme.muted, "not measured": theme.warning}
-        mark, text = label(_MARKS[line.state], "heading", wrap=False), label(f"{line.title}: {line.state}")
+        named = _("{title}: {state}").format(title=translated(line.title), state=translated(line.state))
+        mark, text = label(_MARKS[line.state], "heading", wrap=False), label(named)
         for part in (mark, text):
             part.setStyleSheet(f"color: {colours[line.state]}")
         mark.setFixedWidth(18)
-        measured = label(f"{line.measured[:1].upper()}{line.measured[1:]}.", "muted", selectable=True)
+        found = translated(line.measured)
+        sentence = _("{sentence}.").format(sentence=f"{found[:1].upper()}{found[1:]}")
+        measured = label(sentence, "muted", selectable=True)
         for part in (text, measured):
             part.setMinimumWidth(60)
         made = QFrame(self)
-        made.setAccessibleName(f"{line.title}: {line.state}")
+        made.setAccessibleName(named)
         parts = [
             make({path: value}, self._session, self._key)
             for path, value in line.change.items()

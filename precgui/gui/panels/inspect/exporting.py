@@ -18,6 +18,7 @@ from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.recorded_facts import weights_sources
+from precgui.words import L_, _, error_text, translated
 
 _SCRIPT = "precgui.engine.export.script:serve"
 _WEIGHTS = "precgui.engine.export.weights:serve"
@@ -35,13 +36,13 @@ class ExportKind:
 
 
 KINDS = (
-    ExportKind("csv", "Tables as CSV..."),
-    ExportKind("tensorboard", "TensorBoard events..."),
-    ExportKind("script", "PyTorch script...", "py", "Python (*.py)"),
-    ExportKind("weights", "Weights...", "safetensors", "Tensors (*.safetensors)"),
-    ExportKind("average", "Moving average of the weights...", "safetensors", "Tensors (*.safetensors)"),
-    ExportKind("master", "FP32 master weights...", "safetensors", "Tensors (*.safetensors)"),
-    ExportKind("html", "Page to read (HTML)...", "html", "HTML (*.html)"),
+    ExportKind("csv", L_("Tables as CSV...")),
+    ExportKind("tensorboard", L_("TensorBoard events...")),
+    ExportKind("script", L_("PyTorch script..."), "py", "Python (*.py)"),
+    ExportKind("weights", L_("Weights..."), "safetensors", L_("Tensors (*.safetensors)")),
+    ExportKind("average", L_("Moving average of the weights..."), "safetensors", L_("Tensors (*.safetensors)")),
+    ExportKind("master", L_("FP32 master weights..."), "safetensors", L_("Tensors (*.safetensors)")),
+    ExportKind("html", L_("Page to read (HTML)..."), "html", "HTML (*.html)"),
 )
 
 
@@ -61,7 +62,7 @@ class Exports(QObject):
         for kind in KINDS:
             if kind.id in _OF and opened is not None and not _may_have(kind.id, opened):
                 continue
-            action = self.menu.addAction(kind.text)
+            action = self.menu.addAction(translated(kind.text))
             action.setEnabled(opened is not None and not why_not(opened))
             if opened is not None:
                 action.triggered.connect(partial(self.ask, kind, opened))
@@ -73,11 +74,11 @@ class Exports(QObject):
         """Ask where to write, then write."""
         path = opened.run.path
         assert path is not None
-        dialog = QFileDialog(self._panel, kind.text.removesuffix("..."), str(path.parent))
+        dialog = QFileDialog(self._panel, translated(kind.text).removesuffix("..."), str(path.parent))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         if kind.suffix:
             dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-            dialog.setNameFilters([kind.files])
+            dialog.setNameFilters([translated(kind.files)])
             dialog.setDefaultSuffix(kind.suffix)
             dialog.setOption(QFileDialog.Option.DontConfirmOverwrite)
             dialog.selectFile(f"{path.stem}.{kind.suffix}")
@@ -115,20 +116,22 @@ class Exports(QObject):
             with open_run(path) as run:
                 arguments = {"run_id": run.run_id, **weights_sources(run)}
         except RunFileError as error:
-            self._report(str(error))
+            self._report(error_text(error))
             return
         self._scripts.ask(child(_WEIGHTS, {**arguments, "of": _OF[kind.id], "target": str(place)}))
 
     def _on_ended(self, fault: str) -> None:
         if fault:
-            self._report(f"Nothing was written: {fault}")
+            self._report(_("Nothing was written: {why}").format(why=fault))
 
     def _report(self, answer: object) -> None:
         if isinstance(answer, str):
             self._session.notice.emit(Problem(answer))
         elif isinstance(answer, list):
             names = [str(name) for name in answer]
-            reported = f"Written: {names[0]}" if len(names) == 1 else f"Written: {names[0]} and {len(names) - 1} more"
+            more = len(names) - 1
+            text = _("Written: {file} and {count} more")
+            reported = (text if more else _("Written: {file}")).format(file=names[0], count=more)
             self._session.notice.emit(Problem(reported, "\n".join(names), "info", Path(names[0])))
 
 
@@ -145,9 +148,9 @@ def _may_have(kind: str, opened: OpenRun) -> bool:
 def why_not(opened: OpenRun) -> str:
     """Why a run cannot be exported now; empty when it can."""
     if opened.run.path is None or opened.run.path.suffix != ".h5":
-        return "Only run files of precgui can be exported."
+        return _("Only run files of precgui can be exported.")
     if opened.run.status == "running":
-        return "The run is still being written; export it when it has ended."
+        return _("The run is still being written; export it when it has ended.")
     return ""
 
 
@@ -157,7 +160,7 @@ def _written(kind: str, path: Path, place: Path) -> list[str] | str:
         with open_run(path) as run:
             return [str(file) for file in _writer(kind)(run, place)]
     except RunFileError as error:
-        return str(error)
+        return error_text(error)
 
 
 def _writer(kind: str) -> Callable[[Any, Path], list[Path]]:

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTreeWidget, QTree
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
 from precgui.runs.facts import FactGroup, RunFact
+from precgui.words import _, translated
 
 NAME_PX = 320
 
@@ -22,8 +23,8 @@ class FactTree(QTreeWidget):
         super().__init__(parent)
         self._groups: tuple[FactGroup, ...] = ()
         self._words: list[str] = []
-        self.setHeaderLabels(["Name", "Value"])
-        self.setAccessibleName("Facts of the run")
+        self.setHeaderLabels([_("Name"), _("Value")])
+        self.setAccessibleName(_("Facts of the run"))
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setUniformRowHeights(True)
@@ -72,10 +73,12 @@ class FactTree(QTreeWidget):
         place = self.verticalScrollBar().value()
         self.clear()
         for group in self._groups:
-            item = QTreeWidgetItem(self, [group.title])
+            item = QTreeWidgetItem(self, [translated(group.title)])
             item.setFirstColumnSpanned(True)
             _add(item, group.facts)
-            item.setExpanded(known.get(group.title, group.open or any(fact.changed for fact in group.facts)))
+            item.setExpanded(
+                known.get(translated(group.title), group.open or any(fact.changed for fact in group.facts))
+            )
         self.verticalScrollBar().setValue(place)
 
     def _filter(self) -> None:
@@ -105,7 +108,7 @@ def _names(part: FactGroup | RunFact) -> tuple[object, ...]:
 
 def _add(parent: QTreeWidgetItem, facts: Sequence[RunFact]) -> None:
     for fact in facts:
-        item = QTreeWidgetItem(parent, [fact.name])
+        item = QTreeWidgetItem(parent, [translated(fact.name)])
         item.setData(0, Qt.ItemDataRole.UserRole, fact.changed)
         item.setExpanded(fact.changed)
         _add(item, fact.facts)
@@ -113,10 +116,11 @@ def _add(parent: QTreeWidgetItem, facts: Sequence[RunFact]) -> None:
 
 def _fill_all(parent: QTreeWidgetItem, facts: Sequence[RunFact]) -> None:
     for item, fact in zip(_children(parent), facts, strict=True):
-        item.setText(1, fact.value)
-        reported = f"{fact.name}: {fact.value}" if fact.value else fact.name
+        name, value = translated(fact.name), translated(fact.value)
+        item.setText(1, value)
+        reported = _("{name}: {value}").format(name=name, value=value) if value else name
         item.setToolTip(1, plain_tip(reported))
-        item.setToolTip(0, plain_tip(fact.hint or reported))
+        item.setToolTip(0, plain_tip(translated(fact.hint) or reported))
         _fill_all(item, fact.facts)
 
 

@@ -20,9 +20,10 @@ from precgui.runs.file.user_notes import read_notes
 from precgui.runs.library import annotate
 from precgui.runs.models.model_facts import model_facts
 from precgui.runs.models.model_file import holds_scan
+from precgui.words import L_, _, error_text, translated
 
-_NO_FILE = "A note can be written when the run has ended and its file is open."
-_EXAMPLE = "An example stays as it is, without a note of yours."
+_NO_FILE = L_("A note can be written when the run has ended and its file is open.")
+_EXAMPLE = L_("An example stays as it is, without a note of yours.")
 REFRESH_MS = 1000  # of a run that goes on
 
 
@@ -35,20 +36,20 @@ class OverviewTab(RunTab):
         self.search = QLineEdit(self)
         self.note = QLineEdit(self)
         self.tree = FactTree(self)
-        self._model = Answer(self, answered=self.tree.show_groups, title="Reading the scan of a model")
+        self._model = Answer(self, answered=self.tree.show_groups, title=_("Reading the scan of a model"))
         self._lay_out()
         self.search.textChanged.connect(self.tree.set_words)
         self.note.editingFinished.connect(self._keep_note)
 
     def _lay_out(self) -> None:
-        self.search.setPlaceholderText("Filter by any word")
-        self.search.setAccessibleName("Filter the facts")
+        self.search.setPlaceholderText(_("Filter by any word"))
+        self.search.setAccessibleName(_("Filter the facts"))
         self.search.setClearButtonEnabled(True)
-        self.note.setPlaceholderText("Your note on this run")
-        self.note.setAccessibleName("Your note on this run")
+        self.note.setPlaceholderText(_("Your note on this run"))
+        self.note.setAccessibleName(_("Your note on this run"))
         line = QHBoxLayout()
         line.addWidget(self.search, 1)
-        label = PlainLabel("&Note", self)
+        label = PlainLabel(_("&Note"), self)
         label.setBuddy(self.note)
         line.addWidget(label)
         line.addWidget(self.note, 2)
@@ -66,7 +67,7 @@ class OverviewTab(RunTab):
         why_not = "" if opened is not None and isinstance(opened.run, SavedRun) else _NO_FILE
         why_not = _EXAMPLE if path is not None and is_example(path) else why_not
         self.note.setReadOnly(bool(why_not))
-        self.note.setToolTip(plain_tip(why_not))
+        self.note.setToolTip(plain_tip(translated(why_not)))
         super().show_run(key)
 
     def refresh(self) -> None:
@@ -91,6 +92,6 @@ class OverviewTab(RunTab):
         try:
             annotate(path, self.note.text())
         except RunFileError as error:
-            self._session.notice.emit(Problem(str(error)))
+            self._session.notice.emit(Problem(error_text(error)))
         else:
             self._session.folder_changed.emit()

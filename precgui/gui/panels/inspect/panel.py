@@ -10,7 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QPushButton, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
-from precgui.config import OWN_LOOP, no_start
+from precgui.config import OWN_LOOP
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
@@ -23,9 +23,11 @@ from precgui.gui.plots.export import swatch_icon
 from precgui.gui.requests import TensorPlace
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.words import L_, _, translated
 
-_AGAIN = "Put the settings of this run into Run, to change them and start again"
-_EMPTY = "Open a run or start one: its settings, results, environment, tensors and notes stand here."
+_AGAIN = L_("Put the settings of this run into Run, to change them and start again")
+_OWN_LOOP = L_("This run is of a loop of your own, which precgui cannot start; run its own script again.")
+_EMPTY = L_("Open a run or start one: its settings, results, environment, tensors and notes stand here.")
 
 
 class InspectPanel(Pages):
@@ -34,35 +36,37 @@ class InspectPanel(Pages):
     place_changed = Signal()
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(EmptyState("inspect", "No run is open", _EMPTY, "Choose runs"), parent)
+        super().__init__(EmptyState("inspect", _("No run is open"), translated(_EMPTY), _("Choose runs")), parent)
         self._session = session
         self._requested = ""  # a tab; "" for any
         self._run_of_tab: dict[int, str | None] = {}
         self.run_choice = QComboBox(self)
-        self.again_button = QPushButton("Run again...", self)
+        self.again_button = QPushButton(_("Run again..."), self)
         self.export_button = QToolButton(self)
         self.exports = Exports(session, self)
-        self.tabs = LazyTabs([(spec.title, "", partial(self._create, spec)) for spec in TABS], self, later=True)
+        self.tabs = LazyTabs(
+            [(translated(spec.title), "", partial(self._create, spec)) for spec in TABS], self, later=True
+        )
         self._runs = WhenVisible(self, self._take_runs)
         self._lay_out()
         self._connect()
         self._runs.request()
 
     def _lay_out(self) -> None:
-        self.run_choice.setAccessibleName("Run")
+        self.run_choice.setAccessibleName(_("Run"))
         self.run_choice.setMinimumContentsLength(20)
         self.run_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         ignore_wheel(self.run_choice)
-        self.again_button.setToolTip(_AGAIN)
-        self.export_button.setText("Export")
-        self.export_button.setToolTip("Write the run for other tools")
+        self.again_button.setToolTip(translated(_AGAIN))
+        self.export_button.setText(_("Export"))
+        self.export_button.setToolTip(_("Write the run for other tools"))
         self.export_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.export_button.setProperty("kind", "menu")
         self.export_button.setMenu(self.exports.menu)
         column = QVBoxLayout(self.content)
         column.setContentsMargins(24, 8, 24, 8)
         column.setSpacing(8)
-        head = panel_head("Inspect", self.run_choice, self.again_button, self.export_button)
+        head = panel_head(_("Inspect"), self.run_choice, self.again_button, self.export_button)
         head.setStretch(1, 0)
         head.setStretch(2, 1)
         head.setContentsMargins(24, 16, 24, 0)
@@ -79,7 +83,7 @@ class InspectPanel(Pages):
         session.runs.data_arrived.connect(self._on_data)
         self.empty.button.clicked.connect(lambda: session.requests.go("library"))
         offer_examples(self.empty, session, "inspect")
-        self.run_choice.activated.connect(lambda _: session.runs.choose(self.run_choice.currentData()))
+        self.run_choice.activated.connect(lambda place: session.runs.choose(self.run_choice.currentData()))
         self.again_button.clicked.connect(self.run_again)
         self.tabs.currentChanged.connect(self._remember_tab)
         self.tabs.ready.connect(self._show_in)
@@ -190,8 +194,11 @@ class InspectPanel(Pages):
         opened = self._session.runs.get(self.key or "")
         own = opened is not None and opened.run.config.task == OWN_LOOP
         self.again_button.setEnabled(not own)
-        self.again_button.setToolTip(plain_tip(f"{no_start('This run')}.") if own else _AGAIN)
+        self.again_button.setToolTip(plain_tip(translated(_OWN_LOOP if own else _AGAIN)))
 
 
 def _tool_tip(spec: TabSpec, there: bool) -> str:
-    return spec.hint[:1].upper() + spec.hint[1:] if there or not spec.absent else spec.absent
+    if not there and spec.absent:
+        return translated(spec.absent)
+    hint = translated(spec.hint)
+    return hint[:1].upper() + hint[1:]

@@ -9,6 +9,7 @@ from typing import Protocol
 from precgui.gui.requests import TensorPlace
 from precgui.runs.models.model_file import holds_scan
 from precgui.runs.run import Run
+from precgui.words import L_
 
 
 class RunView(Protocol):
@@ -39,7 +40,7 @@ class TabSpec:
     absent: str = ""
 
 
-_RUNS_ONLY = "Runs have this: a stored model has no steps"
+_RUNS_ONLY = L_("Runs have this: a stored model has no steps")
 
 
 def _has_steps(run: Run) -> bool:
@@ -49,66 +50,69 @@ def _has_steps(run: Run) -> bool:
 TABS: tuple[TabSpec, ...] = (
     TabSpec(
         "overview",
-        "Overview",
+        L_("Overview"),
         "overview:OverviewTab",
-        "settings, results, environment, arithmetic, notes",
+        L_("settings, results, environment, arithmetic, notes"),
     ),
     TabSpec(
-        "tensors", "Tensors", "tensors.panel:TensorsPanel", "exponents of tensors, and the effect of another format"
+        "tensors",
+        L_("Tensors"),
+        "tensors.panel:TensorsPanel",
+        L_("exponents of tensors, and the effect of another format"),
     ),
     TabSpec(
         "formats",
-        "Formats",
+        L_("Formats"),
         "model.formats_tab:FormatsTab",
-        "every tensor of a scanned model in every format",
+        L_("every tensor of a scanned model in every format"),
         holds_scan,
-        "Models have this: Runs > Scan a model, or precgui model DIR --scan -o MODEL.h5",
+        L_("Models have this: Runs > Scan a model, or precgui model DIR --scan -o MODEL.h5"),
     ),
     TabSpec(
         "scaler",
-        "Loss scale",
+        L_("Loss scale"),
         "scaler.panel:ScalerTab",
-        "other policies of the loss scaler over these gradients",
+        L_("other policies of the loss scaler over these gradients"),
         _has_steps,
         _RUNS_ONLY,
     ),
     TabSpec(
         "step",
-        "Step",
+        L_("Step"),
         "step.step_tab:StepTab",
-        "operations of a replayed step with their formats, ranges and errors, and its casts",
+        L_("operations of a replayed step with their formats, ranges and errors, and its casts"),
         _has_steps,
         _RUNS_ONLY,
     ),
     TabSpec(
         "error",
-        "Error",
+        L_("Error"),
         "shadow.error_views:ErrorViews",
-        "steps beside FP64: the line that makes the error of the gradient, the error of each layer, branches",
+        L_("steps beside FP64: the line that makes the error of the gradient, the error of each layer, branches"),
         _has_steps,
         _RUNS_ONLY,
     ),
     TabSpec(
         "time",
-        "Time",
+        L_("Time"),
         "speedup.time_views:TimeViews",
-        "where the time of a step goes, what BF16 or FP16 gained, and ranks",
+        L_("where the time of a step goes, what BF16 or FP16 gained, and ranks"),
         _has_steps,
         _RUNS_ONLY,
     ),
     TabSpec(
         "memory",
-        "Memory",
+        L_("Memory"),
         "speedup.memory_tab:MemoryTab",
-        "the peak of a step by part, module and moment",
+        L_("the peak of a step by part, module and moment"),
         _has_steps,
         _RUNS_ONLY,
     ),
     TabSpec(
         "checklist",
-        "Check list",
+        L_("Check list"),
         "check_list_tab:CheckListTab",
-        "what guides on mixed precision ask of a run, each line measured from its file",
+        L_("what guides on mixed precision ask of a run, each line measured from its file"),
         _has_steps,
         _RUNS_ONLY,
     ),

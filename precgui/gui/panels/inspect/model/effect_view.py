@@ -11,8 +11,9 @@ from precgui.gui.kit.parts import column, label
 from precgui.planner.ledger import mib
 from precgui.runs.models.effects import ROUNDED, SCORES, TRUTHS, ModelEffects, WholeRow
 from precgui.sanitize import visible_name
+from precgui.words import L_, _, n_, p_, translated
 
-_ABOUT = (
+_ABOUT = L_(
     "The rise of the held-out loss with the standard error of its paired differences. Equal within noise: the 95 % "
     "interval of the rise holds 0. Agreement: 1 is the same order of the layers as the measurement gives, 0 none."
 )
@@ -27,13 +28,14 @@ class EffectView(QWidget):
         self.effects: ModelEffects | None = None
         self.summary = label("", "muted", selectable=True)
         self.whole, self.layers, self.agreement = (
-            _table(name) for name in ("The whole model in each format", "One layer alone", "Agreement of scores")
+            _table(name)
+            for name in (_("The whole model in each format"), _("One layer alone"), _("Agreement of scores"))
         )
         parts = QSplitter(Qt.Orientation.Vertical)
         for part, stretch in ((self.whole, 3), (self.layers, 3), (self.agreement, 2)):
             parts.addWidget(part)
             parts.setStretchFactor(parts.count() - 1, stretch)
-        column(self.summary, label(_ABOUT, "muted"), (parts, 1), spacing=8, on=self)
+        column(self.summary, label(translated(_ABOUT), "muted"), (parts, 1), spacing=8, on=self)
 
     def show_effects(self, effects: ModelEffects | None) -> None:
         """Show the measurements of another model."""
@@ -43,14 +45,15 @@ class EffectView(QWidget):
         if effects is None:
             return
         self.summary.setText(_summary(effects))
-        truth = TRUTHS[effects.truth]
+        truth = translated(TRUTHS[effects.truth])
         rows = [
-            (row.format, row.method, ROUNDED[row.rounded], mib(row.nbytes), _rise(row.rise, row.error),
+            (row.format, row.method, translated(ROUNDED[row.rounded]), mib(row.nbytes), _rise(row.rise, row.error),
              _short(row.distance), _remark(row)) for row in effects.whole
         ]  # fmt: skip
-        _fill(
-            self.whole, ("Format", "Method", "Rounded", "Bytes", "Rise of the loss", truth, "Remark"), rows, (3, 4, 5)
-        )
+        heads = (
+            _("Format"), _("Method"), _("Rounded"), _("Bytes"), _("Rise of the loss"), truth, _("Remark"),
+        )  # fmt: skip
+        _fill(self.whole, heads, rows, (3, 4, 5))
         self._show_layers(effects)
         self.layers.setVisible(bool(effects.layers))
         self.agreement.setVisible(bool(effects.layers))
@@ -66,19 +69,19 @@ class EffectView(QWidget):
             for name in dict.fromkeys(row.layer for row in effects.layers)
         ]
         right = tuple(range(1, len(formats) + 1))
-        _fill(
-            self.layers, (f"One layer alone: {TRUTHS[effects.truth]}", *formats, "Plan" if planned else ""), rows, right
-        )
+        alone = _("One layer alone: {truth}").format(truth=translated(TRUTHS[effects.truth]))
+        _fill(self.layers, (alone, *formats, _("Plan") if planned else ""), rows, right)
         by_format = effects.document.get("by_format") or {}
         columns = [*(by_format.get(fmt, {}) for fmt in formats)]
         scores = [
-            (words, *(_share((each.get("scores") or {}).get(name)) for each in columns),
+            (translated(words), *(_share((each.get("scores") or {}).get(name)) for each in columns),
              _share(effects.agreement.get(name)))
             for name, words in SCORES.items() if name in effects.agreement
         ]  # fmt: skip
-        ceiling = ("half of the data against half", *(_share(each.get("ceiling")) for each in columns),
+        ceiling = (_("half of the data against half"), *(_share(each.get("ceiling")) for each in columns),
                    _share(effects.ceiling))  # fmt: skip
-        _fill(self.agreement, ("Agreement of a score", *formats, "all"), [*scores, ceiling], (*right, len(formats) + 1))
+        heads = (_("Agreement of a score"), *formats, p_("formats", "all"))
+        _fill(self.agreement, heads, [*scores, ceiling], (*right, len(formats) + 1))
 
 
 def _table(name: str) -> QTreeWidget:
@@ -105,21 +108,28 @@ def _fill(tree: QTreeWidget, heads: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def _summary(effects: ModelEffects) -> str:
-    text = f"Held-out loss {effects.loss:.5g} on {effects.samples} samples of {effects.document['task']}."
+    text = _("Held-out loss {loss} on {samples} samples of {task}.").format(
+        loss=f"{effects.loss:.5g}", samples=effects.samples, task=effects.document["task"]
+    )
     measured = effects.document.get("plan_measured")
     if not measured:
         return text
-    return (
-        f"{text} Plan: {mib(int(measured['bytes']))}, {float(measured['bits']):.3g} bits a weight by "
-        f"{measured['method']}; the loss rises by {_rise(measured['rise'], measured['error'])} on samples that did not "
-        "choose it."
-    )
+    plan = _(
+        "Plan: {size}, {bits} bits a weight by {method}; the loss rises by {rise} on samples that did not choose it."
+    ).format(
+        size=mib(int(measured["bytes"])), bits=f"{float(measured['bits']):.3g}", method=measured["method"],
+        rise=_rise(measured["rise"], measured["error"]),
+    )  # fmt: skip
+    return f"{text} {plan}"
 
 
 def _remark(row: WholeRow) -> str:
     if row.why_not:
-        return f"not measured: {row.why_not}"
-    return "equal within noise" if row.within_noise else f"{row.left_out} layers left out" if row.left_out else ""
+        return _("not measured: {why}").format(why=translated(row.why_not))
+    if row.within_noise:
+        return _("equal within noise")
+    left_out = n_("{count} layer left out", "{count} layers left out", row.left_out)
+    return left_out.format(count=row.left_out) if row.left_out else ""
 
 
 def _rise(rise: float | None, error: float | None) -> str:

@@ -15,12 +15,13 @@ from precgui.gui.theme import themes
 from precgui.planner.ledger import mib
 from precgui.runs.models.model_file import ModelScan
 from precgui.sanitize import visible_name
+from precgui.words import L_, _, p_, translated
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
 NAME, NUMBERS, OUTLIERS, FIRST_FORMAT = range(4)
 VIEWS = {
-    "sqnr_db": "Signal to noise, dB", "bytes": "Bytes", "worst": "Largest error", "zeroed": "Became zero",
-    "clipped": "Cut off", "cosine": "1 − cosine",
+    "sqnr_db": L_("Signal to noise, dB"), "bytes": L_("Bytes"), "worst": L_("Largest error"),
+    "zeroed": L_("Became zero"), "clipped": L_("Cut off"), "cosine": L_("1 − cosine"),
 }  # fmt: skip
 _GOOD_DB, _BAD_DB = 45.0, 5.0
 _MOST_COLOUR = 0.55
@@ -66,11 +67,15 @@ class FormatGridModel(QAbstractTableModel):
         if orientation != Qt.Orientation.Horizontal or self.scan is None:
             return None
         if section < FIRST_FORMAT:
-            return ("Tensor", "Numbers", "Outlier columns")[section] if role == Qt.ItemDataRole.DisplayRole else None
+            return (
+                (_("Tensor"), _("Numbers"), _("Outlier columns"))[section]
+                if role == Qt.ItemDataRole.DisplayRole
+                else None
+            )
         fmt = self.scan.formats[section - FIRST_FORMAT]
         if role == Qt.ItemDataRole.DisplayRole:
             return fmt.name
-        return plain_tip(fmt.title) if role == Qt.ItemDataRole.ToolTipRole else None
+        return plain_tip(translated(fmt.title)) if role == Qt.ItemDataRole.ToolTipRole else None
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         each, column = self.survey(index.row()), index.column()
@@ -110,14 +115,14 @@ class FormatGridModel(QAbstractTableModel):
         assert self.scan is not None
         fmt = self.scan.formats[place]
         if math.isnan(each.figures[place, 0]):
-            return plain_tip(
-                f"{visible_name(each.name)} has no form in {fmt.name}: its rows are no multiple of {fmt.group}."
-            )
+            text = _("{tensor} has no form in {format}: its rows are no multiple of {group}.")
+            return plain_tip(text.format(tensor=visible_name(each.name), format=fmt.name, group=fmt.group))
         parts = (
-            f"{VIEWS[name].lower()} {figure_text(name, 1 - value if name == 'cosine' else value)}"
+            f"{translated(VIEWS[name]).lower()} {figure_text(name, 1 - value if name == 'cosine' else value)}"
             for name, value in zip(FIGURES, each.figures[place].tolist(), strict=True)
         )
-        return plain_tip(f"{visible_name(each.name)} in {fmt.name}: {', '.join(parts)}")
+        text = _("{tensor} in {format}: {figures}")
+        return plain_tip(text.format(tensor=visible_name(each.name), format=fmt.name, figures=_(", ").join(parts)))
 
 
 def _fact(each: TensorSurvey, column: int, role: int) -> Any:
@@ -141,7 +146,7 @@ def figure_text(view: str, value: float) -> str:
     if math.isnan(value):
         return "–"
     if view == "sqnr_db":
-        return "exact" if value == math.inf else f"{value:.1f}"
+        return p_("of a format", "exact") if value == math.inf else f"{value:.1f}"
     if view == "bytes":
         return mib(value)
     return f"{value:.2e}" if view == "cosine" else f"{value:.4g}" if view == "worst" else f"{value:.0f}"

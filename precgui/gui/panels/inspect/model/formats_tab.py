@@ -25,13 +25,14 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.models.effects import ModelEffects
 from precgui.runs.models.model_file import ModelScan, read_effects, read_model_file
+from precgui.words import L_, _, translated
 
-_ABOUT = (
+_ABOUT = L_(
     "Each cell is a tensor rounded to a format. An error of weights finds suspects; it is no loss: only a measurement "
     "on data tells what a format costs."
 )
 _NAME_PX = 260
-WEIGHTS, EFFECT = "Weights", "Effect"
+WEIGHTS, EFFECT = L_("Weights"), L_("Effect")
 LOSSLESS_DB = 80.0
 _PADDING = 0.08
 _NAME_GAP_PX, _LEAST_SHARE = 20, 0.25  # beside a name; of the width, for the points
@@ -42,8 +43,8 @@ class BytesPlot(SimplePlot):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         self.points: dict[str, tuple[float, float]] = {}
-        super().__init__("Bytes of all tensors against signal to noise", padding=0.12, parent=parent)
-        self.name_axes("MiB", "signal to noise, dB")
+        super().__init__(_("Bytes of all tensors against signal to noise"), padding=0.12, parent=parent)
+        self.name_axes("MiB", _("signal to noise, dB"))
 
     def show_points(self, points: dict[str, tuple[float, float]]) -> None:
         """Show formats by name; those that lose next to nothing are left out: others would stand on a heap."""
@@ -57,7 +58,7 @@ class BytesPlot(SimplePlot):
 
     def draw(self) -> str:
         if not self.points:
-            return "Nothing was scanned."
+            return _("Nothing was scanned.")
         theme = themes().theme
         x, y = ([point[axis] / scale for point in self.points.values()] for axis, scale in ((0, 2**20), (1, 1.0)))
         metrics, view = self.fontMetrics(), self.plotItem.vb.size()
@@ -99,22 +100,22 @@ class FormatsTab(QWidget):
         self.sorted = FormatGridProxy(self.grid)
         self.sorted.setParent(self)
         self.table, self.detail, self.sizes = QTableView(), TensorDetail(), BytesPlot()
-        self.view, self.search = Choice("Figure"), QLineEdit()
+        self.view, self.search = Choice(_("Figure")), QLineEdit()
         self.summary = label("", "heading")
-        self.page = SegmentedChoice((WEIGHTS, EFFECT), "Errors of weights, or the measured effect")
+        self.page = SegmentedChoice((WEIGHTS, EFFECT), _("Errors of weights, or the measured effect"))
         self.effect, self._pages = EffectView(), QStackedWidget()
-        self._reading = Answer(self, answered=self._show, failed=self._fail, title="Reading the scan of a model")
+        self._reading = Answer(self, answered=self._show, failed=self._fail, title=_("Reading the scan of a model"))
         self._lay_out()
         self._connect()
 
     def _lay_out(self) -> None:
         for name, title in VIEWS.items():
-            self.view.addItem(title, name)
-        self.search.setPlaceholderText("Tensors whose name holds ...")
-        self.search.setAccessibleName("Search tensors")
+            self.view.addItem(translated(title), name)
+        self.search.setPlaceholderText(_("Tensors whose name holds ..."))
+        self.search.setAccessibleName(_("Search tensors"))
         self.search.setClearButtonEnabled(True)
         self.table.setModel(self.sorted)
-        self.table.setAccessibleName("Tensors in formats")
+        self.table.setAccessibleName(_("Tensors in formats"))
         self.table.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
         self.table.setSelectionMode(QTableView.SelectionMode.SingleSelection)
         self.table.setItemDelegate(FilledCells(self.table))
@@ -133,8 +134,8 @@ class FormatsTab(QWidget):
         lower.setStretchFactor(0, 3)
         lower.setStretchFactor(1, 2)
         lower.setChildrenCollapsible(False)
-        bar = row(named("F&igure", self.view), self.view, (self.search, 1))
-        upper = holder(column(label(_ABOUT, "muted"), bar, (self.table, 1), spacing=8))
+        bar = row(named(_("F&igure"), self.view), self.view, (self.search, 1))
+        upper = holder(column(label(translated(_ABOUT), "muted"), bar, (self.table, 1), spacing=8))
         parts = QSplitter(Qt.Orientation.Vertical)
         parts.addWidget(upper)
         parts.addWidget(lower)
@@ -146,7 +147,7 @@ class FormatsTab(QWidget):
 
     def _connect(self) -> None:
         self.page.chosen.connect(lambda name: self._pages.setCurrentIndex(int(name == EFFECT)))
-        self.view.currentIndexChanged.connect(lambda _: self.grid.show_view(self.view.currentData()))
+        self.view.currentIndexChanged.connect(lambda place: self.grid.show_view(self.view.itemData(place)))
         self.search.textChanged.connect(self.sorted.setFilterFixedString)
         self.table.selectionModel().currentRowChanged.connect(self._open_row)
         themes().follow(self, self.grid.redraw)
@@ -179,7 +180,7 @@ class FormatsTab(QWidget):
         self.page.choose(EFFECT if effects is not None else WEIGHTS)
         self.detail.show_survey(None)
         self.sizes.show_points(totals(scan.surveys, scan.formats) if scan is not None else {})
-        self.summary.setText(_summary(scan) if scan is not None else "This file holds no scan of a model.")
+        self.summary.setText(_summary(scan) if scan is not None else _("This file holds no scan of a model."))
         across = self.table.horizontalHeader()
         self.table.resizeColumnsToContents()
         if scan is not None:
@@ -189,7 +190,7 @@ class FormatsTab(QWidget):
             if scan.surveys:
                 self.table.selectRow(0)
 
-    def _open_row(self, current: QModelIndex, _: QModelIndex) -> None:
+    def _open_row(self, current: QModelIndex, before: QModelIndex) -> None:
         place = self.sorted.mapToSource(current)
         self.detail.show_survey(self.grid.survey(place.row()) if place.isValid() else None)
 
@@ -202,8 +203,13 @@ def _read(path: Path) -> tuple[ModelScan | None, ModelEffects | None]:
 def _summary(scan: ModelScan) -> str:
     whole = len(scan.surveys)
     left = sum(bool(row["why_not"]) for row in scan.tensors)
-    name = scan.architecture or "Model"
-    text = f"{name}: {whole} tensors in {len(scan.formats)} formats"
     if not scan.is_complete:
-        return f"{text}; the scan is not complete, the same command goes on with it."
-    return f"{text}, {left} left out." if left else f"{text}."
+        text = _(
+            "{model}: {tensors} tensors in {formats} formats; the scan is not complete, the same command goes on with "
+            "it."
+        )
+    elif left:
+        text = _("{model}: {tensors} tensors in {formats} formats, {left} left out.")
+    else:
+        text = _("{model}: {tensors} tensors in {formats} formats.")
+    return text.format(model=scan.architecture or _("Model"), tensors=whole, formats=len(scan.formats), left=left)

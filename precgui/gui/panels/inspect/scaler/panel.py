@@ -22,14 +22,15 @@ from precgui.runs.recorded_gradients import recorded_gradients
 from precgui.runs.scaler_simulation import GradientSequence, Simulation, overflow_limits, simulate, synthetic_gradients
 from precgui.runs.signals import Series
 from precgui.runs.tensors.what_if import format_names
+from precgui.words import L_, _, error_text, translated
 
 PACE_MS = 16  # between two redraws while a slider is dragged
-_NO_GRADIENTS = "This run has no recorded gradients (record.tensors in Run), so they are made up."
-_HINT = (
+_NO_GRADIENTS = L_("This run has no recorded gradients (record.tensors in Run), so they are made up.")
+_HINT = L_(
     "The dotted line is the scale from which a step overflows, the thin grey one the scale that was recorded. A click "
     "in a plot puts Inf into that step, another one takes it out."
 )
-_OWN_LOOP = "This run was recorded in a training loop of its own: set the scaler there."
+_OWN_LOOP = L_("This run was recorded in a training loop of its own: set the scaler there.")
 
 
 class ScalerTab(QWidget):
@@ -44,7 +45,7 @@ class ScalerTab(QWidget):
         self.injected: set[int] = set()
         self.simulations: list[Simulation | None] = []
         self.source, self.format_choice = QComboBox(self), QComboBox(self)
-        self.clear = QPushButton("Remove all Inf", self)
+        self.clear = QPushButton(_("Remove all Inf"), self)
         self.basis = PlainLabel(self)
         usual = ScalingConfig(mode="dynamic")
         others = usual.model_copy(update={"growth_interval": 200}), usual.model_copy(update={"initial_scale": 2.0**24})
@@ -58,17 +59,17 @@ class ScalerTab(QWidget):
         self._connect()
 
     def _arrange(self) -> None:
-        for choice, name in ((self.source, "Gradients"), (self.format_choice, "Format")):
+        for choice, name in ((self.source, _("Gradients")), (self.format_choice, _("Format"))):
             choice.setAccessibleName(name)
             ignore_wheel(choice)
-        self.source.addItem("of this run")
-        self.source.addItem("made up: falling 100-fold, one spike")
+        self.source.addItem(_("of this run"))
+        self.source.addItem(_("made up: falling 100-fold, one spike"))
         self.format_choice.addItems(format_names())
         self.format_choice.setCurrentText("fp16")
         self.basis.setWordWrap(True)
         self.basis.setProperty("kind", "muted")
         head = QHBoxLayout()
-        for text, choice in (("&Gradients", self.source), ("F&ormat", self.format_choice)):
+        for text, choice in ((_("&Gradients"), self.source), (_("F&ormat"), self.format_choice)):
             head.addWidget(named(text, choice))
             head.addWidget(choice)
         head.addWidget(self.clear)
@@ -128,7 +129,7 @@ class ScalerTab(QWidget):
         trainable = opened is not None and opened.run.config.task != OWN_LOOP
         for row in self.rows:
             row.use.setEnabled(trainable)
-            row.use.setToolTip("" if trainable else plain_tip(_OWN_LOOP))
+            row.use.setToolTip("" if trainable else plain_tip(translated(_OWN_LOOP)))
         self.redraw()
 
     def _on_source(self) -> None:
@@ -169,9 +170,12 @@ class ScalerTab(QWidget):
     def _tell(self) -> None:
         gradients = self.gradients
         absent = self._recorded is None and self._key in self._session.runs
-        first = (f"{gradients.certainty[:1].upper()}{gradients.certainty[1:]}.", *gradients.notes[:2])
-        self.basis.setText(" ".join([*([_NO_GRADIENTS] if absent else []), *first, _HINT]))
-        self.basis.setToolTip(plain_tip("\n".join(gradients.notes)))
+        word = translated(gradients.certainty)
+        certainty = _("{sentence}.").format(sentence=f"{word[:1].upper()}{word[1:]}")
+        first = (certainty, *map(translated, gradients.notes[:2]))
+        sentences = [*([translated(_NO_GRADIENTS)] if absent else []), *first, translated(_HINT)]
+        self.basis.setText(" ".join(sentences))
+        self.basis.setToolTip(plain_tip("\n".join(map(translated, gradients.notes))))
 
     def toggle_inf(self, step: int) -> None:
         """Put Inf into the gradients of a step, or take it out again."""
@@ -194,9 +198,10 @@ class ScalerTab(QWidget):
         try:
             config = with_policy(opened.run.config, row.policy)
         except ConfigError as error:
-            self._session.notice.emit(Problem(f"These settings cannot be made: {error}", severity="warning"))
+            text = _("These settings cannot be made: {why}").format(why=error_text(error))
+            self._session.notice.emit(Problem(text, severity="warning"))
             return
-        self._session.requests.set_up(config, f"{opened.name}, policy {row.name}")
+        self._session.requests.set_up(config, _("{run}, policy {policy}").format(run=opened.name, policy=row.name))
 
 
 def with_policy(config: RunConfig, policy: ScalingConfig) -> RunConfig:

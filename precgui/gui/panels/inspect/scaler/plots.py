@@ -18,9 +18,10 @@ from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import themes
 from precgui.runs.scaler_simulation import MOST_POLICIES, Simulation
 from precgui.runs.signals import Series
+from precgui.words import L_, _, translated
 
 Values = NDArray[np.float64]
-TITLES = ("Loss scale", "Skipped steps", "To zero (%)")
+TITLES = (L_("Loss scale"), L_("Skipped steps"), L_("To zero (%)"))
 _MOST_POINTS = 3000
 _MARGIN = 0.07
 _AXIS_PX = 34  # of the x axis below the last plot, with its name
@@ -33,8 +34,8 @@ class SimulationPlots(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.plots = [self._plot(title, place) for place, title in enumerate(TITLES)]
-        self.curves = [[plot.plot() for _ in range(MOST_POLICIES)] for plot in self.plots]
+        self.plots = [self._plot(translated(title), place) for place, title in enumerate(TITLES)]
+        self.curves = [[plot.plot() for policy in range(MOST_POLICIES)] for plot in self.plots]
         self.limit, self.recorded = self.plots[0].plot(), self.plots[0].plot()
         self._marks: list[Any] = []
         self._steps: NDArray[np.int64] = np.empty(0, np.int64)
@@ -55,7 +56,7 @@ class SimulationPlots(QWidget):
             plot.setXLink(self.plots[0])
         for plot in self.plots[:-1]:
             plot.getAxis("bottom").setStyle(showValues=False)
-        self.plots[-1].getAxis("bottom").setLabel("Step")
+        self.plots[-1].getAxis("bottom").setLabel(_("Step"))
         themes().follow(self, self.restyle)
         self.restyle()
 

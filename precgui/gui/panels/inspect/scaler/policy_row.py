@@ -13,6 +13,7 @@ from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.plots.signals import power_label
 from precgui.runs.scaler_simulation import Simulation
 from precgui.runs.tensors.confidence import scale_text, share_text
+from precgui.words import _
 
 _INITIAL = tuple(2.0**exponent for exponent in range(33))
 _GROWTH = (1.1, 1.25, 1.5, 2.0, 4.0, 8.0, 16.0)
@@ -74,15 +75,15 @@ class PolicyRow(QWidget):
         self.name = name
         self.box = QCheckBox(name, self)
         self.box.setChecked(ticked)
-        self.box.setAccessibleName(f"Show policy {name}")
+        self.box.setAccessibleName(_("Show policy {name}").format(name=name))
         self.box.setFixedWidth(self.box.sizeHint().height() + 4 * self.fontMetrics().averageCharWidth())
-        self.initial = ValueSlider("Initial", _INITIAL, _power, self)
-        self.growth = ValueSlider("Growth", _GROWTH, _plain, self)
-        self.backoff = ValueSlider("Backoff", _BACKOFF, _plain, self)
-        self.interval = ValueSlider("Interval", _INTERVAL, _plain, self)
+        self.initial = ValueSlider(_("Initial"), _INITIAL, _power, self)
+        self.growth = ValueSlider(_("Growth"), _GROWTH, _plain, self)
+        self.backoff = ValueSlider(_("Backoff"), _BACKOFF, _plain, self)
+        self.interval = ValueSlider(_("Interval"), _INTERVAL, _plain, self)
         self.result = PlainLabel(self)
         self.result.setWordWrap(True)
-        self.use = QPushButton("Use in a new run", self)
+        self.use = QPushButton(_("Use in a new run"), self)
         self._arrange()
         self.set_policy(policy)
         self.box.toggled.connect(self._on_ticked)
@@ -140,13 +141,13 @@ class PolicyRow(QWidget):
 def result_text(simulation: Simulation) -> str:
     """The outcome of a policy in a sentence."""
     if simulation.first_taken is None:
-        return f"All {len(simulation.steps)} steps are skipped; the last scale is {scale_text(simulation.final_scale)}."
-    zero = share_text(simulation.mean_underflow)
-    return (
-        f"{int(simulation.skipped.sum())} of {len(simulation.steps)} steps skipped, "
-        f"first taken {simulation.first_taken}; "
-        f"{zero} become zero; last scale {scale_text(simulation.final_scale)}."
-    )
+        text = _("All {steps} steps are skipped; the last scale is {scale}.")
+        return text.format(steps=len(simulation.steps), scale=scale_text(simulation.final_scale))
+    text = _("{skipped} of {steps} steps skipped, first taken {first}; {zero} become zero; last scale {scale}.")
+    return text.format(
+        skipped=int(simulation.skipped.sum()), steps=len(simulation.steps), first=simulation.first_taken,
+        zero=share_text(simulation.mean_underflow), scale=scale_text(simulation.final_scale),
+    )  # fmt: skip
 
 
 def _power(value: float) -> str:

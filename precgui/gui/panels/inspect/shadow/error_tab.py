@@ -26,20 +26,21 @@ from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
 from precgui.gui.theme import themes
 from precgui.runs.replays import REPLAYS, ReplayedLine, StepReplay
+from precgui.words import L_, _, translated
 
-_EMPTY = (
+_EMPTY = L_(
     "No step of this run was replayed in FP64 yet. Choose a step above and replay it: it is made again with FP64 "
     "beside it, and the result is kept beside the run."
 )
-_COLUMNS = ("Share of the error", "Left in FP64", "Line", "Module", "Source")
+_COLUMNS = (L_("Share of the error"), L_("Left in FP64"), L_("Line"), L_("Module"), L_("Source"))
 
 
 class ErrorTab(StepPages[StepReplay]):
     """Shows the replays that are kept beside the run."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        empty = EmptyState("inspect", "No replayed step", _EMPTY)
-        super().__init__(session, empty, "Replayed step", ReplayBar(session), parent)
+        empty = EmptyState("inspect", _("No replayed step"), translated(_EMPTY))
+        super().__init__(session, empty, _("Replayed step"), ReplayBar(session), parent)
         self.verdict = PlainLabel(self)
         self.mechanisms = PlainLabel(self)
         self.left = PlainLabel(self)
@@ -50,8 +51,8 @@ class ErrorTab(StepPages[StepReplay]):
         themes().follow(self, self._recolour)
 
     def _lay_out(self) -> None:
-        self.tree.setHeaderLabels(list(_COLUMNS))
-        self.tree.setAccessibleName("Source lines by their share of the error")
+        self.tree.setHeaderLabels(list(map(translated, _COLUMNS)))
+        self.tree.setAccessibleName(_("Source lines by their share of the error"))
         self.tree.setProperty("kind", "facts")
         self.tree.setRootIsDecorated(False)
         self.tree.setUniformRowHeights(True)
@@ -65,7 +66,7 @@ class ErrorTab(StepPages[StepReplay]):
         for label in (self.mechanisms, self.notes):
             label.setProperty("kind", "muted")
         head = QHBoxLayout()
-        head.addWidget(named("&Step", self.step_choice))
+        head.addWidget(named(_("&Step"), self.step_choice))
         head.addWidget(self.step_choice)
         head.addStretch(1)
         column = QVBoxLayout(self.content)
@@ -82,7 +83,7 @@ class ErrorTab(StepPages[StepReplay]):
         return REPLAYS.all(path)
 
     def label(self, step: StepReplay) -> str:
-        return f"{step.step} ({step.verdict})"
+        return f"{step.step} ({translated(step.verdict)})"
 
     def show_step(self) -> None:
         replay = self.chosen
@@ -92,9 +93,9 @@ class ErrorTab(StepPages[StepReplay]):
             self.tree.addTopLevelItem(_row(line, line.line in (replay.blamed if replay is not None else ())))
         self.tree.blockSignals(False)
         if replay is not None:
-            self.verdict.setText(replay.message)
+            self.verdict.setText(translated(replay.message))
             self.mechanisms.setText(_mechanisms_text(replay))
-            self.notes.setText("\n".join(replay.notes))
+            self.notes.setText("\n".join(map(translated, replay.notes)))
         self._recolour()
         self._say_left()
 
@@ -117,16 +118,18 @@ class ErrorTab(StepPages[StepReplay]):
         if replay is None or not replay.lines:
             self.left.setText("")
         elif not chosen:
-            self.left.setText("Tick lines to see the error of the gradient that is left when they run in FP64.")
+            self.left.setText(_("Tick lines to see the error of the gradient that is left when they run in FP64."))
         elif len(chosen) == 1 and (measured := chosen[0].left_measured) is not None:
-            self.left.setText(f"{measured:z.0%} of the error is left when all of this line runs in FP64 (measured).")
+            text = _("{share:z.0%} of the error is left when all of this line runs in FP64 (measured).")
+            self.left.setText(text.format(share=measured))
         elif (predicted := left_together(chosen)) is None:
-            self.left.setText("The error left cannot be told: the shares of this step do not add up to its error.")
+            self.left.setText(_("The error left cannot be told: the shares of this step do not add up to its error."))
         else:
-            self.left.setText(
-                f"About {predicted:z.0%} of the error is left when the ticked lines run in FP64 (by their shares; "
+            text = _(
+                "About {share:z.0%} of the error is left when the ticked lines run in FP64 (by their shares; "
                 "precgui.shadow measures it)."
             )
+            self.left.setText(text.format(share=predicted))
 
     def _ticked(self, row: int) -> bool:
         item = self.tree.topLevelItem(row)
@@ -143,11 +146,11 @@ def left_together(lines: list[ReplayedLine]) -> float | None:
 
 
 def _row(line: ReplayedLine, blamed: bool) -> QTreeWidgetItem:
-    left = "not told"
+    left = _("not told")
     if line.left_measured is not None:
-        left = f"{line.left_measured:z.0%} (measured)"
+        left = _("{share:z.0%} (measured)").format(share=line.left_measured)
     elif line.left_predicted is not None:
-        left = f"about {line.left_predicted:z.0%}"
+        left = _("about {share:z.0%}").format(share=line.left_predicted)
     item = QTreeWidgetItem(["", left, line.line, line.module, line.source])
     item.setData(0, SHARE_ROLE, line.share)
     item.setCheckState(0, Qt.CheckState.Checked if blamed else Qt.CheckState.Unchecked)
@@ -158,11 +161,17 @@ def _row(line: ReplayedLine, blamed: bool) -> QTreeWidgetItem:
 
 def _mechanisms_text(replay: StepReplay) -> str:
     if replay.gradient_error is None or replay.explained is None:
-        return "The step is not finite, so its error has no parts."
+        return _("The step is not finite, so its error has no parts.")
     parts = replay.mechanisms
-    flips = "are not known" if parts.flips is None else f"make {parts.flips:z.1%} of both errors together"
-    return (
-        f"Explained {replay.explained:z.1%}: rounding {parts.rounding:z.1%}, casts {parts.casts:z.1%}, numbers too "
-        f"small {parts.flush:z.1%}, too large {parts.overflow:z.1%}. Other decisions of kinks (ReLU, maxima) "
-        f"{flips}."
-    )
+    explained = _(
+        "Explained {explained:z.1%}: rounding {rounding:z.1%}, casts {casts:z.1%}, numbers too small {flush:z.1%}, too "
+        "large {overflow:z.1%}."
+    ).format(
+        explained=replay.explained, rounding=parts.rounding, casts=parts.casts, flush=parts.flush,
+        overflow=parts.overflow,
+    )  # fmt: skip
+    if parts.flips is None:
+        flips = _("Other decisions of kinks (ReLU, maxima) are not known.")
+    else:
+        flips = _("Other decisions of kinks (ReLU, maxima) make {share:z.1%} of both errors together.")
+    return f"{explained} {flips.format(share=parts.flips)}"

@@ -11,8 +11,9 @@ from precgui.gui.panels.inspect.shadow.error_tab import ErrorTab
 from precgui.gui.panels.inspect.shadow.layer_view import LayerView
 from precgui.gui.panels.inspect.shadow.twin_view import TwinView
 from precgui.gui.session import Session
+from precgui.words import L_, _
 
-_LINES, _LAYERS, _TWINS = "By line", "By layer", "Twins"
+_LINES, _LAYERS, _TWINS = L_("By line"), L_("By layer"), L_("Twins")
 
 
 class ErrorViews(QWidget):
@@ -20,7 +21,7 @@ class ErrorViews(QWidget):
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.choice = SegmentedChoice((_LINES, _LAYERS, _TWINS), "View of the error", self)
+        self.choice = SegmentedChoice((_LINES, _LAYERS, _TWINS), _("View of the error"), self)
         self.lines, self.layers = ErrorTab(session, self), LayerView(session, self)
         self.twins = TwinView(session, self)
         self._stack = PageStack(self)

@@ -14,9 +14,10 @@ from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
 from precgui.places.jobs import RUN_FILE
 from precgui.runs.run import Run
+from precgui.words import L_, _, translated
 
 BRANCHES, STEPS = 16, 12
-MAKE = "Branch this run"
+MAKE = L_("Branch this run")
 _REFERENCE = "fp32"
 _USUAL = "bf16-amp"  # suggested for a run in FP32
 
@@ -25,31 +26,33 @@ class TwinBar(RunTaskBar):
     """Emits `kept` when a new result lies beside the run."""
 
     task = "precgui.job:serve_twin"
-    title = "Branches of a run"
-    first_text = "Training in FP32 up to the first branch ..."
+    title = L_("Branches of a run")
+    first_text = L_("Training in FP32 up to the first branch ...")
     refusals = Refusals(
-        "Branches are kept beside a run file; this run has none.",
-        "The run is still going on; branch it when it has ended.",
-        "Branches train the run again in FP32, which needs a loop that precgui can start: write this one as a task of "
-        "your own (docs/own-task.md) and train it from Run.",
+        L_("Branches are kept beside a run file; this run has none."),
+        L_("The run is still going on; branch it when it has ended."),
+        L_(
+            "Branches train the run again in FP32, which needs a loop that precgui can start: write this one as a task "
+            "of your own (docs/own-task.md) and train it from Run."
+        ),
     )
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(session, parent)
         names = [name for name in PRECISIONS if name != _REFERENCE and traits(name).weight_bits is None]
         self.precision = SuggestionEditor(names, self)
-        self.branches = whole_number(BRANCHES, 10, 1000, "Branches", self)
-        self.steps = whole_number(STEPS, 1, 1000, "Steps of each branch", self)
-        self.precision.setAccessibleName("Precision of the branches")
+        self.branches = whole_number(BRANCHES, 10, 1000, _("Branches"), self)
+        self.steps = whole_number(STEPS, 1, 1000, _("Steps of each branch"), self)
+        self.precision.setAccessibleName(_("Precision of the branches"))
         self.text.setProperty("kind", "muted")
         for text, part in (
-            ("&Precision", self.precision), ("&Branches", self.branches), ("Steps of &each", self.steps),
+            (_("&Precision"), self.precision), (_("&Branches"), self.branches), (_("Steps of &each"), self.steps),
         ):  # fmt: skip
             self.line.addWidget(named(text, part))
             self.line.addWidget(part)
         self.line.addWidget(self.button)
         self.line.addWidget(self.text, 1)
-        self.button.setText(MAKE)
+        self.button.setText(translated(MAKE))
 
     def show_run(self, run: Run | None) -> None:
         """Offer branches of this run, in its own precision at first."""
@@ -73,4 +76,4 @@ class TwinBar(RunTaskBar):
         return ("twin", RUN_FILE, "--precision", str(self.precision.get()), *numbers)
 
     def start_label(self) -> str:
-        return MAKE
+        return translated(MAKE)

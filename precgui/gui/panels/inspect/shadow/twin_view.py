@@ -22,12 +22,15 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.twins import TWINS, DistanceBand, TwinResult, p_text
 from precgui.runs.verdict.branches import Drift
+from precgui.words import L_, _, translated
 
-NONE_YET = (
+NONE_YET = L_(
     "No branches of this run are kept. Branching trains it again in FP32; at each branch point the next steps are made "
     "in FP32, in the precision, and in FP32 from weights that moved by one ulp. The differences tell bias from noise."
 )
-_COLUMNS = ("Tensor", "Outside from step", "Distance", "Largest of the twins", "Times")
+_COLUMNS = (
+    L_("Tensor"), L_("Outside from step"), L_("Distance"), L_("Largest of the twins"), L_("Times"),
+)  # fmt: skip
 _BAD = ("bias", "broken")
 
 
@@ -53,10 +56,10 @@ class TwinView(QWidget):
         themes().follow(self, self._recolour)
 
     def _lay_out(self) -> None:
-        self.choice.setAccessibleName("Precision whose branches are shown")
+        self.choice.setAccessibleName(_("Precision whose branches are shown"))
         ignore_wheel(self.choice)
-        self.tree.setHeaderLabels(list(_COLUMNS))
-        self.tree.setAccessibleName("Tensors outside the band of the rounding twins")
+        self.tree.setHeaderLabels(list(map(translated, _COLUMNS)))
+        self.tree.setAccessibleName(_("Tensors outside the band of the rounding twins"))
         self.tree.setProperty("kind", "facts")
         self.tree.setRootIsDecorated(False)
         self.tree.setUniformRowHeights(True)
@@ -114,19 +117,19 @@ class TwinView(QWidget):
             part.setVisible(result is not None)
         self.verdict.setHidden(result is None and self.bar.is_own_loop)
         if result is None:
-            self.verdict.setText(NONE_YET)
+            self.verdict.setText(translated(NONE_YET))
             self._recolour()
             return
-        self.verdict.setText(result.message)
+        self.verdict.setText(translated(result.verdict_text))
         self.numbers.setText(
             "\n".join(
                 (
-                    drift_text(result.precision, result.drift), drift_text("The rounding twins", result.twin),
+                    drift_text(result.precision, result.drift), drift_text(_("The rounding twins"), result.twin),
                     _outside_text(result),
                 )
             )
         )  # fmt: skip
-        self.notes.setText("\n".join(result.notes))
+        self.notes.setText("\n".join(map(translated, result.notes)))
         self.plot.show_result(result)
         self.tree.clear()
         for band in result.tensors_outside():
@@ -146,25 +149,31 @@ class TwinView(QWidget):
 def drift_text(name: str, drift: Drift) -> str:
     """The numbers of a drift as a sentence."""
     if drift.mean is None or drift.p_t is None or drift.p_sign_flip is None:
-        return f"{name}: {drift.broken} of {drift.n} branches are not finite."
-    return (
-        f"{name}: {drift.n} branches, mean {drift.mean:+.2e}, standard deviation {drift.sd:.1e}, paired t test p "
-        f"{p_text(drift.p_t)}, sign flips p {p_text(drift.p_sign_flip)}."
+        text = _("{name}: {broken} of {count} branches are not finite.")
+        return text.format(name=name, broken=drift.broken, count=drift.n)
+    text = _(
+        "{name}: {count} branches, mean {mean}, standard deviation {sd}, paired t test p {p_t}, sign flips p {p_flips}."
     )
+    return text.format(
+        name=name, count=drift.n, mean=f"{drift.mean:+.2e}", sd=f"{drift.sd:.1e}", p_t=p_text(drift.p_t),
+        p_flips=p_text(drift.p_sign_flip),
+    )  # fmt: skip
 
 
 def _outside_text(result: TwinResult) -> str:
     step = result.first_step_outside
     if step is None:
-        return f"Within {result.steps} steps neither the loss nor a tensor leaves the band of the rounding twins."
+        text = _("Within {steps} steps neither the loss nor a tensor leaves the band of the rounding twins.")
+        return text.format(steps=result.steps)
     tensors = result.tensors_outside()
-    text = f"Step {step} of a branch is the first outside the band of the rounding twins."
-    return f"{text} The farthest tensor is {tensors[0].name}." if tensors else text
+    text = _("Step {step} of a branch is the first outside the band of the rounding twins.").format(step=step)
+    farthest = _("The farthest tensor is {tensor}.")
+    return f"{text} {farthest.format(tensor=tensors[0].name)}" if tensors else text
 
 
 def _row(band: DistanceBand) -> QTreeWidgetItem:
     step = band.leaves_at or 1
     low, twin = band.low[step - 1], band.twin[step - 1]
     times = "" if low is None or not twin else f"{low / twin:.3g}"
-    far = "not finite" if low is None else f"{low:.2e}"
+    far = _("not finite") if low is None else f"{low:.2e}"
     return QTreeWidgetItem([band.name, str(step), far, "" if twin is None else f"{twin:.2e}", times])

@@ -11,9 +11,10 @@ from PySide6.QtWidgets import QHeaderView, QSplitter, QTreeWidget, QTreeWidgetIt
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.plots.roofline import Roofline, RooflineData
 from precgui.runs.speedup.products import Product, ProductRate, Products, products_of
+from precgui.words import L_, _, translated
 
-_FIRST, _LAST = ("Modules", "Phase"), ("Calls", "Sizes", "Operation")
-_NONE_YET = "This profile was made before products were measured one by one. Profile again to see them."
+_FIRST, _LAST = (L_("Modules"), L_("Phase")), (L_("Calls"), L_("Sizes"), L_("Operation"))
+_NONE_YET = L_("This profile was made before products were measured one by one. Profile again to see them.")
 
 
 class LayersView(QWidget):
@@ -27,7 +28,7 @@ class LayersView(QWidget):
         self.table = QTreeWidget(self)
         self.table.setRootIsDecorated(False)
         self.table.setUniformRowHeights(True)
-        self.table.setAccessibleName("Products of this model, those with most work first")
+        self.table.setAccessibleName(_("Products of this model, those with most work first"))
         self.table.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.header().setStretchLastSection(False)
         self.roofline = Roofline()
@@ -45,12 +46,16 @@ class LayersView(QWidget):
         """Show the products of this profile, or why there are none."""
         measured = products_of(profile)
         self._parts.setVisible(measured is not None)
-        self.caption.setText(_NONE_YET if measured is None else _caption(measured, str(profile["device"]["name"])))
+        self.caption.setText(
+            translated(_NONE_YET) if measured is None else _caption(measured, str(profile["device"]["name"]))
+        )
         self.table.clear()
         self.roofline.show_data(None if measured is None else _roofline(measured))
         if measured is None:
             return
-        self.table.setHeaderLabels([*_FIRST, *(f"{fmt}, GFLOP/s" for fmt in measured.formats), *_LAST])
+        self.table.setHeaderLabels(
+            [*map(translated, _FIRST), *(f"{fmt}, GFLOP/s" for fmt in measured.formats), *map(translated, _LAST)]
+        )
         for column in range(len(_FIRST), len(_FIRST) + len(measured.formats) + 1):
             self.table.headerItem().setTextAlignment(
                 column, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -62,7 +67,7 @@ class LayersView(QWidget):
 def _item(product: Product, formats: tuple[str, ...]) -> QTreeWidgetItem:
     rates = [product.rates.get(fmt, ProductRate(None)) for fmt in formats]
     item = QTreeWidgetItem(
-        [product.modules_text, product.phase]
+        [product.modules_text, translated(product.phase)]
         + [rate_text(rate) for rate in rates]
         + [str(product.calls), product.sizes, product.operation]
     )
@@ -77,26 +82,26 @@ def _item(product: Product, formats: tuple[str, ...]) -> QTreeWidgetItem:
 def rate_text(rate: ProductRate) -> str:
     """GFLOP/s, with the speed-up over FP32 behind it where the format is another one."""
     if rate.flops_s is None:
-        return "not measured" if rate.note else ""
+        return _("not measured") if rate.note else ""
     gigaflops = f"{rate.flops_s * 1e-9:.3g}"
     return gigaflops if rate.speedup in (None, 1.0) else f"{gigaflops} ({rate.speedup:.2f}x)"
 
 
 def _tip(rate: ProductRate) -> str:
     if rate.flops_s is None:
-        return rate.note
+        return translated(rate.note)
     if rate.spread is None:
-        return "Of two calls only, since one takes long."
-    return f"The middle half of the rounds lies within {rate.spread:.0%}."
+        return _("Of two calls only, since one takes long.")
+    return _("The middle half of the rounds lies within {spread:.0%}.").format(spread=rate.spread)
 
 
 def _caption(measured: Products, device: str) -> str:
-    return (
-        f"Each product of the step alone on {device}, in turns of all formats; together {measured.flops_share:.0%} of "
+    return _(
+        "Each product of the step alone on {device}, in turns of all formats; together {share:.0%} of "
         "the FLOPs of a step. Casts and emulation around a product are not in it; e4m3fn and int8 have one scale for "
         "each operand, where torch has a kernel. A point on the slope waits for "
         "memory, a point under the roof for arithmetic."
-    )
+    ).format(device=device, share=measured.flops_share)
 
 
 def _roofline(measured: Products) -> RooflineData | None:

@@ -18,9 +18,12 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, Ledger, mib
 from precgui.runs.speedup.profile_file import LEDGERS, ledgers_of
+from precgui.words import L_, _, translated
 
 _NEAR_THE_END = 0.85  # of the axis
-_COLUMNS = ("Part", "Module", "Memory", "Share", "Blocks", "Largest", "Made by")
+_COLUMNS = (
+    L_("Part"), L_("Module"), L_("Memory"), L_("Share"), L_("Blocks"), L_("Largest"), L_("Made by"),
+)  # fmt: skip
 
 
 class MemoryTab(QWidget):
@@ -32,7 +35,7 @@ class MemoryTab(QWidget):
         self.sentence = PlainLabel(self)
         self.sentence.setWordWrap(True)
         self.chart = BarChart(parent=self)
-        self.chart.setAccessibleName("Peak of a step by part")
+        self.chart.setAccessibleName(_("Peak of a step by part"))
         self.table = QTreeWidget(self)
         self.owners = QTreeWidget(self)
         self.timeline = MemoryLine(self)
@@ -48,12 +51,15 @@ class MemoryTab(QWidget):
         for part in (self.sentence, self.chart, self.table):
             column.addWidget(part)
         column.addStretch(1)
-        for tree, name in ((self.table, "Parts of the peak"), (self.owners, "Owners of the peak, the largest first")):
+        for tree, name in (
+            (self.table, _("Parts of the peak")),
+            (self.owners, _("Owners of the peak, the largest first")),
+        ):
             tree.setRootIsDecorated(False)
             tree.setUniformRowHeights(True)
             tree.setAccessibleName(name)
             tree.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-        self.owners.setHeaderLabels(list(_COLUMNS))
+        self.owners.setHeaderLabels(list(map(translated, _COLUMNS)))
         lower = QSplitter(Qt.Orientation.Horizontal, self)
         lower.addWidget(self.owners)
         lower.addWidget(self.timeline)
@@ -76,7 +82,7 @@ class MemoryTab(QWidget):
             return
         memory = self.bar.document["memory"]
         self.sentence.setText(_sentence(memory, ledgers))
-        self.chart.set_rows([_bar(LEDGERS[name], ledger) for name, ledger in ledgers.items()])
+        self.chart.set_rows([_bar(translated(LEDGERS[name]), ledger) for name, ledger in ledgers.items()])
         self._show_parts(ledgers)
         displayed = ledgers.get("measured") or next(iter(ledgers.values()))
         self._show_owners(displayed)
@@ -84,15 +90,16 @@ class MemoryTab(QWidget):
 
     def _show_parts(self, ledgers: Mapping[str, Ledger]) -> None:
         self.table.clear()
-        self.table.setHeaderLabels(["Part of the peak", *(LEDGERS[name] for name in ledgers)])
+        self.table.setHeaderLabels([_("Part of the peak"), *(translated(LEDGERS[name]) for name in ledgers)])
         for number, (part, title) in enumerate(PARTS.items()):
             sizes = [ledger.parts.get(part, 0) for ledger in ledgers.values()]
             if not any(sizes):
                 continue
-            item = QTreeWidgetItem([title, *(mib(size) for size in sizes)])
+            item = QTreeWidgetItem([translated(title), *(mib(size) for size in sizes)])
             item.setData(0, Qt.ItemDataRole.DecorationRole, part_colour(number))
             self.table.addTopLevelItem(item)
-        self.table.addTopLevelItem(QTreeWidgetItem(["Peak", *(mib(ledger.total_bytes) for ledger in ledgers.values())]))
+        totals = (mib(ledger.total_bytes) for ledger in ledgers.values())
+        self.table.addTopLevelItem(QTreeWidgetItem([_("Peak"), *totals]))
         rows = self.table.topLevelItemCount() + 1
         self.table.setFixedHeight(rows * (self.table.sizeHintForRow(0) or 20) + 16)
 
@@ -101,7 +108,8 @@ class MemoryTab(QWidget):
         for owner in ledger.owners:
             shape = " x ".join(str(size) for size in owner.shape)
             texts = [
-                PARTS.get(owner.part, owner.part), owner.module or "(outside of modules)", mib(owner.size_bytes),
+                translated(PARTS.get(owner.part, owner.part)), owner.module or _("(outside of modules)"),
+                mib(owner.size_bytes),
                 f"{owner.size_bytes / max(ledger.total_bytes, 1):.1%}", str(owner.tensors),
                 f"{shape} {owner.dtype}".strip(), owner.operation,
             ]  # fmt: skip
@@ -120,9 +128,9 @@ class MemoryLine(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.addItem(self._curve)
         self.setMouseEnabled(x=False, y=False)
         self.hideButtons()
-        self.getAxis("bottom").setLabel("blocks taken and given back in a step")
-        self.getAxis("left").setLabel("memory", units="B")
-        self.setAccessibleName("Memory over a step")
+        self.getAxis("bottom").setLabel(_("blocks taken and given back in a step"))
+        self.getAxis("left").setLabel(_("memory"), units="B")
+        self.setAccessibleName(_("Memory over a step"))
         themes().follow(self, self._draw)
 
     def show_ledger(self, ledger: Ledger) -> None:
@@ -148,7 +156,7 @@ class MemoryLine(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
                 height = 0.25 - 0.1 * (number % 2)
                 side = 0 if place < _NEAR_THE_END * points[-1, 0] else 1  # a name right of the last line would be cut
                 options = {"position": height, "color": theme.muted, "anchors": [(side, 0), (side, 0)]}
-                line = pg.InfiniteLine(place, pen=pg.mkPen(theme.line), label=name, labelOpts=options)
+                line = pg.InfiniteLine(place, pen=pg.mkPen(theme.line), label=translated(name), labelOpts=options)
                 self.addItem(line)
                 self._marks.append(line)
         if len(points):
@@ -157,13 +165,14 @@ class MemoryLine(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
 
 
 def _sentence(memory: Mapping[str, Any], ledgers: Mapping[str, Ledger]) -> str:
-    reported = [str(memory["difference"])] if memory.get("difference") else []
+    reported = [translated(str(memory["difference"]))] if memory.get("difference") else []
     if {"predicted", "measured"} <= ledgers.keys():
         total, result = ledgers["measured"].total_bytes, ledgers["predicted"].total_bytes
         miss = (total - result) / max(total, 1)
-        reported.append(f"Predicted from shapes {mib(result)}, measured {mib(total)}: {miss:+.1%}.")
+        text = _("Predicted from shapes {predicted}, measured {measured}: {difference:+.1%}.")
+        reported.append(text.format(predicted=mib(result), measured=mib(total), difference=miss))
         if abs(miss) > RESIDUAL_LIMIT:
-            reported.append("The difference is more than a tenth: see the parts.")
+            reported.append(_("The difference is more than a tenth: see the parts."))
     return "\n".join(reported)
 
 

@@ -18,15 +18,16 @@ from precgui.runs.facts import seconds_text
 from precgui.runs.run import Run
 from precgui.runs.speedup.profile_file import MOST_PAIRS_S, PAIRS_S, profile_of
 from precgui.runs.speedup.trials import TRIAL_S
+from precgui.words import L_, _, translated
 
-NONE_YET = (
+NONE_YET = L_(
     "No profile of this run is kept. Profiling takes up to about {duration} on the processor or GPU of the run, and "
     "longer where it tries what compiling the model gains."
 )
 _FIXED_S, _STEPS = 5.0, 70  # of a profile: seconds for the device's own rates, steps of the run
 _TRIALS = 2  # changes that are tried, as a rule at most
-LONGEST = "Longest time for pairs of plain and profiled steps, in seconds"
-LONGER = (
+LONGEST = L_("Longest time for pairs of plain and profiled steps, in seconds")
+LONGER = L_(
     "Plain and profiled steps are measured in pairs for so long, or until the time that the profiler adds is known to "
     "3 % of the step. Choose a longer time on a busy machine."
 )
@@ -37,25 +38,28 @@ class ProfileBar(RunTaskBar):
 
     changed = Signal()
     task = "precgui.profile_job:serve_profile"
-    title = "Profile"
+    title = L_("Profile")
     refusals = Refusals(
-        "A profile is kept beside a run file; this run has none.",
-        "The run is still going on; profile it when it has ended.",
-        "Time and memory are measured in steps of the run beside steps in FP32, which needs a loop that precgui can "
-        "start: write this one as a task of your own (docs/own-task.md) and train it from Run.",
+        L_("A profile is kept beside a run file; this run has none."),
+        L_("The run is still going on; profile it when it has ended."),
+        L_(
+            "Time and memory are measured in steps of the run beside steps in FP32, which needs a loop that precgui "
+            "can start: write this one as a task of your own (docs/own-task.md) and train it from Run."
+        ),
     )
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(session, parent)
         self._session = session
         self.document: dict[str, Any] | None = None
-        self.seconds = whole_number(int(PAIRS_S), 5, int(MOST_PAIRS_S), LONGEST, self)
+        self.seconds = whole_number(int(PAIRS_S), 5, int(MOST_PAIRS_S), translated(LONGEST), self)
         self.seconds.setObjectName("pairs seconds")
         self.seconds.setSingleStep(5)
-        self.seconds.setPrefix("for up to ")
-        self.seconds.setSuffix(" s")
-        self.seconds.setToolTip(plain_tip(LONGER))
-        self.seconds.valueChanged.connect(lambda _: self.say())
+        before, after = _("for up to {seconds} s").split("{seconds}")
+        self.seconds.setPrefix(before)
+        self.seconds.setSuffix(after)
+        self.seconds.setToolTip(plain_tip(translated(LONGER)))
+        self.seconds.valueChanged.connect(lambda seconds: self.say())
         self.line.addWidget(self.text, 1)
         self.line.addWidget(self.seconds)
         self.line.addWidget(self.button)
@@ -84,15 +88,16 @@ class ProfileBar(RunTaskBar):
         return () if own else ("profile", RUN_FILE, "--seconds", str(self.seconds.value()))
 
     def start_label(self) -> str:
-        return "Profile again" if self.document else "Profile this run"
+        return _("Profile again") if self.document else _("Profile this run")
 
     def idle_text(self) -> str:
         if self.document is None:
             if self.why_not() or self._run is None:
                 return ""
-            return NONE_YET.format(duration=profile_duration(self._run, self.seconds.value()))
+            return translated(NONE_YET).format(duration=profile_duration(self._run, self.seconds.value()))
         device = self.document["device"]
-        return f"Profiled {self.document['created'][:16].replace('T', ' ')} on {device['name']}."
+        text = _("Profiled {time} on {device}.")
+        return text.format(time=self.document["created"][:16].replace("T", " "), device=device["name"])
 
     def _end(self, fault: str) -> None:
         super()._end(fault)

@@ -20,12 +20,17 @@ from precgui.runs.ranks import (
     waiting_sentence,
 )
 from precgui.runs.run import Run
+from precgui.words import L_, _, translated
 
-COLUMNS = ("Rank", "Step", "Waited", "CPU time", "Memory", "Sent", "Interface, all ranks")
-_TITLE = "Waiting, all ranks over the steps"
-_ABOUT = "One row for each rank, steps from left to right; the colour is the share of the step in which it only waited."
-_CELL_TEXT = "{name}\nstep {step}: {share} of the step waited"
-_ONE_PROCESS = (
+COLUMNS = (
+    L_("Rank"), L_("Step"), L_("Waited"), L_("CPU time"), L_("Memory"), L_("Sent"), L_("Interface, all ranks"),
+)  # fmt: skip
+_TITLE = L_("Waiting, all ranks over the steps")
+_ABOUT = L_(
+    "One row for each rank, steps from left to right; the colour is the share of the step in which it only waited."
+)
+_CELL_TEXT = L_("{name}\nstep {step}: {share} of the step waited")
+_ONE_PROCESS = L_(
     "This run trained in one process. Below is what several ranks would send for it, on paper; "
     "parallel.strategy in Run starts them."
 )
@@ -43,10 +48,10 @@ class RanksView(QWidget):
         self._key: str | None = None
         self._plan_of: str | None = None
         self.verdict = label("")
-        self.picture = HeatMap(_TITLE, _ABOUT, _CELL_TEXT, self)
+        self.picture = HeatMap(translated(_TITLE), translated(_ABOUT), translated(_CELL_TEXT), self)
         self.picture.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # nothing follows a chosen cell
         self.picture.choose(-1, None)
-        self.table = TextTable(COLUMNS, "Medians of each rank", self)
+        self.table = TextTable(tuple(map(translated, COLUMNS)), _("Medians of each rank"), self)
         self.of_memory = label("", "muted")
         self.plan: RanksPlan | None = None
         self._lay_out()
@@ -81,8 +86,8 @@ class RanksView(QWidget):
         figures = rank_figures(opened.run)
         for part in (self.picture, self.table, self.of_memory):
             part.setVisible(bool(figures))
-        self.of_memory.setText(memory_sentence(opened.run))
-        self.verdict.setText(waiting_sentence(figures) if figures else _ONE_PROCESS)
+        self.of_memory.setText(translated(memory_sentence(opened.run)))
+        self.verdict.setText(translated(waiting_sentence(figures) if figures else _ONE_PROCESS))
         self.picture.show_shares(rank_waits(opened.run) if figures else None)
         self.table.fill([_cells(row) for row in figures])
         rows = min(len(figures), _MOST_ROWS)
@@ -117,8 +122,8 @@ def _cells(row: RankFigures) -> list[str]:
 
 
 def _milliseconds(time_s: float) -> str:
-    return "not measured" if time_s != time_s else f"{1e3 * time_s:.3g} ms"
+    return _("not measured") if time_s != time_s else f"{1e3 * time_s:.3g} ms"
 
 
 def _size(size_bytes: float) -> str:
-    return "not measured" if size_bytes != size_bytes else mib(size_bytes)
+    return _("not measured") if size_bytes != size_bytes else mib(size_bytes)

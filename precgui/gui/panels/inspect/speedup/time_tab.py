@@ -26,10 +26,15 @@ from precgui.gui.session import Session
 from precgui.gui.trial import trial_button
 from precgui.runs.speedup.profile_file import operation_text
 from precgui.runs.speedup.waterfall import Factor, Waterfall, repeated_sentence, verdict, waterfall
+from precgui.words import L_, _, translated
 
+WALL_TIME = L_("wall time")
 _UPPER, _LOWER = 400, 320  # pixels at the start
 _FIRST_NUMBER = 5  # the columns before it hold words
-_COLUMNS = ("Operation", "Module", "Phase", "Kind", "Executed in", "Calls", "ms a step", "Share", "GFLOP/s")
+_COLUMNS = (
+    L_("Operation"), L_("Module"), L_("Phase"), L_("Kind"), L_("Executed in"), L_("Calls"), L_("ms a step"),
+    L_("Share"), "GFLOP/s",
+)  # fmt: skip
 
 
 class TimeTab(QWidget):
@@ -44,7 +49,7 @@ class TimeTab(QWidget):
         self.verdict.setWordWrap(True)
         self.verdict.setProperty("kind", "heading")
         self.chart = BarChart(logarithmic=True, parent=self)
-        self.chart.setAccessibleName("From the ratio of peaks to the observed speed-up")
+        self.chart.setAccessibleName(_("From the ratio of peaks to the observed speed-up"))
         self.causes = QWidget(self)
         self.notes = PlainLabel(self)
         self.notes.setWordWrap(True)
@@ -65,10 +70,10 @@ class TimeTab(QWidget):
         column.addStretch(1)
         self._cause_list = QVBoxLayout(self.causes)
         self._cause_list.setContentsMargins(0, 0, 0, 0)
-        self.operations.setHeaderLabels(list(_COLUMNS))
+        self.operations.setHeaderLabels(list(map(translated, _COLUMNS)))
         self.operations.setRootIsDecorated(False)
         self.operations.setUniformRowHeights(True)
-        self.operations.setAccessibleName("Operations of a step, the longest first")
+        self.operations.setAccessibleName(_("Operations of a step, the longest first"))
         self.operations.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.operations.header().setStretchLastSection(False)
         for number in range(_FIRST_NUMBER, len(_COLUMNS)):
@@ -80,8 +85,8 @@ class TimeTab(QWidget):
         area.setFrameShape(QFrame.Shape.NoFrame)
         area.setWidget(upper)
         self._content.addWidget(area)
-        self.tables.addTab(self.operations, "Operations")
-        self.tables.addTab(self.layers, "This model's products")
+        self.tables.addTab(self.operations, _("Operations"))
+        self.tables.addTab(self.layers, _("This model's products"))
         self._content.addWidget(self.tables)
         self._content.setSizes([_UPPER, _LOWER])
         outer = QVBoxLayout(self)
@@ -100,7 +105,7 @@ class TimeTab(QWidget):
         if document is None:
             return
         account = waterfall(document)
-        self.verdict.setText(verdict(account, document["precision"]))
+        self.verdict.setText(translated(verdict(account, document["precision"])))
         self.chart.set_rows([_bar(account, place) for place in range(len(account.factors))])
         self._show_causes(account)
         self.notes.setText(_closing(account, document))
@@ -131,7 +136,8 @@ class TimeTab(QWidget):
             seconds, flops = float(row["seconds"]), float(row["flops"])
             rate = f"{flops / seconds * 1e-9:.3g}" if flops and seconds else ""
             texts = [
-                operation_text(row), row["module"], row["phase"], row["kind"], row["executed"], f"{row['calls']:.3g}",
+                operation_text(row), row["module"], *(translated(row[name]) for name in ("phase", "kind", "executed")),
+                f"{row['calls']:.3g}",
                 f"{seconds * 1e3:.3g}", f"{seconds / total_s:.1%}", rate,
             ]  # fmt: skip
             item = QTreeWidgetItem([str(text) for text in texts])
@@ -147,23 +153,40 @@ def _bar(account: Waterfall, place: int) -> BarRow:
     before = account.factors[place - 1].after if place else 1.0
     colour = "ok" if factor.value >= 1 else "error" if factor.cost > 0 or factor.key == "unexplained" else "warning"
     segment = Segment(before, factor.after, colour)
-    return BarRow(factor.title, (segment,), f"× {factor.value:.2f}  →  {factor.after:.2f}", strong=place == 0)
+    return BarRow(
+        translated(factor.title), (segment,), f"× {factor.value:.2f}  →  {factor.after:.2f}", strong=place == 0
+    )
 
 
 def _cause(factor: Factor) -> str:
-    title = f"{factor.title} ({factor.cost:.0%} of the step)." if factor.cost else f"{factor.title}."
-    return " ".join(part for part in (title, factor.detail, factor.remedy) if part)
+    if factor.cost:
+        title = _("{title} ({share:.0%} of the step).").format(title=translated(factor.title), share=factor.cost)
+    else:
+        title = _("{sentence}.").format(sentence=translated(factor.title))
+    return " ".join(part for part in (title, translated(factor.detail), translated(factor.remedy)) if part)
 
 
 def _closing(account: Waterfall, document: dict[str, Any]) -> str:
     lines = [
-        f"Observed {account.speed_text}, the factors give {account.modelled:.2f}. {account.closing} "
-        f"The middle half of the rounds lies within {account.spread:.0%}. "
-        f"Times are {document.get('clock', 'wall time')}.",
-        *filter(None, [repeated_sentence(document)]),
-        *(f"{note[:1].upper()}{note[1:]}." for note in document["notes"]),
+        _(
+            "Observed {observed}, the factors give {modelled:.2f}. {closing} The middle half of the rounds lies within "
+            "{spread:.0%}. Times are {clock}."
+        ).format(
+            observed=translated(account.speed_text),
+            modelled=account.modelled,
+            closing=translated(account.closing),
+            spread=account.spread,
+            clock=translated(document.get("clock", WALL_TIME)),
+        ),
+        *filter(None, [translated(repeated_sentence(document))]),
+        *(_sentence(note) for note in document["notes"]),
     ]
     return "\n".join(lines)
+
+
+def _sentence(note: str) -> str:
+    shown = translated(note)
+    return _("{sentence}.").format(sentence=f"{shown[:1].upper()}{shown[1:]}")
 
 
 def _shapes(row: dict[str, Any]) -> str:

@@ -10,8 +10,9 @@ from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.panels.inspect.speedup.ranks_view import RanksView
 from precgui.gui.panels.inspect.speedup.time_tab import TimeTab
 from precgui.gui.session import Session
+from precgui.words import L_, _
 
-_STEP, _RANKS = "One step", "Several ranks"
+_STEP, _RANKS = L_("One step"), L_("Several ranks")
 
 
 class TimeViews(QWidget):
@@ -19,7 +20,7 @@ class TimeViews(QWidget):
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.choice = SegmentedChoice((_STEP, _RANKS), "View of the time", self)
+        self.choice = SegmentedChoice((_STEP, _RANKS), _("View of the time"), self)
         self.step, self.ranks = TimeTab(session, self), RanksView(session, self)
         self._stack = PageStack(self)
         for view in (self.step, self.ranks):

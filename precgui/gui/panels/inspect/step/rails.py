@@ -15,11 +15,12 @@ from precgui.gui.format_colours import format_colour
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
 from precgui.runs.anatomy import StepOperation
+from precgui.words import L_, _, p_, translated
 
 _RAIL, _RANGE, _ERROR = 0.3, 0.4, 0.3  # shares of the height of one pass
 _MOST_ERROR, _LEAST_ERROR = 0.0, -9.0  # decades
 _LABELS_PX, _GAP_PX, _NOTCH_PX = 92, 10, 7
-_ABOUT = (
+_ABOUT = L_(
     "Operations from left to right in the order in which they ran, the forward pass above, the backward pass below. "
     "Colour: the format of the result; a notch: a cast; below each rail the largest value as a part of the range of "
     "its format, in powers of two, and the error that the operation itself makes. Arrow keys choose an operation."
@@ -38,8 +39,8 @@ class StepRails(QWidget):
         self.chosen = -1
         self.setMinimumHeight(220)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setAccessibleName("Operations of the step")
-        self.setAccessibleDescription(_ABOUT)
+        self.setAccessibleName(_("Operations of the step"))
+        self.setAccessibleDescription(translated(_ABOUT))
         themes().follow(self, self.update)
 
     def show_operations(self, operations: Sequence[StepOperation]) -> None:
@@ -70,7 +71,7 @@ class StepRails(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        for place, title in enumerate(("Forward", "Backward")):
+        for place, title in enumerate((_("Forward"), _("Backward"))):
             self._paint_labels(painter, self.area(place), title)
             self._paint_pass(painter, self.area(place), self._passes[place])
         painter.end()
@@ -79,7 +80,7 @@ class StepRails(QWidget):
         painter.setPen(QColor(themes().theme.muted))
         align = int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         top = area.top()
-        for text, share in ((title, _RAIL), ("Largest value", _RANGE), ("Local error", _ERROR)):
+        for text, share in ((title, _RAIL), (_("Largest value"), _RANGE), (_("Local error"), _ERROR)):
             height = share * area.height()
             painter.drawText(QRectF(0, top, _LABELS_PX - 6, height), align, text)
             top += height
@@ -183,16 +184,23 @@ def error_share(error: float | None) -> float:
 
 def describe(operation: StepOperation) -> str:
     """One operation in a sentence or two."""
-    way = "backward" if operation.backward else "forward"
-    inputs = ", ".join(operation.inputs) or "no floating-point numbers"
-    largest = "not finite" if operation.largest is None else f"{operation.largest:.4g}"
-    error = "none" if not operation.local_error else f"{operation.local_error:.2e}"
+    text = _(
+        "{operation} in {module}, {way}, {line}: {inputs} to {format}, largest value {largest}, local error {error}."
+    )
     sentences = [
-        f"{operation.operation} in {operation.module or 'the step'}, {way}, {operation.line}: {inputs} to "
-        f"{operation.format}, largest value {largest}, local error {error}."
+        text.format(
+            operation=operation.operation,
+            module=operation.module or _("the step"),
+            way=_("backward") if operation.backward else _("forward"),
+            line=operation.line,
+            inputs=_(", ").join(operation.inputs) or _("no floating-point numbers"),
+            format=operation.format,
+            largest=_("not finite") if operation.largest is None else f"{operation.largest:.4g}",
+            error=f"{operation.local_error:.2e}" if operation.local_error else p_("a value", "none"),
+        )
     ]
     if operation.rounding_error:
-        sentences.append(f"One rounding makes an error of {operation.rounding_error:.2e}.")
+        sentences.append(_("One rounding makes an error of {error:.2e}.").format(error=operation.rounding_error))
     if operation.asked_by:
-        sentences.append(f"The cast was asked for by {operation.asked_by}.")
+        sentences.append(_("The cast was asked for by {who}.").format(who=translated(operation.asked_by)))
     return " ".join(sentences)

@@ -24,32 +24,35 @@ from precgui.gui.replay_bar import ReplayBar
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
 from precgui.runs.anatomy import ANATOMIES, StepAnatomy
+from precgui.words import L_, _, translated
 
-_EMPTY = (
+_EMPTY = L_(
     "No step of this run was replayed yet. Choose a step above and replay it: it is made again with FP64 beside it, "
     "and its operations are kept beside the run."
 )
-_HINT = "Click an operation, or use the arrow keys, to read its formats, its range and its error."
-_COLUMNS = ("Casts asked for by", "From", "To", "Of", "Count", "Bytes", "Reused")
+_HINT = L_("Click an operation, or use the arrow keys, to read its formats, its range and its error.")
+_COLUMNS = (
+    L_("Casts asked for by"), L_("From"), L_("To"), L_("Of"), L_("Count"), L_("Bytes"), L_("Reused"),
+)  # fmt: skip
 
 
 class StepTab(StepPages[StepAnatomy]):
     """Shows the anatomies that are kept beside the run."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        empty = EmptyState("inspect", "No replayed step", _EMPTY)
-        super().__init__(session, empty, "Replayed step", ReplayBar(session), parent)
+        empty = EmptyState("inspect", _("No replayed step"), translated(_EMPTY))
+        super().__init__(session, empty, _("Replayed step"), ReplayBar(session), parent)
         self.legend = FormatLegend(self)
         self.rails = StepRails(self)
-        self.details = PlainLabel(_HINT, self)
+        self.details = PlainLabel(translated(_HINT), self)
         self.moments = PlainLabel(self)
         self.casts = QTableWidget(0, len(_COLUMNS), self)
         self._lay_out()
         self.rails.operation_chosen.connect(self._describe)
 
     def _lay_out(self) -> None:
-        self.casts.setHorizontalHeaderLabels(list(_COLUMNS))
-        self.casts.setAccessibleName("Casts of the step by who asked for them")
+        self.casts.setHorizontalHeaderLabels(list(map(translated, _COLUMNS)))
+        self.casts.setAccessibleName(_("Casts of the step by who asked for them"))
         self.casts.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.casts.verticalHeader().hide()
         self.casts.setShowGrid(False)
@@ -61,7 +64,7 @@ class StepTab(StepPages[StepAnatomy]):
         self.moments.setProperty("kind", "muted")
         self.moments.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
         head = QHBoxLayout()
-        head.addWidget(named("&Step", self.step_choice))
+        head.addWidget(named(_("&Step"), self.step_choice))
         head.addWidget(self.step_choice)
         head.addWidget(self.legend, 1)
         below = QHBoxLayout()
@@ -83,7 +86,7 @@ class StepTab(StepPages[StepAnatomy]):
     def show_step(self) -> None:
         anatomy = self.chosen
         self.rails.show_operations(anatomy.operations if anatomy is not None else ())
-        self.details.setText(_HINT)
+        self.details.setText(translated(_HINT))
         self.casts.setRowCount(0)
         if anatomy is None:
             return
@@ -91,13 +94,21 @@ class StepTab(StepPages[StepAnatomy]):
         counts = {name: sum(one.format == name for one in anatomy.operations) for name in names}
         texts = {name: f"{name}: {count}" for name, count in counts.items()}
         bad = sum(not one.finite for one in anatomy.operations)
-        self.legend.show_formats(texts | ({"": f"NaN, or made Inf: {bad}"} if bad else {}))
-        self.moments.setText("\n".join(anatomy.sentences()))
+        self.legend.show_formats(texts | ({"": _("NaN, or made Inf: {count}").format(count=bad)} if bad else {}))
+        self.moments.setText("\n".join(map(translated, anatomy.sentences())))
         self.casts.setVisible(bool(anatomy.casts))  # a step in one format has none, as its sentences say
         self.casts.setRowCount(len(anatomy.casts))
         for row, casts in enumerate(anatomy.casts):
             size = f"{casts.bytes:,}".replace(",", " ")
-            cells = (casts.asked_by, casts.source, casts.target, casts.of, str(casts.count), size, str(casts.reused))
+            cells = (
+                translated(casts.asked_by),
+                casts.source,
+                casts.target,
+                translated(casts.of),
+                str(casts.count),
+                size,
+                str(casts.reused),
+            )
             for place, text in enumerate(cells):
                 cell = QTableWidgetItem(text)
                 if place > 3:

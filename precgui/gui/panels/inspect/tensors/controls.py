@@ -8,14 +8,16 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSlider, QVBoxLayout, QWid
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.plots.signals import power_label
+from precgui.runs.tensors.confidence import WORDS
 from precgui.runs.tensors.grouping import GROUPINGS
 from precgui.runs.tensors.what_if import format_names
+from precgui.words import L_, _, translated
 
 SCALES = (-24, 40)  # exponents of two that the slider reaches
-PICTURES = ("exponents of one", "losses of all")
+PICTURES = (L_("exponents of one"), L_("losses of all"))
 PACE_MS = 16  # between two answers while the slider is dragged: 60 a second
 IDLE_MS = 250  # without a change until the list is sorted again
-_ANSWERS = (
+_ANSWERS = L_(
     "Zeros and the largest safe scale are counted, of the elements and steps that were recorded. The share that "
     "overflows is interpolated within one octave. The signal-to-noise ratio is an estimate: mostly within 1.7 dB, less "
     "sure where a few elements make up the sum."
@@ -59,15 +61,16 @@ class WhatIfBar(QWidget):
         return self.format_choice.currentText()
 
     def _fill(self) -> None:
-        self.grouping.addItems(list(GROUPINGS))
-        self.picture.addItems(PICTURES)
-        self.picture.setToolTip("The exponents of the chosen tensor, or which share of each tensor the format loses")
+        for name in GROUPINGS:
+            self.grouping.addItem(translated(name), name)
+        self.picture.addItems(list(map(translated, PICTURES)))
+        self.picture.setToolTip(_("The exponents of the chosen tensor, or which share of each tensor the format loses"))
         self.format_choice.addItems(format_names())
         self.format_choice.setCurrentText("fp16")
         self.slider.setRange(*SCALES)
         self.slider.setPageStep(4)
-        self.slider.setAccessibleName("Loss scale")
-        self.slider.setToolTip("The power of two that the tensors are multiplied by before they are stored")
+        self.slider.setAccessibleName(_("Loss scale"))
+        self.slider.setToolTip(_("The power of two that the tensors are multiplied by before they are stored"))
         self.slider.setMinimumWidth(60)
         self.certainty.setProperty("kind", "muted")
         for choice in (self.kind_choice, self.grouping, self.picture, self.format_choice):
@@ -75,18 +78,21 @@ class WhatIfBar(QWidget):
         self.kind_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         widest = max((SCALES[0], SCALES[1]), key=lambda scale: len(str(scale)))
         metrics = self.fontMetrics()
-        self.scale_text.setFixedWidth(metrics.horizontalAdvance(f"scale {power_label(widest, 2)} "))
-        self.certainty.setFixedWidth(metrics.horizontalAdvance("lower bound "))
+        self.scale_text.setFixedWidth(
+            metrics.horizontalAdvance(_("scale {scale}").format(scale=power_label(widest, 2)) + " ")
+        )
+        longest = max(metrics.horizontalAdvance(translated(word) + " ") for word in WORDS)
+        self.certainty.setFixedWidth(longest)
 
     def _arrange(self) -> None:
         rows = QVBoxLayout(self)
         rows.setContentsMargins(0, 0, 0, 0)
         above, below = QHBoxLayout(), QHBoxLayout()
         for text, choice, row, stretch in (
-            ("&Tensors", self.kind_choice, above, 0),
-            ("&Group", self.grouping, above, 0),
-            ("P&icture", self.picture, above, 0),
-            ("What if f&ormat", self.format_choice, below, 0),
+            (_("&Tensors"), self.kind_choice, above, 0),
+            (_("&Group"), self.grouping, above, 0),
+            (_("P&icture"), self.picture, above, 0),
+            (_("What if f&ormat"), self.format_choice, below, 0),
         ):
             label = PlainLabel(text, self)
             label.setBuddy(choice)
@@ -115,14 +121,14 @@ class WhatIfBar(QWidget):
             self.asked.emit()
 
     def _tell(self) -> None:
-        self.scale_text.setText(f"scale {power_label(self.log2_scale, 2)}")
+        self.scale_text.setText(_("scale {scale}").format(scale=power_label(self.log2_scale, 2)))
         self.scale_text.setToolTip(plain_tip(f"{2.0**self.log2_scale:,.10g}".replace(",", " ")))
 
     def show_certainty(self, word: str, reasons: list[str]) -> None:
         """How far the answer can be trusted, in a word, and why."""
         self.certainty.setText(word)
-        self.certainty.setToolTip(plain_tip("\n".join([*reasons, _ANSWERS])))
-        self.certainty.setAccessibleDescription(" ".join([*reasons, _ANSWERS]))
+        self.certainty.setToolTip(plain_tip("\n".join([*reasons, translated(_ANSWERS)])))
+        self.certainty.setAccessibleDescription(" ".join([*reasons, translated(_ANSWERS)]))
 
 
 def fill(choice: QComboBox, items: dict[str, str], chosen: str | None, otherwise: int) -> None:

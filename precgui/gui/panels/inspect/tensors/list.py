@@ -45,6 +45,7 @@ from precgui.gui.panels.inspect.tensors.model import (
     TensorTable,
 )
 from precgui.gui.theme import themes
+from precgui.words import _
 
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 _LEAST_NAME = 22  # characters of a name that have room however narrow the list is
@@ -134,7 +135,7 @@ class TensorList(QTableView):
         self.model_ = model
         self.order = TensorOrder(model, self)
         self.setModel(self.order)
-        self.setAccessibleName("Tensors")
+        self.setAccessibleName(_("Tensors"))
         cell = _Cell(model, self.order, self)
         for column in range(UNDERFLOW, TREND):
             self.setItemDelegateForColumn(column, cell)
@@ -173,7 +174,12 @@ class TensorList(QTableView):
     def _offer(self) -> None:
         """Actions on the list, by key and by the context menu."""
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
-        for text, does in (("&Copy row", self.copy_row), ("Copy &name", self.copy_name), ("Copy &list", self.copy_all)):
+        actions = (
+            (_("&Copy row"), self.copy_row),
+            (_("Copy &name"), self.copy_name),
+            (_("Copy &list"), self.copy_all),
+        )
+        for text, does in actions:
             action = QAction(text, self)
             action.triggered.connect(does)
             self.addAction(action)

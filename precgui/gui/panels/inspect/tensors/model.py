@@ -17,6 +17,7 @@ from precgui.runs.tensors.confidence import NOTHING, share_text, spread, spread_
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import Prediction
 from precgui.runs.tensors.what_if_table import LOST_FORMATS, largest, mean_share
+from precgui.words import L_, Sentence, _, translated
 
 Index = QModelIndex | QPersistentModelIndex
 NAME, UNDERFLOW, OVERFLOW, SNR, SAFE, AMAX, CHANGED, LOST_BF16, LOST_FP16, LOST_E4M3, BAD, TREND = range(12)
@@ -34,23 +35,26 @@ class _Column:
 
 
 _COLUMNS = (
-    _Column("Tensor", "Parameter, module or optimizer state", _UP),
-    _Column("To zero", "Share of all elements that are not zero and would become zero"),
-    _Column("Overflow", "Share of all elements that would not fit into the format"),
-    _Column("SNR", "Predicted ratio of signal to rounding noise", _UP),
-    _Column("Safe scale", "The largest power of two as loss scale that lets nothing overflow", _UP),
-    _Column("Largest", "The largest finite magnitude over the run"),
-    _Column("Changed", "Share of the elements that a step changes, on average; of updates only", _UP),
+    _Column(L_("Tensor"), L_("Parameter, module or optimizer state"), _UP),
+    _Column(L_("To zero"), L_("Share of all elements that are not zero and would become zero")),
+    _Column(L_("Overflow"), L_("Share of all elements that would not fit into the format")),
+    _Column(L_("SNR"), L_("Predicted ratio of signal to rounding noise"), _UP),
+    _Column(L_("Safe scale"), L_("The largest power of two as loss scale that lets nothing overflow"), _UP),
+    _Column(L_("Largest"), L_("The largest finite magnitude over the run")),
+    _Column(L_("Changed"), L_("Share of the elements that a step changes, on average; of updates only"), _UP),
     *(
         _Column(
-            f"Lost {name}",
-            f"Share of the changes below half an ulp of the weight in {name}, which weights stored in it do not take, "
-            "on average; of updates only",
+            Sentence("Lost {format}", format=name),
+            Sentence(
+                "Share of the changes below half an ulp of the weight in {format}, which weights stored in it do not "
+                "take, on average; of updates only",
+                format=name,
+            ),
         )
         for name in ("bf16", "fp16", "e4m3")
     ),
-    _Column("NaN/Inf", "The first recorded step with NaN or Inf", _UP),
-    _Column("Trend", "Largest magnitude in each recorded step, logarithmic"),
+    _Column(L_("NaN/Inf"), L_("The first recorded step with NaN or Inf"), _UP),
+    _Column(L_("Trend"), L_("Largest magnitude in each recorded step, logarithmic")),
 )
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 _LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
@@ -137,8 +141,8 @@ class TensorTable(QAbstractTableModel):
             return None
         column, kind = _COLUMNS[section], Qt.ItemDataRole
         answers = {
-            kind.DisplayRole: column.title,
-            kind.ToolTipRole: plain_tip(column.tooltip),
+            kind.DisplayRole: translated(column.title),
+            kind.ToolTipRole: plain_tip(translated(column.tooltip)),
             kind.TextAlignmentRole: _LEFT if section in (NAME, TREND) else _RIGHT,
             kind.InitialSortOrderRole: column.first.value,
         }
@@ -153,7 +157,7 @@ class TensorTable(QAbstractTableModel):
             return plain_tip(self._tooltip(row, column))
         if role != kind.DisplayRole:
             return None
-        return self.names[row] if column == NAME else self.text(row, column)
+        return translated(self.names[row]) if column == NAME else self.text(row, column)
 
     def text(self, row: int, column: int) -> str:
         """A number as the list shows it."""
@@ -177,24 +181,33 @@ class TensorTable(QAbstractTableModel):
     @staticmethod
     def heading() -> str:
         """The first line above `line`."""
-        units = {UNDERFLOW: " (share)", OVERFLOW: " (share)", SNR: " (dB)", SAFE: " (log2)", CHANGED: " (share)"}
-        units |= dict.fromkeys(LOST.values(), " (share)")
-        titles = [f"{_COLUMNS[column].title}{units.get(column, '')}" for column in range(TREND)]
-        return "\t".join([*titles[:BAD], "NaN/Inf (first step)"])
+        share = L_("{title} (share)")
+        units = {UNDERFLOW: share, OVERFLOW: share, SNR: L_("{title} (dB)"), SAFE: L_("{title} (log2)"), CHANGED: share}
+        units |= dict.fromkeys(LOST.values(), share)
+        titles = [translated(_COLUMNS[column].title) for column in range(BAD)]
+        titles = [translated(units.get(column, "{title}")).format(title=title) for column, title in enumerate(titles)]
+        return "\t".join([*titles, _("NaN/Inf (first step)")])
 
     def _tooltip(self, row: int, column: int) -> str:
         """A cell with all its digits."""
-        value, name = self.value(row, column), self.names[row]
+        value, name = self.value(row, column), translated(self.names[row])
         if column in (UNDERFLOW, OVERFLOW) and not isnan(value):
             off = float(self._spreads[column][row]) if column in self._spreads else 0.0
-            count, about = float(self._counts[row]), "about " if off or (column == OVERFLOW and value) else ""
-            share = spread_text(value, off)
-            elements = f"{about}{grouped(round(value * count))} of {grouped(round(count))} elements"
-            return f"{name}\n{_COLUMNS[column].title}: {share}, {elements} of all recorded steps"
+            count = float(self._counts[row])
+            text = (
+                _("{name}\n{title}: {share}, about {part} of {all} elements of all recorded steps")
+                if off or (column == OVERFLOW and value)
+                else _("{name}\n{title}: {share}, {part} of {all} elements of all recorded steps")
+            )
+            title, part = translated(_COLUMNS[column].title), grouped(round(value * count))
+            return text.format(
+                name=name, title=title, share=spread_text(value, off), part=part, all=grouped(round(count))
+            )
         if column == SAFE and not isnan(value):
-            return f"{name}\nSafe scale: {power_label(round(value), 2)} = {2.0**value:.10g}"
+            text = _("{name}\nSafe scale: {power} = {scale}")
+            return text.format(name=name, power=power_label(round(value), 2), scale=f"{2.0**value:.10g}")
         if column in (AMAX, TREND) and not isnan(value):
-            return f"{name}\nLargest finite magnitude: {value:.8g}"
+            return _("{name}\nLargest finite magnitude: {value}").format(name=name, value=f"{value:.8g}")
         return name
 
 
@@ -255,9 +268,11 @@ def text_of(column: int, value: float) -> str:
     if column == SAFE:
         return power_label(round(value), 2)
     if column == BAD:
-        return f"step {value:.0f}"
+        return _("step {step}").format(step=f"{value:.0f}")
     return f"{value:.2e}" if column == AMAX else share_text(value)
 
 
 def snr_text(value: float) -> str:
-    return "overflow" if value == -np.inf else "exact" if value == np.inf else f"{value:.0f} dB"
+    if not np.isinf(value):
+        return f"{value:.0f} dB"
+    return _("overflow") if value < 0 else _("exact")

@@ -28,38 +28,39 @@ from precgui.runs.tensors.confidence import Provenance, basis_of
 from precgui.runs.tensors.grouping import Rows, View, grouped
 from precgui.runs.tensors.lost import lost_shares
 from precgui.runs.tensors.what_if import Prediction, WhatIf, range_of
+from precgui.words import L_, _, translated
 
 STORED_LOW = tuple(name for name, row in TRAITS.items() if row.is_stored_low)
 KINDS = {
-    "gradient": "Gradients",
-    "weight": "Weights",
-    "update": "Updates",
-    "optimizer": "Optimizer state",
-    "activation": "Activations",
-    "activation_gradient": "Activation gradients",
-    "buffer": "Buffers",
-    "ema": "Averaged weights",
+    "gradient": L_("Gradients"),
+    "weight": L_("Weights"),
+    "update": L_("Updates"),
+    "optimizer": L_("Optimizer state"),
+    "activation": L_("Activations"),
+    "activation_gradient": L_("Activation gradients"),
+    "buffer": L_("Buffers"),
+    "ema": L_("Averaged weights"),
 }
 REFRESH_MS = 1000  # of a run that goes on
 SLICE_S, PAUSE_MS = 0.01, 5  # of reading a long record, and between two of them
-_NO_RUN = "Open a run, or start one: precgui records the exponents of its gradients, weights and activations."
-_NO_TENSORS = "This run holds no tensors: event files never do, run files do with record.tensors (in Run)."
+_NO_RUN = L_("Open a run, or start one: precgui records the exponents of its gradients, weights and activations.")
+_NO_TENSORS = L_("This run holds no tensors: event files never do, run files do with record.tensors (in Run).")
 
 
 _MAP_PX = 160
-_MAP_TITLE = "Share lost, all tensors over the steps"
-_MAP_ABOUT = (
+_MAP_TITLE = L_("Share lost, all tensors over the steps")
+_MAP_ABOUT = L_(
     "One row for each tensor, steps from left to right; the colour is the share that the chosen format loses. Click or "
     "use the arrow keys for a tensor and a step."
 )
-_CELL_TEXT = "{name}\nstep {step}: {share} lost"
+_CELL_TEXT = L_("{name}\nstep {step}: {share} lost")
 
 
 class TensorsPanel(Pages):
     """One run, one kind of tensor, one format and scale at a time."""
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(EmptyState("tensors", "No tensors yet", _NO_RUN), parent)
+        super().__init__(EmptyState("tensors", _("No tensors yet"), translated(_NO_RUN)), parent)
         self._session = session
         self.view: View | None = None
         self._rows: Rows | None = None
@@ -79,7 +80,7 @@ class TensorsPanel(Pages):
         self.filter = QLineEdit(self)
         self.caption = ElidedLabel(self)
         self.spectrogram, self.moment = Spectrogram(), StepView(self)
-        self.heat_map = HeatMap(_MAP_TITLE, _MAP_ABOUT, _CELL_TEXT, self)
+        self.heat_map = HeatMap(translated(_MAP_TITLE), translated(_MAP_ABOUT), translated(_CELL_TEXT), self)
         self.heat_map.setMinimumHeight(_MAP_PX)
         self._pictures = PageStack(self)
         self._sides = QSplitter(self)
@@ -95,8 +96,8 @@ class TensorsPanel(Pages):
         self.verdict.setMinimumHeight(2 * self.verdict.fontMetrics().lineSpacing())  # so that nothing jumps below it
         self.verdict.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
         self.verdict.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.filter.setPlaceholderText("Filter by any part of a name")
-        self.filter.setAccessibleName("Filter the tensors")
+        self.filter.setPlaceholderText(_("Filter by any part of a name"))
+        self.filter.setAccessibleName(_("Filter the tensors"))
         self.filter.setClearButtonEnabled(True)
         self.caption.setProperty("kind", "muted")
         self.caption.setIndent(6)
@@ -161,7 +162,7 @@ class TensorsPanel(Pages):
         return self._run_key if opened is not None and opened.run.tensors() else None
 
     def _take_run(self) -> None:
-        self.empty.set_text(_NO_TENSORS if self._run_key in self._session.runs else _NO_RUN)
+        self.empty.set_text(translated(_NO_TENSORS if self._run_key in self._session.runs else _NO_RUN))
         if not self.isVisible():
             return
         self.show_content(self._key() is not None)
@@ -184,7 +185,7 @@ class TensorsPanel(Pages):
     def _take_kinds(self) -> None:
         key, choice = self._key(), self.bar.kind_choice
         recorded = self._session.runs[key].run.tensors() if key is not None else {}
-        fill(choice, {kind: KINDS[kind] for kind in recorded}, choice.currentData(), 0)
+        fill(choice, {kind: translated(KINDS[kind]) for kind in recorded}, choice.currentData(), 0)
         self._read()
 
     def _read(self) -> None:
@@ -219,7 +220,7 @@ class TensorsPanel(Pages):
         """Group the tensors as chosen; the selection in the list stays."""
         row = self.list.chosen()
         name = self.table.names[row] if row < len(self.table.names) else ""
-        self.view = grouped(self._rows, self.bar.grouping.currentText()) if self._rows is not None else None
+        self.view = grouped(self._rows, self.bar.grouping.currentData()) if self._rows is not None else None
         self._what_if = self.view.what_if if self.view is not None else None
         self._basis = self._basis_of(self.view) if self.view is not None else None
         others = self.table.show_view(self.view)
@@ -284,7 +285,7 @@ class TensorsPanel(Pages):
         if self._prediction is None or view is None or reading is None or basis is None or key is None:
             return
         scale = self.bar.log2_scale
-        self.bar.show_certainty(basis.word(scale), basis.reasons(scale))
+        self.bar.show_certainty(translated(basis.word(scale)), list(map(translated, basis.reasons(scale))))
         question = self.bar.format, scale, self.bar.kind_choice.currentText().lower()
         answered = verdict.answer(self._prediction, view, basis, question)
         self.verdict.setText(
@@ -309,7 +310,7 @@ class TensorsPanel(Pages):
         one = self._reading.row_at(view.rows, self._step) if self._reading is not None else None
         if one is not None:
             self.spectrogram.choose(float(one.steps[0]) if self._step is not None else None)
-            self.moment.show_moment(grouped(one, self.bar.grouping.currentText()), row)
+            self.moment.show_moment(grouped(one, self.bar.grouping.currentData()), row)
 
     def _choose_step(self, step: float) -> None:
         self._step = step

@@ -20,6 +20,7 @@ from precgui.gui.plots.signals import grouped, power_label
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import themes
 from precgui.runs.tensors.what_if import BIAS, Range
+from precgui.words import L_, _, translated
 
 _FAINTEST = 1e-6  # the share of elements that is still drawn
 _COLUMNS = 480
@@ -28,13 +29,17 @@ _SIDE_MARGIN = 0.012  # of the width, so that marks in the first step are whole
 _MOST_TICKS = 64  # more would be a solid line
 _TICK_SHARE = 0.025  # of the height
 _NAME_PX = 52  # from the left end of the axis of steps to its name
-_ABOUT = (
+_ABOUT = L_(
     "The colour is the share of the elements, logarithmic from 10⁻⁶ to 1. Marks at the upper edge: × steps with NaN or "
     "Inf, ▲ steps in which something overflows; ticks at the lower edge: the recorded steps. Click or use "
     "the arrow keys for a step; wheel and drag zoom, a double click or Home shows all."
 )
 
-LIMIT_LABELS = {"zero": "becomes zero below", "normal": "loses digits below", "overflow": "overflows above"}
+LIMIT_LABELS = {
+    "zero": L_("becomes zero below"),
+    "normal": L_("loses digits below"),
+    "overflow": L_("overflows above"),
+}
 
 
 def limits(spans: Range, log2_scale: int) -> dict[str, float]:
@@ -67,8 +72,8 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         axes = {"left": ValueAxis("left", "log2"), "bottom": ValueAxis("bottom", "step")}
         super().__init__(viewBox=self.view, axisItems=axes, enableMenu=False)
         own_menu(self)
-        self.setAccessibleName("Exponents over the steps")
-        self.setAccessibleDescription(_ABOUT)
+        self.setAccessibleName(_("Exponents over the steps"))
+        self.setAccessibleDescription(translated(_ABOUT))
         self.setMinimumHeight(200)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.plotItem.hideButtons()
@@ -80,7 +85,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.chosen = pg.InfiniteLine(angle=90, movable=False)
         self.chosen.hide()
         self.addItem(self.chosen, ignoreBounds=True)
-        self._axis_name = QGraphicsSimpleTextItem("step", self.getAxis("bottom"))
+        self._axis_name = QGraphicsSimpleTextItem(_("step"), self.getAxis("bottom"))
         self._axis_name.setFont(self.font())
         self._axis_name.setPos(-_NAME_PX, TICK_TEXT_TOP_PX)
         self.ticks = pg.VTickGroup(yrange=[0, _TICK_SHARE])
@@ -171,7 +176,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
             line = self.lines[name]
             if not line.isVisible():
                 line.show()  # a label takes no text while its line is hidden
-                line.label.setFormat(LIMIT_LABELS[name])
+                line.label.setFormat(translated(LIMIT_LABELS[name]))
             line.setValue(place)
 
     def choose(self, step: float | None) -> None:
@@ -232,7 +237,8 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         if not len(self._steps) or not 0 < exponent + BIAS < 255:
             return ""
         row = max(int(np.searchsorted(self._steps, step, "right")) - 1, 0)
-        return f"Measured at step {grouped(int(self._steps[row]))}\n{octave_text(self._counts[row], exponent)}"
+        text = _("Measured at step {step}").format(step=grouped(int(self._steps[row])))
+        return f"{text}\n{octave_text(self._counts[row], exponent)}"
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Left and right: the measured steps one by one; Home and Escape: the whole picture."""
@@ -254,5 +260,7 @@ def octave_text(counts: NDArray[np.float64], exponent: int) -> str:
     """How many of the elements counted in a histogram (256,) lie in one octave."""
     own, whole = float(counts[exponent + BIAS]), float(counts.sum())
     share = own / whole if whole else 0.0
-    span = f"{power_label(exponent, 2)} to {power_label(exponent + 1, 2)}"
-    return f"{span}: {100 * share:.3g} % of the elements, {grouped(round(own))} of {grouped(round(whole))}"
+    return _("{low} to {high}: {percent} % of the elements, {part} of {all}").format(
+        low=power_label(exponent, 2), high=power_label(exponent + 1, 2), percent=f"{100 * share:.3g}",
+        part=grouped(round(own)), all=grouped(round(whole)),
+    )  # fmt: skip

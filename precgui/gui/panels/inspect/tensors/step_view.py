@@ -23,6 +23,7 @@ from precgui.gui.theme import themes
 from precgui.runs.tensors.confidence import share_text
 from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.what_if import BIAS, Range
+from precgui.words import L_, _, translated
 
 
 class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
@@ -35,7 +36,7 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
             axisItems={"bottom": ValueAxis("bottom", "linear"), "left": ValueAxis("left", "linear")}, enableMenu=False
         )
         own_menu(self)
-        self.setAccessibleName("Exponents in one step")
+        self.setAccessibleName(_("Exponents in one step"))
         self.setMinimumHeight(120)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.plotItem.hideButtons()
@@ -78,7 +79,7 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
         self.bars.setOpts(brush=theme.accent, pen=None)
         for name, pen in line_pens().items():
             self.lines[name].setPen(pen)
-        self.plotItem.setLabel("bottom", "exponent of two; height: share of all elements", color=theme.muted)
+        self.plotItem.setLabel("bottom", _("exponent of two; height: share of all elements"), color=theme.muted)
         for side in ("left", "bottom"):
             self.getAxis(side).setPen(theme.line)
             self.getAxis(side).setTextPen(theme.muted)
@@ -105,8 +106,8 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
             QToolTip.hideText()
 
 
-_NUMBERS = (("amax", "Largest"), ("rms", "Root mean square"), ("amin_nonzero", "Smallest that is not zero"))
-_NO_BITS = "No finite number was recorded of this step."
+_NUMBERS = (("amax", L_("Largest")), ("rms", L_("Root mean square")), ("amin_nonzero", L_("Smallest that is not zero")))
+_NO_BITS = L_("No finite number was recorded of this step.")
 
 
 class StepView(QWidget):
@@ -119,8 +120,8 @@ class StepView(QWidget):
         self.text = ElidedLabel(self)
         self.text.setProperty("kind", "muted")
         self.bits = QToolButton(self)
-        self.bits.setText("Bits ▾")
-        self.bits.setToolTip("Show a number of this tensor bit by bit in Formats; or click a bar")
+        self.bits.setText(_("Bits ▾"))
+        self.bits.setToolTip(_("Show a number of this tensor bit by bit in Formats; or click a bar"))
         self.bits.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.bits.setStyleSheet("QToolButton::menu-indicator { image: none; }")
         self.bits.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -140,10 +141,14 @@ class StepView(QWidget):
     def show_moment(self, view: View, entry: int) -> None:
         """An entry of a view of one row."""
         self.histogram.show_row(view.histograms(entry)[0])
-        sampled = f"; one of {view.rows.stride} blocks was counted" if view.rows.stride > 1 else ""
-        sentence = f", step {grouped(int(view.steps[0]))}{_odd(view, entry)}{sampled}"
-        self.text.setText(f"{short(view.names[entry])}{sentence}")
-        self.text.setToolTip(plain_tip(f"{view.names[entry]}{sentence}"))
+        name, odd = translated(view.names[entry]), _odd(view, entry)
+        if view.rows.stride > 1:
+            text = _("{name}, step {step}{odd}; one of {stride} blocks was counted")
+        else:
+            text = _("{name}, step {step}{odd}")
+        step = grouped(int(view.steps[0]))
+        self.text.setText(text.format(name=short(name), step=step, odd=odd, stride=view.rows.stride))
+        self.text.setToolTip(plain_tip(text.format(name=name, step=step, odd=odd, stride=view.rows.stride)))
         self._fill(view.stats[0, entry])
 
     def _fill(self, stats: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
@@ -152,20 +157,21 @@ class StepView(QWidget):
         for name, title in _NUMBERS:
             value = float(stats[TENSOR_STATS.index(name)])
             if isfinite(value) and not isnan(value) and value > 0:
-                menu.addAction(f"{title}: {value:.6g}", partial(self.number_requested.emit, value))
+                text = _("{name}: {value}").format(name=translated(title), value=f"{value:.6g}")
+                menu.addAction(text, partial(self.number_requested.emit, value))
         if menu.isEmpty():
-            menu.addAction(_NO_BITS).setEnabled(False)
+            menu.addAction(translated(_NO_BITS)).setEnabled(False)
 
 
 def _odd(view: View, entry: int) -> str:
-    """A sentence on counts that the histogram cannot show."""
+    """Counts that the histogram cannot show, to follow a step; each begins with a comma."""
     counts = {
         name: view.stat(stat)[0, entry] for stat, name in (("nan", "NaN"), ("pos_inf", "Inf"), ("neg_inf", "-Inf"))
     }
-    text = ", ".join(f"{grouped(count)} {name}" for name, count in counts.items() if count > 0)
+    parts = [f"{grouped(count)} {name}" for name, count in counts.items() if count > 0]
     count, zeros = float(view.stat("count")[0, entry]), float(view.stat("zeros")[0, entry])
     if np.isnan(count):
-        return ", not recorded in it"
+        return _(", ") + _("not recorded in it")
     if zeros > 0:
-        text = f"{share_text(zeros / count)} zeros{', ' if text else ''}{text}"
-    return f", {text}" if text else ""
+        parts.insert(0, _("{share} zeros").format(share=share_text(zeros / count)))
+    return "".join(_(", ") + part for part in parts)

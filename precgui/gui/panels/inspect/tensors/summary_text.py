@@ -13,12 +13,13 @@ from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.lost import LostShares
 from precgui.runs.tensors.what_if import Prediction
 from precgui.runs.tensors.what_if_table import LOST_FORMATS, lost_sentence, mean_share
+from precgui.words import L_, _, n_, translated
 
 _BROKEN = {  # in several steps, in several tensors
-    (False, False): " NaN or Inf in step {step} in {name}.",
-    (False, True): " NaN or Inf in step {step} in {name}, then in {others} more.",
-    (True, False): " NaN or Inf in {rows} recorded steps, first in step {step} in {name}.",
-    (True, True): " NaN or Inf in {rows} recorded steps, first in step {step} in {name}, then in {others} more.",
+    (False, False): L_("NaN or Inf in step {step} in {name}."),
+    (False, True): L_("NaN or Inf in step {step} in {name}, then in {others} more."),
+    (True, False): L_("NaN or Inf in {rows} recorded steps, first in step {step} in {name}."),
+    (True, True): L_("NaN or Inf in {rows} recorded steps, first in step {step} in {name}, then in {others} more."),
 }
 _MOST_NAME = 45  # characters
 _MOST_REASONS = 2  # so that nothing below jumps; all of them are in the hint of the word beside the scale
@@ -31,21 +32,24 @@ def answer(prediction: Prediction, view: View, basis: Provenance, question: tupl
         float(v[0]) for v in (prediction.underflow, prediction.overflow, prediction.snr_db, prediction.safe_scale)
     )
     if isnan(zero):
-        return f"Not one finite number was recorded of the {kind}."
+        return _("Not one finite number was recorded of the {kind}.").format(kind=kind)
     sampled, count = view.sampled[:1], view.what_if.count[:1]
     become, overflow = (
         spread_text(float(share[0]), float(spread(share[:1], sampled, count)[0]))
         for share in (prediction.underflow, prediction.overflow)
     )
-    sentences = [f"In {name} at {power_label(log2_scale, 2)}, {become} of all {kind} become zero, {overflow} overflow."]
+    lost_text = _("In {format} at {scale}, {zero} of all {kind} become zero, {overflow} overflow.")
+    scale = power_label(log2_scale, 2)
+    sentences = [lost_text.format(format=name, scale=scale, zero=become, kind=kind, overflow=overflow)]
     if not isnan(snr) and not over > 0:
-        sentences.append(f"The signal is {snr_text(snr)} above the rounding noise.")
+        sentences.append(_("The signal is {snr} above the rounding noise.").format(snr=snr_text(snr)))
     if not isnan(safe):
-        sentences.append(f"The largest safe scale is {power_label(round(safe), 2)}.")
+        sentences.append(_("The largest safe scale is {scale}.").format(scale=power_label(round(safe), 2)))
     text = " ".join(sentences)
     lost = {each: float(mean_share(view, f"lost_{each}")[0]) for each in LOST_FORMATS}
+    reasons = map(translated, basis.reasons(log2_scale)[:_MOST_REASONS])
     own = {each: share for each, share in lost.items() if each == name} or lost
-    return " ".join([text, *filter(None, [lost_sentence(own)]), *basis.reasons(log2_scale)[:_MOST_REASONS]])
+    return " ".join([text, *filter(None, [translated(lost_sentence(own))]), *reasons])
 
 
 def what_broke(view: View, run: Run) -> str:
@@ -56,29 +60,35 @@ def what_broke(view: View, run: Run) -> str:
     step, names = first
     name = first_broken(run, view.rows.kind, step, names)
     sentence = _BROKEN[rows > 1, len(names) > 1]
-    return sentence.format(rows=rows, step=step, name=name, others=len(names) - 1)
+    return " " + translated(sentence).format(rows=rows, step=step, name=name, others=len(names) - 1)
 
 
 def how_much(done: int, total: int) -> str:
     """How much of a long record this is so far."""
-    return f" So far {done} of {total} recorded steps are read." if total > done else ""
+    if total <= done:
+        return ""
+    return " " + _("So far {done} of {total} recorded steps are read.").format(done=done, total=total)
 
 
 def caption(view: View, entry: int, done: int) -> str:
     """A sentence on the contents of the picture."""
-    steps = "1 step" if done == 1 else f"{done} steps"
-    text = f"{short(view.names[entry])}, measured at {steps}"
-    return f"{text}, up to {view.rows.every} in a column" if view.rows.every > 1 else text
+    name, every = short(view.names[entry]), view.rows.every
+    if every > 1:
+        text = _("{name}, measured at {count} steps, up to {every} in a column")
+        return text.format(name=name, count=done, every=every)
+    return n_("{name}, measured at {count} step", "{name}, measured at {count} steps", done).format(
+        name=name, count=done
+    )
 
 
 def losses_caption(lost: LostShares, name: str) -> str:
     """A sentence on the contents of the heat map."""
     about = {
-        "half ulp": f"Share of the updates below half an ulp of their weight in {name}, step by step",
-        "unchanged": f"Share of the weights, stored in {name}, that a step does not change, step by step",
-        "zero": f"Share of the elements that become zero in {name}, step by step",
+        "half ulp": _("Share of the updates below half an ulp of their weight in {format}, step by step"),
+        "unchanged": _("Share of the weights, stored in {format}, that a step does not change, step by step"),
+        "zero": _("Share of the elements that become zero in {format}, step by step"),
     }
-    return about[lost.meaning]
+    return about[lost.meaning].format(format=name)
 
 
 def short(name: str) -> str:
