@@ -79,11 +79,12 @@ _JOINTS = {
     ", ": L_("{entry}, {next_entry}"),
     "; ": L_("{clause}; {next_clause}"),
     " and ": L_("{first} and {second}"),
+    " or ": L_("{first} or {second}"),
     ", and ": L_("{clause}, and {next_clause}"),
 }
 
 
-def together(*parts: str, between: Literal[" ", ", ", "; ", " and ", ", and "] = " ") -> Sentence:
+def together(*parts: str, between: Literal[" ", ", ", "; ", " and ", " or ", ", and "] = " ") -> Sentence:
     """Whole sentences, or the entries of a list, one behind the other; empty ones are left out."""
     template = _JOINTS[between]
     first, second = re.findall(r"{(\w+)}", template)

@@ -18,6 +18,7 @@ TAG = re.compile(r"<\w[^<>]*(>|$)")
 NO_PROSE = re.compile(r"^(Q[A-Z]\w+|#)|[{}][^}]*;|::|^\S+$(?<![:.a-z])")
 # Names, keys and code, which are the same in every language.
 NAMES = {
+    " LoRA on {}",
     "and {} other settings ({})", "sixteen bits", "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter",
     "Esc", "Features", "Format", "Fusion", "Inf", "Intel", "Kahan", "Linux", "Neural accelerators", "Python",
     "Special", "Zen", "apt install", "code book", "cpu family", "data sheet", "dnf install", "does not hold here",

@@ -7,6 +7,8 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator
 
+from precgui.sentences import Sentence
+
 _TEXT = re.compile(r"(\d+(?:\.\d+)?) ?(steps?|s|min|minutes?|h|hours?)", re.ASCII)
 _SECONDS = {"s": 1.0, "min": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0}
 _LONGEST_S = 1e7
@@ -33,7 +35,9 @@ def interval(text: str) -> StepInterval | None:
         return StepInterval(int(number), 0.0)
     if match and match[2] in _SECONDS and 0 < number * _SECONDS[match[2]] <= _LONGEST_S:
         return StepInterval(0, number * _SECONDS[match[2]])
-    raise ValueError(f"{text[:40]!r} is no interval; write a time or steps, such as 10 min, 1 h or 500 steps")
+    raise ValueError(
+        Sentence("{value!r} is no interval; write a time or steps, such as 10 min, 1 h or 500 steps", value=text[:40])
+    )
 
 
 def _checked(text: str) -> str:

@@ -7,26 +7,27 @@ import re
 
 from precgui.config.precision_traits import EMULATED as EMULATED
 from precgui.config.precision_traits import TRAITS
+from precgui.sentences import L_, Sentence, together
 
 PRECISION_GROUPS: dict[str, dict[str, str]] = {}
 for _name, _row in TRAITS.items():
     PRECISION_GROUPS.setdefault(_row.group, {})[_name] = _row.sentence
 PRECISIONS: dict[str, str] = {name: row.sentence for name, row in TRAITS.items()}
 TASKS: dict[str, str] = {
-    "digits": "1 797 handwritten digits of 8x8 pixels, bundled (UCI).",
-    "text": "The next byte of Python's own library, or of your file or folder; needs no download.",
-    "mnist": "70 000 handwritten digits of 28x28 pixels; downloaded once, 12 MB.",
-    "fashion-mnist": "70 000 pieces of clothing of 28x28 pixels; downloaded once, 31 MB.",
-    "cifar10": "60 000 colour images of 32x32 pixels in 10 classes; downloaded once, 170 MB.",
-    "cifar100": "60 000 colour images of 32x32 pixels in 100 classes; downloaded once, 169 MB.",
-    "image-folder": "Your images, one folder for each class.",
-    "segmentation": "Which pixel belongs to which digit, in scenes made from the bundled digits.",
-    "detection": "Which digits are where, in scenes made from the bundled digits.",
-    "speech": "Which of ten words was said, in sounds of synthetic voices; made on the spot.",
-    "recommender": "Which items a user likes, from tables of embeddings; made on the spot, with known tastes.",
-    "regression": "Ill-conditioned least squares, in which rounding is plain to see; made on the spot.",
-    "gan": "Two networks against each other: one draws digits, one tells them from real ones.",
-    "cartpole": "Reinforcement learning: balance a pole on a cart.",
+    "digits": L_("1 797 handwritten digits of 8x8 pixels, bundled (UCI)."),
+    "text": L_("The next byte of Python's own library, or of your file or folder; needs no download."),
+    "mnist": L_("70 000 handwritten digits of 28x28 pixels; downloaded once, 12 MB."),
+    "fashion-mnist": L_("70 000 pieces of clothing of 28x28 pixels; downloaded once, 31 MB."),
+    "cifar10": L_("60 000 colour images of 32x32 pixels in 10 classes; downloaded once, 170 MB."),
+    "cifar100": L_("60 000 colour images of 32x32 pixels in 100 classes; downloaded once, 169 MB."),
+    "image-folder": L_("Your images, one folder for each class."),
+    "segmentation": L_("Which pixel belongs to which digit, in scenes made from the bundled digits."),
+    "detection": L_("Which digits are where, in scenes made from the bundled digits."),
+    "speech": L_("Which of ten words was said, in sounds of synthetic voices; made on the spot."),
+    "recommender": L_("Which items a user likes, from tables of embeddings; made on the spot, with known tastes."),
+    "regression": L_("Ill-conditioned least squares, in which rounding is plain to see; made on the spot."),
+    "gan": L_("Two networks against each other: one draws digits, one tells them from real ones."),
+    "cartpole": L_("Reinforcement learning: balance a pole on a cart."),
 }
 OWN_LOOP = "own-loop"  # what a Recorder watched: a training loop that precgui cannot start
 DOWNLOADED = ("mnist", "fashion-mnist", "cifar10", "cifar100")
@@ -58,19 +59,29 @@ def check_task(name: str) -> str:
     kept = name.strip()
     if len(kept) > _LONGEST_TASK or not kept.isprintable():
         raise ValueError(
-            f"{_short(kept)!r} is longer than {_LONGEST_TASK} characters or has some that cannot be seen; "
-            "rename the file or the folder of the task"
+            Sentence(
+                "{kept!r} is longer than {longest_task} characters or has some that cannot be seen; rename the "
+                "file or the folder of the task",
+                kept=_short(kept),
+                longest_task=_LONGEST_TASK,
+            )
         )
     if kept not in TASKS and kept != OWN_LOOP and not _OWN_TASK.fullmatch(kept):
         raise ValueError(
-            f"{_short(kept)!r} is not one of {', '.join(TASKS)}, nor your own as module:function or file.py:function"
+            Sentence(
+                "{kept!r} is not one of {names}, nor your own as module:function or file.py:function",
+                kept=_short(kept),
+                names=", ".join(TASKS),
+            )
         )
     return kept
 
 
-def no_start(subject: str, cure: str = "run its own script again") -> str:
+def no_start(subject: str, cure: str = L_("run its own script again")) -> str:
     """The sentence, without its point, that a run of a recorded loop cannot be started, with what to do."""
-    return f"{subject} is of a loop of your own, which precgui cannot start; {cure}"
+    return Sentence(
+        "{subject} is of a loop of your own, which precgui cannot start; {cure}", subject=subject, cure=cure
+    )
 
 
 def is_own_task(name: str) -> bool:
@@ -83,7 +94,14 @@ def check_model(name: str, task: str) -> str:
     fitting = MODELS.get(task, (name,))
     open_ended = IMAGE_MODELS[0] in fitting and name not in {n for names in MODELS.values() for n in names}
     if name != "auto" and name not in fitting and not open_ended:
-        raise ValueError(f"{_short(name)!r} does not go with the task {task}; choose auto, {', '.join(fitting)}")
+        raise ValueError(
+            Sentence(
+                "{name!r} does not go with the task {task}; choose auto, {names}",
+                name=_short(name),
+                task=task,
+                names=", ".join(fitting),
+            )
+        )
     return name
 
 
@@ -97,9 +115,18 @@ def check_precision(name: str) -> str:
     if kept in PRECISIONS:
         return kept
     if not kept.startswith(EMULATED):
-        text = f"{_short(name)!r} is not one of {', '.join(PRECISIONS)} or {EMULATED}FORMAT such as {EMULATED}e4m3fn"
+        text = Sentence(
+            "{name!r} is not one of {names} or {emulated}FORMAT such as {emulated}e4m3fn",
+            name=_short(name),
+            names=", ".join(PRECISIONS),
+            emulated=EMULATED,
+        )
         near = _near(kept)
-        raise ValueError(f"{text}; did you mean {' or '.join(near)}?" if near else text)
+        raise ValueError(
+            Sentence("{fault}; did you mean {names}?", fault=text, names=together(*near, between=" or "))
+            if near
+            else text
+        )
     return EMULATED + check_format(kept.removeprefix(EMULATED))
 
 
@@ -121,7 +148,9 @@ def check_number_format(name: str) -> str:
     from precgui.formats.registry import blocks
 
     if name in blocks():
-        raise ValueError(f"{name} is a format of blocks, but a sum is one number; choose fp16, bf16 or eXmY")
+        raise ValueError(
+            Sentence("{name} is a format of blocks, but a sum is one number; choose fp16, bf16 or eXmY", name=name)
+        )
     return check_format(name)
 
 
@@ -133,5 +162,7 @@ def check_format(name: str) -> str:
         return name
     fmt = get(name)
     if fmt.value(fmt.max_ordinal) <= 0 or fmt.value(fmt.min_ordinal) >= 0:
-        raise ValueError(f"{fmt.name} does not hold numbers of both signs, as weights and gradients need")
+        raise ValueError(
+            Sentence("{name} does not hold numbers of both signs, as weights and gradients need", name=fmt.name)
+        )
     return fmt.name

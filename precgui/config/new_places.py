@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from precgui.sentences import Sentence
+
 TENSOR_FILE = ".safetensors"
 
 
@@ -12,9 +14,9 @@ def place_fault(path: str) -> str:
     """Why nothing new can be made at a path; empty where it can."""
     place = Path(path).expanduser()
     if place.exists() or place.is_symlink():
-        return f"{place} already exists; choose another name or delete it first"
+        return Sentence("{place} already exists; choose another name or delete it first", place=place)
     if not place.parent.is_dir() or not os.access(place.parent, os.W_OK):
-        return f"{place.parent} is not a folder that can be written; choose another place"
+        return Sentence("{folder} is not a folder that can be written; choose another place", folder=place.parent)
     return ""
 
 
@@ -22,7 +24,7 @@ def tensor_file_fault(path: str) -> str:
     """Why a new file of tensors cannot be made at a path."""
     place = Path(path).expanduser()
     return place_fault(path) if place.suffix == TENSOR_FILE else (
-        f"{place.name} does not end in {TENSOR_FILE}; name the file so"
+        Sentence("{name} does not end in {ending}; name the file so", name=place.name, ending=TENSOR_FILE)
     )  # fmt: skip
 
 
@@ -30,5 +32,5 @@ def folder_fault(path: str) -> str:
     """Why a new folder cannot be made at a path."""
     place = Path(path).expanduser().absolute()
     if place.suffix == TENSOR_FILE:
-        return f"{place.name} is the name of a file; adapters are written as a folder, name one"
+        return Sentence("{name} is the name of a file; adapters are written as a folder, name one", name=place.name)
     return place_fault(str(place))

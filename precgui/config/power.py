@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from precgui.config.sections import Section
+from precgui.sentences import L_
 
 
 class PowerConfig(Section):
@@ -14,16 +15,18 @@ class PowerConfig(Section):
         0.0,
         ge=0,
         le=600,
-        title="Idle baseline",
-        description="The power of the idle devices is read for so long before the run. 0: not at all.",
+        title=L_("Idle baseline"),
+        description=L_("The power of the idle devices is read for so long before the run. 0: not at all."),
         json_schema_extra={"rare": True, "unit": "s"},
     )
     limit_w: float | None = Field(
         None,
         gt=0,
         le=100_000,
-        title="Power limit",
-        description="Of the GPU that trains: set for the run and set back after it. NVIDIA's driver lets an "
-        "administrator alone do so. Empty: as it is.",
+        title=L_("Power limit"),
+        description=L_(
+            "Of the GPU that trains: set for the run and set back after it. NVIDIA's driver lets an "
+            "administrator alone do so. Empty: as it is."
+        ),
         json_schema_extra={"rare": True, "unit": "W"},
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from precgui.sentences import L_
+
 EMULATED = "emulated:"  # and the name of a format
-EMULATED_SENTENCE = (
+EMULATED_SENTENCE = L_(
     "Products of operands rounded to any format, summed in FP32 or in a format; each role on its own. "
     "Floats are cast without a scale."
 )
@@ -65,82 +67,83 @@ class PrecisionTraits:
 
 # Reasons against shards (FSDP2), each of which ended runs that were tried without the refusal; of emulated formats,
 # those with a kernel on the CPU, such as e4m3fn.
-_SHARES_MEMORY = "its kernels that round share the memory of gathered weights, which FSDP2 then cannot free"
-_WHOLE_AT_END = "its integer model is built from whole weights at the end, of which a rank has a part"
-_WHOLE_UPDATES = "its updates are rounded on whole weights, of which a rank has a part"
+_SHARES_MEMORY = L_("its kernels that round share the memory of gathered weights, which FSDP2 then cannot free")
+_WHOLE_AT_END = L_("its integer model is built from whole weights at the end, of which a rank has a part")
+_WHOLE_UPDATES = L_("its updates are rounded on whole weights, of which a rank has a part")
 
-_FULL, _16_BITS, _8_BITS, _QUANTISED = "Full", "16 bits", "8 bits and fewer", "Quantised"
+_FULL, _16_BITS, _8_BITS, _QUANTISED = L_("Full"), L_("16 bits"), L_("8 bits and fewer"), L_("Quantised")
 TRAITS: dict[str, PrecisionTraits] = {
     "fp64": PrecisionTraits(
-        _FULL, "Everything in FP64: the yardstick for rounding itself, slow on most hardware.",
+        _FULL, L_("Everything in FP64: the yardstick for rounding itself, slow on most hardware."),
         "full:FP64", "fp64", "fp64", "fp64",
     ),
     "fp32": PrecisionTraits(
-        _FULL, "True FP32: no TF32 anywhere, the reference of every comparison.",
+        _FULL, L_("True FP32: no TF32 anywhere, the reference of every comparison."),
         "full:FP32", "fp32", "fp32", "fp32",
     ),
     "tf32": PrecisionTraits(
-        _FULL, "FP32 storage, TF32 multiplication (10-bit mantissa); emulated where the hardware has none.",
+        _FULL, L_("FP32 storage, TF32 multiplication (10-bit mantissa); emulated where the hardware has none."),
         "tf32:TF32", "fp32", "tf32", "tf32", not_sharded=_SHARES_MEMORY,
     ),
     "bf16-amp": PrecisionTraits(
-        _16_BITS, "Automatic mixed precision (autocast), BF16: FP32 weights, BF16 arithmetic, no loss scaling needed.",
+        _16_BITS,
+        L_("Automatic mixed precision (autocast), BF16: FP32 weights, BF16 arithmetic, no loss scaling needed."),
         "amp:BF16Amp", "fp32", "bf16", "bf16", autocast=True,
     ),
     "fp16-amp": PrecisionTraits(
-        _16_BITS, "Automatic mixed precision (autocast), FP16 with loss scaling: FP32 weights, FP16 arithmetic.",
+        _16_BITS, L_("Automatic mixed precision (autocast), FP16 with loss scaling: FP32 weights, FP16 arithmetic."),
         "fp16:FP16Amp", "fp32", "fp16", "fp16", "dynamic", autocast=True,
     ),
     "bf16-pure": PrecisionTraits(
-        _16_BITS, "Weights, gradients and optimizer state in BF16; FP32 master weights on request.",
+        _16_BITS, L_("Weights, gradients and optimizer state in BF16; FP32 master weights on request."),
         "pure:BF16Pure", "bf16", "bf16", "bf16", may_have_master_weights=True,
     ),
     "fp16-pure": PrecisionTraits(
-        _16_BITS, "Weights, gradients and optimizer state in FP16; FP32 master weights on request.",
+        _16_BITS, L_("Weights, gradients and optimizer state in FP16; FP32 master weights on request."),
         "fp16:FP16Pure", "fp16", "fp16", "fp16", "dynamic", may_have_master_weights=True,
     ),
     "bf16-sr": PrecisionTraits(
-        _16_BITS, "BF16 weights whose updates are rounded stochastically, so that small ones are not lost.",
+        _16_BITS, L_("BF16 weights whose updates are rounded stochastically, so that small ones are not lost."),
         "stochastic:BF16Stochastic", "bf16", "bf16", "bf16", state="fp32", not_sharded=_WHOLE_UPDATES,
     ),
     "fp8": PrecisionTraits(
-        _8_BITS, "E4M3 forward, E5M2 gradients, scaled; native on Ada, Hopper and Blackwell, emulated elsewhere.",
+        _8_BITS, L_("E4M3 forward, E5M2 gradients, scaled; native on Ada, Hopper and Blackwell, emulated elsewhere."),
         "low:FP8", "fp32", "e4m3fn", "e5m2",
     ),
     "mxfp8": PrecisionTraits(
-        _8_BITS, "Microscaling (MX) blocks of 32 values in E4M3 that share a power-of-two scale; emulated.",
+        _8_BITS, L_("Microscaling (MX) blocks of 32 values in E4M3 that share a power-of-two scale; emulated."),
         "low:MXFP8", "fp32", "mxfp8_e4m3", "mxfp8_e4m3", not_sharded=_SHARES_MEMORY,
     ),
     "mxfp6": PrecisionTraits(
-        _8_BITS, "Microscaling (MX) blocks of 32 values in E2M3 that share a power-of-two scale; emulated.",
+        _8_BITS, L_("Microscaling (MX) blocks of 32 values in E2M3 that share a power-of-two scale; emulated."),
         "low:MXFP6", "fp32", "mxfp6_e2m3", "mxfp6_e2m3", not_sharded=_SHARES_MEMORY,
     ),
     "mxfp4": PrecisionTraits(
-        _8_BITS, "Microscaling (MX) blocks of 32 values in E2M1 that share a power-of-two scale; emulated.",
+        _8_BITS, L_("Microscaling (MX) blocks of 32 values in E2M1 that share a power-of-two scale; emulated."),
         "low:MXFP4", "fp32", "mxfp4", "mxfp4", not_sharded=_SHARES_MEMORY,
     ),
     "nvfp4": PrecisionTraits(
-        _8_BITS, "NVIDIA's blocks of 16 values in E2M1 with an E4M3 scale and a scale for the tensor; emulated.",
+        _8_BITS, L_("NVIDIA's blocks of 16 values in E2M1 with an E4M3 scale and a scale for the tensor; emulated."),
         "low:NVFP4", "fp32", "nvfp4", "nvfp4", not_sharded=_SHARES_MEMORY,
     ),
     "int8-qat": PrecisionTraits(
-        _QUANTISED, "Quantisation-aware training (QAT): weights and activations learn to live on 8-bit integers; "
-        "the result runs on integer kernels.",
+        _QUANTISED, L_("Quantisation-aware training (QAT): weights and activations learn to live on 8-bit integers; "
+        "the result runs on integer kernels."),
         "qat:Int8", "fp32", "int8", "fp32", weight_bits=8, not_sharded=_WHOLE_AT_END,
     ),
     "int4-qat": PrecisionTraits(
-        _QUANTISED, "Quantisation-aware training (QAT): weights on 16 values, activations in 8 bits; "
-        "straight-through gradients.",
+        _QUANTISED, L_("Quantisation-aware training (QAT): weights on 16 values, activations in 8 bits; "
+        "straight-through gradients."),
         "qat:Int4", "fp32", "int4", "fp32", weight_bits=4, not_sharded=_WHOLE_AT_END,
     ),
     "int2-qat": PrecisionTraits(
-        _QUANTISED, "Quantisation-aware training (QAT): ternary weights, -s, 0 and s, one s for each channel; "
-        "straight-through gradients.",
+        _QUANTISED, L_("Quantisation-aware training (QAT): ternary weights, -s, 0 and s, one s for each channel; "
+        "straight-through gradients."),
         "qat:Int2", "fp32", "int2", "fp32", weight_bits=2, not_sharded=_WHOLE_AT_END,
     ),
     "int1-qat": PrecisionTraits(
-        _QUANTISED, "Quantisation-aware training (QAT): binary weights, -s and s, one s for each channel; "
-        "straight-through gradients.",
+        _QUANTISED, L_("Quantisation-aware training (QAT): binary weights, -s and s, one s for each channel; "
+        "straight-through gradients."),
         "qat:Int1", "fp32", "int1", "fp32", weight_bits=1, not_sharded=_WHOLE_AT_END,
     ),
 }  # fmt: skip

@@ -18,13 +18,17 @@ from precgui.config.recipes import RECIPES
 from precgui.config.tree import RunConfig
 from precgui.errors import SentenceError
 from precgui.safe_open import read_text
+from precgui.sentences import L_, Sentence, together
 
 MOST_TOML_BYTES = 1 << 20
 MOST_KEY_PARTS = 100
 _GONE = {  # keys of earlier versions, each with the way to go on
-    "qat.backend": "torchao trains no runs any more: leave the key out, keep the integers with qat.save_to = auto and "
-    "hand them to torchao with `precgui export RUN.h5 --pt2 FILE.pt2`",
+    "qat.backend": L_(
+        "torchao trains no runs any more: leave the key out, keep the integers with qat.save_to = auto and "
+        "hand them to torchao with `precgui export RUN.h5 --pt2 FILE.pt2`"
+    ),
 }
+_UNKNOWN = L_("unknown key; `precgui run --keys` lists the known ones")
 _LONG_KEY = re.compile(rf"(?:[\w\"'-]+[ \t]*\.[ \t]*){{{MOST_KEY_PARTS}}}")  # the parser takes quadratic time for one
 
 
@@ -33,7 +37,12 @@ class ConfigError(SentenceError, ValueError):
 
     def __init__(self, faults: Mapping[str, str]) -> None:
         self.faults = dict(faults)
-        super().__init__("; ".join(f"{path}: {text}" if path else text for path, text in self.faults.items()))
+        super().__init__(together(*map(placed_fault, self.faults, self.faults.values()), between="; "))
+
+
+def placed_fault(path: str, fault: str) -> Sentence:
+    """A fault behind the path of its setting; the path is empty where it is of the whole."""
+    return Sentence("{path}: {fault}", path=path, fault=fault) if path else together(fault)
 
 
 def build(tree: Mapping[str, Any]) -> RunConfig:
@@ -83,8 +92,12 @@ def _unknown(name: str) -> str:
     endings = {path: path.rpartition(".")[2] for path, _, _ in key_table()}
     alike = difflib.get_close_matches(name, set(endings.values()), 1, 0.75)
     near = [path for path, ending in endings.items() if ending in alike]
-    meant = f"did you mean {' or '.join(near[:3])}? " if near else ""
-    return f"unknown key; {meant}`precgui run --keys` lists the known ones"
+    if not near:
+        return _UNKNOWN
+    return Sentence(
+        "unknown key; did you mean {names}? `precgui run --keys` lists the known ones",
+        names=together(*near[:3], between=" or "),
+    )
 
 
 def _sentence(error: Any) -> str:
@@ -94,15 +107,29 @@ def _sentence(error: Any) -> str:
         return _GONE.get(_path(error["loc"])) or _unknown(str(error["loc"][-1]))
     displayed = _short(error["input"])
     known = {
-        "literal_error": f"{displayed} is not one of {ctx.get('expected')}",
-        "greater_than_equal": f"{displayed} is too small, the least is {ctx.get('ge')}",
-        "greater_than": f"{displayed} is too small, it must be above {ctx.get('gt')}",
-        "less_than_equal": f"{displayed} is too large, the most is {ctx.get('le')}",
-        "less_than": f"{displayed} is too large, it must be below {ctx.get('lt')}",
-        "string_pattern_mismatch": f"{displayed} is not a device; use auto, cpu, cuda, cuda:N, mps or xpu",
-        "string_too_long": f"{_length(error['input'])} characters are too many, the most is {ctx.get('max_length')}",
-        "finite_number": f"{displayed} is not a finite number",
-        "value_error": str(ctx.get("error")),
+        "literal_error": Sentence("{displayed} is not one of {names}", displayed=displayed, names=ctx.get("expected")),
+        "greater_than_equal": Sentence(
+            "{displayed} is too small, the least is {limit}", displayed=displayed, limit=ctx.get("ge")
+        ),
+        "greater_than": Sentence(
+            "{displayed} is too small, it must be above {limit}", displayed=displayed, limit=ctx.get("gt")
+        ),
+        "less_than_equal": Sentence(
+            "{displayed} is too large, the most is {limit}", displayed=displayed, limit=ctx.get("le")
+        ),
+        "less_than": Sentence(
+            "{displayed} is too large, it must be below {limit}", displayed=displayed, limit=ctx.get("lt")
+        ),
+        "string_pattern_mismatch": Sentence(
+            "{displayed} is not a device; use auto, cpu, cuda, cuda:N, mps or xpu", displayed=displayed
+        ),
+        "string_too_long": Sentence(
+            "{count} characters are too many, the most is {limit}",
+            count=_length(error["input"]),
+            limit=ctx.get("max_length"),
+        ),
+        "finite_number": Sentence("{displayed} is not a finite number", displayed=displayed),
+        "value_error": fault_of(ctx.get("error")),
     }
     return known.get(kind, f"{displayed}: {error['msg'][:1].lower()}{error['msg'][1:]}")
 
@@ -111,8 +138,15 @@ def _short(value: object, limit: int = 60) -> str:
     try:
         text = repr(value)
     except ValueError:  # Python writes no integer as long as the one that a hexadecimal number can be
-        return "a number of too many digits"
+        return L_("a number of too many digits")
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def fault_of(error: object) -> str:
+    """The message of an error as it was made: a sentence stays one."""
+    return (
+        error.args[0] if isinstance(error, ValueError) and error.args and isinstance(error.args[0], str) else str(error)
+    )
 
 
 def _length(value: object) -> int:
@@ -153,18 +187,22 @@ def _toml_tree(path: Path) -> dict[str, Any]:
         return read_toml(path)
     except FileNotFoundError:
         names = ", ".join(RECIPES)
-        raise ConfigError({"": f"{path} is neither a file nor a recipe; the recipes are {names}"}) from None
+        raise ConfigError(
+            {"": Sentence("{path} is neither a file nor a recipe; the recipes are {names}", path=path, names=names)}
+        ) from None
     except (OSError, ValueError) as error:
-        raise ConfigError({"": toml_fault(path, error, "a TOML file")}) from None
+        raise ConfigError({"": toml_fault(path, error, L_("a TOML file"))}) from None
 
 
 def toml_fault(path: Path, error: OSError | ValueError, choose: str) -> str:
     """The sentence on a file that `read_toml` could not read; `choose` names the file that a user should choose."""
     if isinstance(error, OSError):
-        return f"{path} cannot be read: {error.strerror}; choose {choose}"
+        return Sentence(
+            "{path} cannot be read: {reason}; choose {choose}", path=path, reason=error.strerror, choose=choose
+        )
     if isinstance(error, UnicodeDecodeError):
-        return f"{path} cannot be read: it is no text in UTF-8; save it as one"
-    return f"{path} is not valid TOML: {error}"
+        return Sentence("{path} cannot be read: it is no text in UTF-8; save it as one", path=path)
+    return Sentence("{path} is not valid TOML: {error}", path=path, error=error)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -175,30 +213,44 @@ def read_toml(path: Path) -> dict[str, Any]:
 def parse_toml(text: str) -> dict[str, Any]:
     """The table that a TOML text means. Raises ValueError, also for one that would take the parser's memory or time."""
     if _LONG_KEY.search(text):
-        raise ValueError(f"a key has more than {MOST_KEY_PARTS} parts")
+        raise ValueError(Sentence("a key has more than {most} parts", most=MOST_KEY_PARTS))
     try:
         table = tomllib.loads(text)
         repr(table)  # a hexadecimal number can be longer than what Python writes as a decimal one
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(L_("it is nested too deeply")) from None
     except tomllib.TOMLDecodeError:
         raise
     except ValueError:  # of int() and repr(), which name a setting of Python
-        raise ValueError(f"a number has more than {sys.get_int_max_str_digits()} digits") from None
+        raise ValueError(Sentence("a number has more than {most} digits", most=sys.get_int_max_str_digits())) from None
     return table
 
 
 def _apply(tree: dict[str, Any], setting: str) -> None:
     path, equals, text = setting.partition("=")
     if not equals or not path.strip():
-        raise ConfigError({"": f"--set {_short(setting)} has no value; write key=value, e.g. optimizer.lr=0.01"})
+        raise ConfigError(
+            {
+                "": Sentence(
+                    "--set {setting} has no value; write key=value, e.g. optimizer.lr=0.01", setting=_short(setting)
+                )
+            }
+        )
     *parents, last = path.strip().split(".")
     if len(parents) >= MOST_KEY_PARTS:
-        raise ConfigError({"": f"--set {_short(setting)}: a key has more than {MOST_KEY_PARTS} parts"})
+        raise ConfigError(
+            {
+                "": Sentence(
+                    "--set {setting}: a key has more than {most} parts",
+                    setting=_short(setting),
+                    most=MOST_KEY_PARTS,
+                )
+            }
+        )
     for parent in parents:
         child = tree.setdefault(parent, {})
         if not isinstance(child, dict):
-            raise ConfigError({path.strip(): "unknown key; `precgui run --keys` lists the known ones"})
+            raise ConfigError({path.strip(): _UNKNOWN})
         tree = child
     tree[last] = _value(text.strip())
 
@@ -212,7 +264,7 @@ def _value(text: str) -> Any:
     except tomllib.TOMLDecodeError:
         return text
     except ValueError as error:  # a number of too many digits, or lists in lists without end
-        raise ConfigError({"": f"--set {_short(text)}: {error}"}) from None
+        raise ConfigError({"": Sentence("--set {text}: {error}", text=_short(text), error=error)}) from None
 
 
 def to_toml(config: RunConfig) -> str:

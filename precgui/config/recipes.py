@@ -8,6 +8,7 @@ from precgui.config.parallel import ParallelConfig
 from precgui.config.sections import OptimizerConfig, ScalingConfig, TrainConfig
 from precgui.config.sparsity import PruningConfig
 from precgui.config.tree import RunConfig
+from precgui.sentences import L_
 
 _QUICK = RunConfig()
 _GPT_QUICK = RunConfig(
@@ -17,28 +18,28 @@ _GPT_QUICK = RunConfig(
     optimizer=OptimizerConfig(name="adamw", lr=2e-3, weight_decay=0.1),
 )
 RECIPES: dict[str, tuple[str, RunConfig]] = {
-    "digits-quick": ("Bundled digits, small CNN.", _QUICK),
+    "digits-quick": (L_("Bundled digits, small CNN."), _QUICK),
     "digits-adamw": (
-        "The same with AdamW, to see how an adaptive optimiser takes the format.",
+        L_("The same with AdamW, to see how an adaptive optimiser takes the format."),
         RunConfig(optimizer=OptimizerConfig(name="adamw", lr=2e-3, weight_decay=0.01)),
     ),
     "digits-scale-demo": (
-        "FP16 with a loss scale that starts far too high: watch it back off and grow again.",
+        L_("FP16 with a loss scale that starts far too high: watch it back off and grow again."),
         RunConfig(
             precision="fp16-amp",
             scaling=ScalingConfig(mode="dynamic", initial_scale=2.0**30, growth_interval=50),
         ),
     ),
     "digits-long": (
-        "Medium CNN, long enough to watch, zoom and compare.",
+        L_("Medium CNN, long enough to watch, zoom and compare."),
         RunConfig(model=ModelConfig(size="medium"), train=TrainConfig(epochs=100)),
     ),
     "gpt-quick": (
-        "Small GPT on the source of Python's own library.",
+        L_("Small GPT on the source of Python's own library."),
         _GPT_QUICK,
     ),
     "gpt-qlora": (
-        "LoRA on a small GPT in NF4: trained on Python's library first, then adapted to its language reference.",
+        L_("LoRA on a small GPT in NF4: trained on Python's library first, then adapted to its language reference."),
         RunConfig(
             task="text",
             data=DataConfig(batch_size=16, corpus="manual"),
@@ -49,11 +50,11 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "gpt-two-ranks": (
-        "Small GPT on two processes that send their gradients as INT8 in blocks.",
+        L_("Small GPT on two processes that send their gradients as INT8 in blocks."),
         _GPT_QUICK.model_copy(update={"parallel": ParallelConfig(strategy="ddp", ranks=2, gradient_format="int8")}),
     ),
     "lstm-quick": (
-        "Small LSTM on the same text.",
+        L_("Small LSTM on the same text."),
         RunConfig(
             task="text",
             model=ModelConfig(name="lstm"),
@@ -63,7 +64,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "segmentation-quick": (
-        "U-Net on scenes of digits.",
+        L_("U-Net on scenes of digits."),
         RunConfig(
             task="segmentation",
             data=DataConfig(batch_size=16),
@@ -72,7 +73,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "detection-quick": (
-        "FCOS of torchvision on scenes of digits.",
+        L_("FCOS of torchvision on scenes of digits."),
         RunConfig(
             task="detection",
             data=DataConfig(batch_size=16),
@@ -81,7 +82,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "speech-quick": (
-        "Ten words of synthetic voices: a spectrogram that stays in FP32, and convolutions.",
+        L_("Ten words of synthetic voices: a spectrogram that stays in FP32, and convolutions."),
         RunConfig(
             task="speech",
             train=TrainConfig(epochs=8),
@@ -89,7 +90,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "recommender-quick": (
-        "What users like: tables of embeddings, of which a step touches a few rows.",
+        L_("What users like: tables of embeddings, of which a step touches a few rows."),
         RunConfig(
             task="recommender",
             data=DataConfig(batch_size=512),
@@ -98,7 +99,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "regression-precise": (
-        "Ill-conditioned least squares: how far the loss falls is a matter of the precision.",
+        L_("Ill-conditioned least squares: how far the loss falls is a matter of the precision."),
         RunConfig(
             task="regression",
             train=TrainConfig(epochs=30),
@@ -106,7 +107,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "gan-quick": (
-        "A GAN on the bundled digits.",
+        L_("A GAN on the bundled digits."),
         RunConfig(
             task="gan",
             train=TrainConfig(epochs=100),
@@ -114,7 +115,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "cartpole-quick": (
-        "Reinforcement learning on a cart with a pole.",
+        L_("Reinforcement learning on a cart with a pole."),
         RunConfig(
             task="cartpole",
             data=DataConfig(batch_size=16),
@@ -123,7 +124,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "digits-int8": (
-        "The digits with quantisation-aware training in 8 bits, converted to integers and measured.",
+        L_("The digits with quantisation-aware training in 8 bits, converted to integers and measured."),
         RunConfig(
             precision="int8-qat",
             train=TrainConfig(epochs=10),
@@ -131,15 +132,15 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "digits-pruned": (
-        "The digits with a perceptron of which four fifths of the weights are set to zero.",
+        L_("The digits with a perceptron of which four fifths of the weights are set to zero."),
         RunConfig(model=ModelConfig(name="mlp"), pruning=PruningConfig(method="magnitude", share=0.8)),
     ),
     "fashion-mnist-cnn": (
-        "Fashion-MNIST with the small CNN; downloads 31 MB once.",
+        L_("Fashion-MNIST with the small CNN; downloads 31 MB once."),
         RunConfig(task="fashion-mnist", data=DataConfig(batch_size=128), train=TrainConfig(epochs=5)),
     ),
     "fashion-mnist-resnet": (
-        "Fashion-MNIST with ResNet-20; downloads 31 MB once; wants a GPU or patience.",
+        L_("Fashion-MNIST with ResNet-20; downloads 31 MB once; wants a GPU or patience."),
         RunConfig(
             task="fashion-mnist",
             model=ModelConfig(name="resnet", size="medium"),
@@ -149,7 +150,7 @@ RECIPES: dict[str, tuple[str, RunConfig]] = {
         ),
     ),
     "cifar10-resnet18": (
-        "CIFAR-10 with ResNet-18; downloads 170 MB once; for a GPU.",
+        L_("CIFAR-10 with ResNet-18; downloads 170 MB once; for a GPU."),
         RunConfig(
             task="cifar10",
             model=ModelConfig(name="resnet18"),

@@ -14,13 +14,14 @@ from precgui.config.precision_traits import traits
 from precgui.config.reading import ConfigError, build
 from precgui.config.sections import BESIDE_THE_RUN
 from precgui.config.tree import RunConfig
+from precgui.sentences import L_, Sentence, together
 
 # Whose forward and backward pass is the same work in each step: no seeds, scales or observers that the host changes.
 IN_A_GRAPH = ("fp64", "fp32", "tf32", "bf16-amp", "bf16-pure", "bf16-sr")
 _NOT_IN_A_GRAPH = {
-    "detection": "the number of objects differs from image to image",
-    "cartpole": "the host plays the episodes",
-    "gan": "parts of the model are held still in turns",
+    "detection": L_("the number of objects differs from image to image"),
+    "cartpole": L_("the host plays the episodes"),
+    "gan": L_("parts of the model are held still in turns"),
 }  # by task
 WITH_ADAPTERS = ("fp32", "tf32", "bf16-amp", "fp16-amp")  # that leave layers and their storage as they are
 
@@ -31,7 +32,7 @@ def refusals(config: RunConfig) -> dict[str, str]:
     rules = (_of_adapters, _of_pruning, _of_precision, _of_graph, _of_power)
     for key, sentence in (each for rule in rules for each in rule(config)):
         found.setdefault(key, []).append(sentence)
-    return {key: "; ".join(sentences) for key, sentences in found.items()}
+    return {key: together(*sentences, between="; ") for key, sentences in found.items()}
 
 
 def place_refusals(config: RunConfig) -> dict[str, str]:
@@ -62,12 +63,17 @@ def _of_adapters(config: RunConfig) -> Iterator[tuple[str, str]]:
     if config.precision not in WITH_ADAPTERS:
         yield (
             "precision",
-            f"adapter.kind = lora goes with {', '.join(WITH_ADAPTERS)}, not with {config.precision}; base.format holds "
-            "the base in other formats",
+            Sentence(
+                "adapter.kind = lora goes with {names}, not with {precision}; base.format holds the base in "
+                "other formats",
+                names=", ".join(WITH_ADAPTERS),
+                precision=config.precision,
+            ),
         )
     if config.train.compile:
         yield (
-            "train.compile", "adapter.kind = lora: the unpacking of weights is not compiled; set train.compile = false"
+            "train.compile",
+            L_("adapter.kind = lora: the unpacking of weights is not compiled; set train.compile = false"),
         )  # fmt: skip
 
 
@@ -78,8 +84,10 @@ def _of_pruning(config: RunConfig) -> Iterator[tuple[str, str]]:
     if pruning.method == "wanda" and config.train.compile:
         yield (
             "pruning.method",
-            "pruning.method = wanda reads the inputs of layers, which a compiled model does not show; set "
-            "train.compile = false or choose magnitude",
+            L_(
+                "pruning.method = wanda reads the inputs of layers, which a compiled model does not show; set "
+                "train.compile = false or choose magnitude"
+            ),
         )
     if most is None:
         return
@@ -91,7 +99,12 @@ def _of_pruning(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def outside_of_run(key: str, step: int, total_steps: int) -> str:
     """The sentence on a moment of pruning that comes after the last step."""
-    return f"{key} is step {step}, but the run has {total_steps} steps; choose a share such as 0.7"
+    return Sentence(
+        "{key} is step {step}, but the run has {count} steps; choose a share such as 0.7",
+        key=key,
+        step=step,
+        count=total_steps,
+    )
 
 
 def _of_precision(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -99,13 +112,15 @@ def _of_precision(config: RunConfig) -> Iterator[tuple[str, str]]:
     if config.precision == "fp8" and options.fp8_amax == "delayed" and options.fp8_scaling == "rowwise":
         yield (
             "precision_options.fp8_amax",
-            "precision_options.fp8_amax = delayed goes with fp8_scaling = tensorwise only: rows change from batch to "
-            "batch; set one of them back",
+            L_(
+                "precision_options.fp8_amax = delayed goes with fp8_scaling = tensorwise only: rows change from batch "
+                "to batch; set one of them back"
+            ),
         )
     if is_integer and config.qat.save_to and not config.qat.measure:
         yield (
             "qat.save_to",
-            "qat.save_to keeps the converted model, which qat.measure = false does not make; set it true",
+            L_("qat.save_to keeps the converted model, which qat.measure = false does not make; set it true"),
         )
 
 
@@ -115,26 +130,32 @@ def _of_graph(config: RunConfig) -> Iterator[tuple[str, str]]:
     if not train.cuda_graph:
         return
     if config.precision not in IN_A_GRAPH:
-        reason = f"goes with precision {', '.join(IN_A_GRAPH)}, not with {config.precision}"
+        reason = Sentence(
+            "goes with precision {names}, not with {precision}", names=", ".join(IN_A_GRAPH), precision=config.precision
+        )
     elif config.scaling.mode not in ("auto", "none"):
-        reason = f"does not go with scaling.mode = {config.scaling.mode}: the host decides on each step"
+        reason = Sentence(
+            "does not go with scaling.mode = {mode}: the host decides on each step", mode=config.scaling.mode
+        )
     elif train.compile:
-        reason = "does not go with train.compile; choose one of them"
+        reason = L_("does not go with train.compile; choose one of them")
     elif train.checkpointing or train.offload_activations:
         name = "checkpointing" if train.checkpointing else "offload_activations"
-        reason = f"does not go with train.{name}, which works from the host in the backward pass"
+        reason = Sentence("does not go with train.{name}, which works from the host in the backward pass", name=name)
     elif config.precision_schedule:
-        reason = "does not go with a precision_schedule: the graph would stay in the first precision"
+        reason = L_("does not go with a precision_schedule: the graph would stay in the first precision")
     elif config.parallel.strategy != "none":
-        reason = f"does not go with parallel.strategy = {config.parallel.strategy}"
+        reason = Sentence("does not go with parallel.strategy = {strategy}", strategy=config.parallel.strategy)
     elif config.pruning.method == "wanda":
-        reason = "does not go with pruning.method = wanda, which reads the inputs of layers"
+        reason = L_("does not go with pruning.method = wanda, which reads the inputs of layers")
     elif config.task in _NOT_IN_A_GRAPH:
-        reason = f"does not go with task {config.task}: {_NOT_IN_A_GRAPH[config.task]}"
+        reason = Sentence(
+            "does not go with task {task}: {reason}", task=config.task, reason=_NOT_IN_A_GRAPH[config.task]
+        )
     elif config.device.partition(":")[0] not in ("auto", "cuda"):
-        reason = f"needs an NVIDIA GPU, but device is {config.device}"
+        reason = Sentence("needs an NVIDIA GPU, but device is {device}", device=config.device)
     if reason:
-        yield "train.cuda_graph", f"train.cuda_graph {reason}; set train.cuda_graph = false"
+        yield "train.cuda_graph", Sentence("train.cuda_graph {reason}; set train.cuda_graph = false", reason=reason)
 
 
 def _of_power(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -143,7 +164,11 @@ def _of_power(config: RunConfig) -> Iterator[tuple[str, str]]:
     if watts is not None and kind not in ("auto", "cuda"):
         yield (
             "power.limit_w",
-            f"power.limit_w = {watts:g} is a limit of an NVIDIA GPU, but device is {config.device}; leave it empty",
+            Sentence(
+                "power.limit_w = {watts:g} is a limit of an NVIDIA GPU, but device is {device}; leave it empty",
+                watts=watts,
+                device=config.device,
+            ),
         )
 
 
@@ -158,4 +183,7 @@ def _of_places(config: RunConfig) -> Iterator[tuple[str, str]]:
     if has_adapters:
         for key, path in (("base.weights", config.base.weights), ("adapter.weights", config.adapter.weights)):
             if path and not Path(path).expanduser().exists():
-                yield key, f"there is no {path}; name a file or folder that exists, or leave it empty"
+                yield (
+                    key,
+                    Sentence("there is no {path}; name a file or folder that exists, or leave it empty", path=path),
+                )

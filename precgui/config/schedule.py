@@ -14,24 +14,21 @@ from precgui.config.precision_traits import traits
 from precgui.config.sections import as_pairs
 from precgui.formats.model import FloatFormat
 from precgui.formats.registry import blocks, get
+from precgui.sentences import L_, Sentence
 
 Trigger = Literal["step", "share", "plateau", "underflow"]
-_NARROW_WEIGHTS = (
-    "{precision} stores weights in {storage}, so a change would touch weights and optimizer state; use precisions with "
-    "FP32 weights, such as fp32, bf16-amp, fp16-amp or emulated:FORMAT"
-)
-_LEARNED_RANGES = (
-    "{precision} learns the ranges of its integers, so a change would touch weights and optimizer state; use "
-    "precisions with FP32 weights, such as fp32, bf16-amp, fp16-amp or emulated:FORMAT"
-)
 _EXAMPLE = "step:100=bf16-amp"
 _REPEATED = re.compile(r"\s*#\s*\d+\s*$")  # keeps equal triggers apart in a table
 _FORM = "trigger:number=precision"
+_IN_ORDER = {
+    "step": L_("the steps of a schedule follow one another, so each must be above the one before"),
+    "share": L_("the shares of a schedule follow one another, so each must be above the one before"),
+}
 _TRIGGERS = {
-    "step": "a whole number of 2 or more, the step from which the precision holds",
-    "share": "between 0 and 1, the share of the run after which it holds",
-    "plateau": "a whole number of 2 or more, the steps over which the mean loss no longer falls by 1 %",
-    "underflow": "between 0 and 1, the share of the gradients below the normal numbers of the format before",
+    "step": L_("a whole number of 2 or more, the step from which the precision holds"),
+    "share": L_("between 0 and 1, the share of the run after which it holds"),
+    "plateau": L_("a whole number of 2 or more, the steps over which the mean loss no longer falls by 1 %"),
+    "underflow": L_("between 0 and 1, the share of the gradients below the normal numbers of the format before"),
 }
 
 
@@ -52,14 +49,22 @@ class PrecisionChange:
 def _change(key: str, precision: str) -> PrecisionChange:
     trigger, colon, text = (part.strip() for part in _REPEATED.sub("", key).partition(":"))
     if trigger not in _TRIGGERS or not colon:
-        raise ValueError(f"{key!r} is no trigger; use step:N, share:X, plateau:N or underflow:X, such as {_EXAMPLE}")
+        raise ValueError(
+            Sentence(
+                "{key!r} is no trigger; use step:N, share:X, plateau:N or underflow:X, such as {example}",
+                key=key,
+                example=_EXAMPLE,
+            )
+        )
     try:
         number = float(text)
     except ValueError:
         number = float("nan")
     whole = trigger in ("step", "plateau")
     if not (2 <= number <= 1e9 and number == int(number) if whole else 0 < number < 1):
-        raise ValueError(f"{text!r} of {trigger} is not {_TRIGGERS[trigger]}")
+        raise ValueError(
+            Sentence("{text!r} of {trigger} is not {meaning}", text=text, trigger=trigger, meaning=_TRIGGERS[trigger])
+        )
     return PrecisionChange(trigger, number, check_precision(precision))  # type: ignore[arg-type]
 
 
@@ -82,10 +87,10 @@ def _keyed(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def _check_changes(table: dict[str, str]) -> dict[str, str]:
     changes = [_change(key, precision) for key, precision in table.items()]
-    for trigger in ("step", "share"):
+    for trigger in _IN_ORDER:
         numbers = [change.number for change in changes if change.trigger == trigger]
         if numbers != sorted(set(numbers)):
-            raise ValueError(f"the {trigger}s of a schedule follow one another, so each must be above the one before")
+            raise ValueError(_IN_ORDER[trigger])
     return _keyed((change.text, change.precision) for change in changes)
 
 
@@ -104,36 +109,76 @@ def check_schedule(table: Mapping[str, str], known: Mapping[str, Any]) -> None:
     before, parallel = known["precision"], known.get("parallel")
     _check_storage(before)
     for change in changes_of(table):
-        _check_storage(change.precision)
-        if change.trigger == "underflow" and gradient_floor(before) is None:
-            raise ValueError(
-                f"{change.text} cannot be measured in {before}, whose gradients have no format of a fixed range; it "
-                "follows fp16-amp or emulated:FORMAT"
-            )
-        if change.trigger == "plateau" and parallel is not None and parallel.strategy != "none":
-            raise ValueError(
-                f"{change.text} follows the loss, of which each rank sees that of its own part; use step, share or "
-                "underflow, or set parallel.strategy = none"
-            )
-        if parallel is not None and parallel.strategy == "ddp" and (reason := traits(change.precision).not_replicated):
-            raise ValueError(f"{change.precision} does not work with strategy ddp: {reason}; choose another precision")
+        _check_change(change, before, parallel)
         before = change.precision
     if parallel is not None and parallel.strategy == "fsdp":
-        raise ValueError("precision_schedule does not go with shards of weights; set parallel.strategy to ddp or none")
+        raise ValueError(
+            L_("precision_schedule does not go with shards of weights; set parallel.strategy to ddp or none")
+        )
     for section, field, neutral in (
         ("train", "compile", False), ("train", "checkpointing", False), ("precision_options", "updates", None),
         ("pruning", "method", "none"), ("adapter", "kind", "none"),
     ):  # fmt: skip
         if section in known and getattr(known[section], field) != neutral:
             setting = str(neutral).lower() if neutral is not None else "empty"
-            raise ValueError(f"precision_schedule does not go with {section}.{field}; set that to {setting}")
+            raise ValueError(
+                Sentence(
+                    "precision_schedule does not go with {section}.{field}; set that to {setting}",
+                    section=section,
+                    field=field,
+                    setting=setting,
+                )
+            )
+
+
+def _check_change(change: PrecisionChange, before: str, parallel: Any) -> None:
+    """Raises ValueError where one change does not follow the precision before it, or does not go with ranks."""
+    _check_storage(change.precision)
+    if change.trigger == "underflow" and gradient_floor(before) is None:
+        raise ValueError(
+            Sentence(
+                "{text} cannot be measured in {before}, whose gradients have no format of a fixed range; "
+                "it follows fp16-amp or emulated:FORMAT",
+                text=change.text,
+                before=before,
+            )
+        )
+    if change.trigger == "plateau" and parallel is not None and parallel.strategy != "none":
+        raise ValueError(
+            Sentence(
+                "{text} follows the loss, of which each rank sees that of its own part; use step, share or "
+                "underflow, or set parallel.strategy = none",
+                text=change.text,
+            )
+        )
+    if parallel is not None and parallel.strategy == "ddp" and (reason := traits(change.precision).not_replicated):
+        raise ValueError(
+            Sentence(
+                "{precision} does not work with strategy ddp: {reason}; choose another precision",
+                precision=change.precision,
+                reason=reason,
+            )
+        )
 
 
 def _check_storage(precision: str) -> None:
     row = traits(precision)
-    if row.storage != "fp32" or row.weight_bits is not None:
-        sentence = _NARROW_WEIGHTS if row.storage != "fp32" else _LEARNED_RANGES
-        raise ValueError(sentence.format(precision=precision, storage=row.storage))
+    if row.storage != "fp32":
+        raise ValueError(
+            Sentence(
+                "{precision} stores weights in {storage}, so a change would touch weights and optimizer state; use "
+                "precisions with FP32 weights, such as fp32, bf16-amp, fp16-amp or emulated:FORMAT",
+                precision=precision, storage=row.storage,
+            )
+        )  # fmt: skip
+    if row.weight_bits is not None:
+        raise ValueError(
+            Sentence(
+                "{precision} learns the ranges of its integers, so a change would touch weights and optimizer state; "
+                "use precisions with FP32 weights, such as fp32, bf16-amp, fp16-amp or emulated:FORMAT",
+                precision=precision,
+            )
+        )
 
 
 def gradient_floor(precision: str) -> float | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from precgui.config.sections import Section, as_table
+from precgui.sentences import L_, Sentence
 
 _METHODS: list[JsonValue] = ["magnitude", "wanda", "2:4", "channels"]
 _PRUNED: dict[str, JsonValue] = {"pruning.method": _METHODS}
@@ -27,9 +28,21 @@ def _check_shares(table: dict[str, str]) -> dict[str, str]:
         try:
             share = float(text)
         except ValueError:
-            raise ValueError(f"{text!r} of {pattern} is not a number; write a share such as {pattern}=0.8") from None
+            raise ValueError(
+                Sentence(
+                    "{text!r} of {pattern} is not a number; write a share such as {pattern}=0.8",
+                    text=text,
+                    pattern=pattern,
+                )
+            ) from None
         if not 0 <= share < 1:
-            raise ValueError(f"{text} of {pattern} is no share of 1 below 1; 0 leaves the layer as it is")
+            raise ValueError(
+                Sentence(
+                    "{text} of {pattern} is no share of 1 below 1; 0 leaves the layer as it is",
+                    text=text,
+                    pattern=pattern,
+                )
+            )
     return table
 
 
@@ -38,7 +51,9 @@ LayerShares = Annotated[dict[str, str], BeforeValidator(_as_shares), AfterValida
 
 def _check_moment(value: float) -> float:
     if value > 1 and value != int(value):
-        raise ValueError(f"{value} is neither a share of the run, at most 1, nor a whole number of steps")
+        raise ValueError(
+            Sentence("{value} is neither a share of the run, at most 1, nor a whole number of steps", value=value)
+        )
     return value
 
 
@@ -50,48 +65,54 @@ class PruningConfig(Section):
 
     method: Literal["none", "magnitude", "wanda", "2:4", "channels"] = Field(
         "none",
-        title="Pruning",
-        description="magnitude: smallest weights; wanda: weight times input (Sun et al. 2023); 2:4: two of four "
-        "inputs; channels: whole outputs by their norm.",
+        title=L_("Pruning"),
+        description=L_(
+            "magnitude: smallest weights; wanda: weight times input (Sun et al. 2023); 2:4: two of four "
+            "inputs; channels: whole outputs by their norm."
+        ),
         json_schema_extra={"rare": True},
     )
     share: float = Field(
         0.5,
         ge=0,
         lt=1,
-        title="Share of zeros",
-        description="Of the weights of each linear and convolutional layer, at the end. 2:4 has 0.5 always.",
+        title=L_("Share of zeros"),
+        description=L_("Of the weights of each linear and convolutional layer, at the end. 2:4 has 0.5 always."),
         json_schema_extra={"show_if": _GRADUAL},
     )
     start: Moment = Field(
         0.1,
         ge=0,
         le=10**9,
-        title="Begin",
-        description="Below 1 a share of the run, from 1 a step.",
+        title=L_("Begin"),
+        description=L_("Below 1 a share of the run, from 1 a step."),
         json_schema_extra={"show_if": _PRUNED},
     )
     end: Moment = Field(
         0.7,
         gt=0,
         le=10**9,
-        title="End",
-        description="By then the whole share is zero and masks stay; up to 1 a share of the run, above that a step.",
+        title=L_("End"),
+        description=L_(
+            "By then the whole share is zero and masks stay; up to 1 a share of the run, above that a step."
+        ),
         json_schema_extra={"show_if": _GRADUAL},
     )
     every: Moment = Field(
         10,
         gt=0,
         le=10**9,
-        title="Every",
-        description="Between two choices of weights; below 1 a share of the run, from 1 steps: 1 is each step.",
+        title=L_("Every"),
+        description=L_("Between two choices of weights; below 1 a share of the run, from 1 steps: 1 is each step."),
         json_schema_extra={"rare": True, "show_if": _GRADUAL},
     )
     layers: LayerShares = Field(
         {},
-        title="Shares of layers",
-        description="pattern=share, commas between them (blocks.0.*=0.9, head=0); the first pattern that matches a "
-        "layer counts.",
+        title=L_("Shares of layers"),
+        description=L_(
+            "pattern=share, commas between them (blocks.0.*=0.9, head=0); the first pattern that matches a "
+            "layer counts."
+        ),
         json_schema_extra={"rare": True, "show_if": _PRUNED},
     )
 
@@ -99,5 +120,7 @@ class PruningConfig(Section):
     def _in_order(self) -> PruningConfig:
         alike = (self.start < 1) == (self.end <= 1)
         if self.method not in ("none", "2:4") and alike and self.start > self.end:
-            raise ValueError(f"start {self.start:g} comes after end {self.end:g}; exchange the two")
+            raise ValueError(
+                Sentence("start {start:g} comes after end {end:g}; exchange the two", start=self.start, end=self.end)
+            )
         return self

@@ -17,6 +17,7 @@ from precgui.config.dotted import put_at
 from precgui.config.reading import ConfigError, build, load, to_toml
 from precgui.config.tree import RunConfig
 from precgui.safe_open import read_text
+from precgui.sentences import L_, Sentence
 
 MOST_BYTES = 1 << 20
 # Arguments that are settings of a run under another name, with the same meaning of their values.
@@ -50,7 +51,9 @@ def read_arguments(path: Path, base: RunConfig) -> ReadArguments:
     arguments = _loaded(path)
     known = [*_SAME, "max_steps", "num_train_epochs", "max_grad_norm", "fp16", "bf16", "optim", "lr_scheduler_type"]
     if not any(name in arguments for name in known):
-        raise ConfigError({"": f"{path} holds no TrainingArguments; write them with to_json_string()"})
+        raise ConfigError(
+            {"": Sentence("{path} holds no TrainingArguments; write them with to_json_string()", path=path)}
+        )
     changes, left_out = _changes(arguments)
     tree = base.model_dump()
     for setting, value in changes.items():
@@ -58,7 +61,7 @@ def read_arguments(path: Path, base: RunConfig) -> ReadArguments:
     try:
         return ReadArguments(build(tree), tuple(left_out))
     except ConfigError as error:
-        raise ConfigError({"": f"{path}: {error}"}) from None
+        raise ConfigError({"": Sentence("{path}: {error}", path=path, error=error)}) from None
 
 
 def read_config(path: Path, base: RunConfig) -> ReadArguments:
@@ -77,18 +80,28 @@ def _loaded(path: Path) -> dict[str, Any]:
     try:
         tree = json.loads(read_text(path, MOST_BYTES))
     except OSError as error:
-        raise ConfigError({"": f"{path} cannot be read: {error.strerror}; choose another file"}) from None
+        raise ConfigError(
+            {"": Sentence("{path} cannot be read: {reason}; choose another file", path=path, reason=error.strerror)}
+        ) from None
     except (ValueError, RecursionError):
-        raise ConfigError({"": f"{path} is no JSON; write it with TrainingArguments.to_json_string()"}) from None
+        raise ConfigError(
+            {"": Sentence("{path} is no JSON; write it with TrainingArguments.to_json_string()", path=path)}
+        ) from None
     if not isinstance(tree, dict):
-        raise ConfigError({"": f"{path} is no table of arguments; write it with TrainingArguments.to_json_string()"})
+        raise ConfigError(
+            {
+                "": Sentence(
+                    "{path} is no table of arguments; write it with TrainingArguments.to_json_string()", path=path
+                )
+            }
+        )
     return tree
 
 
 def _changes(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     changes = {setting: arguments[name] for name, setting in _SAME.items() if arguments.get(name) is not None}
-    left_out = [
-        f"{name} = {_short(arguments[name])} has no setting here"
+    left_out: list[str] = [
+        Sentence("{name} = {value} has no setting here", name=name, value=_short(arguments[name]))
         for name, silent in _WITHOUT.items()
         if name in arguments and arguments[name] not in silent
     ]
@@ -98,11 +111,7 @@ def _changes(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         changes["train.max_steps"] = steps if steps > 0 else None
     if isinstance(norm := arguments.get("max_grad_norm"), int | float):
         changes["train.clip_norm"] = norm or None
-    epochs = arguments.get("num_train_epochs")
-    if isinstance(epochs, int | float) and math.isfinite(epochs):
-        changes["train.epochs"] = math.ceil(epochs)
-        if epochs != math.ceil(epochs):
-            left_out.append(f"num_train_epochs = {epochs:g} is rounded up to {math.ceil(epochs)}")
+    left_out += _epochs(arguments.get("num_train_epochs"), changes)
     for name, setting, known in (
         ("optim", "optimizer.name", _OPTIMIZERS),
         ("lr_scheduler_type", "optimizer.schedule", {each: each for each in _SCHEDULES}),
@@ -111,7 +120,12 @@ def _changes(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if isinstance(given, str) and given in known:
             changes[setting] = known[given]
         elif given is not None:
-            left_out.append(f"{name} = {_short(given)} has no setting here; choose {setting} yourself")
+            left_out.append(
+                Sentence(
+                    "{name} = {given} has no setting here; choose {setting} yourself",
+                    name=name, given=_short(given), setting=setting,
+                )
+            )  # fmt: skip
     if changes.get("optimizer.name") == "sgd":
         changes["optimizer.momentum"] = 0.0  # of the Trainer's
     if arguments.get("use_cpu") or arguments.get("no_cuda"):
@@ -119,9 +133,19 @@ def _changes(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return changes, left_out
 
 
+def _epochs(epochs: object, changes: dict[str, Any]) -> list[str]:
+    """Put whole epochs into `changes`; a sentence where they were a part of one."""
+    if not isinstance(epochs, int | float) or not math.isfinite(epochs):
+        return []
+    whole = changes["train.epochs"] = math.ceil(epochs)
+    if epochs == whole:
+        return []
+    return [Sentence("num_train_epochs = {epochs:g} is rounded up to {whole}", epochs=epochs, whole=whole)]
+
+
 def _precision(arguments: Mapping[str, Any]) -> str:
     if arguments.get("fp16") and arguments.get("bf16"):
-        raise ConfigError({"": "fp16 and bf16 are both on; a Trainer takes one of them"})
+        raise ConfigError({"": L_("fp16 and bf16 are both on; a Trainer takes one of them")})
     names = {"fp16": "fp16-amp", "bf16": "bf16-amp", "tf32": "tf32"}
     return next((precision for name, precision in names.items() if arguments.get(name)), "fp32")
 
@@ -138,7 +162,13 @@ def trainer_arguments(config: RunConfig) -> dict[str, Any]:
     """
     if config.precision not in _PRECISIONS:
         names = ", ".join(_PRECISIONS)
-        raise ConfigError({"precision": f"a Trainer has no {config.precision}; it has {names}"})
+        raise ConfigError(
+            {
+                "precision": Sentence(
+                    "a Trainer has no {precision}; it has {names}", precision=config.precision, names=names
+                )
+            }
+        )
     tree = config.model_dump()
     arguments = {name: _value_at(tree, setting) for name, setting in _SAME.items()}
     arguments |= {
@@ -154,7 +184,12 @@ def trainer_arguments(config: RunConfig) -> dict[str, Any]:
 def not_held(config: RunConfig) -> list[str]:
     """A sentence for each setting that a Trainer does differently."""
     if config.optimizer.name == "sgd" and config.optimizer.momentum:
-        return [f"optimizer.momentum = {config.optimizer.momentum:g} is not held: the sgd of a Trainer has none"]
+        return [
+            Sentence(
+                "optimizer.momentum = {momentum:g} is not held: the sgd of a Trainer has none",
+                momentum=config.optimizer.momentum,
+            )
+        ]
     return []
 
 

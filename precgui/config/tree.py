@@ -22,6 +22,7 @@ from precgui.config.sections import (
     TrainConfig,
 )
 from precgui.config.sparsity import PruningConfig
+from precgui.sentences import L_
 
 TaskName = Annotated[str, AfterValidator(check_task)]
 PrecisionName = Annotated[str, AfterValidator(check_precision)]
@@ -29,52 +30,54 @@ PrecisionName = Annotated[str, AfterValidator(check_precision)]
 
 class RunConfig(Section):
     title: str = Field(
-        "", max_length=200, title="Title", description="Your name for the run; empty: made from the rest."
+        "", max_length=200, title=L_("Title"), description=L_("Your name for the run; empty: made from the rest.")
     )
     task: TaskName = Field(
         "digits",
-        title="Task",
-        description="What is learned; or your own: file.py:make_task.",
+        title=L_("Task"),
+        description=L_("What is learned; or your own: file.py:make_task."),
         json_schema_extra={"suggestions": [*TASKS]},
     )
-    precision: PrecisionName = Field("fp32", title="Precision", description="How the run uses number formats.")
+    precision: PrecisionName = Field("fp32", title=L_("Precision"), description=L_("How the run uses number formats."))
     seed: int = Field(
-        0, ge=0, lt=2**63, title="Seed", description="Of the weights, the split and the order of the data."
+        0, ge=0, lt=2**63, title=L_("Seed"), description=L_("Of the weights, the split and the order of the data.")
     )
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d+)?|mps|xpu(:\d+)?)$",
-        title="Device",
-        description="auto takes an accelerator when there is one; or cpu, cuda, cuda:1 ...",
+        title=L_("Device"),
+        description=L_("auto takes an accelerator when there is one; or cpu, cuda, cuda:1 ..."),
         json_schema_extra={"rare": True},
     )
     threads: int | None = Field(
         None,
         ge=1,
         le=4096,
-        title="CPU threads",
-        description="Threads of torch; empty: physical cores minus one, at most OMP_NUM_THREADS.",
+        title=L_("CPU threads"),
+        description=L_("Threads of torch; empty: physical cores minus one, at most OMP_NUM_THREADS."),
         json_schema_extra={"rare": True},
     )
-    model: ModelConfig = Field(default_factory=ModelConfig, title="Model")
-    data: DataConfig = Field(default_factory=DataConfig, title="Data")
-    train: TrainConfig = Field(default_factory=TrainConfig, title="Training")
-    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, title="Optimizer")
-    scaling: ScalingConfig = Field(default_factory=ScalingConfig, title="Loss scaling")
-    precision_options: PrecisionOptions = Field(default_factory=PrecisionOptions, title="Precision options")
-    qat: QatConfig = Field(default_factory=QatConfig, title="Quantisation-aware training")
-    pruning: PruningConfig = Field(default_factory=PruningConfig, title="Pruning")
-    adapter: AdapterConfig = Field(default_factory=AdapterConfig, title="Adapters")
-    base: BaseConfig = Field(default_factory=BaseConfig, title="Frozen base")
-    record: RecordConfig = Field(default_factory=RecordConfig, title="Record")
-    power: PowerConfig = Field(default_factory=PowerConfig, title="Power")
-    parallel: ParallelConfig = Field(default_factory=ParallelConfig, title="Distributed")
+    model: ModelConfig = Field(default_factory=ModelConfig, title=L_("Model"))
+    data: DataConfig = Field(default_factory=DataConfig, title=L_("Data"))
+    train: TrainConfig = Field(default_factory=TrainConfig, title=L_("Training"))
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, title=L_("Optimizer"))
+    scaling: ScalingConfig = Field(default_factory=ScalingConfig, title=L_("Loss scaling"))
+    precision_options: PrecisionOptions = Field(default_factory=PrecisionOptions, title=L_("Precision options"))
+    qat: QatConfig = Field(default_factory=QatConfig, title=L_("Quantisation-aware training"))
+    pruning: PruningConfig = Field(default_factory=PruningConfig, title=L_("Pruning"))
+    adapter: AdapterConfig = Field(default_factory=AdapterConfig, title=L_("Adapters"))
+    base: BaseConfig = Field(default_factory=BaseConfig, title=L_("Frozen base"))
+    record: RecordConfig = Field(default_factory=RecordConfig, title=L_("Record"))
+    power: PowerConfig = Field(default_factory=PowerConfig, title=L_("Power"))
+    parallel: ParallelConfig = Field(default_factory=ParallelConfig, title=L_("Distributed"))
     precision_schedule: PrecisionSchedule = Field(
         {},
-        title="Precision schedule",
-        description="Precisions that follow, commas between them: step:100=bf16-amp, share:0.9=fp32; plateau:N when "
-        "the mean loss over N steps no longer falls by 1 %, underflow:X when a share X of the gradients is below the "
-        "normal numbers. Weights and optimizer state stay as they are.",
+        title=L_("Precision schedule"),
+        description=L_(
+            "Precisions that follow, commas between them: step:100=bf16-amp, share:0.9=fp32; plateau:N when "
+            "the mean loss over N steps no longer falls by 1 %, underflow:X when a share X of the gradients is below "
+            "the normal numbers. Weights and optimizer state stay as they are."
+        ),
         json_schema_extra={"rare": True},
     )
 

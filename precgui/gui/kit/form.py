@@ -14,11 +14,12 @@ from PySide6.QtWidgets import QHBoxLayout, QLayout, QLineEdit, QVBoxLayout, QWid
 
 from precgui.config import ConfigError
 from precgui.config.dotted import put_at
+from precgui.config.reading import placed_fault
 from precgui.gui.kit.editors import Editor
 from precgui.gui.kit.form_rows import LABEL_WIDTH, FieldRow, SectionCard
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.theme import themes
-from precgui.words import _
+from precgui.words import _, translated
 
 M = TypeVar("M", bound=BaseModel)
 GAP = 16
@@ -104,7 +105,7 @@ class Form(QWidget, Generic[M]):
         cards: list[tuple[str, dict[str, FieldInfo]]] = [(_("General"), own)]
         for name, info in self._model.model_fields.items():
             if section := _section(info):
-                cards.append((info.title or name, dict(leaves(section, f"{name}."))))
+                cards.append((translated(info.title or "") or name, dict(leaves(section, f"{name}."))))
             else:
                 own[name] = info
         displayed = [(title, {p: i for p, i in fields.items() if p not in self.editors}) for title, fields in cards]
@@ -212,7 +213,7 @@ class Form(QWidget, Generic[M]):
         for card in self._cards:
             card.update_visibility()
         placed = {fault for path in self.rows for fault in self._faults_of(path)}
-        unplaced = [f"{path}: {text}" if path else text for path, text in self.faults.items() if path not in placed]
+        unplaced = [translated(placed_fault(path, text)) for path, text in self.faults.items() if path not in placed]
         self.general.setText("\n".join(unplaced))
         self.general.setVisible(bool(unplaced))
         self.changed.emit()
@@ -226,7 +227,7 @@ class Form(QWidget, Generic[M]):
         return [fault for fault in self.faults if fault == path or fault.startswith(f"{path}.")]
 
     def _fault(self, path: str) -> str:
-        return "; ".join(self.faults[fault] for fault in self._faults_of(path))
+        return "; ".join(translated(self.faults[fault]) for fault in self._faults_of(path))
 
     def _recolour(self) -> None:
         for row in self.rows.values():

@@ -13,7 +13,7 @@ from precgui.gui.kit.editors import Editor, FlagEditor, editor_for
 from precgui.gui.kit.icons import icon, pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
-from precgui.words import _
+from precgui.words import _, translated
 
 EDITOR_WIDTH = 168
 LABEL_WIDTH = 176
@@ -28,7 +28,7 @@ class FieldRow(QWidget):
         self.path, self.info, self.card = path, info, card
         extra = info.json_schema_extra
         self.hints: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
-        title = info.title or path.rpartition(".")[2].replace("_", " ").capitalize()
+        title = translated(info.title or "") or path.rpartition(".")[2].replace("_", " ").capitalize()
         self.rare = bool(self.hints.get("rare"))
         self.relevant, self.noted = True, False
         self.label = PlainLabel(title, self)
@@ -37,12 +37,12 @@ class FieldRow(QWidget):
         self.widget = cast(QWidget, self.editor)
         self.widget.setParent(self)
         self.widget.setObjectName(path)
-        self.unit = PlainLabel(str(self.hints.get("unit", "")), self)
+        self.unit = PlainLabel(translated(str(self.hints.get("unit", ""))), self)
         self.unit.setProperty("kind", "muted")
         self.reset = QToolButton(self)
         self.reset.setIconSize(QSize(16, 16))
         self.reset.setFixedSize(24, 24)
-        self.reset.setAccessibleName(f"Reset {title}")
+        self.reset.setAccessibleName(_("Reset {title}").format(title=title))
         self.reset.setToolTip(_("Back to the value of the recipe"))
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)
@@ -54,7 +54,7 @@ class FieldRow(QWidget):
         self.hint.setMinimumHeight(MARK_SIZE + 2)  # a mark that comes moves nothing
         self.label.setBuddy(self.widget)
         self.widget.setAccessibleName(title)
-        self.widget.setToolTip(plain_tip(f"{info.description or title}\n{path}"))
+        self.widget.setToolTip(plain_tip(f"{translated(info.description or '') or title}\n{path}"))
         self.label.setToolTip(plain_tip(self.widget.toolTip()))
         self._lay_out()
 
@@ -99,7 +99,7 @@ class FieldRow(QWidget):
         font = self.label.font()
         font.setBold(changed)
         self.label.setFont(font)
-        self.hint.setText(fault[:1].upper() + fault[1:] if fault else self.info.description or "")
+        self.hint.setText(fault[:1].upper() + fault[1:] if fault else translated(self.info.description or ""))
         self.widget.setAccessibleDescription(self.hint.text())
         kind = "error" if fault else "muted"
         if self.hint.property("kind") != kind:
