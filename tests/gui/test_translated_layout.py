@@ -9,7 +9,10 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
 from precgui import words
+from precgui.examples import EXAMPLES
 from precgui.gui.notices import Notices
+from precgui.gui.panels.compare.groups import VIEWS
+from precgui.gui.panels.compare.panel import DIFFERENCES, RUNS, ComparePanel
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
@@ -59,4 +62,30 @@ def test_that_nothing_is_cut_in_another_language(translated_window: Window) -> N
         translated_window.show_panel(place)
         QApplication.processEvents()
         found[place] = cut(translated_window)
+    assert {place: texts for place, texts in found.items() if texts} == {}
+
+
+def test_that_nothing_is_cut_in_compare_with_a_study_and_runs(translated_window: Window, qtbot: QtBot) -> None:
+    window = translated_window
+    session = window.session
+    assert session is not None
+    for example in EXAMPLES:
+        if example.is_study:
+            session.open_study(example.path)
+        else:
+            session.runs.open_file(example.path)
+    window.show_panel("compare")
+    panel = window.findChild(ComparePanel)
+    assert panel is not None
+    qtbot.waitUntil(lambda: panel.groups.report_content is not None, timeout=20_000)
+    found = {}
+    for view in VIEWS:
+        panel.groups.view.choose(view)
+        QApplication.processEvents()
+        found[view] = cut(window)
+    for view in (DIFFERENCES, RUNS):
+        panel.view.choose(view)
+        qtbot.waitUntil(lambda: panel.table.rowCount() > 0 or panel.view.current != RUNS, timeout=20_000)
+        QApplication.processEvents()
+        found[f"single {view}"] = cut(window)
     assert {place: texts for place, texts in found.items() if texts} == {}

@@ -12,7 +12,7 @@ from precgui.gui.kit.measures import TextSize, points
 from precgui.gui.kit.parts import column, label
 
 MOST_LINES = 3  # of the first sentence in the large size; a longer one has the size of a title
-_FIRST_SENTENCE = re.compile(r"(.*?[.!?])\s+(\S.*)", re.DOTALL)
+_FIRST_SENTENCE = re.compile(r"(.*?(?:[.!?](?=\s)|[。！？]))\s*(\S.*)", re.DOTALL)
 _HIGHEST_PX = 100_000
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QWidget
 
+from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.words import translated
 
 
@@ -31,7 +32,10 @@ class SegmentedChoice(QWidget):
             if as_tabs:
                 button.setProperty("kind", "tab")
             self._group.addButton(button)
-            line.addWidget(button)
+            if not as_tabs:
+                line.addWidget(button)
+        if as_tabs:
+            line.addWidget(WrappingRow(list(self.buttons.values()), self, gap_px=0))
         self.buttons[names[0]].setChecked(True)
         self._group.buttonToggled.connect(lambda _, on: self.chosen.emit(self.current) if on else None)
 

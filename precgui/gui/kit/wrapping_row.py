@@ -14,12 +14,20 @@ GAP_PX = 8
 class WrappingRow(QWidget):
     """A row of controls that wraps where the window is too narrow for it. Hidden parts take no room.
 
-    `at_right` stands at the right end of the line that it falls into.
+    `at_right` stands at the right end of the line that it falls into. `gap_px` is between parts.
     """
 
-    def __init__(self, parts: Sequence[QWidget], parent: QWidget | None = None, *, at_right: QWidget) -> None:
+    def __init__(
+        self,
+        parts: Sequence[QWidget],
+        parent: QWidget | None = None,
+        *,
+        at_right: QWidget | None = None,
+        gap_px: int = GAP_PX,
+    ) -> None:
         super().__init__(parent)
-        self._parts, self._at_right = [*parts, at_right], at_right
+        self._parts, self._at_right = [*parts, *([at_right] if at_right is not None else [])], at_right
+        self._gap_px = gap_px
         for part in self._parts:
             part.setParent(self)
         policy = QSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
@@ -28,7 +36,7 @@ class WrappingRow(QWidget):
 
     def sizeHint(self) -> QSize:
         hints = [part.sizeHint() for part in self._shown()]
-        across = sum(hint.width() for hint in hints) + GAP_PX * max(0, len(hints) - 1)
+        across = sum(hint.width() for hint in hints) + self._gap_px * max(0, len(hints) - 1)
         return QSize(across, max((hint.height() for hint in hints), default=0))
 
     def minimumSizeHint(self) -> QSize:
@@ -71,8 +79,8 @@ class WrappingRow(QWidget):
                 if part is self._at_right:
                     left = max(left, width - hint.width())
                 places.append(QRect(left, top + (high - hint.height()) // 2, hint.width(), hint.height()))
-                left += hint.width() + GAP_PX
-            top += high + GAP_PX
+                left += hint.width() + self._gap_px
+            top += high + self._gap_px
         return places
 
     def _lines(self, width: int) -> list[list[QWidget]]:
@@ -83,5 +91,5 @@ class WrappingRow(QWidget):
                 lines.append([])
                 left = width
             lines[-1].append(part)
-            left -= needed + GAP_PX
+            left -= needed + self._gap_px
         return lines

@@ -71,7 +71,7 @@ def energy_table(study: Study, runs: Sequence[RunFigures], price: EnergyPrice | 
             _saved,
         ),
         figure(L_("energy saved, expected from the speed-up at equal power"), "expected_saved", _share),
-        row(L_("energy saved, expected by guides"), lambda group: ", ".join(group.guides) or "–"),
+        row(L_("energy saved, expected by guides"), lambda group: together(*group.guides, between=", ") or "–"),
         figure(L_("energy of a run"), "run_j", _joules),
         figure(_loss_title(study), "to_loss_j", _joules),
     ]

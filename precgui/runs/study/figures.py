@@ -29,6 +29,7 @@ from precgui.sanitize import one_line
 from precgui.sentences import L_, Sentence
 
 RunKind = Literal["run", "twin", "timing"]
+KIND_WORDS = (L_("run"), L_("twin"), L_("timing"))
 CURVE_POINTS = 240
 _SETTINGS_LEFT_OUT = ("title", "seed", "precision")
 

@@ -46,6 +46,7 @@ class CompareCurves(QWidget):
         self.all_runs.setToolTip(_("Draw all runs, not only those that are selected in the table"))
         self.caption = PlainLabel(self)
         self.caption.setProperty("kind", "muted")
+        self.caption.setWordWrap(True)
         self.legend = label(kind="muted", rich=True)
         self._comparisons: dict[tuple[str, str, int], BaselineComparison] = {}
         self.setMinimumHeight(LEAST_HEIGHT)

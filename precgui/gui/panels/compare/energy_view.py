@@ -31,7 +31,7 @@ class EnergyView(QWidget):
         self.price = QLineEdit(self)
         self.price.setPlaceholderText(_("none, or such as 0.30 EUR"))
         self.price.setFixedWidth(220)
-        self.fault, self.note = label(kind="muted", wrap=False), label(kind="muted")
+        self.fault, self.note = label(kind="muted"), label(kind="muted")
         self.table = TextTable(("",), _("Energy of the groups"))
         bar = row(named(_("&Price of a kilowatt-hour"), self.price), self.price, (self.fault, 1))
         column(bar, self.note, (self.table, 1), on=self, spacing=-1)

@@ -11,7 +11,7 @@ from precgui.gui.kit.table import TextTable
 from precgui.gui.panels.compare.group_rows import COLUMNS, group_row
 from precgui.runs.figures import Figure, study_figures
 from precgui.runs.report.content import ReportContent
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, p_, translated
 
 _VERDICT_COLUMNS = (L_("Group"), L_("Target"), L_("Verdict"), L_("Figures and reason"))
 _VERDICT = COLUMNS.index("Verdict")
@@ -26,7 +26,7 @@ class FiguresView(QWidget):
         self._content: ReportContent | None = None
         self.figure = Choice(_("Figure that is compared"), self._fill_table)
         self.figure.setSizeAdjustPolicy(Choice.SizeAdjustPolicy.AdjustToContents)
-        self.table = TextTable([translated(title) for title in COLUMNS], _("Groups of the study"))
+        self.table = TextTable([_title(title) for title in COLUMNS], _("Groups of the study"))
         self.verdicts = TextTable([translated(title) for title in _VERDICT_COLUMNS], _("Verdicts of the study"))
         self.table.give_up(_DISPENSABLE)
         self.fold = FoldedText(self)
@@ -55,3 +55,7 @@ class FiguresView(QWidget):
         rows = [[translated(cell) for cell in group_row(group, figure, study)] for group in study.groups]
         self.table.fill(rows, _VERDICT, words)
         self.table.fit_rows(len(study.groups))
+
+
+def _title(column: str) -> str:
+    return p_("how many", "Runs") if column == "Runs" else translated(column)

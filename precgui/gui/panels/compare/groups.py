@@ -97,8 +97,7 @@ class GroupsView(Pages):
         for button in (self.more_seeds, self.targets_button, self.report, self.folder_button):
             row.addWidget(button)
         views = QHBoxLayout()
-        views.addWidget(self.view)
-        views.addStretch(1)
+        views.addWidget(self.view, 1)
         column = QVBoxLayout(self.content)
         column.setContentsMargins(24, 12, 24, 16)
         column.setSpacing(12)

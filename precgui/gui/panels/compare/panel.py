@@ -30,9 +30,10 @@ from precgui.runs.compared import RunComparison
 from precgui.runs.differences import KeptFacts, differing, machine_sentence
 from precgui.runs.models.model_file import holds_scan
 from precgui.runs.short_answer import SEEDS, short_answer
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, p_, translated
 
 REFRESH_MS = 1000
+LEAST_BASELINE_PX = 120
 READ_AT_ONCE = 4  # runs; their figures take some 15 ms each
 _GROUPS = L_("{count} runs repeat others: show groups")
 _GROUPS_TIP = L_("Runs that differ in their seed alone are one group, with a mean, an interval and a verdict")
@@ -59,6 +60,7 @@ class ComparePanel(Pages):
         self.baseline = QComboBox(self)
         self.baseline.setAccessibleName(_("Baseline"))
         self.baseline.setMinimumContentsLength(24)
+        self.baseline.setMinimumWidth(LEAST_BASELINE_PX)
         self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         ignore_wheel(self.baseline)
         self.answer = AnswerBar(session, self)
@@ -70,6 +72,7 @@ class ComparePanel(Pages):
         self.view = SegmentedChoice(
             (RUNS, DIFFERENCES, GROUPS, MODELS), _("Single runs, or the groups of a study"), self
         )
+        self.view.buttons[RUNS].setText(p_("one by one", "Runs"))
         self.differences = DifferencesView(self)
         self.differences.column.setContentsMargins(24, 12, 24, 16)
         self.groups = GroupsView(session, self)
