@@ -6,19 +6,18 @@ from typing import Any
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.shadow.attribution import is_cast
+from precgui.engine.shadow.differences import DIFFERENCES, least_left
 from precgui.engine.shadow.nonfinite import NonFiniteOrigin
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.tape import Tape, TapeOp
 
 _MOST = 3
 _CANCELLED = 8.0  # times a difference is smaller than what it is made of: three bits are gone
-_DIFFERENCES = ("sub.", "sub_.", "add.", "add_.", "rsub.", "addcmul", "lerp")
 _SUMS = (
     "sum", "mean", "cumsum", "cumprod", "prod", "add", "sub", "index_add", "scatter_add", "logsumexp", "var", "std",
 )  # fmt: skip
 _SENSITIVE = ("log", "div", "sqrt", "rsqrt", "reciprocal", "acos", "asin", "atanh", "pow", "exp", "_softmax", "tan")
 _MOSTLY = 0.5  # of an operation's share
-_ALL_BUT_CANCELLED = 1e4  # times a difference is smaller than what it is made of: FP32 has three digits left, or fewer
 
 
 def named_operations(shadow: Shadow) -> list[dict[str, Any]]:
@@ -35,19 +34,11 @@ def named_operations(shadow: Shadow) -> list[dict[str, Any]]:
 
 def cancelled_in_fp32(tape: Tape) -> dict[str, Any] | None:
     """The forward difference that leaves fewest digits of its operands, in a step without 16 bits; None of none."""
-    if any(dtype.is_floating_point and dtype.itemsize <= 2 for dtype in tape.dtypes.values()):
+    found = least_left(tape)
+    if found is None:
         return None
-    sizes, rows = tape.magnitudes, []
-    for operation in tape.operations:
-        id = operation.outputs[0] if operation.outputs else None
-        if id is None or operation.origin.backward or not operation.name.startswith(_DIFFERENCES):
-            continue
-        size, largest = sizes.get(id, 0.0), max((sizes.get(each, 0.0) for each in operation.inputs), default=0.0)
-        if size and largest > _ALL_BUT_CANCELLED * size and operation.origin.line.number:
-            rows.append(
-                _row(tape, operation) | {"kind": "cancellation in fp32", "times": largest / size, "of": largest}
-            )
-    return max(rows, key=lambda row: float(row["times"]), default=None)
+    kind = {"kind": "cancellation in fp32", "times": found.times, "of": found.of}
+    return _row(tape, found.operation) | kind
 
 
 def origin_of(origin: NonFiniteOrigin) -> dict[str, Any]:
@@ -79,7 +70,7 @@ def _kind(shadow: Shadow, operation: TapeOp) -> str:
     sizes = shadow.step.tape.magnitudes
     result = sizes.get(operation.outputs[0] or 0, 0.0) if operation.outputs else 0.0
     largest = max((sizes.get(id, 0.0) for id in operation.inputs), default=0.0)
-    if operation.name.startswith(_DIFFERENCES) and result and largest > _CANCELLED * result:
+    if operation.name.startswith(DIFFERENCES) and result and largest > _CANCELLED * result:
         return "cancellation"
     if is_cast(operation):
         return "cast"

@@ -168,7 +168,7 @@ def _cause(tape: Tape, used: Sequence[Used], loss: int, low_loss: float) -> dict
     step = RecordedStep(tape, [each.id for each in used], loss, [each.gradient for each in used], low_loss)
     shadow = Shadow(step)
     place = shadow.first_nonfinite
-    cancelled = cancelled_in_fp32(tape) if shadow.verdict != "problems" else None
+    cancelled = cancelled_in_fp32(tape)
     return {
         "cause": {
             "verdict": shadow.verdict, "blame": shadow.precision_is_to_blame, "message": shadow.message,

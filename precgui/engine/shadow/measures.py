@@ -157,6 +157,12 @@ class StepMeasures:
             saved += share * (1 - stays)
         return math.sqrt(max(0.0, 1.0 - saved / (self.explained or 1.0)))
 
+    def errors_of(self, ids: Sequence[int]) -> dict[int, float]:
+        """The relative errors of values of the step beside FP64, L2; those that were overwritten are left out."""
+        exact = self._wide.exact(ids)
+        low = {id: self.step.tape.value(id) for id in ids}
+        return {id: distance([value], [exact[id]]) for id, value in low.items() if value is not None}
+
     def measured(self, lines: Iterable[SourceLine]) -> float:
         """As `with_fp64`."""
         return self.error_left(self.operations_of(lines))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from precgui.engine.shadow.differences import least_left
 from precgui.engine.shadow.measures import LOSS_ROUNDINGS, SMOOTH, StepMeasures
 from precgui.engine.shadow.tape import NO_LINE, SourceLine
 from precgui.engine.shadow.unavoidable_error import by_line, is_avoidable, is_product
@@ -26,6 +27,9 @@ _CANCELLED = 8.0  # times a difference is smaller than what it is made of: three
 _SUMS = ("sub.", "sub_.", "add.", "add_.", "rsub.")
 _NEGLIGIBLE = 1e-5  # a gradient with five right digits is no problem, whoever made the rest
 _ROUNDOFF_FP32 = 2.0**-24
+_FAR_IN_FP32 = 0.05  # relative error of a gradient, and of a difference, without any 16 bits
+_RIGHT_IN_FP32 = 1e-3  # of the operands of a difference
+_LEARNT = 1e-3  # loss over operands, or their squares: below it they may be outputs and what these are to be
 LEAST_FLIPS = 1e-3  # of the gradient: smaller ones are not worth a sentence
 
 
@@ -45,7 +49,7 @@ def judge(shadow: StepMeasures) -> Judgement:
         return _nonfinite(shadow)
     if shadow.gradient_error < _NEGLIGIBLE:
         return _healthy_if_explained(shadow)
-    for rule in (_hidden_overflow, _out_of_range, _one_line, _loss, _decisions):
+    for rule in (_cancelled_in_fp32, _hidden_overflow, _out_of_range, _one_line, _loss, _decisions):
         judgement = rule(shadow)
         if judgement is not None:
             return judgement
@@ -129,6 +133,31 @@ def _nonfinite(shadow: StepMeasures) -> Judgement:
         f"{culprit.origin.line.label}; in FP64 it is finite.",
         True,
         list(dict.fromkeys((culprit.origin.line, created.origin.line))),
+    )
+
+
+def _cancelled_in_fp32(shadow: StepMeasures) -> Judgement | None:
+    """A difference of nearly equal numbers in FP32, which makes the noise of right operands as large as itself.
+
+    Products make that noise, and in FP32 none is less: so no share tells it.
+    """
+    tape = shadow.step.tape
+    found = least_left(tape) if shadow.gradient_error > _FAR_IN_FP32 else None
+    if found is None or abs(shadow.loss_fp64) <= _LEARNT * max(found.of, found.of**2):
+        return None
+    ids = [*found.operation.inputs, *(id for id in found.operation.outputs[:1] if id is not None)]
+    errors = shadow.errors_of(ids)
+    *before, after = (errors.get(id, math.nan) for id in ids)
+    if not after > _FAR_IN_FP32 or not max(before) < _RIGHT_IN_FP32:
+        return None
+    line = found.operation.origin.line
+    return Judgement(
+        "problems",
+        f"{line.label} subtracts nearly equal numbers in FP32: they are {found.times:.1e} times as large as their "
+        f"difference. Their relative error is {max(before):.1e}, that of the difference {after:.1e}. Take a larger "
+        f"step of the difference, or compute it and its operands in FP64. {_size_of(shadow)}.",
+        True,
+        [line],
     )
 
 

@@ -79,7 +79,7 @@ def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding
         return None
     row = max(far, key=_distance)
     cause = row["cause"]
-    named = cause.get("operations") or [cause.get("cancelled")]
+    named = [cause.get("cancelled")] if _is_cancelled(row) else cause.get("operations") or []
     operations = [each for each in named if isinstance(each, Mapping)]
     if not operations:
         return None

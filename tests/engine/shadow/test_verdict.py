@@ -254,3 +254,20 @@ def test_that_decisions_that_move_the_gradient_more_than_rounding_are_in_the_sen
     assert shadow.flips > shadow.gradient_error
     assert "Decisions that turn out otherwise in FP64" in shadow.message
     assert f"move the gradient by {shadow.flips:.2e}" in shadow.message
+
+
+@pytest.mark.parametrize(("h", "verdict"), [(1e-4, "problems"), (0.1, "healthy")])
+def test_that_a_difference_in_fp32_with_too_small_a_step_is_a_problem_of_its_line(h: float, verdict: str) -> None:
+    u = nn.Sequential(nn.Linear(1, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 1))
+    x = torch.linspace(0, 2, 48)[:, None]
+
+    def loss() -> Tensor:
+        middle = u(x)
+        bend = (u(x + h) - 2 * middle + u(x - h)) / h**2
+        return (bend + torch.sin(x)).square().mean()
+
+    shadow = shadow_of(loss, u.parameters())
+    assert shadow.verdict == verdict, shadow.message
+    if verdict == "problems":
+        assert shadow.precision_is_to_blame and "subtracts nearly equal numbers in FP32" in shadow.message
+        assert [name.rpartition(":")[2] for name in shadow.blamed] == [str(loss.__code__.co_firstlineno + 2)]
