@@ -3,8 +3,9 @@
     monkey.py [--actions 10000] [--seed 1] [--log FILE]
 
 The same seed draws the same actions; which widgets they meet depends on the moment, too. Every action is written to the
-log before it is done, so that a crash leaves the last one there. Exit code 1 for a traceback of precgui, for a gap of
-the event loop above GAP_S of the CPU time of its own thread, or for memory that grows after the first minute.
+log before it is done, so that a crash leaves the last one there. Exit code 1 for a traceback of precgui, for a closed
+window, for a gap of the event loop above GAP_S of the CPU time of its own thread, or for memory that grows after the
+first minute.
 
 Runs, settings and the bin lie in a temporary folder; links and files are opened nowhere; file dialogs are dismissed.
 """
@@ -44,7 +45,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui import config
+from precgui import config, words
 from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.notices import NoticeEntry, Notices, caught
 from precgui.gui.settings import Settings
@@ -223,6 +224,7 @@ class Chase:
         self.memory: list[tuple[float, float]] = []
         self._began = time.monotonic()
         self._training_s = 0.0
+        self._hidden_s = 0
         self.notices.subscribe(self._on_notice)
         themes().set_mode("light")
         self.window = Window(Settings(fresh=True), self.notices)
@@ -323,6 +325,7 @@ class Chase:
         session = self.window.session
         assert session is not None
         self._training_s += session.is_busy
+        self._hidden_s += not self.window.isVisible()
         del session.training.waiting[3:]
         for key in list(session.runs)[:-OPEN_RUNS]:
             session.runs.close(key)
@@ -360,6 +363,7 @@ class Chase:
         growth = statistics.median(last) / statistics.median(warm) if warm and last else None
         worst = self.gaps.longest[0][0] if self.gaps.longest else 0.0
         failures = [f"{len(self.tracebacks)} tracebacks"] if self.tracebacks else []
+        failures += [f"the window was closed for {self._hidden_s} s"] if self._hidden_s else []
         failures += [f"a gap of {worst:.2f} s"] if worst > GAP_S else []
         failures += [f"memory grew by {growth - 1:.0%}"] if growth is not None and growth > GROWTH else []
         minutes = [(at, mib) for number, (at, mib) in enumerate(self.memory) if number % 60 == 0]
@@ -385,6 +389,7 @@ def main() -> int:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as own:
         os.environ.update(HOME=own, PRECGUI_STATE=f"{own}/state", PRECGUI_RUNS=f"{own}/runs")
+        os.environ[words.VARIABLE] = "en"  # another language would close the window to start it again
         path = asked.log or Path(own, "actions.log")
         with path.open("w", encoding="utf-8") as log, path.with_suffix(".gaps").open("w", encoding="utf-8") as stacks:
             faulthandler.enable()

@@ -166,7 +166,7 @@ WHICH = FirstPath(
                     "below it the accuracy. It takes less than a minute."
                 )
             ),
-            lambda window: _live(window).plots.frames[0],
+            lambda window: _live(window).plots,
             _has_ended,
         ),
         PathStep(

@@ -176,7 +176,7 @@ def test_the_path_to_a_precision(
     assert [config.precision for config in trainer.asked] == ["fp32"] and trainer.asked[0].task == "digits"
     assert hand.clicks == 1, "the first run"
     live = panels.panels["live"]
-    hand.is_told(1, "The small example trains", live.plots.frames[0])  # type: ignore[attr-defined]
+    hand.is_told(1, "The small example trains", live.plots)  # type: ignore[attr-defined]
     trainer.finish()
     card = live.end_card  # type: ignore[attr-defined]
     hand.is_told(2, "Train the same in BF16", card.other)
