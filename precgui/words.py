@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from gettext import GNUTranslations, NullTranslations
-from io import BytesIO
+from gettext import NullTranslations
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from precgui.sentences import filled as filled
 from precgui.sentences import recased as recased
 from precgui.sentences import together as together
 from precgui.sentences import whole as whole
+from precgui.sorted_translations import SortedTranslations
 
 VARIABLE = "PRECGUI_LANGUAGE"
 LANGUAGES = {"en": "English", "zh_CN": "简体中文"}  # each in its own words
@@ -151,12 +151,11 @@ def _read(language: str) -> NullTranslations:
             content = compile_catalogue(po)
             with suppress(OSError):  # a folder that may not be written to
                 write_compiled(mo, content)
-            return GNUTranslations(BytesIO(content))
+            return SortedTranslations(content)
     return _read_compiled(mo)
 
 
 def _read_compiled(mo: Path) -> NullTranslations:
     if not mo.exists():
         return NullTranslations()
-    with mo.open("rb") as file:
-        return GNUTranslations(file)
+    return SortedTranslations(mo.read_bytes())

@@ -240,6 +240,20 @@ def test_that_a_checkout_reads_a_changed_catalogue(tmp_path: Path, monkeypatch: 
     words.use("en")
 
 
+@needs_babel
+def test_that_every_text_of_the_catalogue_is_found_in_its_compiled_form(chinese: None) -> None:
+    for message in catalogue():
+        if message.string and message.context:
+            assert words.p_(message.context, message.id) == message.string
+        elif isinstance(message.id, tuple):
+            one, many = message.id
+            assert words.n_(one, many, 2) == message.string[0]
+        elif message.string:
+            assert translated(message.id) == message.string
+    assert translated("a text that no catalogue has") == "a text that no catalogue has"
+    assert words.n_("{count} of none", "{count} of nones", 2) == "{count} of nones"
+
+
 # The language ----------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from precgui.cli.main import COMMANDS, main
 from precgui.paths import examples_dir
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("babel") is None, reason="Babel is not installed")
-RUN = str(examples_dir() / "scale-collapse.h5")
+RUN, STUDY = str(examples_dir() / "scale-collapse.h5"), str(examples_dir() / "digits-study")
 LOOP = "import torch\nscaler = torch.amp.GradScaler()\nwith torch.autocast('cuda', dtype=torch.bfloat16):\n    pass\n"
 FOR_PROGRAMS = (
     ["formats", "--json"],
@@ -32,8 +32,26 @@ FOR_PROGRAMS = (
     ["diagnose", RUN, "--json"],
     ["whatif", RUN, "--format", "bf16,e4m3fn", "--json"],
     ["compare", RUN, "--csv", "runs.csv"],
+    ["compare", RUN, "--json"],
+    ["compare", STUDY, "--json"],
+    ["sweep", STUDY, "--plan", "--json"],
+    ["fp16-or-bf16", STUDY, "--json"],
+    ["checklist", RUN, "--json"],
+    ["whatif", RUN, "--csv", "runs.csv"],
+    ["whatif", "--scaler", "initial=65536", "--json"],
+    ["plan", "--network", "own", "--device", "8GB", "--link", "10Gb/s", "--json"],
+    ["run", "--keys", "--json"],
+    ["bench", "--list", "--json"],
+    ["places", "list", "--json"],
+    ["compare", "--targets-template"],
 )
-WRONG = (["encode", "1/0"], ["formats", "--jsn"], ["encode"], ["quantise", "1", "--format", "int9"], ["fromats"])
+WRONG = (
+    ["encode", "1/0"], ["formats", "--jsn"], ["encode"], ["quantise", "1", "--format", "int9"], ["fromats"],
+    ["compare"], ["sweep", "digits-quick"], ["plan", "--network", "own", "--width", "7"],
+    ["twin", "digits-quick", "--branches", "1"],
+    ["whatif", RUN, "--scale", "3"], ["bench", "--sizes", "1"], ["run", "digits-quick", "--resume", "-o", "a.h5"],
+    ["assign", "digits-quick", "--formats", "fp16", "--budget", "x"],
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -79,12 +97,12 @@ def test_that_a_mistake_is_one_sentence_with_the_same_exit_code(line: list[str])
 
 
 def test_that_help_is_chinese_and_names_the_same_commands_and_options() -> None:
-    for line in (["--help"], ["encode", "--help"], ["quantise", "--help"], ["detect", "--help"]):
+    for line in (["--help"], *([command, "--help"] for command in COMMANDS)):
         english, chinese = typed(line, "en")[1], typed(line, "zh_CN")[1]
         assert chinese.startswith("用法：")
         assert "显示此帮助并退出" in chinese
         wanted = COMMANDS if line == ["--help"] else [word for word in english.split() if word.startswith("--")]
-        assert [word for word in wanted if word.strip(",.;)") not in chinese] == []
+        assert [word for word in wanted if word.strip(",.;:)") not in chinese] == []
 
 
 def test_that_columns_of_chinese_tables_line_up() -> None:
@@ -94,3 +112,12 @@ def test_that_columns_of_chinese_tables_line_up() -> None:
     assert len(below) == 3
     place = cell_len(head[: head.index("位", head.index("格式") + 2)])
     assert {cell_len(line[: line.index("0x")]) for line in below} == {place}
+
+
+@pytest.mark.parametrize("line", [["compare", RUN, RUN], ["sweep", STUDY, "--plan"], ["plan", "--network", "own"]])
+def test_that_columns_of_other_commands_line_up(line: list[str]) -> None:
+    """The last column begins, or ends, at the same cell in every row of a table."""
+    rows = [row for row in typed(line, "zh_CN")[1].splitlines() if "│" in row or " " * 3 in row]
+    chinese = [row for row in rows if any("\u4e00" <= letter <= "\u9fff" for letter in row)]
+    assert chinese
+    assert len({cell_len(row) for row in rows if "│" in row}) <= 1
