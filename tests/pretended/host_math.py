@@ -97,6 +97,7 @@ def lost() -> int:
 
 
 record = Record()
+elsewhere: collections.Counter[str] = collections.Counter()  # lines of operations on a device that was not current
 
 
 class Fault:
@@ -358,6 +359,8 @@ def _computed(operation: Any) -> Callable[..., Any]:
         if name.startswith("_foreach") and len({operand.device for operand in operands}) > 1:
             return _one_by_one(call, args, kwargs)
         place = _place(operation, name, operands, kwargs)
+        if place.index != runtime.pretended_current():
+            elsewhere[_lines()] += 1
         fault.meet()
         record.operations[name] += 1
         if capturing:

@@ -71,6 +71,7 @@ def check_row(row: dict[str, Any], close: float) -> None:
     assert len(own) == len(cpu) == len(row["steps"])
     assert own == pytest.approx(cpu, rel=close)
     assert row["lost"] == 0, "a kernel was launched that nothing has computed"
+    assert row["elsewhere"] == {}, "the device of a run is the current one in all of it"
 
 
 def _call(recipe: str, *settings: str, **words: object) -> str:

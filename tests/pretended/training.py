@@ -35,6 +35,7 @@ def print_run(
     def count(*_: Any) -> None:
         updates[0] += 1
 
+    host_math.elsewhere.clear()
     counter = register_optimizer_step_post_hook(count)
     for place in places:
         losses: list[float] = result["losses"][place]
@@ -61,7 +62,7 @@ def print_run(
         own = () if place == "cpu" else of_gpu
         train(config.load(recipe, [*common, *own, f"device={place}"]), emit, stopped)
     counter.remove()
-    print("ROW " + json.dumps({**result, "lost": host_math.lost()}))  # noqa: T201
+    print("ROW " + json.dumps({**result, "lost": host_math.lost(), "elsewhere": host_math.elsewhere}))  # noqa: T201
 
 
 def count_operations(folder: str) -> int:
