@@ -106,6 +106,7 @@ PICTURES: dict[str, Picture] = {
     "study-jobs-dark": Picture("jobs", "live/study", "dark"),
     "go-on-light": Picture("stopped", "live"),
     "go-on-runs-dark": Picture("stopped", "library", "dark"),
+    "export-weights-light": Picture("stopped", "inspect/overview", view="Export"),
     "live-dark": Picture("runs", "live", "dark"),
     "compare-light": Picture("runs", "compare"),
     "hardware-measured-dark": Picture("measured", "hardware/measured", "dark", how="precgui bench"),

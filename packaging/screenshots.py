@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pictures import IMAGES, LARGE, PICTURES, SMALL, WIDE, Mode, Picture, State, keep_hashes, stale_pictures
 from PIL import Image
-from PySide6.QtCore import QBuffer, QIODevice, QLocale
-from PySide6.QtGui import QImage
+from PySide6.QtCore import QBuffer, QIODevice, QLocale, QPoint
+from PySide6.QtGui import QImage, QPainter
 from PySide6.QtWidgets import QApplication
 from staged_study import study_with_jobs
 
@@ -171,6 +171,8 @@ class Gallery:
             self._window.show_panel(picture.place)
         self._choose_view(picture)
         self._save(name)
+        if (menu := QApplication.activePopupWidget()) is not None:
+            menu.close()
         if picture.state == "first-run":
             if (sheet := self._window.guide.sheet) is not None:
                 sheet.skip()
@@ -187,8 +189,12 @@ class Gallery:
             assert isinstance(library, LibraryPanel)
             self._until(lambda: library.table.rowCount() > 0, 60)
             library.view.select_rows([0])
+        inspect = self._window.host.panels["inspect"]
+        if picture.view == "Export":
+            assert isinstance(inspect, InspectPanel)
+            self._settled()
+            inspect.exports.menu.popup(QPoint())
         if picture.place == "inspect/tensors":
-            inspect = self._window.host.panels["inspect"]
             assert isinstance(inspect, InspectPanel)
             tensors = inspect.tab("tensors")
             assert isinstance(tensors, TensorsPanel)
@@ -254,10 +260,22 @@ class Gallery:
         end, before = time.monotonic() + SETTLE_LIMIT_S, QImage()
         while True:
             self._turn(SETTLE_S)
-            now = self._window.grab().toImage()
+            now = self._grabbed()
             if (now == before and not themes().is_changing) or time.monotonic() > end:
                 return now
             before = now
+
+    def _grabbed(self) -> QImage:
+        """The window, with the menu of exports where that is open: it is a window of its own, on a smaller screen."""
+        picture = self._window.grab()
+        if (menu := QApplication.activePopupWidget()) is not None:
+            inspect = self._window.host.panels["inspect"]
+            assert isinstance(inspect, InspectPanel)
+            corner = inspect.export_button.mapTo(self._window, inspect.export_button.rect().bottomRight())
+            painter = QPainter(picture)
+            painter.drawPixmap(corner - menu.rect().topRight(), menu.grab())
+            painter.end()
+        return picture.toImage()
 
     def _until(self, condition: Callable[[], bool], limit_s: float) -> None:
         end = time.monotonic() + limit_s
