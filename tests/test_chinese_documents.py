@@ -1,0 +1,85 @@
+"""The documents in Chinese have the sections, commands and links of the English ones, and their commands work."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from precgui import words
+from precgui.cli.main import main
+
+ROOT = Path(__file__).parent.parent
+CHINESE = ".zh-CN.md"
+DOCUMENTS = sorted((ROOT / "docs").glob(f"*{CHINESE}"))
+FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def english_again() -> Iterator[None]:
+    yield
+    words.use("en")
+
+
+def english_of(path: Path) -> Path:
+    return path.with_name(path.name.replace(CHINESE, ".md"))
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"^(#+) ", FENCE.sub("", text), re.MULTILINE)
+
+
+def commands(text: str) -> list[str]:
+    """The lines of the fenced blocks that call precgui, without their comments."""
+    lines = [line.partition("  #")[0].strip() for block in FENCE.findall(text) for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?precgui\b", line)]
+
+
+def links(text: str) -> list[str]:
+    """Targets of links and pictures; a document counts as its English form, and the link to the other is left out."""
+    return [link.replace(CHINESE, ".md") for link in re.findall(r"\]\(([^)]+)\)", text)]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_that_a_chinese_document_has_the_sections_commands_links_and_code_of_the_english(path: Path) -> None:
+    english, chinese = english_of(path).read_text(encoding="utf-8"), path.read_text(encoding="utf-8")
+    assert headings(chinese) == headings(english)
+    assert commands(chinese) == commands(english)
+    assert links(chinese) == links(english)
+    assert f"]({path.name})" in english and f"]({english_of(path).name})" in chinese
+    in_english, in_chinese = (set(re.findall(r"`[^`\n]+`", FENCE.sub("", text))) for text in (english, chinese))
+    assert in_chinese == in_english
+    assert english.count("\n|") == chinese.count("\n|")  # rows of tables
+
+
+def test_that_every_command_of_the_chinese_readme_is_one_of_the_english() -> None:
+    english, chinese = (commands((ROOT / f"README{end}").read_text(encoding="utf-8")) for end in (".md", CHINESE))
+    assert len(chinese) > 10
+    assert [line for line in chinese if line not in english] == []
+
+
+def whole(line: str) -> bool:
+    """Whether a command can be typed as it stands."""
+    return not re.search(r"[\[|]|\.\.\.", line)
+
+
+TYPED = {
+    (path, line)
+    for path in (ROOT / "docs/formats.md", ROOT / "docs/formats.zh-CN.md")
+    for line in commands(path.read_text(encoding="utf-8"))
+    if whole(line)
+}
+
+
+@pytest.mark.parametrize(("path", "line"), sorted(TYPED), ids=str)
+def test_that_a_command_of_the_documents_works_in_its_language(path: Path, line: str) -> None:
+    words.use("zh_CN" if path.name.endswith(CHINESE) else "en")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main(shlex.split(line)[1:]) == 0
+    assert out.getvalue().strip()
