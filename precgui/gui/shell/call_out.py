@@ -155,10 +155,14 @@ def _moved_into(placed: QRect, inside: QRect) -> QRect:
 
 def _in_view(target: QWidget | None, host: QWidget) -> QRect | None:
     """The part of a widget that is in view, in the coordinates of `host`; None where nothing of it is."""
-    if target is None or not target.isVisible() or target.visibleRegion().isEmpty():
+    if target is None or not target.isVisible():
         return None
-    seen = target.visibleRegion().boundingRect()
-    return QRect(target.mapTo(host, seen.topLeft()), seen.size())
+    area = QRect(target.mapTo(host, QPoint()), target.size())
+    parent = target.parentWidget()
+    while parent is not None and parent is not host:  # `visibleRegion` would leave out what its own parts cover
+        area &= QRect(parent.mapTo(host, QPoint()), parent.size())
+        parent = parent.parentWidget()
+    return None if area.isEmpty() else area
 
 
 def _arrow(side: Qt.Edge, at: int, box: QRect, whole: QRect) -> tuple[QPoint, QPoint, QPoint]:
