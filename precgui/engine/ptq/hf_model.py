@@ -16,6 +16,7 @@ from precgui.engine.tasks.base import Ratio
 from precgui.engine.tasks.text import corpus, manual
 from precgui.errors import first_line
 from precgui.events import Metric
+from precgui.sentences import L_
 
 _MOST_CHARACTERS = 1 << 22
 _EVERY = 10  # each tenth window is held out
@@ -24,7 +25,7 @@ _EVERY = 10  # each tenth window is held out
 class LanguageModelTask(Ratio):
     """The next token of a text, in windows of `length` tokens; each tenth window is held out, spread over the text."""
 
-    metric = Metric("perplexity", "Perplexity", "exp of the loss", unit="", higher_is_better=False)
+    metric = Metric("perplexity", L_("Perplexity"), L_("exp of the loss"), unit="", higher_is_better=False)
 
     def __init__(
         self, model: nn.Module, tokens: Tensor, length: int, batch_size: int, facts: Mapping[str, Any]

@@ -13,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 from precgui.engine.device import in_fp64
 from precgui.engine.errors import EngineError
 from precgui.events import Metric
+from precgui.sentences import L_
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -21,7 +22,7 @@ Batch = tuple[Any, Tensor]
 _EVALUATED_AT_ONCE = 512
 
 
-ACCURACY = Metric("accuracy", "Accuracy", "share of the samples whose class is found")
+ACCURACY = Metric("accuracy", L_("Accuracy"), L_("share of the samples whose class is found"))
 
 
 class Task(Protocol):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from precgui.engine.tasks.base import Batch, Ratio
 from precgui.events import Metric
+from precgui.sentences import L_
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -60,7 +61,7 @@ class CartPole(Ratio):
 
     metric = Metric(
         "return",
-        "Return",
+        L_("Return"),
         f"steps that the pole stands, {LONGEST} at most, with the likelier action each time",
         of_outputs=False,
         unit="steps",

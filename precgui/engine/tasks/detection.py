@@ -12,6 +12,7 @@ from precgui.engine.models.detection import Detector
 from precgui.engine.tasks.base import DatasetTask, InMemory, split
 from precgui.engine.tasks.images import VALIDATION_SHARE, digits
 from precgui.events import Metric
+from precgui.sentences import L_
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -123,7 +124,9 @@ def _box(ink: Tensor, top: int, left: int) -> Tensor:
 class Detection(DatasetTask):
     """Scenes for training and for validation are made from different digits. `outputs` are those of a `Detector`."""
 
-    metric = Metric("ap50", "AP50", "average precision of boxes that overlap by half at least, mean over the classes")
+    metric = Metric(
+        "ap50", L_("AP50"), L_("average precision of boxes that overlap by half at least, mean over the classes")
+    )
 
     def __init__(self, config: RunConfig) -> None:
         images, labels = digits()

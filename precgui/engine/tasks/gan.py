@@ -12,6 +12,7 @@ from precgui.engine.models.adversarial import NOISE, GanNetworks, GanOutput
 from precgui.engine.tasks.base import Batch, DatasetTask, InMemory, split
 from precgui.engine.tasks.images import VALIDATION_SHARE, digits
 from precgui.events import Metric
+from precgui.sentences import L_
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -23,7 +24,7 @@ class Gan(DatasetTask):
     """Batches are (noise, real images) and the real images again."""
 
     metric = Metric(
-        "coverage", "Coverage", "share of real digits with a drawn one nearer than their fifth real neighbour"
+        "coverage", L_("Coverage"), L_("share of real digits with a drawn one nearer than their fifth real neighbour")
     )
 
     def __init__(self, config: RunConfig) -> None:

@@ -22,12 +22,13 @@ from precgui.engine.errors import EngineError
 from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.events import NO_METRIC, Metric
 from precgui.hardware.environment import SENT_CODE_VARIABLE
+from precgui.sentences import L_
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
 
 _NEEDED = ("model", "train_batches", "validation_batches", "loss")
-NO_SCORE = Metric(NO_METRIC, "No metric", "the task gives no score")
+NO_SCORE = Metric(NO_METRIC, L_("No metric"), L_("the task gives no score"))
 
 
 def make_own(config: RunConfig) -> Task:
@@ -116,7 +117,7 @@ class OwnTask:
             raise EngineError(
                 f"task {self._name}: metric must be a name or a precgui.engine.tasks.Metric, not {requested!r}"
             )
-        return Metric("score", "Score", "what score() of the task gives") if scores else NO_SCORE
+        return Metric("score", L_("Score"), L_("what score() of the task gives")) if scores else NO_SCORE
 
     def _facts(self) -> Mapping[str, Any]:
         facts = getattr(self._object, "facts", {})

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from precgui.engine.models.recommender import Recommender
 from precgui.engine.tasks.base import DatasetTask, InMemory
 from precgui.events import Metric
+from precgui.sentences import L_
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -40,7 +41,7 @@ def likings(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 class Recommendation(DatasetTask):
     """`outputs` are logits [batch]; the facts name what the true tastes would reach."""
 
-    metric = Metric("accuracy", "Accuracy", "share of the pairs of user and item whose liking is foretold")
+    metric = Metric("accuracy", L_("Accuracy"), L_("share of the pairs of user and item whose liking is foretold"))
 
     def __init__(self, config: RunConfig) -> None:
         training, validation = (likings(count, 2 * config.seed + n) for n, count in enumerate(_PAIRS))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from precgui.engine.device import in_fp64
 from precgui.engine.tasks.base import DatasetTask, InMemory
 from precgui.events import Metric
+from precgui.sentences import L_
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -35,7 +36,7 @@ class Regression(DatasetTask):
     Small steps along the weak directions are what few bits lose. Data are made in FP64. Targets have variance one.
     """
 
-    metric = Metric("r2", "R²", "share of the variance of the targets that is explained", unit="")
+    metric = Metric("r2", L_("R²"), L_("share of the variance of the targets that is explained"), unit="")
 
     def __init__(self, config: RunConfig) -> None:
         draw = torch.Generator().manual_seed(config.seed)

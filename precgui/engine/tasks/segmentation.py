@@ -12,6 +12,7 @@ from precgui.engine.models.unet import UNet
 from precgui.engine.tasks.base import DatasetTask, InMemory, split
 from precgui.engine.tasks.images import VALIDATION_SHARE, digits
 from precgui.events import Metric
+from precgui.sentences import L_
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -45,7 +46,9 @@ def scenes(images: Tensor, labels: Tensor, count: int, seed: int) -> tuple[Tenso
 class Segmentation(DatasetTask):
     """Scenes for training and for validation are made from different digits. `outputs` are [batch, 11, 32, 32]."""
 
-    metric = Metric("iou", "Mean IoU", "intersection over union of found and true pixels, mean over the classes")
+    metric = Metric(
+        "iou", L_("Mean IoU"), L_("intersection over union of found and true pixels, mean over the classes")
+    )
 
     def __init__(self, config: RunConfig) -> None:
         images, labels = digits()

@@ -18,6 +18,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.models.transformer import language_model
 from precgui.engine.tasks.base import Batch, Ratio
 from precgui.events import Metric
+from precgui.sentences import L_
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -102,7 +103,11 @@ class Text(Ratio):
     """Predict each next byte. The first nine tenths of the text are trained on, 64 pieces of the rest validate."""
 
     metric = Metric(
-        "bits_per_byte", "Bits per byte", "mean cross entropy of a byte, loss / ln 2", unit="", higher_is_better=False
+        "bits_per_byte",
+        L_("Bits per byte"),
+        L_("mean cross entropy of a byte, loss / ln 2"),
+        unit="",
+        higher_is_better=False,
     )
     facts: Mapping[str, Any]
 
