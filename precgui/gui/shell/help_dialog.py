@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QListWidget, QListWidgetItem
 from precgui.gui.kit.plain_text import OwnDocument
 from precgui.gui.theme import themes
 from precgui.paths import docs
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, language, translated
 
 _NONE = L_("The documentation lies in the folder `docs` of the source of precgui; this installation does not have it.")
 _PATH = Qt.ItemDataRole.UserRole
@@ -124,7 +124,7 @@ class HelpDialog(QDialog):
         if folder is None:
             self.text.setMarkdown(translated(_NONE))
             return
-        for path in sorted(folder.glob("*.md")):
+        for path in _documents(folder):
             item = QListWidgetItem(_title(path), self.topics)
             item.setData(_PATH, str(path))
         self.topics.setCurrentRow(0)
@@ -134,11 +134,23 @@ class HelpDialog(QDialog):
             self.text.show_topic(Path(item.data(_PATH)))
 
     def _follow(self, link: QUrl) -> None:
-        name = link.fileName()
+        name = _document(link.fileName())
         for row in range(self.topics.count()):
             item = self.topics.item(row)
-            if item is not None and Path(item.data(_PATH)).name == name:
+            if item is not None and _document(Path(item.data(_PATH)).name) == name:
                 self.topics.setCurrentItem(item)
+
+
+def _documents(folder: Path) -> list[Path]:
+    """The documents, each in the reader's language where it is there, else in English."""
+    english = (path for path in sorted(folder.glob("*.md")) if path.name == _document(path.name))
+    own = f".{language().replace('_', '-')}.md"
+    return [other if (other := path.with_suffix(own)).exists() else path for path in english]
+
+
+def _document(name: str) -> str:
+    """The name of a document without its language: `formats.md` of `formats.zh-CN.md`."""
+    return f"{name.partition('.')[0]}.md"
 
 
 def _title(path: Path) -> str:

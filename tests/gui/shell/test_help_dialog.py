@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import QColor, QImage, QTextDocument
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from precgui.gui.shell.help_dialog import TopicView
+from precgui import words
+from precgui.gui.shell import help_dialog
+from precgui.gui.shell.help_dialog import HelpDialog, TopicView
 
 
 @pytest.fixture
@@ -58,3 +61,23 @@ def test_that_another_topic_may_be_chosen_before_its_pictures_are_read(qtbot: Qt
     view.show_topic(other)
     qtbot.waitUntil(lambda: is_read(view, "small"))
     assert "Other" in view.toPlainText()
+
+
+@pytest.mark.parametrize(("language", "titles"), [("en", ["Alpha", "Beta"]), ("zh_CN", ["Alpha", "贝塔"])])
+def test_that_each_document_is_listed_once_in_the_language_of_the_reader(
+    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, titles: list[str]
+) -> None:
+    for name, title in (("alpha.md", "Alpha"), ("beta.md", "Beta"), ("beta.zh-CN.md", "贝塔")):
+        (tmp_path / name).write_text(f"# {title}\n", encoding="utf-8")
+    monkeypatch.setattr(help_dialog, "docs", lambda: tmp_path)
+    words.use(language)
+    try:
+        parent = QWidget()
+        qtbot.addWidget(parent)
+        dialog = HelpDialog(parent)
+    finally:
+        words.use("en")
+    items = [dialog.topics.item(row) for row in range(dialog.topics.count())]
+    assert [item.text() for item in items if item] == titles
+    dialog.text.anchorClicked.emit(QUrl("beta.md"))
+    assert dialog.topics.currentRow() == 1
