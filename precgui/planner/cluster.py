@@ -10,6 +10,7 @@ from pathlib import Path
 
 from precgui.config import RunConfig, to_toml
 from precgui.errors import SentenceError
+from precgui.sentences import L_, Sentence
 
 CONFIG, SCRIPT, RUN = "config.toml", "run.sbatch", "run.h5"
 _WORD = re.compile(r"[\w.,:@/+=-]{1,200}", re.ASCII)  # of a line that sbatch reads
@@ -70,7 +71,7 @@ def cluster_files(config: RunConfig, job: ClusterJob, folder: Path, python: str)
     given = {name: str(value) for name, value in settings.items() if value not in (None, "")}
     for name, value in given.items():
         if not _WORD.fullmatch(value):
-            raise SentenceError(f"--{name}: {value!r} is no word that sbatch reads")
+            raise SentenceError(Sentence("--{name}: {value!r} is no word that sbatch reads", name=name, value=value))
     ranks = job.nodes * job.ranks_per_node
     parallel = config.parallel.model_copy(update={"ranks": ranks})
     script = _SCRIPT.format(
@@ -91,8 +92,11 @@ def host_commands(
     _check(config, job)
     if (found := _ENDPOINT.fullmatch(rendezvous)) is None or not 1 <= int(found["port"]) < 1 << 16:
         raise SentenceError(
-            f"--rendezvous {rendezvous!r}: write HOST:PORT, a name or address of the first host that all others reach, "
-            "and a free port there, such as gpu1:29400"
+            Sentence(
+                "--rendezvous {rendezvous!r}: write HOST:PORT, a name or address of the first host that all "
+                "others reach, and a free port there, such as gpu1:29400",
+                rendezvous=rendezvous,
+            )
         )
     address = found["host"].strip("[]")
     return [
@@ -107,6 +111,6 @@ def host_commands(
 
 def _check(config: RunConfig, job: ClusterJob) -> None:
     if config.parallel.strategy == "none":
-        raise SentenceError("the config has one process; add --set parallel.strategy=ddp (or fsdp)")
+        raise SentenceError(L_("the config has one process; add --set parallel.strategy=ddp (or fsdp)"))
     if job.nodes < 1 or job.ranks_per_node < 1:
-        raise SentenceError("--nodes and --ranks-per-node are 1 at least")
+        raise SentenceError(L_("--nodes and --ranks-per-node are 1 at least"))

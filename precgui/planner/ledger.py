@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence, together
 
 PARTS = {
     "weights": L_("Weights and buffers"),
@@ -22,6 +22,21 @@ PARTS = {
     "base_scales": L_("Frozen base: scales and tables"),
     "adapters": L_("Adapters"),
     "unpacked": L_("Unpacked copies of the frozen base"),
+}
+_PARTS_INSIDE = {  # a sentence
+    "weights": L_("weights and buffers"),
+    "gradients": L_("gradients"),
+    "optimizer": L_("optimizer state"),
+    "master": L_("fp32 master weights"),
+    "activations": L_("activations kept for the backward pass"),
+    "cast_cache": L_("weights that autocast holds as 16-bit copies"),
+    "temporary": L_("temporaries"),
+    "batch": L_("batch"),
+    "fragmentation": L_("reserved by the allocator and not in use"),
+    "base": L_("frozen base: codes of its weights"),
+    "base_scales": L_("frozen base: scales and tables"),
+    "adapters": L_("adapters"),
+    "unpacked": L_("unpacked copies of the frozen base"),
 }
 RESIDUAL_LIMIT = 0.10  # of the measured peak: more than this unexplained is a finding
 _MOST_OWNERS = 40  # modules with their activations, and tensors alive at the peak, that a ledger keeps
@@ -83,7 +98,7 @@ def _size(value: Any) -> int:
     """A number of bytes or of places. Raises TypeError or ValueError for none, and for one that no machine has."""
     size = int(value) if isinstance(value, int) or abs(value) < _LARGEST else _LARGEST
     if abs(size) >= _LARGEST:
-        raise ValueError("a size of more bytes than any machine has")
+        raise ValueError(L_("a size of more bytes than any machine has"))
     return size
 
 
@@ -116,9 +131,17 @@ def difference_sentence(fp32: Ledger, other: Ledger, name: str) -> str:
     least = 0.01 * fp32.total_bytes
     ordered = sorted((c for c in changes.items() if abs(c[1]) >= least), key=lambda c: -abs(c[1]))
     if not ordered:
-        return f"{name} needs {ratio:.2f} times the memory of fp32: no part of the ledger changes by 1 % or more."
-    text = ", ".join(f"{PARTS[part].lower()} {'+' if size > 0 else '-'}{mib(abs(size))}" for part, size in ordered)
-    return f"{name} needs {ratio:.2f} times the memory of fp32: {text}."
+        return Sentence(
+            "{name} needs {ratio:.2f} times the memory of fp32: no part of the ledger changes by 1 % or more.",
+            name=name,
+            ratio=ratio,
+        )
+    parts = together(*(_part_change(part, size) for part, size in ordered), between=", ")
+    return Sentence("{name} needs {ratio:.2f} times the memory of fp32: {parts}.", name=name, ratio=ratio, parts=parts)
+
+
+def _part_change(part: str, size: int) -> Sentence:
+    return Sentence("{part} {change}", part=_PARTS_INSIDE[part], change=f"{'+' if size > 0 else '-'}{mib(abs(size))}")
 
 
 def mib(size_bytes: float) -> str:
@@ -130,4 +153,4 @@ def mib(size_bytes: float) -> str:
                 if abs(size_bytes) < 1000 * size
                 else f"{size_bytes / size:.0f} {unit}"
             )
-    return f"{size_bytes:.0f} bytes"
+    return Sentence("{count:.0f} bytes", count=size_bytes)

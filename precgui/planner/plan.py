@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from precgui.planner.ledger import PARTS
 from precgui.planner.network import Network, Transformer
 from precgui.planner.storage import BASE_BITS, OPTIMIZERS, PrecisionBytes, storage_of
+from precgui.sentences import L_, Sentence
 
 CONTEXT_BYTES = 600 * 2**20  # of the driver and of the libraries' kernels in a CUDA process, about
 MARGIN = 0.05  # of the device is left free: the allocator cannot use every gap
@@ -74,7 +75,7 @@ def device_bytes(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])i?B?\s*", text, re.IGNORECASE)
     if match is None or float(match[1]) <= 0:
-        raise ValueError(f"{text[:40]!r} is not a size of memory; write 24GB or 512MB")
+        raise ValueError(Sentence("{value!r} is not a size of memory; write 24GB or 512MB", value=text[:40]))
     return int(float(match[1]) * 2 ** {"K": 10, "M": 20, "G": 30, "T": 40}[match[2].upper()])
 
 
@@ -101,13 +102,27 @@ def plan(request: PlanRequest) -> Plan:
 
 def _check(request: PlanRequest) -> None:
     if request.optimizer not in OPTIMIZERS:
-        raise ValueError(f"{request.optimizer!r} is not an optimizer of the planner; choose {', '.join(OPTIMIZERS)}")
+        raise ValueError(
+            Sentence(
+                "{optimizer!r} is not an optimizer of the planner; choose {names}",
+                optimizer=request.optimizer,
+                names=", ".join(OPTIMIZERS),
+            )
+        )
     if request.base_format not in BASE_BITS:
-        raise ValueError(f"{request.base_format!r} is not a base format; choose {', '.join(BASE_BITS)}")
+        raise ValueError(
+            Sentence(
+                "{base_format!r} is not a base format; choose {names}",
+                base_format=request.base_format,
+                names=", ".join(BASE_BITS),
+            )
+        )
     if request.zero_stage not in range(4) or request.ranks < 1 or request.batch < 1:
-        raise ValueError("the ZeRO stage is 0 to 3, ranks and batch are at least 1")
+        raise ValueError(L_("the ZeRO stage is 0 to 3, ranks and batch are at least 1"))
     if request.offload not in ("none", "optimizer", "parameters"):
-        raise ValueError(f"{request.offload!r} is not an off-load; choose none, optimizer or parameters")
+        raise ValueError(
+            Sentence("{offload!r} is not an off-load; choose none, optimizer or parameters", offload=request.offload)
+        )
 
 
 def trained_parameters(request: PlanRequest) -> int:
@@ -241,20 +256,20 @@ def _nf4(request: PlanRequest) -> PlanRequest | None:
 
 _Change = tuple[str, Callable[[PlanRequest], dict[str, str]], Callable[[PlanRequest], PlanRequest | None]]
 _CHANGES: tuple[_Change, ...] = (
-    ("Train with autocast to BF16.", lambda _: {"precision": "bf16-amp"}, _amp),
+    (L_("Train with autocast to BF16."), lambda _: {"precision": "bf16-amp"}, _amp),
     (
-        "Halve the batch and accumulate twice as often: the same step, more launches.",
+        L_("Halve the batch and accumulate twice as often: the same step, more launches."),
         lambda r: {"data.batch_size": str(r.batch), "train.accumulation": str(r.accumulation)},
         _half_batch,
     ),
     (
-        "Compute activations again in the backward pass: about a third more time.",
+        L_("Compute activations again in the backward pass: about a third more time."),
         lambda _: {"train.checkpointing": "true"},
         _with(checkpointing=True),
     ),
-    ("Keep the optimizer's state in 8 bits.", lambda _: {}, _with(optimizer="adamw-8bit")),
-    ("Share weights, gradients and optimizer state among the ranks (ZeRO-3).", lambda _: {}, _zero),
-    ("Keep the optimizer's state in the host's memory: slower updates.", lambda _: {}, _with(offload="optimizer")),
-    ("Train low-rank adapters of rank 16 instead of all weights.", lambda _: {}, _lora),
-    ("Train low-rank adapters on a base in NF4 (QLoRA).", lambda _: {}, _nf4),
+    (L_("Keep the optimizer's state in 8 bits."), lambda _: {}, _with(optimizer="adamw-8bit")),
+    (L_("Share weights, gradients and optimizer state among the ranks (ZeRO-3)."), lambda _: {}, _zero),
+    (L_("Keep the optimizer's state in the host's memory: slower updates."), lambda _: {}, _with(offload="optimizer")),
+    (L_("Train low-rank adapters of rank 16 instead of all weights."), lambda _: {}, _lora),
+    (L_("Train low-rank adapters on a base in NF4 (QLoRA)."), lambda _: {}, _nf4),
 )

@@ -25,16 +25,17 @@ from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.editors import ChoiceEditor
 from precgui.gui.kit.parts import label, named
+from precgui.words import L_, _, error_text, translated
 
-ABOUT = (
+ABOUT = L_(
     "Trains this run in FP32 and finds a format for each linear and convolutional layer within the budget. A study "
     "then trains these formats beside FP32; only formats that keep the metric can be put into the form."
 )
 _TASK = "precgui.engine.assignment.serving:serve"
-_OTHER_SETTINGS = "They were found for other settings than those of the form now; using them puts those back, too."
-_OWN_CODE = "The run trains code of its own; use precgui assign CONFIG.toml in a terminal."
-_FIND, _STOP = "Find formats", "Stop"
-_VERIFY, _VERIFY_ANYWAY = "Verify by a study", "Verify anyway"
+_OTHER_SETTINGS = L_("They were found for other settings than those of the form now; using them puts those back, too.")
+_OWN_CODE = L_("The run trains code of its own; use precgui assign CONFIG.toml in a terminal.")
+_FIND, _STOP = L_("Find formats"), L_("Stop")
+_VERIFY, _VERIFY_ANYWAY = L_("Verify by a study"), L_("Verify anyway")
 _BUDGETS = {"bits": (6.0, 0.5, 32.0, 1), "loss": (0.05, 0.0, 100.0, 3)}  # value, least, most, decimals
 
 
@@ -46,9 +47,9 @@ class AssignView(QWidget):
     def __init__(self, config: RunConfig, kept: AssignedFormats, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._config = config
-        self.answer = label(ABOUT)
+        self.answer = label(translated(ABOUT))
         self._search = Answer(
-            self, progress=self.take, failed=self.answer.setText, ended=self._end, title="Search of formats"
+            self, progress=self.take, failed=self.answer.setText, ended=self._end, title=_("Search of formats")
         )
         self._kept = kept
         self.formats = QLineEdit("e4m3fn, e2m1, bf16", self)
@@ -56,7 +57,7 @@ class AssignView(QWidget):
         self.budget = QDoubleSpinBox(self)
         self.seeds = QSpinBox(self)
         self.find_button, self.verify_button, self.use_button = (
-            QPushButton(text, self) for text in (_FIND, _VERIFY, "Use in the form")
+            QPushButton(text, self) for text in (translated(_FIND), translated(_VERIFY), _("Use in the form"))
         )
         self.table = QTreeWidget(self)
         self._lay_out()
@@ -77,25 +78,25 @@ class AssignView(QWidget):
         self._kept.is_displayed = False
 
     def _lay_out(self) -> None:
-        self.formats.setAccessibleName("Formats, commas between them")
-        self.kind.setAccessibleName("Kind of the budget")
-        self.budget.setAccessibleName("Budget")
-        self.seeds.setAccessibleName("Seeds of the study")
+        self.formats.setAccessibleName(_("Formats, commas between them"))
+        self.kind.setAccessibleName(_("Kind of the budget"))
+        self.budget.setAccessibleName(_("Budget"))
+        self.seeds.setAccessibleName(_("Seeds of the study"))
         self.seeds.setRange(2, 100)
         self.seeds.setValue(5)
         for spin in (self.budget, self.seeds, self.kind):
             ignore_wheel(spin)
-        self.table.setAccessibleName("Formats of the layers")
+        self.table.setAccessibleName(_("Formats of the layers"))
         self.table.setProperty("kind", "facts")
         self.table.setRootIsDecorated(False)
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         line, buttons = QHBoxLayout(), QHBoxLayout()
         for text, part in (
-            ("&Formats", self.formats),
-            ("&Budget", self.kind),
+            (_("&Formats"), self.formats),
+            (_("&Budget"), self.kind),
             ("", self.budget),
-            ("&Seeds", self.seeds),
+            (_("&Seeds"), self.seeds),
         ):
             if text:
                 line.addWidget(named(text, part))
@@ -122,7 +123,7 @@ class AssignView(QWidget):
         self.budget.setRange(least, most)
         self.budget.setValue(value)
         self.budget.setToolTip(
-            "Bits of a weight on average" if self.kind.get() == "bits" else "How much the held-out loss may rise"
+            _("Bits of a weight on average") if self.kind.get() == "bits" else _("How much the held-out loss may rise")
         )
 
     def toggle(self) -> None:
@@ -131,13 +132,13 @@ class AssignView(QWidget):
             self.stop()
             return
         if is_own_task(self._config.task):
-            self.answer.setText(_OWN_CODE)
+            self.answer.setText(translated(_OWN_CODE))
             return
         names = [name.strip() for name in self.formats.text().split(",") if name.strip()]
         arguments = {"formats": names, "kind": self.kind.get(), "budget": self.budget.value()}
         self._kept.begin(arguments)
         self._fill()
-        self.answer.setText("Training in FP32, then scoring the layers ...")
+        self.answer.setText(_("Training in FP32, then scoring the layers ..."))
         self._search.ask(child(_TASK, {"config": self._config.model_dump(), **arguments}))
         self._mark()
 
@@ -146,7 +147,7 @@ class AssignView(QWidget):
         try:
             planned = build(event["config"])
         except ConfigError as error:
-            self.answer.setText(str(error))
+            self.answer.setText(error_text(error))
             return
         self._kept.take(self._config, planned, event["assignment"])
         self._fill()
@@ -156,7 +157,9 @@ class AssignView(QWidget):
         self.table.clear()
         planned, assignment = self._kept.planned, self._kept.assignment or {}
         uniform = assignment.get("uniform", {})
-        self.table.setHeaderLabels(["Layer", "Weights", "Format", *(f"Score in {name}" for name in uniform)])
+        self.table.setHeaderLabels(
+            [_("Layer"), _("Weights"), _("Format"), *(_("Score in {name}").format(name=name) for name in uniform)]
+        )
         for layer, chosen in (planned.precision_options.layers if planned is not None else {}).items():
             scores = (f"{assignment['scores'][layer][name]:.2g}" for name in uniform)
             count = f"{assignment['weights'][layer]:,}".replace(",", " ") if assignment else ""
@@ -168,22 +171,23 @@ class AssignView(QWidget):
         if self.table.topLevelItemCount() == 0 and kept.planned is not None:
             self._fill()
         if kept.sentence:
-            self.answer.setText("\n".join([kept.sentence, *self._measured()]))
+            self.answer.setText("\n".join([translated(kept.sentence), *self._measured()]))
         self._mark()
 
     def _measured(self) -> list[str]:
         """Sentences on the measured plans, and on settings that are others now."""
         kept, assignment = self._kept, self._kept.assignment
         own = kept.base is None or self._config in (kept.base, kept.planned)
-        lines = [] if own else [_OTHER_SETTINGS]
+        lines = [] if own else [translated(_OTHER_SETTINGS)]
         if assignment is None:
             return lines
         lines += [sentence] if (sentence := assignment.get("over_budget")) else []
-        lines.append(_sentence("These formats", assignment, assignment["loss_rise"]))
+        lines.append(_sentence(_("These formats"), assignment, assignment["loss_rise"]))
         lines += [
-            _sentence(f"{name} in all layers", plan, plan["rise"]) for name, plan in assignment["uniform"].items()
+            _sentence(_("{name} in all layers").format(name=name), plan, plan["rise"])
+            for name, plan in assignment["uniform"].items()
         ]
-        return [*lines, "Scores order the layers; they do not say how much the loss rises."]
+        return [*lines, _("Scores order the layers; they do not say how much the loss rises.")]
 
     def verify(self) -> None:
         """Begin a study of the formats beside FP32."""
@@ -200,13 +204,15 @@ class AssignView(QWidget):
     def _mark(self) -> None:
         """Which buttons can be pressed."""
         kept = self._kept
-        self.find_button.setText(_STOP if self._search.busy else _FIND)
+        self.find_button.setText(translated(_STOP if self._search.busy else _FIND))
         is_over = bool(kept.assignment and kept.assignment.get("over_budget"))
-        self.verify_button.setText(_VERIFY_ANYWAY if is_over else _VERIFY)
+        self.verify_button.setText(translated(_VERIFY_ANYWAY if is_over else _VERIFY))
         self.verify_button.setEnabled(kept.planned is not None and not self._search.busy and not kept.is_verifying)
         self.use_button.setEnabled(kept.is_verified)
 
 
 def _sentence(name: str, plan: dict[str, Any], rise: float) -> str:
-    text = f"{name}: {plan['bits']:.3g} bits a weight, the held-out loss rises by {rise:+.2g}."
-    return text if plan["above_noise"] else f"{text} This is within the noise of the held-out data."
+    text = _("{name}: {bits:.3g} bits a weight, the held-out loss rises by {rise:+.2g}.").format(
+        name=name, bits=plan["bits"], rise=rise
+    )
+    return text if plan["above_noise"] else _("{text} This is within the noise of the held-out data.").format(text=text)

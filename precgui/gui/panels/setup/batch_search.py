@@ -11,15 +11,16 @@ from precgui.config import RunConfig, is_own_task
 from precgui.gui.answer import Answer, child
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.planner.ledger import mib
+from precgui.words import L_, _, n_, translated
 
-_COLUMNS = ("Batch", "Peak memory", "Samples per second", "Result")
+_COLUMNS = (L_("Batch"), L_("Peak memory"), L_("Samples per second"), L_("Result"))
 _NUMBERS = 3  # columns before the words of the result
-_SEARCH, _CANCEL = "Find the largest batch by real steps", "Cancel the search"
-_TRYING = "Trying a batch of {batch} ..."
-_LARGEST = "The largest batch that was tried and fits into {limit}: {batch}."
-_CANCELLED = "Cancelled. The largest batch that was tried and fits so far: {batch}."
-_NONE = "Not even one sample fits into {limit}."
-_RATES = "Rates are medians of half a second, by {clock}."
+_SEARCH, _CANCEL = L_("Find the largest batch by real steps"), L_("Cancel the search")
+_TRYING = L_("Trying a batch of {batch} ...")
+_LARGEST = L_("The largest batch that was tried and fits into {limit}: {batch}.")
+_CANCELLED = L_("Cancelled. The largest batch that was tried and fits so far: {batch}.")
+_NONE = L_("Not even one sample fits into {limit}.")
+_RATES = L_("Rates are medians of half a second, by {clock}.")
 
 
 class BatchSearch(QWidget):
@@ -34,19 +35,19 @@ class BatchSearch(QWidget):
         self._largest = 0
         self._steps = Answer(
             self, progress=self.take, failed=lambda why: self.state.setText(why), ended=self._end,
-            title="Search for the largest batch",
+            title=_("Search for the largest batch"),
         )  # fmt: skip
-        self.search_button = QPushButton(_SEARCH, self)
+        self.search_button = QPushButton(translated(_SEARCH), self)
         self.search_button.setEnabled(False)
         self.use_button = QPushButton(self)
         self.use_button.hide()
         self.state = PlainLabel(self)
         self.state.setWordWrap(True)
         self.table = QTreeWidget(self)
-        self.table.setHeaderLabels(list(_COLUMNS))
+        self.table.setHeaderLabels([translated(name) for name in _COLUMNS])
         self.table.setRootIsDecorated(False)
         self.table.setUniformRowHeights(True)
-        self.table.setAccessibleName("Batch sizes that were tried")
+        self.table.setAccessibleName(_("Batch sizes that were tried"))
         self.table.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         for number in range(_NUMBERS):
             self.table.headerItem().setTextAlignment(
@@ -81,8 +82,8 @@ class BatchSearch(QWidget):
         self.use_button.hide()
         arguments = {"config": self._config.model_dump(), "limit_bytes": self._limit_bytes}
         self._steps.ask(child("precgui.engine.profile.search:serve", arguments))
-        self.search_button.setText(_CANCEL)
-        self.state.setText(_TRYING.format(batch=self._config.data.batch_size))
+        self.search_button.setText(translated(_CANCEL))
+        self.state.setText(translated(_TRYING).format(batch=self._config.data.batch_size))
 
     def stop(self) -> None:
         """End the search and the step that it tries."""
@@ -98,9 +99,9 @@ class BatchSearch(QWidget):
     def _add(self, attempt: dict[str, Any]) -> None:
         peak, rate = attempt["peak_bytes"], attempt["samples_per_s"]
         texts = [
-            str(attempt["batch"]), "not measured" if peak is None else mib(peak),
-            "not measured" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
-            "fits" if attempt["fits"] else f"does not fit: {attempt['reason']}",
+            str(attempt["batch"]), _("not measured") if peak is None else mib(peak),
+            _("not measured") if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
+            _("fits") if attempt["fits"] else _("does not fit: {reason}").format(reason=attempt["reason"]),
         ]  # fmt: skip
         item = QTreeWidgetItem(texts)
         for number in range(_NUMBERS):
@@ -109,23 +110,28 @@ class BatchSearch(QWidget):
         self.table.scrollToItem(item)
         if attempt["fits"]:
             self._largest = max(self._largest, int(attempt["batch"]))
-        self.state.setText(f"{self.table.topLevelItemCount()} sizes tried; the search goes on ...")
+        count = self.table.topLevelItemCount()
+        self.state.setText(
+            n_(
+                "{count} size tried; the search goes on ...", "{count} sizes tried; the search goes on ...", count
+            ).format(count=count)
+        )
 
     def _show_result(self, results: dict[str, Any]) -> None:
         self._largest = int(results["batch"])
         sentence = _CANCELLED if results["stopped"] else _LARGEST if self._largest else _NONE
-        reported = sentence.format(batch=self._largest, limit=mib(results["limit_bytes"]))
-        self.state.setText(f"{reported} {_RATES.format(clock=results['clock'])}")
+        reported = translated(sentence).format(batch=self._largest, limit=mib(results["limit_bytes"]))
+        self.state.setText(f"{reported} {translated(_RATES).format(clock=results['clock'])}")
         self._offer()
 
     def _offer(self) -> None:
-        self.use_button.setText(f"Use a batch of {self._largest}")
+        self.use_button.setText(_("Use a batch of {largest}").format(largest=self._largest))
         self.use_button.setVisible(self._largest > 0)
 
     def _end(self, fault: str) -> None:
-        self.search_button.setText(_SEARCH)
+        self.search_button.setText(translated(_SEARCH))
         if fault:
             self.state.setText(fault)
         elif self.state.text().endswith("..."):  # it was cancelled before its result was sent
-            self.state.setText(_CANCELLED.format(batch=self._largest))
+            self.state.setText(translated(_CANCELLED).format(batch=self._largest))
             self._offer()

@@ -17,22 +17,23 @@ from precgui.gui.model_scans import SUFFIX
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.models.effects import ROUNDED
+from precgui.words import L_, _, translated
 
 TASK = "precgui.quantize_job:serve"
-METHODS = {"rtn": "Round to nearest", "gptq": "GPTQ", "awq": "AWQ", "smooth": "SmoothQuant"}
-FORMATS = "int8/row, e4m3fn/row, int4/128, mxfp4, nvfp4"
-TARGETS = {"": "No file", "vllm": "vLLM, transformers", "torchao": "torchao", "gguf": "GGUF (llama.cpp)"}
-_MEASURE, _STOP = "Measure", "Stop"
-_ABOUT = (
+METHODS = {"rtn": L_("Round to nearest"), "gptq": "GPTQ", "awq": "AWQ", "smooth": "SmoothQuant"}
+FORMATS = L_("int8/row, e4m3fn/row, int4/128, mxfp4, nvfp4")
+TARGETS = {"": L_("No file"), "vllm": L_("vLLM, transformers"), "torchao": "torchao", "gguf": "GGUF (llama.cpp)"}
+_MEASURE, _STOP = L_("Measure"), L_("Stop")
+_ABOUT = L_(
     "Rounds the linear and convolutional layers of a trained model to each format and measures the rise of its "
     "held-out loss with the noise of the data. The model and its data come from a task; files that train.save_to wrote "
     "name theirs."
 )
-_NO_MODEL = "Choose the weights of a model, or a run."
-_NO_PLACE = "Choose where the quantised model is written."
+_NO_MODEL = L_("Choose the weights of a model, or a run.")
+_NO_PLACE = L_("Choose where the quantised model is written.")
 _WRITTEN = {
-    "equal": "Written as {place}; read back by {reader}: every number of the layers is the one that was measured.",
-    "different": "Written as {place}; read back, some numbers differ from those that were measured.",
+    "equal": L_("Written as {place}; read back by {reader}: every number of the layers is the one that was measured."),
+    "different": L_("Written as {place}; read back, some numbers differ from those that were measured."),
 }
 
 
@@ -46,14 +47,16 @@ class ExistingModel(QWidget):
         self._session, self._consent = session, consent
         self.source, self.task, self.formats, self.budget, self.place = (QLineEdit() for _ in range(5))
         self.target = QComboBox()
-        self.methods = {name: QCheckBox(title) for name, title in METHODS.items()}
-        self.rounded = {name: QCheckBox(title.capitalize()) for name, title in ROUNDED.items()}
-        self.answer = label(_ABOUT, "muted", selectable=True)
-        self.start_button = button(_MEASURE, self.toggle, "Measure in a process of its own", kind="primary")
-        self.file_button = button("File...", lambda: self.ask(folder=False), "Weights of a model, or a run")
-        self.folder_button = button("Folder...", lambda: self.ask(folder=True), "A folder with weights")
-        self._work = Answer(self, progress=self.take, failed=self._fail, ended=self._end, title="Measuring a model")
-        self.place_button = button("Place...", self.ask_place, "A new folder, or a new file of GGUF")
+        self.methods = {name: QCheckBox(translated(title)) for name, title in METHODS.items()}
+        self.rounded = {name: QCheckBox(translated(title.capitalize())) for name, title in ROUNDED.items()}
+        self.answer = label(translated(_ABOUT), "muted", selectable=True)
+        self.start_button = button(
+            translated(_MEASURE), self.toggle, _("Measure in a process of its own"), kind="primary"
+        )
+        self.file_button = button(_("File..."), lambda: self.ask(folder=False), _("Weights of a model, or a run"))
+        self.folder_button = button(_("Folder..."), lambda: self.ask(folder=True), _("A folder with weights"))
+        self._work = Answer(self, progress=self.take, failed=self._fail, ended=self._end, title=_("Measuring a model"))
+        self.place_button = button(_("Place..."), self.ask_place, _("A new folder, or a new file of GGUF"))
         self._lay_out()
         self.target.currentIndexChanged.connect(self._suggest_place)
         self._suggest_place()
@@ -64,28 +67,35 @@ class ExistingModel(QWidget):
         for box in self.rounded.values():
             box.setChecked(True)
         for part, name, hint in (
-            (self.source, "Weights of a model, or a run", "model.safetensors, a folder, run.h5, or hf:FOLDER"),
-            (self.task, "Task", "a recipe, CONFIG.toml or FILE.py:FUNCTION; empty: as the file says"),
-            (self.formats, "Formats, commas between them", FORMATS),
-            (self.budget, "Budget of a plan", "bits=4.5, bytes=1000000 or loss=0.01; empty: no plan"),
-            (self.place, "Where the quantised model is written", "a new folder, or FILE.gguf"),
+            (self.source, _("Weights of a model, or a run"), _("model.safetensors, a folder, run.h5, or hf:FOLDER")),
+            (self.task, _("Task"), _("a recipe, CONFIG.toml or FILE.py:FUNCTION; empty: as the file says")),
+            (self.formats, _("Formats, commas between them"), FORMATS),
+            (self.budget, _("Budget of a plan"), _("bits=4.5, bytes=1000000 or loss=0.01; empty: no plan")),
+            (self.place, _("Where the quantised model is written"), _("a new folder, or FILE.gguf")),
         ):
             part.setAccessibleName(name)
             part.setPlaceholderText(hint)
         for name, title in TARGETS.items():
-            self.target.addItem(title, name)
-        self.target.setAccessibleName("Who reads the quantised model")
+            self.target.addItem(translated(title), name)
+        self.target.setAccessibleName(_("Who reads the quantised model"))
         grid = QGridLayout()
         grid.setHorizontalSpacing(12)
-        lines = (("&Model", self.source), ("&Task", self.task), ("&Formats", self.formats), ("&Budget", self.budget))
+        lines = (
+            (_("&Model"), self.source),
+            (_("&Task"), self.task),
+            (_("&Formats"), self.formats),
+            (_("&Budget"), self.budget),
+        )
         for place, (text, part) in enumerate(lines):
             grid.addWidget(named(text, part), place, 0)
             grid.addWidget(part, place, 1)
         grid.addLayout(row(self.file_button, self.folder_button), 0, 2)
-        grid.addWidget(named("&Write for", self.target), len(lines), 0)
+        grid.addWidget(named(_("&Write for"), self.target), len(lines), 0)
         grid.addLayout(row(self.target, self.place), len(lines), 1)
         grid.addWidget(self.place_button, len(lines), 2)
-        for place, (text, boxes) in enumerate((("Methods", self.methods), ("Rounded", self.rounded)), len(lines) + 1):
+        for place, (text, boxes) in enumerate(
+            ((_("Methods"), self.methods), (_("Rounded"), self.rounded)), len(lines) + 1
+        ):
             grid.addWidget(label(text), place, 0)
             grid.addLayout(row(*boxes.values(), 1, spacing=16), place, 1)
         column(grid, row(self.start_button, 1), self.answer, 1, spacing=12, on=self)
@@ -93,7 +103,9 @@ class ExistingModel(QWidget):
     def ask(self, *, folder: bool) -> QFileDialog:
         """Ask for a model."""
         kinds = " ".join(f"*{suffix}" for suffix in (*SUFFIXES, ".h5"))
-        dialog = QFileDialog(self, "Choose a model", str(Path.home()), f"Models and runs ({kinds})")
+        dialog = QFileDialog(
+            self, _("Choose a model"), str(Path.home()), _("Models and runs ({kinds})").format(kinds=kinds)
+        )
         themes().dress(dialog)
         dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(self.source.setText)
@@ -102,7 +114,7 @@ class ExistingModel(QWidget):
 
     def ask_place(self) -> QFileDialog:
         """Ask where the quantised model is written."""
-        dialog = QFileDialog(self, "Choose a new name", self.place.text() or str(self._session.folder))
+        dialog = QFileDialog(self, _("Choose a new name"), self.place.text() or str(self._session.folder))
         themes().dress(dialog)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setFileMode(QFileDialog.FileMode.AnyFile)
@@ -139,11 +151,11 @@ class ExistingModel(QWidget):
             return
         order = self.order()
         if order["target"] and not order["folder"]:
-            self.answer.setText(_NO_PLACE)
+            self.answer.setText(translated(_NO_PLACE))
             self.place.setFocus()
             return
         if not order["source"]:
-            self.answer.setText(_NO_MODEL)
+            self.answer.setText(translated(_NO_MODEL))
             self.source.setFocus()
             return
         is_code = ".py:" in order["task"]
@@ -151,9 +163,9 @@ class ExistingModel(QWidget):
 
     def _start(self, order: dict[str, Any]) -> None:
         output = self._session.folder / f"{self._stem()}{SUFFIX}"
-        self.answer.setText("Loading the model ...")
+        self.answer.setText(_("Loading the model ..."))
         self._work.ask(child(TASK, {"order": order, "output": str(output)}))
-        self.start_button.setText(_STOP)
+        self.start_button.setText(translated(_STOP))
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Follow a measurement."""
@@ -162,17 +174,17 @@ class ExistingModel(QWidget):
         elif event["kind"] == "row":
             values = event["row"]
             name = f"{values.get('name', '')} {values['format']}".strip()
-            self.answer.setText(f"Measured: {name}")
+            self.answer.setText(_("Measured: {name}").format(name=name))
         elif event["kind"] == "kept":
             written = _WRITTEN.get(event["read_back"], "")
-            place = written.format(place=self.place.text().strip(), reader=event["read_back_by"])
-            self.answer.setText(f"Kept in {event['file']}. {place}".rstrip())
+            place = translated(written).format(place=self.place.text().strip(), reader=event["read_back_by"])
+            self.answer.setText(_("Kept in {file}. {written}").format(file=event["file"], written=place).rstrip())
             self.kept.emit(Path(event["file"]))
 
     def _fail(self, sentence: str) -> None:
         self.answer.setText(sentence)
 
     def _end(self, death: str) -> None:
-        self.start_button.setText(_MEASURE)
+        self.start_button.setText(translated(_MEASURE))
         if death:
             self.answer.setText(death)

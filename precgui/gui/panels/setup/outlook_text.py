@@ -24,9 +24,10 @@ from precgui.runs.precision_advice import PrecisionAdvice, precision_advice
 from precgui.runs.report.sixteen_bits import BF16, FP16
 from precgui.runs.study.claims import claims_of
 from precgui.sanitize import one_line
+from precgui.words import L_, _, error_text, translated
 
-_ASKING = "Asking the machine..."
-_ASKING_PLACE = "Asking {place} for its devices, which takes some seconds; Start does not wait for it."
+_ASKING = L_("Asking the machine...")
+_ASKING_PLACE = L_("Asking {place} for its devices, which takes some seconds; Start does not wait for it.")
 Known = tuple[Machine, list[dict[str, Any]]]
 
 
@@ -60,7 +61,7 @@ class OutlookText(QFrame):
             Qt.TextInteractionFlag.LinksAccessibleByKeyboard | self.link.textInteractionFlags()
         )
         self.link.linkActivated.connect(self._follow)
-        self.machine_text.setText(_ASKING)
+        self.machine_text.setText(translated(_ASKING))
         grid = QGridLayout(self)
         grid.setContentsMargins(12, 8, 12, 8)
         grid.setHorizontalSpacing(8)
@@ -106,7 +107,7 @@ class OutlookText(QFrame):
     @property
     def _waiting(self) -> str:
         name = self._place_name
-        return self._fault or (_ASKING_PLACE.format(place=name) if name else _ASKING)
+        return self._fault or (translated(_ASKING_PLACE).format(place=name) if name else translated(_ASKING))
 
     def device_of(self, config: RunConfig | None) -> Device | None:
         """The device on which a run of this config goes, as far as it is known without torch."""
@@ -128,15 +129,15 @@ class OutlookText(QFrame):
         self._advise(config, device)
         if config is None or device is None:
             reported = (
-                self._waiting if self._machine is None else "The device of this run is not known." if config else ""
+                self._waiting if self._machine is None else _("The device of this run is not known.") if config else ""
             )
             self.machine_text.setText(reported)
             self.time_text.setText("")
             self._set_level("")
             return
         result = outlook(config.precision, device, self._results)
-        self.machine_text.setText(result.sentence)
-        self.time_text.setText(time_estimate(config, result.factor, self._place_name).sentence)
+        self.machine_text.setText(translated(result.sentence))
+        self.time_text.setText(translated(time_estimate(config, result.factor, self._place_name).sentence))
         self._set_level(result.level)
 
     def _advise(self, config: RunConfig | None, device: Device | None) -> None:
@@ -145,7 +146,9 @@ class OutlookText(QFrame):
         if config is not None and device is not None:
             self.advice = precision_advice(config, device, self._results, self._place_name)
             reported = (
-                self.advice.sentence if self.advice else "No advice for this task; that for others is in Hardware."
+                translated(self.advice.sentence)
+                if self.advice
+                else _("No advice for this task; that for others is in Hardware.")
             )
         self.advice_text.setText(reported)
         self._show_links(config.precision if config is not None else "")
@@ -153,11 +156,14 @@ class OutlookText(QFrame):
     def _show_links(self, precision: str) -> None:
         colour = themes().theme.accent
         count = len(claims_of(precision)) if precision else 0
-        links = [("why", "Why"), *([("claims", f"Claims of guides ({count})")] if count else [])]
+        links = [
+            ("why", _("Why")),
+            *([("claims", _("Claims of guides ({count})").format(count=count))] if count else []),
+        ]
         if precision in (FP16, BF16):
             links.append(("sixteen", "FP16 or BF16 here"))
         if self.advice is not None and self.advice.precision != precision:
-            links.insert(0, ("use", f"Use {self.advice.precision}"))
+            links.insert(0, ("use", _("Use {precision}").format(precision=self.advice.precision)))
         self._precision = precision
         self.link.setText("&nbsp; ".join(f'<a href="{to}" style="color: {colour}">{text}</a>' for to, text in links))
 
@@ -190,7 +196,7 @@ class OutlookText(QFrame):
 
 def word_of(outlook: PrecisionOutlook) -> str:
     """The word beside the name of a precision; nothing beside what is native, which is the usual case."""
-    return "" if outlook.level == "native" else WORDS[outlook.level]
+    return "" if outlook.level == "native" else translated(WORDS[outlook.level])
 
 
 def _ask() -> tuple[None, Known]:
@@ -202,5 +208,5 @@ def _ask_there(place: NamedPlace) -> tuple[NamedPlace, Known | str]:
     try:
         asked = ask_machine(place)
     except SentenceError as error:
-        return place, one_line(f"{error}.", 400)
+        return place, one_line(f"{error_text(error)}.", 400)
     return place, (asked.machine, asked.results)

@@ -37,6 +37,7 @@ from precgui.config import (
 )
 from precgui.config.dotted import put_at
 from precgui.config.precision_traits import EMULATED_SENTENCE
+from precgui.config.reading import placed_fault
 from precgui.config.refusals import build_compatible
 from precgui.config.trainer_arguments import config_text, read_config
 from precgui.events import Severity
@@ -62,10 +63,11 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.gui.where import Where
 from precgui.runs.report.sixteen_bits import BF16, FP16, FP32
+from precgui.words import L_, _, error_text, n_, together, translated
 
-ONE_RUN, STUDY, EXISTING = "One run", "Study", "Existing model"
+ONE_RUN, STUDY, EXISTING = L_("One run"), L_("Study"), L_("Existing model")
 USUAL = ("fp32", "bf16-amp", "fp16-amp", "int8-qat")  # precisions that most people choose from
-TOML_FILES = "Configurations (*.toml);;TrainingArguments of a Trainer (*.json);;All files (*)"
+TOML_FILES = L_("Configurations (*.toml);;TrainingArguments of a Trainer (*.json);;All files (*)")
 
 
 class SetupPanel(QWidget):
@@ -79,18 +81,17 @@ class SetupPanel(QWidget):
         self.source, self.base = DEFAULT_RECIPE, RECIPES[DEFAULT_RECIPE][1]
         self.recipes = QComboBox(self)
         self.recipes.addItems(list(RECIPES))
-        self.recipes.setAccessibleName("Recipe to start from")
+        self.recipes.setAccessibleName(_("Recipe to start from"))
         ignore_wheel(self.recipes)
-        self.gallery_button = QPushButton("Recipes...", self)
-        self.gallery_button.setToolTip("All recipes with a picture, what they learn, and the time that they take here")
+        self.gallery_button = QPushButton(_("Recipes..."), self)
+        tip = _("All recipes with a picture, what they learn, and the time that they take here")
+        self.gallery_button.setToolTip(tip)
         self.recipe_note = PlainLabel(self)
-        self.recipe_note.setProperty("kind", "muted")
-        self.recipe_note.setWordWrap(True)
         self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_SENTENCE, "e4m3fn"), self, usual=USUAL)
         self.outlook = OutlookText(self)
         self._marked_for = ""
         self.form: Form[RunConfig] = Form(RunConfig, build_compatible, {"precision": self.precision}, self)
-        self.kind = SegmentedChoice((ONE_RUN, STUDY, EXISTING), "One run, a study, or a model that is trained", self)
+        self.kind = SegmentedChoice((ONE_RUN, STUDY, EXISTING), _("One run, a study, or a model that is trained"), self)
         self.study = StudySettings(session.folder, self)
         self.assigned_formats = AssignedFormats(session, self)
         self.consent = Consent(self, session.agreed_code)
@@ -98,16 +99,16 @@ class SetupPanel(QWidget):
         self.message = PlainLabel(self)
         self.message.setWordWrap(True)
         self.message.setTextFormat(Qt.TextFormat.PlainText)
-        self.start_button = QPushButton("Start", self)
+        self.start_button = QPushButton(_("Start"), self)
         self.start_button.setProperty("kind", "primary")
         self.queue_button = QToolButton(self)
         self.queue_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.queue_button.setMenu(QMenu(self.queue_button))
         self._tools = {
-            "open": self._tool("open", "Load a configuration from a TOML file", self.ask_to_load),
-            "save": self._tool("save", "Save this configuration as a TOML file", self.ask_to_save),
-            "copy": self._tool("copy", "Copy as a command for the terminal", self.copy_command),
-            "reset": self._tool("reset", "Reset to recipe", self.new_run),
+            "open": self._tool("open", _("Load a configuration from a TOML file"), self.ask_to_load),
+            "save": self._tool("save", _("Save this configuration as a TOML file"), self.ask_to_save),
+            "copy": self._tool("copy", _("Copy as a command for the terminal"), self.copy_command),
+            "reset": self._tool("reset", _("Reset to recipe"), self.new_run),
         }
         self._lay_out()
         self._connect()
@@ -148,17 +149,19 @@ class SetupPanel(QWidget):
         return button
 
     def _lay_out(self) -> None:
+        self.recipe_note.setProperty("kind", "muted")
+        self.recipe_note.setWordWrap(True)
         page = QWidget(self)
         column = QVBoxLayout(page)
         column.setContentsMargins(24, 16, 24, 24)
         column.setSpacing(12)
-        start_from = named("Start from", self.recipes)
+        start_from = named(_("Start from"), self.recipes)
         parts = (self.recipes, self.gallery_button, *self._tools.values())
-        column.addLayout(panel_head("Run", self.kind))
+        column.addLayout(panel_head(_("Run"), self.kind))
         source = (start_from, self.recipes, self.gallery_button, (self.recipe_note, 1))
         column.addLayout(row(*source, *self._tools.values()))  # of its own, so that both fit into a small window
         column.addSpacing(4)
-        self._of_training = [start_from, *parts, self.recipe_note, _heading("Precision", page), self.form]
+        self._of_training = [start_from, *parts, self.recipe_note, _heading(_("Precision"), page), self.form]
         self.existing = ExistingModel(self._session, self.consent, self)
         column.addWidget(self.existing)
         column.addWidget(self._of_training[-2])
@@ -192,15 +195,15 @@ class SetupPanel(QWidget):
         line.setContentsMargins(24, 8, 24, 8)
         line.setSpacing(12)
         line.addWidget(self.message, 1)
-        self.plan_button = QPushButton("Plan...", self)
-        self.plan_button.setToolTip("Memory of a step before it is run, whether it fits, and what to change first")
+        self.plan_button = QPushButton(_("Plan..."), self)
+        self.plan_button.setToolTip(_("Memory of a step before it is run, whether it fits, and what to change first"))
         self.plan_button.clicked.connect(self.plan)
         line.addWidget(self.where)
         line.addWidget(self.plan_button)
         line.addWidget(self.queue_button)
         line.addWidget(self.start_button)
         metrics = self.start_button.fontMetrics()
-        self.start_button.setMinimumWidth(metrics.horizontalAdvance("Queue run") + 48)
+        self.start_button.setMinimumWidth(metrics.horizontalAdvance(_("Queue run")) + 48)
         return footer
 
     def _recolour(self) -> None:
@@ -231,7 +234,9 @@ class SetupPanel(QWidget):
         kept = self._keep(changed)
         if kept:
             self.recipe_note.setText(
-                f"{RECIPES[name][0]} Kept from before: {', '.join(kept)}; the arrow at the right resets them."
+                _("{note} Kept from before: {names}; the arrow at the right resets them.").format(
+                    note=translated(RECIPES[name][0]), names=", ".join(kept)
+                )
             )
 
     def show_gallery(self) -> RecipeGallery:
@@ -248,7 +253,11 @@ class SetupPanel(QWidget):
         change()
         if own is not None and (source, own) != (self.source, self.form.value()):
             where = Path(self.source).name
-            done = f"Run starts from {where} now." if source != self.source else f"Run was reset to {where}."
+            done = (
+                _("Run starts from {where} now.").format(where=where)
+                if source != self.source
+                else _("Run was reset to {where}.").format(where=where)
+            )
             self._session.undo.offer(done, lambda: self._put_back(source, base, own))
 
     def _put_back(self, source: str, base: RunConfig, own: RunConfig) -> None:
@@ -276,7 +285,9 @@ class SetupPanel(QWidget):
         self.source, self.base = source, config
         self.recipes.setCurrentIndex(self.recipes.findText(source))
         self.recipes.setPlaceholderText(Path(source).name)
-        reported = RECIPES[source][0] if source in RECIPES else f"Settings of {source}"
+        reported = (
+            translated(RECIPES[source][0]) if source in RECIPES else _("Settings of {source}").format(source=source)
+        )
         self.recipe_note.setText(reported)
         self.form.set_base(config)
         self.form.set_value(config)
@@ -297,11 +308,16 @@ class SetupPanel(QWidget):
         try:
             read = read_config(path, self.form.value() or self.base)
         except ConfigError as error:
-            self._tell("error", f"{path.name} cannot be used: {error}")
+            self._tell("error", _("{name} cannot be used: {error}").format(name=path.name, error=error_text(error)))
             return
         self._undoable(lambda: self._use(str(path), read.config))
         if read.left_out:
-            self._tell("warning", f"Not taken from {path.name}: {'; '.join(read.left_out)}.")
+            self._tell(
+                "warning",
+                _("Not taken from {name}: {names}.").format(
+                    name=path.name, names="; ".join(map(translated, read.left_out))
+                ),
+            )
 
     def save(self, path: Path) -> None:
         """Write the config as TOML, or, into a file that ends in .json, as the arguments of a Trainer."""
@@ -311,12 +327,12 @@ class SetupPanel(QWidget):
         try:
             path.write_text(config_text(config, path), encoding="utf-8")
         except (OSError, ConfigError) as error:
-            self._tell("error", f"The configuration was not saved: {error}")
+            self._tell("error", _("The configuration was not saved: {error}").format(error=error_text(error)))
             return
-        self._tell("info", f"The configuration was saved as {path}")
+        self._tell("info", _("The configuration was saved as {path}").format(path=path))
 
     def ask_to_load(self) -> None:
-        dialog = QFileDialog(self, "Load a configuration", str(Path.home()), TOML_FILES)
+        dialog = QFileDialog(self, _("Load a configuration"), str(Path.home()), translated(TOML_FILES))
         themes().dress(dialog)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -324,7 +340,7 @@ class SetupPanel(QWidget):
         dialog.open()
 
     def ask_to_save(self) -> None:
-        dialog = QFileDialog(self, "Save the configuration", str(Path.home()), TOML_FILES)
+        dialog = QFileDialog(self, _("Save the configuration"), str(Path.home()), translated(TOML_FILES))
         themes().dress(dialog)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setDefaultSuffix("toml")
@@ -339,7 +355,7 @@ class SetupPanel(QWidget):
             if self.is_study and (spec := self.study.spec(config)) is not None:
                 text = study_command(self.source, self.base, config, spec)
             QGuiApplication.clipboard().setText(text)
-            self._tell("info", f"Copied: {text}")
+            self._tell("info", _("Copied: {text}").format(text=text))
 
     def _tell(self, severity: Severity, text: str) -> None:
         self._session.notice.emit(Problem(text, severity=severity))
@@ -443,10 +459,12 @@ class SetupPanel(QWidget):
         faults = self.form.faults
         busy, waiting = self._session.training.is_training, self._session.training.waiting
         self.start_button.setEnabled(not faults)
-        self.start_button.setText("Queue run" if busy else "Start")
-        reason = "; ".join(f"{path}: {text}" if path else text for path, text in faults.items())
-        reported = "Add this run to the queue (Ctrl+R)" if busy else "Start this run (Ctrl+R)"
-        self.start_button.setToolTip(plain_tip(f"Not possible yet: {reason}" if faults else reported))
+        self.start_button.setText(_("Queue run") if busy else _("Start"))
+        reason = translated(together(*map(placed_fault, faults, faults.values()), between="; "))
+        reported = _("Add this run to the queue (Ctrl+R)") if busy else _("Start this run (Ctrl+R)")
+        self.start_button.setToolTip(
+            plain_tip(_("Not possible yet: {reason}").format(reason=reason) if faults else reported)
+        )
         self._tools["save"].setEnabled(not faults)
         self._tools["copy"].setEnabled(not faults)
         config = self.form.value()
@@ -455,21 +473,22 @@ class SetupPanel(QWidget):
             self._mark_precisions()
         self.outlook.show_config(config)
         if config is None:
-            text = "{count} values have to be corrected: {paths}"
-            if len(faults) == 1:
-                text = "One value has to be corrected: {paths}"
+            text = n_(
+                "One value has to be corrected: {paths}", "{count} values have to be corrected: {paths}", len(faults)
+            )
             self.message.setText(text.format(count=len(faults), paths=", ".join(path for path in faults if path)))
         else:
-            at = f", at {self.where.name}" if self.where.name else ""
-            self.message.setText(f"{config.display_title}, from {Path(self.source).name}{at}")
+            words = _("{title}, from {source}, at {place}") if self.where.name else _("{title}, from {source}")
+            source = Path(self.source).name
+            self.message.setText(words.format(title=config.display_title, source=source, place=self.where.name))
         if self.is_study:
             self._refresh_study(config)
         self.queue_button.setVisible(bool(waiting))
-        self.queue_button.setText(f"{len(waiting)} waiting")
+        self.queue_button.setText(_("{count} waiting").format(count=len(waiting)))
         menu = self.queue_button.menu()
         menu.clear()
         for n, queued in enumerate(waiting):
-            action = QAction(f"Remove from queue: {queued.display_title}", menu)
+            action = QAction(_("Remove from queue: {title}").format(title=queued.display_title), menu)
             action.triggered.connect(partial(self._session.training.remove, n))
             menu.addAction(action)
 
@@ -477,12 +496,14 @@ class SetupPanel(QWidget):
         """The button and the line beside it, for a study."""
         busy = self._session.is_busy
         self.study.estimate_for(config, self._session.folder)
-        self.start_button.setText("Start")
+        self.start_button.setText(_("Start"))
         self.start_button.setEnabled(config is not None and not busy and not self.study.fault)
-        reported = "A run or a study is going on; start when it has ended" if busy else "Run this study (Ctrl+R)"
+        reported = _("A run or a study is going on; start when it has ended") if busy else _("Run this study (Ctrl+R)")
         self.start_button.setToolTip(plain_tip(self.study.fault or reported))
         if config is not None:
-            self.message.setText(self.study.fault or (reported if busy else f"Study, from {Path(self.source).name}"))
+            self.message.setText(
+                self.study.fault or (reported if busy else _("Study, from {name}").format(name=Path(self.source).name))
+            )
 
 
 def _heading(text: str, parent: QWidget) -> QLabel:

@@ -34,25 +34,27 @@ from precgui.planner.ledger import PARTS, mib
 from precgui.planner.network import NETWORKS, Transformer
 from precgui.planner.plan import PlanRequest, first_change, largest_batch, plan
 from precgui.planner.storage import BASE_BITS, OPTIMIZERS, STORAGE
+from precgui.words import L_, _, error_text, translated
 
-_CHANGE = "Change first: {change} Then {needed}, which does not fit yet."
-_CHANGE_FITS = "Change first: {change} Then {needed}, which fits."
-_NETWORK_FITS = "{billions:.3g} billion parameters. It fits into {size}."
-_NETWORK_DOES_NOT_FIT = "{billions:.3g} billion parameters. It does not fit into {size}."
-_FITS = "It fits into {size} ({source}); {method}."
-_DOES_NOT_FIT = "It does not fit into {size} ({source}); {method}."
+_CHANGE = L_("Change first: {change} Then {needed}, which does not fit yet.")
+_CHANGE_FITS = L_("Change first: {change} Then {needed}, which fits.")
+_NETWORK_FITS = L_("{billions:.3g} billion parameters. It fits into {size}.")
+_NETWORK_DOES_NOT_FIT = L_("{billions:.3g} billion parameters. It does not fit into {size}.")
+_FITS = L_("It fits into {size} ({source}); {method}.")
+_DOES_NOT_FIT = L_("It does not fit into {size} ({source}); {method}.")
 _SIZES = {  # title, least, most, of a transformer
-    "layers": ("Layers", 1, 1000), "width": ("Width", 8, 65536), "heads": ("Heads", 1, 512),
-    "sequence": ("Sequence", 1, 1 << 20), "vocabulary": ("Vocabulary", 1, 1 << 20),
+    "layers": (L_("Layers"), 1, 1000), "width": (L_("Width"), 8, 65536), "heads": (L_("Heads"), 1, 512),
+    "sequence": (L_("Sequence"), 1, 1 << 20), "vocabulary": (L_("Vocabulary"), 1, 1 << 20),
 }  # fmt: skip
 _COUNTS = {  # title, least, most, of a request
-    "batch": ("Batch", 1, 1 << 16), "accumulation": ("Accumulation", 1, 4096), "zero_stage": ("ZeRO stage", 0, 3),
-    "ranks": ("Ranks", 1, 65536), "lora_rank": ("LoRA rank (0: all weights)", 0, 4096),
+    "batch": (L_("Batch"), 1, 1 << 16), "accumulation": (L_("Accumulation"), 1, 4096),
+    "zero_stage": (L_("ZeRO stage"), 0, 3),
+    "ranks": (L_("Ranks"), 1, 65536), "lora_rank": (L_("LoRA rank (0: all weights)"), 0, 4096),
 }  # fmt: skip
 _CHOICES = {
-    "precision": ("Precision", list(STORAGE)), "optimizer": ("Optimizer", list(OPTIMIZERS)),
-    "offload": ("Off-load to the host", ["none", "optimizer", "parameters"]),
-    "base_format": ("Frozen base", list(BASE_BITS)),
+    "precision": (L_("Precision"), list(STORAGE)), "optimizer": (L_("Optimizer"), list(OPTIMIZERS)),
+    "offload": (L_("Off-load to the host"), ["none", "optimizer", "parameters"]),
+    "base_format": (L_("Frozen base"), list(BASE_BITS)),
 }  # fmt: skip
 _DEVICE_GIB = 24
 
@@ -61,11 +63,11 @@ def part_rows(parts: dict[str, int]) -> list[BarRow]:
     """A row for each part that there is, and the peak."""
     total = sum(parts.values())
     rows = [
-        BarRow(title, (Segment(0, parts[part], number),), mib(parts[part]))
+        BarRow(translated(title), (Segment(0, parts[part], number),), mib(parts[part]))
         for number, (part, title) in enumerate(PARTS.items())
         if parts.get(part)
     ]
-    return [*rows, BarRow("Peak", (Segment(0, total, "accent"),), mib(total), strong=True)]
+    return [*rows, BarRow(_("Peak"), (Segment(0, total, "accent"),), mib(total), strong=True)]
 
 
 class FormulaPlan(QWidget):
@@ -80,31 +82,31 @@ class FormulaPlan(QWidget):
         self.sizes = {name: _spin(least, most, 1) for name, (_, least, most) in _SIZES.items()}
         self.counts = {name: _spin(least, most, least) for name, (_, least, most) in _COUNTS.items()}
         self.choices = {name: QComboBox(self) for name in _CHOICES}
-        self.checkpointing = QCheckBox("Compute activations again", self)
+        self.checkpointing = QCheckBox(_("Compute activations again"), self)
         self.answer = PlainLabel(self)
         self.answer.setWordWrap(True)
         self.chart = BarChart(parent=self)
-        self.chart.setAccessibleName("Memory by part")
+        self.chart.setAccessibleName(_("Memory by part"))
         self._lay_out()
         self.network.currentTextChanged.connect(self.use_network)
         self.use_network(self.network.currentText())
 
     def _lay_out(self) -> None:
         form = QFormLayout()
-        form.addRow("Network", self.network)
-        form.addRow("Device, GiB", self.device)
+        form.addRow(_("Network"), self.network)
+        form.addRow(_("Device, GiB"), self.device)
         for name, spin in (*self.sizes.items(), *self.counts.items()):
-            form.addRow((_SIZES | _COUNTS)[name][0], spin)
+            form.addRow(translated((_SIZES | _COUNTS)[name][0]), spin)
             spin.valueChanged.connect(self.refresh)
         for name, box in self.choices.items():
             box.addItems(_CHOICES[name][1])
             ignore_wheel(box)
-            form.addRow(_CHOICES[name][0], box)
+            form.addRow(translated(_CHOICES[name][0]), box)
             box.currentTextChanged.connect(self.refresh)
         self.choices["precision"].setCurrentText("bf16-amp")
         self.choices["optimizer"].setCurrentText("adamw")
         self.choices["base_format"].setCurrentText("bf16")
-        form.addRow("Checkpoints", self.checkpointing)
+        form.addRow(_("Checkpoints"), self.checkpointing)
         self.device.valueChanged.connect(self.refresh)
         self.checkpointing.toggled.connect(self.refresh)
         right = QVBoxLayout()
@@ -141,17 +143,19 @@ class FormulaPlan(QWidget):
         created = plan(request)
         self.chart.set_rows(part_rows(created.parts))
         sentence = _NETWORK_FITS if created.fits(size) else _NETWORK_DOES_NOT_FIT
-        reported = [sentence.format(billions=request.network.parameters / 1e9, size=mib(size))]
-        reported.append(f"The largest batch by formula: {largest_batch(request, size)}.")
+        reported = [translated(sentence).format(billions=request.network.parameters / 1e9, size=mib(size))]
+        reported.append(_("The largest batch by formula: {batch}.").format(batch=largest_batch(request, size)))
         if created.host_bytes:
-            reported.append(f"{mib(created.host_bytes)} lie in the host's memory.")
+            reported.append(_("{size} lie in the host's memory.").format(size=mib(created.host_bytes)))
         if (first := first_change(request, size)) is not None:
             sentence = _CHANGE_FITS if first.fits else _CHANGE
-            reported.append(sentence.format(change=first.sentence, needed=mib(first.plan.total_bytes)))
+            reported.append(
+                translated(sentence).format(change=translated(first.sentence), needed=mib(first.plan.total_bytes))
+            )
         self.answer.setText("\n".join(reported))
 
 
-_OWN_CODE = "The run trains code of its own; plan it with precgui plan CONFIG.toml."
+_OWN_CODE = L_("The run trains code of its own; plan it with precgui plan CONFIG.toml.")
 
 
 class RunPlan(QWidget):
@@ -165,10 +169,10 @@ class RunPlan(QWidget):
         self._config = config
         self.answer = label()
         self._plan = Answer(
-            self, progress=self.take, failed=self.answer.setText, ended=self._end, title="Plan of a run"
+            self, progress=self.take, failed=self.answer.setText, ended=self._end, title=_("Plan of a run")
         )
         self.chart = BarChart(parent=self)
-        self.chart.setAccessibleName("Memory by part")
+        self.chart.setAccessibleName(_("Memory by part"))
         self.tries = QVBoxLayout()
         self.search = BatchSearch(config, self)
         self.search.chosen.connect(lambda batch: self._try({"data.batch_size": batch}))
@@ -182,9 +186,9 @@ class RunPlan(QWidget):
     def ask(self) -> None:
         """Plan in a child process; code of the user's own is not run for it."""
         if is_own_task(self._config.task):
-            self.answer.setText(_OWN_CODE)
+            self.answer.setText(translated(_OWN_CODE))
             return
-        self.answer.setText("Going through a step on shapes ...")
+        self.answer.setText(_("Going through a step on shapes ..."))
         self._plan.ask(child("precgui.engine.profile.planning:serve", {"config": self._config.model_dump()}))
 
     def stop(self) -> None:
@@ -205,15 +209,20 @@ class RunPlan(QWidget):
         memory = created["memory"]
         sentence = _FITS if created["fits"] else _DOES_NOT_FIT
         size = mib(memory["device_bytes"])
-        reported = [sentence.format(size=size, source=memory["from"], method=created["method"])]
+        reported = [translated(sentence).format(size=size, source=memory["from"], method=created["method"])]
         reported.append(
-            f"The largest batch by the plan: {created['largest_batch']} samples; set are {created['batch_size']}."
+            _("The largest batch by the plan: {largest} samples; set are {batch}.").format(
+                largest=created["largest_batch"], batch=created["batch_size"]
+            )
         )
         reported += [created["against_fp32"]] if created.get("against_fp32") else []
         self.answer.setText("\n".join(reported))
         for row in created["changes"]:
-            button = QPushButton(f"{row['change']} Then {mib(row['total_bytes'])}.", self)
-            button.setToolTip("Put this change into the form")
+            button = QPushButton(
+                _("{change} Then {needed}.").format(change=translated(row["change"]), needed=mib(row["total_bytes"])),
+                self,
+            )
+            button.setToolTip(_("Put this change into the form"))
             button.clicked.connect(lambda _=False, settings=row["settings"]: self._try(settings))
             self.tries.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
 
@@ -223,7 +232,7 @@ class RunPlan(QWidget):
             texts = [f"{path}={words[v] if isinstance(v, bool) else v}" for path, v in settings.items()]
             self.config_requested.emit(change(self._config, texts))
         except ConfigError as error:
-            self.answer.setText(str(error))
+            self.answer.setText(error_text(error))
 
 
 class PlanSheet(QDialog):
@@ -234,16 +243,16 @@ class PlanSheet(QDialog):
     def __init__(self, config: RunConfig, kept: AssignedFormats, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         themes().dress(self)
-        self.setWindowTitle("Plan before the run")
+        self.setWindowTitle(_("Plan before the run"))
         self.resize(900, 620)
         self.run_plan = RunPlan(config, self)
         self.formula, self.ranks = FormulaPlan(self), RanksPlan(config, self)
         self.assignment = AssignView(config, kept, self)
         self.tabs = tabs = PageTabs(self)
-        tabs.addTab(self.run_plan, "This run")
-        tabs.addTab(self.assignment, "Formats of layers")
-        tabs.addTab(self.formula, "A transformer by formula")
-        tabs.addTab(self.ranks, "Several ranks")
+        tabs.addTab(self.run_plan, _("This run"))
+        tabs.addTab(self.assignment, _("Formats of layers"))
+        tabs.addTab(self.formula, _("A transformer by formula"))
+        tabs.addTab(self.ranks, _("Several ranks"))
         QVBoxLayout(self).addWidget(tabs)
         self.run_plan.config_requested.connect(self.config_requested)
         self.assignment.config_requested.connect(self.config_requested)

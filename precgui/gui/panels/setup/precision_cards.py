@@ -21,10 +21,11 @@ from PySide6.QtWidgets import (
 
 from precgui.gui.kit.parts import label
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.words import L_, _, translated
 
 GAP = 8
 LARGE_PX = 244
-FAMILY_GROUP = "Any format"
+FAMILY_GROUP = L_("Any format")
 
 
 class ChoiceCard(QFrame):
@@ -32,6 +33,7 @@ class ChoiceCard(QFrame):
 
     def __init__(self, name: str, text: str, parent: QWidget) -> None:
         super().__init__(parent)
+        text = translated(text)
         self.setProperty("kind", "choice")
         self.setToolTip(plain_tip(text))
         self.text = text
@@ -77,7 +79,7 @@ class LargeCard(ChoiceCard):
         self.setMinimumWidth(LARGE_PX)
         self.button.setProperty("kind", "heading")
         self.head.addStretch(1)
-        self.about = label(text)
+        self.about = label(self.text)
         self.here = label("", "muted")
         for part in (self.about, self.here):
             self.lines.addWidget(part)
@@ -97,7 +99,7 @@ class OpenCard(ChoiceCard):
         super().__init__(prefix, text, parent)
         self.prefix = prefix
         self.suffix = QLineEdit(example, self)
-        self.suffix.setAccessibleName(f"What follows {prefix}")
+        self.suffix.setAccessibleName(_("What follows {prefix}").format(prefix=prefix))
         self.suffix.textEdited.connect(lambda _: self.button.setChecked(True))
         self.head.addWidget(self.suffix, 1)
 
@@ -195,7 +197,7 @@ class ChoiceCards(QWidget):
         grid.setVerticalSpacing(GAP)
         grid.setColumnStretch(1, 1)
         for line, (title, cards) in enumerate(created.items()):
-            name = PlainLabel(title, self)
+            name = PlainLabel(translated(title), self)
             name.setFixedHeight(cards[0].sizeHint().height())
             grid.addWidget(name, line, 0, Qt.AlignmentFlag.AlignTop)
             grid.addWidget(ChoiceRow(cards, self), line, 1)
@@ -204,7 +206,7 @@ class ChoiceCards(QWidget):
         layout.setSpacing(GAP)
         if large:
             layout.addWidget(ChoiceRow(large, self, fills=True))
-            self.fold.setText(f"All precisions ({len(self.cards)})")
+            self.fold.setText(_("All precisions ({count})").format(count=len(self.cards)))
             self.fold.setProperty("kind", "fold")
             self.fold.setCheckable(True)
             self.fold.toggled.connect(self.rest.setVisible)

@@ -21,11 +21,12 @@ from precgui.gui.panels.setup.recipe_pictures import HEIGHT, recipe_picture
 from precgui.gui.theme import themes
 from precgui.runs.facts import seconds_text
 from precgui.runs.outlook import time_estimate
+from precgui.words import L_, _, translated
 
 CARD = QSize(236, 178)
 _PAD, _LINES = 10, 3
 NOTE, TIME = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
-_ABOUT = "Each recipe is a complete training to start from. All of its settings can be changed afterwards."
+_ABOUT = L_("Each recipe is a complete training to start from. All of its settings can be changed afterwards.")
 
 
 class RecipeGallery(QDialog):
@@ -36,9 +37,9 @@ class RecipeGallery(QDialog):
     def __init__(self, current: str, parent: QWidget) -> None:
         super().__init__(parent)
         themes().dress(self)
-        self.setWindowTitle("Recipes")
+        self.setWindowTitle(_("Recipes"))
         self.list = QListWidget(self)
-        self.list.setAccessibleName("Recipes")
+        self.list.setAccessibleName(_("Recipes"))
         self.list.setViewMode(QListWidget.ViewMode.IconMode)
         self.list.setResizeMode(QListWidget.ResizeMode.Adjust)
         self.list.setMovement(QListWidget.Movement.Static)
@@ -46,21 +47,27 @@ class RecipeGallery(QDialog):
         self.list.setItemDelegate(_RecipeCard(self.list))
         self.list.setMouseTracking(True)
         for name, (note, config) in RECIPES.items():
-            self.list.addItem(self._item(name, note, config))
+            self.list.addItem(self._item(name, translated(note), config))
         self.list.setCurrentRow(max(0, [*RECIPES].index(current) if current in RECIPES else 0))
-        self.use_button = button("Use this recipe", self._use, kind="primary")
+        self.use_button = button(_("Use this recipe"), self._use, kind="primary")
         self.list.itemActivated.connect(lambda _: self._use())
         self.list.itemDoubleClicked.connect(lambda _: self._use())
-        buttons = row(1, button("Cancel", self.reject), self.use_button)
-        column(label(_ABOUT, "muted"), (self.list, 1), buttons, margins=(16, 16, 16, 16), spacing=12, on=self)
+        buttons = row(1, button(_("Cancel"), self.reject), self.use_button)
+        column(
+            label(translated(_ABOUT), "muted"), (self.list, 1), buttons, margins=(16, 16, 16, 16), spacing=12, on=self
+        )
         window = parent.window()
         self.resize(min(1040, window.width() - 48), min(680, window.height() - 48))
 
     def _item(self, name: str, note: str, config: RunConfig) -> QListWidgetItem:
         item = QListWidgetItem(name)
         seconds = time_estimate(config, None).seconds
-        time = f"About {seconds_text(seconds)} here" if seconds is not None else "Not timed here yet"
-        words = f"{time}, {config.precision}"
+        time = (
+            _("About {seconds} here").format(seconds=seconds_text(seconds))
+            if seconds is not None
+            else _("Not timed here yet")
+        )
+        words = _("{time}, {precision}").format(time=time, precision=config.precision)
         for role, value in ((NOTE, note), (TIME, words), (Qt.ItemDataRole.ToolTipRole, plain_tip(note))):
             item.setData(role, value)
         item.setData(Qt.ItemDataRole.AccessibleTextRole, f"{name}. {note} {words}.")

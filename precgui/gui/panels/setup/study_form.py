@@ -32,22 +32,24 @@ from precgui.gui.panels.setup.precision_cards import ChoiceRow
 from precgui.gui.panels.setup.vary_fields import VaryFields
 from precgui.gui.plots.signals import duration
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, Targets
+from precgui.sentences import whole
 from precgui.sweeps.earlier import EarlierRuns
 from precgui.sweeps.estimate import SweepEstimate, estimate_sweep
 from precgui.sweeps.spec import SweepSpec, make_spec
+from precgui.words import L_, _, translated
 
 USUAL = ("fp32", "bf16-amp")  # and the precision of the form
 SEEDS = 5  # the first number of seeds with verdicts
 MOST_SEEDS = 1000
 IDLE_S = 10.0  # of an energy study, before each run
 MOST_TIMING_ROUNDS = 100
-USUAL_BASELINE = "fp32, else the first"
+USUAL_BASELINE = L_("fp32, else the first")
 DEBOUNCE_MS = 300
-_STATISTICS = (
+_STATISTICS = L_(
     "Every seed runs once in every precision, in random order. Verdicts are made at the planned number of seeds "
     "and at one larger number; with one seed there is none."
 )
-_TIMING = (
+_TIMING = L_(
     "Further runs of a few steps for their time alone; the precisions take turns, so that a busy moment hits all. "
     "0 takes the times of the seeds"
 )
@@ -71,14 +73,14 @@ class StudySettings(QWidget):
         self.timing_rounds = QSpinBox(self)
         self.vary = VaryFields(self)
         self.targets: Targets = DEFAULT_TARGETS
-        self.targets_button = QPushButton("Targets...", self)
-        self.claims_button = QPushButton("Claims of guides", self)
-        self.sixteen_bits_button = QPushButton("FP16 or BF16", self)
-        self.energy_button = QPushButton("Energy", self)
+        self.targets_button = QPushButton(_("Targets..."), self)
+        self.claims_button = QPushButton(_("Claims of guides"), self)
+        self.sixteen_bits_button = QPushButton(_("FP16 or BF16"), self)
+        self.energy_button = QPushButton(_("Energy"), self)
         self.path = QLineEdit(self)
-        self.choose_button = QPushButton("Choose...", self)
+        self.choose_button = QPushButton(_("Choose..."), self)
         self.estimate = PlainLabel(self)
-        self.statistics_note = PlainLabel(_STATISTICS, self)
+        self.statistics_note = PlainLabel(translated(_STATISTICS), self)
         self._estimates = Answer(self, answered=self._show, failed=lambda why: self.estimate.setText(why))
         self._earlier = EarlierRuns(folder)
         self._wait = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
@@ -93,31 +95,37 @@ class StudySettings(QWidget):
     def _describe(self) -> None:
         """Ranges, names and hints of the parts."""
         for spin, most, value, reported in (
-            (self.seeds, MOST_SEEDS, SEEDS, "Number of seeds"),
-            (self.timing_rounds, MOST_TIMING_ROUNDS, 0, "Rounds of timing"),
+            (self.seeds, MOST_SEEDS, SEEDS, _("Number of seeds")),
+            (self.timing_rounds, MOST_TIMING_ROUNDS, 0, _("Rounds of timing")),
         ):
             spin.setRange(value and 1, most)
             spin.setValue(value)
             spin.setAccessibleName(reported)
             ignore_wheel(spin)
         ignore_wheel(self.baseline)
-        self.baseline.setAccessibleName("Baseline")
+        self.baseline.setAccessibleName(_("Baseline"))
         self.baseline.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-        self.timing_rounds.setToolTip(plain_tip(_TIMING))
-        self.targets_button.setToolTip("What you ask of a precision: the bounds that verdicts are made by")
-        self.claims_button.setToolTip("Statements of guides about these precisions, which a study tests here")
+        self.timing_rounds.setToolTip(plain_tip(translated(_TIMING)))
+        self.targets_button.setToolTip(_("What you ask of a precision: the bounds that verdicts are made by"))
+        self.claims_button.setToolTip(_("Statements of guides about these precisions, which a study tests here"))
         self.sixteen_bits_button.setToolTip(
-            "Choose fp32, fp16-amp and bf16-amp: Compare > Groups > FP16 or BF16 then says which of the two to use here"
+            _(
+                "Choose fp32, fp16-amp and bf16-amp: Compare > Groups > FP16 or BF16 then says which of the two to use "
+                "here"
+            )
         )
         self.energy_button.setToolTip(
             plain_tip(
-                f"Choose fp32, fp16-amp and bf16-amp and read the idle power for {IDLE_S:g} s before each run; Compare "
-                "> Groups > Energy then shows joules, expected savings and costs. Vary power.limit_w for power limits"
+                _(
+                    "Choose fp32, fp16-amp and bf16-amp and read the idle power for {idle_s:g} s before each run; "
+                    "Compare > Groups > Energy then shows joules, expected savings and costs. Vary power.limit_w for "
+                    "power limits"
+                ).format(idle_s=IDLE_S)
             )
         )
-        self.more.setPlaceholderText("more, such as emulated:e5m2, emulated:e3m4")
-        self.more.setAccessibleName("More precisions, separated by commas")
-        self.path.setAccessibleName("Folder of the study")
+        self.more.setPlaceholderText(_("more, such as emulated:e5m2, emulated:e3m4"))
+        self.more.setAccessibleName(_("More precisions, separated by commas"))
+        self.path.setAccessibleName(_("Folder of the study"))
 
     def _lay_out(self) -> None:
         self._describe()
@@ -127,14 +135,14 @@ class StudySettings(QWidget):
         column.addLayout(self._precisions())
         column.addLayout(
             _line(
-                (named("&Seeds", self.seeds), self.seeds, named("&Baseline", self.baseline), self.baseline),
-                (named("&Timing rounds", self.timing_rounds), self.timing_rounds),
+                (named(_("&Seeds"), self.seeds), self.seeds, named(_("&Baseline"), self.baseline), self.baseline),
+                (named(_("&Timing rounds"), self.timing_rounds), self.timing_rounds),
             )
         )
         buttons = (self.targets_button, self.claims_button, self.sixteen_bits_button, self.energy_button)
         column.addLayout(_line(buttons, ()))
         column.addWidget(self.vary)
-        folder = _line((named("F&older", self.path), self.path, self.choose_button))
+        folder = _line((named(_("F&older"), self.path), self.path, self.choose_button))
         folder.setStretchFactor(self.path, 1)
         column.addLayout(folder)
         banner = QFrame(self)
@@ -152,12 +160,12 @@ class StudySettings(QWidget):
         grid.setHorizontalSpacing(16)
         grid.setColumnStretch(1, 1)
         for row, (title, names) in enumerate(PRECISION_GROUPS.items()):
-            grid.addWidget(PlainLabel(title, self), row, 0, Qt.AlignmentFlag.AlignTop)
+            grid.addWidget(PlainLabel(translated(title), self), row, 0, Qt.AlignmentFlag.AlignTop)
             for name, text in names.items():
-                self.boxes[name].setToolTip(plain_tip(text))
+                self.boxes[name].setToolTip(plain_tip(translated(text)))
             self._rows.append(ChoiceRow([self.boxes[name] for name in names], self))
             grid.addWidget(self._rows[-1], row, 1)
-        grid.addWidget(PlainLabel("Any format", self), len(PRECISION_GROUPS), 0)
+        grid.addWidget(PlainLabel(_("Any format"), self), len(PRECISION_GROUPS), 0)
         grid.addWidget(self.more, len(PRECISION_GROUPS), 1)
         return grid
 
@@ -178,7 +186,7 @@ class StudySettings(QWidget):
         """Offer the chosen precisions as baseline; the choice stays while its precision does."""
         chosen = self.baseline.currentText()
         self.baseline.clear()
-        self.baseline.addItems([USUAL_BASELINE, *dict.fromkeys(self.chosen())])
+        self.baseline.addItems([translated(USUAL_BASELINE), *dict.fromkeys(self.chosen())])
         self.baseline.setCurrentIndex(max(0, self.baseline.findText(chosen)))
         self.changed.emit()
 
@@ -194,7 +202,7 @@ class StudySettings(QWidget):
             box = self.boxes.get(name)
             if box is not None:
                 box.setText(f"{name} ({word})" if word else name)
-                box.setToolTip(plain_tip(f"{PRECISIONS[name]}\n{sentence}"))
+                box.setToolTip(plain_tip(f"{translated(PRECISIONS[name])}\n{sentence}"))
         for row in self._rows:
             row.arrange_again()
 
@@ -220,9 +228,9 @@ class StudySettings(QWidget):
         """The study as it is set up; None, with `fault`, where it cannot be run."""
         self.fault = ""
         if not self.chosen() or (len(self.chosen()) < 2 and not self.vary.rows):
-            self.fault = "Choose two precisions at least, or one and vary a field: the first is the baseline."
+            self.fault = _("Choose two precisions at least, or one and vary a field: the first is the baseline.")
         elif not self.path.text().strip():
-            self.fault = "Name a folder for the study."
+            self.fault = _("Name a folder for the study.")
         else:
             try:
                 return make_spec(
@@ -235,7 +243,7 @@ class StudySettings(QWidget):
                     title=config.title,
                 )
             except SentenceError as error:
-                self.fault = f"{str(error)[:1].upper()}{str(error)[1:]}."
+                self.fault = translated(whole(error.args[0]))
         return None
 
     def set_place(self, name: str) -> None:
@@ -254,7 +262,7 @@ class StudySettings(QWidget):
         asked = (spec.model_dump_json(), folder, self.place)
         if asked != self._asked:
             self._asked, self._next = asked, (spec, folder)
-            self.estimate.setText("Estimating...")
+            self.estimate.setText(_("Estimating..."))
             self._wait.start()
 
     def _estimate(self) -> None:
@@ -275,10 +283,10 @@ class StudySettings(QWidget):
 
     def _use_targets(self, targets: Targets) -> None:
         self.targets = targets
-        self.targets_button.setText("Targets..." if targets == DEFAULT_TARGETS else "Targets (own)...")
+        self.targets_button.setText(_("Targets...") if targets == DEFAULT_TARGETS else _("Targets (own)..."))
 
     def ask_for_folder(self) -> None:
-        dialog = QFileDialog(self, "Choose a new, empty folder for the study", str(self.folder.parent))
+        dialog = QFileDialog(self, _("Choose a new, empty folder for the study"), str(self.folder.parent))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(self.path.setText)
@@ -287,12 +295,16 @@ class StudySettings(QWidget):
 
 def estimate_text(estimate: SweepEstimate) -> str:
     """The runs, the time and the smallest difference, each with where it comes from."""
-    time = "The time is not known" if estimate.total_s is None else f"About {duration(estimate.total_s)} here"
-    parts = [f"{estimate.runs} runs. {time}."]
+    time = (
+        _("The time is not known")
+        if estimate.total_s is None
+        else _("About {total_s} here").format(total_s=duration(estimate.total_s))
+    )
+    parts = [_("{count} runs. {time}.").format(count=estimate.runs, time=time)]
     if estimate.by_arm:
         each = ", ".join(f"{arm} {estimate.difference_text(value)}" for arm, value in estimate.by_arm.items())
-        parts.append(f"Smallest difference that can be told apart: about {each}.")
-    return "\n".join([" ".join(parts), *(f"{source[:1].upper()}{source[1:]}." for source in estimate.sources)])
+        parts.append(_("Smallest difference that can be told apart: about {each}.").format(each=each))
+    return "\n".join([" ".join(parts), *(translated(whole(source)) for source in estimate.sources)])
 
 
 def _line(*groups: Sequence[QWidget]) -> QHBoxLayout:

@@ -17,6 +17,7 @@ from precgui.gui.panels.setup.command import value_text
 from precgui.gui.theme import themes
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.spec import FIXED_FIELDS, parse_vary
+from precgui.words import Sentence, _, translated
 
 _FIRST = "optimizer.lr"
 _FIELD_PX = 260
@@ -33,16 +34,18 @@ class VaryRow(QWidget):
         self.field, self.values = QComboBox(self), QLineEdit(self)
         self.remove = QToolButton(self)
         self.remove.setIcon(icon("close", themes().theme.muted, 18))
-        self.remove.setToolTip("Do not vary this field")
-        self.remove.setAccessibleName("Do not vary this field")
-        for path, about, _ in key_table():
+        self.remove.setToolTip(_("Do not vary this field"))
+        self.remove.setAccessibleName(_("Do not vary this field"))
+        for path, about, _default in key_table():
             if path not in FIXED_FIELDS:
                 self.field.addItem(path)
-                self.field.setItemData(self.field.count() - 1, plain_tip(about), Qt.ItemDataRole.ToolTipRole)
+                self.field.setItemData(
+                    self.field.count() - 1, plain_tip(translated(about)), Qt.ItemDataRole.ToolTipRole
+                )
         self.field.setCurrentText(_FIRST)
-        self.field.setAccessibleName("Field to vary")
+        self.field.setAccessibleName(_("Field to vary"))
         self.field.setMaximumWidth(_FIELD_PX)
-        self.values.setAccessibleName("Values, separated by commas")
+        self.values.setAccessibleName(_("Values, separated by commas"))
         ignore_wheel(self.field)
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
@@ -56,7 +59,9 @@ class VaryRow(QWidget):
     def show_present(self, config: RunConfig) -> None:
         """Say which value the form has now."""
         value = attrgetter(self.field.currentText())(config)
-        self.values.setPlaceholderText(f"two values or more, separated by commas; now {value_text(value)}")
+        self.values.setPlaceholderText(
+            _("two values or more, separated by commas; now {value}").format(value=value_text(value))
+        )
 
 
 class VaryFields(QWidget):
@@ -68,8 +73,10 @@ class VaryFields(QWidget):
         super().__init__(parent)
         self.rows: list[VaryRow] = []
         self._config: RunConfig | None = None
-        self.add_button = QPushButton("Vary a field...", self)
-        self.add_button.setToolTip("Run each precision with several values of a setting, each beside its own baseline")
+        self.add_button = QPushButton(_("Vary a field..."), self)
+        self.add_button.setToolTip(
+            _("Run each precision with several values of a setting, each beside its own baseline")
+        )
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(8)
@@ -118,8 +125,10 @@ class VaryFields(QWidget):
         for row in self.rows:
             path, text = row.field.currentText(), row.values.text().strip().strip(",")
             if path in results:
-                raise SweepError(f"{path} is varied twice; put all its values into one row")
+                raise SweepError(Sentence("{path} is varied twice; put all its values into one row", path=path))
             if "," not in text:
-                raise SweepError(f"name two values of {path} at least, separated by a comma, or remove its row")
+                raise SweepError(
+                    Sentence("name two values of {path} at least, separated by a comma, or remove its row", path=path)
+                )
             results |= [parse_vary(f"{path}={text}")]
         return results
