@@ -24,7 +24,7 @@ NAMES = {
     "Special", "Zen", "apt install", "code book", "cpu family", "data sheet", "dnf install", "does not hold here",
     "first block", "live poller", "model name", "None", "not decided", "not decided here", "one by one",
     "power sampler", "precgui, torch", "quiet nan", "signalling nan", "typed tensor", "normal with outliers",
-    "Your own loop", "Shiboken", "half ulp", "no bias", "cannot be told",
+    "Your own loop", "{} min", "Shiboken", "half ulp", "no bias", "cannot be told",
 }  # fmt: skip
 CODE = re.compile(
     r"^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \(|Example: )"

@@ -58,6 +58,7 @@ FINISHED = (
     "runs/comparison_notes.py",
     "runs/differences.py",
     "runs/check_list.py",
+    "runs/facts.py",
     "runs/figures.py",
     "runs/identity.py",
     "runs/inference_advice.py",

@@ -21,9 +21,9 @@ from precgui.runs.recorded_facts import breaks_sentence
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.sanitize import one_line
+from precgui.sentences import L_, Sentence
 
 NOT_MEASURED = "not measured"
-_NOT_OBSERVED = "{count} settings of precgui, which the recorder cannot see in a loop of your own"
 _LONGEST = 400  # characters of a value from a file
 _SHORT_GROUPS = 12  # facts up to which a group is shown open
 
@@ -55,21 +55,21 @@ def run_facts(run: Run) -> tuple[FactGroup, ...]:
     """The groups that hold something, the most asked for first."""
     environment = run.environment
     groups = (
-        FactGroup("Result", tuple(_result(run))),
-        FactGroup("Notes of the engine", tuple(_notes(run))),
-        FactGroup("Changes of the precision", tuple(_precision_changes(environment.get("precision_changes")))),
-        FactGroup("Settings", tuple(settings(run.config, observed_settings(run)))),
-        FactGroup("Formats counted in the first step", tuple(_census(environment.get("census")))),
+        FactGroup(L_("Result"), tuple(_result(run))),
+        FactGroup(L_("Notes of the engine"), tuple(_notes(run))),
+        FactGroup(L_("Changes of the precision"), tuple(_precision_changes(environment.get("precision_changes")))),
+        FactGroup(L_("Settings"), tuple(settings(run.config, observed_settings(run)))),
+        FactGroup(L_("Formats counted in the first step"), tuple(_census(environment.get("census")))),
         *_later_census(environment.get("precision_changes")),
         FactGroup(_certificate_title(environment), tuple(_certificate(environment.get("certificate")))),
         *_later_certificates(environment.get("precision_changes")),
-        FactGroup("Memory of one step", tuple(_memory(environment.get("memory")))),
-        FactGroup("Data", _tree(environment.get("data"))),
-        FactGroup("Machine", _tree(run.machine)),
-        FactGroup("Sensors", tuple(_sensors(environment.get("power_sensors")))),
-        FactGroup("Record of tensors", _tree(environment.get("record"))),
-        FactGroup("Environment", _tree({k: v for k, v in environment.items() if k not in _OF_THEIR_OWN})),
-        FactGroup("File", tuple(_file(run))),
+        FactGroup(L_("Memory of one step"), tuple(_memory(environment.get("memory")))),
+        FactGroup(L_("Data"), _tree(environment.get("data"))),
+        FactGroup(L_("Machine"), _tree(run.machine)),
+        FactGroup(L_("Sensors"), tuple(_sensors(environment.get("power_sensors")))),
+        FactGroup(L_("Record of tensors"), _tree(environment.get("record"))),
+        FactGroup(L_("Environment"), _tree({k: v for k, v in environment.items() if k not in _OF_THEIR_OWN})),
+        FactGroup(L_("File"), tuple(_file(run))),
     )
     return tuple(group for group in groups if group.facts)
 
@@ -88,18 +88,18 @@ def _result(run: Run) -> Iterator[RunFact]:
     summary = summarise(run)
     final, metric = summary["final"], Metric(**summary["metric"])
     last = getattr(run, "message", "")
-    yield RunFact("Status", f"{run.status}: {last}" if last else str(run.status))
+    yield RunFact(L_("Status"), f"{run.status}: {last}" if last else str(run.status))
     if run.total_steps and summary["steps"] < run.total_steps:
-        yield RunFact("Steps", f"{summary['steps']} of {run.total_steps}")
+        yield RunFact(L_("Steps"), Sentence("{done} of {total}", done=summary["steps"], total=run.total_steps))
     else:
-        yield RunFact("Steps", str(summary["steps"]))
+        yield RunFact(L_("Steps"), str(summary["steps"]))
     window = min(max(run.steps_per_epoch, 1), max(summary["steps"], 1))
-    yield RunFact(f"Training loss, mean of the last {window} steps", _number(final["train_loss"]))
-    yield RunFact("Validation loss", _number(final["val_loss"]))
+    yield RunFact(Sentence("Training loss, mean of the last {steps} steps", steps=window), _number(final["train_loss"]))
+    yield RunFact(L_("Validation loss"), _number(final["val_loss"]))
     yield RunFact(metric.title, value_text(metric, final["val_accuracy"], NOT_MEASURED), metric.about)
     yield from _costs(run, summary)
-    yield RunFact("Steps skipped", _count(summary["skipped_steps"]), "Inf or NaN in the gradients")
-    yield RunFact("Events of NaN or Inf", _count(summary["nonfinite_events"]))
+    yield RunFact(L_("Steps skipped"), _count(summary["skipped_steps"]), L_("Inf or NaN in the gradients"))
+    yield RunFact(L_("Events of NaN or Inf"), _count(summary["nonfinite_events"]))
 
 
 def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
@@ -108,24 +108,30 @@ def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
     memory = "" if how.memory_counts else MEMORY_CAVEAT
     yield RunFact(FIGURES["time_s"].title, marked(_with_unit(summary["time_s"], "s"), how.arithmetic), speed)
     yield RunFact(FIGURES["step_s"].title, marked(seconds_text(summary["step_s_median"]), how.arithmetic), speed)
-    yield RunFact("Throughput", marked(_with_unit(summary["samples_per_s"], "samples/s"), how.arithmetic), speed)
+    yield RunFact(L_("Throughput"), marked(_with_unit(summary["samples_per_s"], "samples/s"), how.arithmetic), speed)
     memory_label = "" if how.memory_counts else " (emulated)"
     yield RunFact(FIGURES["memory_bytes"].title, bytes_text(summary["memory_peak_bytes"]) + memory_label, memory)
     if sentence := breaks_sentence(run):
-        yield RunFact("Broken off", as_sentence(sentence))
+        yield RunFact(L_("Broken off"), as_sentence(sentence))
     yield from _record_cost(run)
     reason = _why_no_energy(run.environment.get("power_sensors"))
-    yield RunFact("Energy", _with_unit(summary["energy_j"], "J") if summary["energy_j"] else reason)
+    yield RunFact(L_("Energy"), _with_unit(summary["energy_j"], "J") if summary["energy_j"] else reason)
 
 
 def _record_cost(run: Run) -> Iterator[RunFact]:
     record = run.environment.get("record")
     share = record.get("cost_share") if isinstance(record, Mapping) else None
     if isinstance(share, int | float) and math.isfinite(share):
-        hint = "As the recorder accounts for measurements; hooks, events and the file come on top (docs/recording.md)"
-        yield RunFact("Measuring tensors took", f"{100 * share:.2g} % of the time of the steps, or more", hint)
+        hint = L_(
+            "As the recorder accounts for measurements; hooks, events and the file come on top (docs/recording.md)"
+        )
+        yield RunFact(
+            L_("Measuring tensors took"),
+            Sentence("{share:.2g} % of the time of the steps, or more", share=100 * share),
+            hint,
+        )
     if above := cost_above_budget(run):
-        yield RunFact("Cost of the record", above)
+        yield RunFact(L_("Cost of the record"), above)
 
 
 def _why_no_energy(sensors: object) -> str:
@@ -138,7 +144,7 @@ def _why_no_energy(sensors: object) -> str:
 
 def _notes(run: Run) -> Iterator[RunFact]:
     for number, note in enumerate(run_notes(run), 1):
-        yield RunFact(f"Note {number}", as_sentence(note))
+        yield RunFact(Sentence("Note {number}", number=number), as_sentence(note))
 
 
 # Settings --------------------------------------------------------------------------------------------------
@@ -154,9 +160,13 @@ def settings(config: RunConfig, observed: Mapping[str, Any] | None = None) -> It
     yield from facts if observed is None else _known(facts)
     for path, value in (observed or {}).items():
         if path not in known:
-            yield RunFact(path, setting_text(value), f"{path}: observed in the loop")
+            yield RunFact(path, setting_text(value), Sentence("{setting}: observed in the loop", setting=path))
     if observed is not None and (count := _unknown(facts)):
-        yield RunFact("All others", NOT_KNOWN, _NOT_OBSERVED.format(count=count))
+        yield RunFact(
+            L_("All others"),
+            NOT_KNOWN,
+            Sentence("{count} settings of precgui, which the recorder cannot see in a loop of your own", count=count),
+        )
 
 
 def _known(facts: Iterable[RunFact]) -> Iterator[RunFact]:
@@ -179,16 +189,16 @@ def _section(
         if isinstance(value, BaseModel):
             inside = tuple(_section(value, usual, f"{path}.", observed))
             count = sum(fact.changed for fact in inside)
-            reported = f"{count} changed" if count else "as by default"
+            reported = Sentence("{count} changed", count=count) if count else L_("as by default")
             if observed is not None and not is_given(path):
                 known = sum(fact.value != NOT_KNOWN for fact in inside)
-                reported = f"{known} observed" if known else NOT_KNOWN
+                reported = Sentence("{count} observed", count=known) if known else NOT_KNOWN
             yield RunFact(title, reported, path, bool(count), inside)
         elif observed is not None and not is_given(path):
             text = setting_text(observed[path]) if path in observed else NOT_KNOWN
-            yield RunFact(title, text, f"{path}: {info.description or ''}")
+            yield RunFact(title, text, Sentence("{name}: {value}", name=path, value=info.description or ""))
         else:
-            hint = f"{path}: {info.description or ''}"
+            hint = Sentence("{name}: {value}", name=path, value=info.description or "")
             yield RunFact(title, setting_text(value), hint, value != usual)
 
 
@@ -213,15 +223,19 @@ def _precision_changes(changes: object) -> Iterator[RunFact]:
     for change in changes if isinstance(changes, list | tuple) else ():
         if isinstance(change, Mapping):
             name, trigger = plain_text(change.get("precision")), plain_text(change.get("trigger"))
-            yield RunFact(f"From step {plain_text(change.get('step'))}", f"{name} ({trigger})")
+            yield RunFact(Sentence("From step {step}", step=plain_text(change.get("step"))), f"{name} ({trigger})")
 
 
 def _later_census(changes: object) -> Iterator[FactGroup]:
     """A group for the first step in each further precision of a schedule."""
     for change in changes if isinstance(changes, list | tuple) else ():
         if isinstance(change, Mapping):
-            where = f"step {plain_text(change.get('step'))}, {plain_text(change.get('precision'))}"
-            yield FactGroup(f"Formats counted in {where}", tuple(_census(change.get("census"))))
+            title = Sentence(
+                "Formats counted in step {step}, {precision}",
+                step=plain_text(change.get("step")),
+                precision=plain_text(change.get("precision")),
+            )
+            yield FactGroup(title, tuple(_census(change.get("census"))))
 
 
 def _census(census: object) -> Iterator[RunFact]:
@@ -231,23 +245,23 @@ def _census(census: object) -> Iterator[RunFact]:
     shares = census.get("formats")
     if isinstance(shares, Mapping):
         for name, share in shares.items():
-            yield RunFact(f"Multiplied in {name}", _share(share))
+            yield RunFact(Sentence("Multiplied in {format}", format=name), _share(share))
     if isinstance(flops := census.get("flops"), int | float):
-        yield RunFact("Operations of the products of one step", f"{flops:.4g}")
+        yield RunFact(L_("Operations of the products of one step"), f"{flops:.4g}")
     modules, operations = census.get("modules"), census.get("operations")
     if isinstance(modules, Mapping) and modules:
         inside = tuple(RunFact(str(name), _module(own)) for name, own in modules.items())
-        yield RunFact("By module", f"{len(inside)}", facts=inside)
+        yield RunFact(L_("By module"), f"{len(inside)}", facts=inside)
     if isinstance(operations, Mapping) and operations:
         inside = tuple(RunFact(str(name), _calls(own)) for name, own in operations.items())
-        yield RunFact("By operation", f"{len(inside)}", facts=inside)
+        yield RunFact(L_("By operation"), f"{len(inside)}", facts=inside)
 
 
 def _module(own: object) -> str:
     if not isinstance(own, Mapping):
         return plain_text(own)
     formats = ", ".join(f"{name} {_share(part)}" for name, part in own.items() if name != "share")
-    return f"{_share(own.get('share'))} of the products: {formats}"
+    return Sentence("{share} of the products: {formats}", share=_share(own.get("share")), formats=formats)
 
 
 def _calls(own: object) -> str:
@@ -261,18 +275,20 @@ def _certificate_title(environment: Mapping[str, Any]) -> str:
     changes = environment.get("precision_changes")
     first = changes[0] if isinstance(changes, list | tuple) and changes else None
     if not isinstance(first, Mapping) or not isinstance(first.get("certificate"), Mapping):
-        return "Arithmetic as tried on the device"
-    return f"Arithmetic as tried on the device before step {plain_text(first.get('step'))}"
+        return L_("Arithmetic as tried on the device")
+    return Sentence("Arithmetic as tried on the device before step {step}", step=plain_text(first.get("step")))
 
 
 def _later_certificates(changes: object) -> Iterator[FactGroup]:
     """A certificate for each further precision of a schedule."""
     for change in changes if isinstance(changes, list | tuple) else ():
         if isinstance(change, Mapping):
-            where = f"from step {plain_text(change.get('step'))} on, {plain_text(change.get('precision'))}"
-            yield FactGroup(
-                f"Arithmetic as tried on the device {where}", tuple(_certificate(change.get("certificate")))
+            title = Sentence(
+                "Arithmetic as tried on the device from step {step} on, {precision}",
+                step=plain_text(change.get("step")),
+                precision=plain_text(change.get("precision")),
             )
+            yield FactGroup(title, tuple(_certificate(change.get("certificate"))))
 
 
 def _certificate(certificate: object) -> Iterator[RunFact]:
@@ -280,19 +296,22 @@ def _certificate(certificate: object) -> Iterator[RunFact]:
     if not isinstance(certificate, Mapping):
         return
     errors, size = certificate.get("gemm_error"), certificate.get("gemm_size")
-    hint = f"Relative error against FP64 of a product of {size} x {size}, measured before the first of these steps"
+    hint = Sentence(
+        "Relative error against FP64 of a product of {size} x {size}, measured before the first of these steps",
+        size=size,
+    )
     for name, error in errors.items() if isinstance(errors, Mapping) else ():
-        yield RunFact(f"Error of a product in {name}", _number(error), hint)
-    yield RunFact("FP32 products are computed in", plain_text(certificate.get("fp32_products")))
-    for key, title in (("switches", "Switches of torch"), ("environment", "Environment variables")):
+        yield RunFact(Sentence("Error of a product in {format}", format=name), _number(error), hint)
+    yield RunFact(L_("FP32 products are computed in"), plain_text(certificate.get("fp32_products")))
+    for key, title in (("switches", L_("Switches of torch")), ("environment", L_("Environment variables"))):
         if inside := _tree(certificate.get(key)):
             yield RunFact(title, f"{len(inside)}", facts=inside)
 
 
 _MEMORY = {
-    "peak_bytes": "Peak", "weights_bytes": "Weights", "optimizer_bytes": "Optimizer state",
-    "average_bytes": "Average of the weights", "batch_bytes": "Batch",
-    "step_bytes": "The rest of the step: activations, gradients, temporaries",
+    "peak_bytes": L_("Peak"), "weights_bytes": L_("Weights"), "optimizer_bytes": L_("Optimizer state"),
+    "average_bytes": L_("Average of the weights"), "batch_bytes": L_("Batch"),
+    "step_bytes": L_("The rest of the step: activations, gradients, temporaries"),
 }  # fmt: skip
 
 
@@ -304,22 +323,25 @@ def _memory(memory: object) -> Iterator[RunFact]:
             yield RunFact(title, bytes_text(memory[key]))
     for key in ("measured_by", "step"):
         if key in memory:
-            yield RunFact({"measured_by": "Measured by", "step": "In step"}[key], plain_text(memory[key]))
+            yield RunFact({"measured_by": L_("Measured by"), "step": L_("In step")}[key], plain_text(memory[key]))
 
 
 def _sensors(sensors: object) -> Iterator[RunFact]:
     for sensor in sensors if isinstance(sensors, list) else ():
         if isinstance(sensor, Mapping):
             reason = plain_text(sensor.get("reason") or "")
-            yield RunFact(plain_text(sensor.get("name")), "read" if sensor.get("found") else f"not read: {reason}")
+            yield RunFact(
+                plain_text(sensor.get("name")),
+                L_("read") if sensor.get("found") else Sentence("not read: {why}", why=reason),
+            )
 
 
 def _file(run: Run) -> Iterator[RunFact]:
-    yield RunFact("Path", str(run.path) if run.path else "not saved")
-    yield RunFact("Created", run.created or NOT_MEASURED)
-    yield RunFact("Run id", run.run_id)
+    yield RunFact(L_("Path"), str(run.path) if run.path else L_("not saved"))
+    yield RunFact(L_("Created"), run.created or NOT_MEASURED)
+    yield RunFact(L_("Run id"), run.run_id)
     for note in getattr(run, "notes", ()):
-        yield RunFact("Odd in the file", str(note))
+        yield RunFact(L_("Odd in the file"), str(note))
 
 
 def _tree(document: object) -> tuple[RunFact, ...]:

@@ -26,13 +26,13 @@ from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
 from precgui.gui.theme import themes
 from precgui.runs.replays import REPLAYS, ReplayedLine, StepReplay
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, p_, translated
 
 _EMPTY = L_(
     "No step of this run was replayed in FP64 yet. Choose a step above and replay it: it is made again with FP64 "
     "beside it, and the result is kept beside the run."
 )
-_COLUMNS = (L_("Share of the error"), L_("Left in FP64"), L_("Line"), L_("Module"), L_("Source"))
+_VERDICTS = (L_("healthy"), L_("problems"), L_("not explained"))  # as side files have them
 
 
 class ErrorTab(StepPages[StepReplay]):
@@ -51,7 +51,9 @@ class ErrorTab(StepPages[StepReplay]):
         themes().follow(self, self._recolour)
 
     def _lay_out(self) -> None:
-        self.tree.setHeaderLabels(list(map(translated, _COLUMNS)))
+        self.tree.setHeaderLabels(
+            [_("Share of the error"), _("Left in FP64"), p_("of code", "Line"), _("Module"), p_("of code", "Source")]
+        )
         self.tree.setAccessibleName(_("Source lines by their share of the error"))
         self.tree.setProperty("kind", "facts")
         self.tree.setRootIsDecorated(False)
