@@ -13,6 +13,8 @@ from precgui.examples import EXAMPLES
 from precgui.gui.notices import Notices
 from precgui.gui.panels.compare.groups import VIEWS
 from precgui.gui.panels.compare.panel import DIFFERENCES, RUNS, ComparePanel
+from precgui.gui.panels.inspect.panel import InspectPanel
+from precgui.gui.panels.inspect.tabs import TABS as TABS_OF_INSPECT
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
@@ -89,3 +91,23 @@ def test_that_nothing_is_cut_in_compare_with_a_study_and_runs(translated_window:
         QApplication.processEvents()
         found[f"single {view}"] = cut(window)
     assert {place: texts for place, texts in found.items() if texts} == {}
+
+
+def test_that_nothing_is_cut_in_inspect_with_a_run(translated_window: Window, qtbot: QtBot) -> None:
+    window = translated_window
+    session = window.session
+    assert session is not None
+    path = next(each.path for each in EXAMPLES if each.name == "scale-collapse")
+    key = session.runs.open_file(path)
+    assert key is not None
+    found = {}
+    for spec in TABS_OF_INSPECT:
+        if spec.id == "formats":  # of models
+            continue
+        session.requests.inspect(key, spec.id)
+        panel = window.findChild(InspectPanel)
+        assert panel is not None
+        qtbot.waitUntil(panel.tab(spec.id).isVisible, timeout=20_000)
+        QApplication.processEvents()
+        found[spec.id] = cut(window)
+    assert {tab: texts for tab, texts in found.items() if texts} == {}

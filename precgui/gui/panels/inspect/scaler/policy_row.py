@@ -30,6 +30,7 @@ class ValueSlider(QWidget):
         super().__init__(parent)
         self._title, self._values, self._text = title, list(values), text
         self.label = PlainLabel(self)
+        self.label.setWordWrap(True)  # in a small window of a longer language
         self.slider = QSlider(Qt.Orientation.Horizontal, self)
         self.slider.setRange(0, len(values) - 1)
         self.slider.setPageStep(1)
@@ -122,7 +123,7 @@ class PolicyRow(QWidget):
     def _arrange(self) -> None:
         line = QHBoxLayout(self)
         line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(12)
+        line.setSpacing(8)
         line.addWidget(self.box)
         for slider in self.sliders:
             line.addWidget(slider, 2)
