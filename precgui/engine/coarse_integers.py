@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import DIGITS, dtype_name
+from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list, graph_task, operation_name
 
@@ -78,7 +79,7 @@ class CoarseIntegers:
         self._seen.clear()
         model = self._model()
         stored = [t for t in model.buffers() if t.dtype in _EXACT] if model is not None else []
-        self._stored = {t.untyped_storage().data_ptr(): kept for t in stored if (kept := _ramp(t, None)) is not None}
+        self._stored = {address_of(t): kept for t in stored if (kept := _ramp(t, None)) is not None}
 
     def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
         if graph_task() != -1 or not args:
@@ -107,7 +108,7 @@ class CoarseIntegers:
             return None
         if (known := self._known.get(value)) is not None:
             return known
-        return self._stored.get(value.untyped_storage().data_ptr()) if value.dtype in _EXACT and self._stored else None
+        return self._stored.get(address_of(value)) if value.dtype in _EXACT and self._stored else None
 
     def _made(self, name: str, first: Any, out: Tensor, module: str | None) -> _Rounded | None:
         """The mark of whole numbers that this operation writes in 16 bits, or widens."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, operation_name
 
@@ -52,7 +53,7 @@ class HandQuantisers:
         model = self._model()
         named = model.named_parameters() if model is not None else ()
         self._stored = {
-            own.untyped_storage().data_ptr(): (name, own.detach())
+            address_of(own): (name, own.detach())
             for name, own in named if own.is_floating_point() and own.numel() >= _FEWEST and own.requires_grad
         }  # fmt: skip
 
@@ -101,7 +102,7 @@ class HandQuantisers:
             return None
         if (known := self._marks.get(value)) is not None:
             return known
-        stored = self._stored.get(value.untyped_storage().data_ptr())
+        stored = self._stored.get(address_of(value))
         return _Weights(*stored, None) if stored is not None and value.numel() == stored[1].numel() else None
 
     def _compare(self, name: str, own: Tensor, out: Tensor, there: Tensor) -> None:

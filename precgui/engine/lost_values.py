@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from precgui.engine.device import in_fp64
 from precgui.engine.dtype_names import dtype_name
+from precgui.engine.telemetry.readable import address_of
 from precgui.engine.torch_private import graph_task, operation_name
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32)
@@ -39,7 +40,7 @@ class LostValues:
         self._step = step
         model = self._model()
         stored = [*model.parameters(), *model.buffers()] if model is not None else []
-        self._weights = {each.untyped_storage().data_ptr() for each in stored}
+        self._weights = {address_of(each) for each in stored}
 
     def observe(self, func: Any, args: Any, out: Any, module: str | None) -> None:
         if graph_task() != -1 or not isinstance(out, Tensor) or not args or not isinstance(args[0], Tensor):
@@ -59,9 +60,7 @@ class LostValues:
             share = float((known & (after == 0)).sum() / known.sum().clamp_min(1))
             if share > _MOSTLY and int(known.sum()) >= _FEWEST:
                 self._note("cast", out, share, float(before.abs().max()), module)
-        is_data = (
-            module is None or torch.is_grad_enabled()
-        ) and source.untyped_storage().data_ptr() not in self._weights
+        is_data = (module is None or torch.is_grad_enabled()) and address_of(source) not in self._weights
         if is_data and _loses_spread(source, out) and (share := _worst_column(source, out)) > _COARSE:
             self._note("coarse cast", out, share, float(before.abs().max()), module)
         if out.dtype in _INTEGERS and source.dtype not in (out.dtype, torch.bool):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from precgui.engine.dtype_names import DIGITS, SHORT_DTYPES, dtype_name
 from precgui.engine.exact_scalars import ExactScalars
 from precgui.engine.samples import sampled
+from precgui.engine.telemetry.readable import address_of
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import graph_task, operation_name
 from precgui.engine.write_times import WriteTimes
@@ -144,7 +145,7 @@ class StoredUpdates:
         if not func.is_view and not func._schema.is_mutable:
             for each in results:
                 if isinstance(each, Tensor):
-                    self.created_memory.add(each.untyped_storage().data_ptr())
+                    self.created_memory.add(address_of(each))
         if module is None and graph_task() == -1 and args and operation_name(func) in _NORMS:
             for each in args[0] if isinstance(args[0], list | tuple) else args[:1]:
                 known = self._known(each)
@@ -156,7 +157,7 @@ class StoredUpdates:
                 if (
                     isinstance(each, Tensor)
                     and not each.requires_grad
-                    and each.untyped_storage().data_ptr() in self.created_memory
+                    and address_of(each) in self.created_memory
                     and (
                         is_random
                         or any(self._random.get(operand) and operand.shape == each.shape for operand in args[:3])
@@ -165,11 +166,11 @@ class StoredUpdates:
                     self._random[each] = True
 
     def _is_stored(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage().data_ptr() not in self.created_memory
+        return address_of(tensor) not in self.created_memory
 
     def _key(self, tensor: Tensor) -> Hashable:
         """A stored tensor by its memory, since each view of it is another object; a new one by itself."""
-        address = tensor.untyped_storage().data_ptr()
+        address = address_of(tensor)
         if tensor.dtype in SHORT_DTYPES and address not in self.created_memory:
             return address, tensor.storage_offset(), tensor.shape
         return id(tensor)
@@ -224,7 +225,7 @@ class StoredUpdates:
             return None
         return replace(
             self._computed(base, chain, result, more, kwargs),
-            operations=(*chain.operations, base)[-_MOST_OPERATIONS:], address=result.untyped_storage().data_ptr(),
+            operations=(*chain.operations, base)[-_MOST_OPERATIONS:], address=address_of(result),
             is_dithered=chain.is_dithered or any(self._is_dither(each, chain) for each in more),
         )  # fmt: skip
 
@@ -348,17 +349,17 @@ class StoredUpdates:
     def _results(self, names: Mapping[int, str]) -> Iterator[tuple[str, _Chain, Tensor]]:
         """The names of updated tensors, their chains, and what they have become."""
         for chain, values in self._finished:
-            yield names.get(chain.stored.untyped_storage().data_ptr(), ""), chain, values
+            yield names.get(address_of(chain.stored), ""), chain, values
         for key, reference in self._written.items():
             chain, result = self._chains[key][1], reference()
             now = result if result is not None else self._became(chain)
             if now is not None:
-                yield names.get(now.untyped_storage().data_ptr(), ""), chain, sampled(now, now.shape, _SAMPLE)
+                yield names.get(address_of(now), ""), chain, sampled(now, now.shape, _SAMPLE)
 
     def _became(self, chain: _Chain) -> Tensor | None:
         """The tensor whose data was replaced by a result."""
-        now = self._writes.replacement(chain.stored.untyped_storage().data_ptr())
-        return now if now is not None and now.untyped_storage().data_ptr() == chain.address else None
+        now = self._writes.replacement(address_of(chain.stored))
+        return now if now is not None and address_of(now) == chain.address else None
 
     def _count(self, key: tuple[Any, ...], rows: list[tuple[str, _Chain, Tensor]]) -> None:
         if key not in self._groups and len(self._groups) >= _MOST_GROUPS:
@@ -366,7 +367,7 @@ class StoredUpdates:
         name = next((each for each, _, _ in rows if each), "")
         group = self._groups.setdefault(key, _Group(name, key[3]))
         group.tensors = len(rows)
-        earlier = [self._writes.count(chain.stored.untyped_storage().data_ptr()) for _, chain, _ in rows]
+        earlier = [self._writes.count(address_of(chain.stored)) for _, chain, _ in rows]
         known = [each for each in earlier if each is not None]
         totals, infinite, count = torch.zeros(7, dtype=torch.float64), 0.0, 0
         before, group.before = group.before, {}
@@ -439,4 +440,4 @@ def _exact(base: str, value: Tensor, operands: list[Any], kwargs: Any) -> Tensor
 def _names(model: nn.Module) -> dict[int, str]:
     """The parameters and buffers of a model, by the address of their memory."""
     every = [*model.named_parameters(), *model.named_buffers()]
-    return {tensor.untyped_storage().data_ptr(): name for name, tensor in every if tensor.layout is torch.strided}
+    return {address_of(tensor): name for name, tensor in every if tensor.layout is torch.strided}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from precgui.engine.dtype_names import SHORT_DTYPES
+from precgui.engine.telemetry.readable import address_of
 
 _PLAIN = (Tensor, nn.Parameter)
 _MOST_OF_MODEL, _MOST = 256, 320
@@ -36,7 +37,7 @@ class _Held:
 
     @staticmethod
     def of(tensor: Tensor, *, of_model: bool) -> _Held:
-        return _Held(weakref.ref(tensor), of_model, _state(tensor), _address(tensor))
+        return _Held(weakref.ref(tensor), of_model, _state(tensor), address_of(tensor))
 
 
 class WriteTimes:
@@ -67,7 +68,7 @@ class WriteTimes:
         weights = [each for each in trained if _is_plain(each)]
         for each in weights:
             self._trained.add(id(each))
-            self._addresses.add(_address(each))
+            self._addresses.add(address_of(each))
         if not self._weights:
             chosen = weights[:: (len(weights) // _PROBED) | 1][:_PROBED]  # an odd stride: such matrices come in pairs
             self._weights = [_Held.of(each, of_model=False) for each in chosen]
@@ -81,7 +82,7 @@ class WriteTimes:
             if isinstance(each, list | tuple):
                 self.met(each, created)
             elif isinstance(each, Tensor) and _is_followed(each) and len(self._held) < _MOST:
-                address = _address(each)
+                address = address_of(each)
                 if address not in created and address not in self._addresses:
                     self._add(each, of_model=False)
 
@@ -132,7 +133,7 @@ class WriteTimes:
             state = _state(tensor)
             if state != held.state or id(held) in probed:
                 is_replaced |= state[1] != held.state[1]
-                held.state, held.memory = state, _address(tensor)
+                held.state, held.memory = state, address_of(tensor)
                 self._written(held, step, watched)
         if is_replaced:
             self._choose()
@@ -177,7 +178,7 @@ class WriteTimes:
         """The tensor that has got new memory in this step in place of that at an address."""
         for held in self._held.values():
             tensor = held.tensor() if held.memory == address else None
-            if tensor is not None and _address(tensor) != address:
+            if tensor is not None and address_of(tensor) != address:
                 return tensor
         return None
 
@@ -193,7 +194,3 @@ def _is_plain(tensor: Tensor) -> bool:
 
 def _state(tensor: Tensor) -> tuple[int, int]:
     return tensor._version, tensor.data_ptr()
-
-
-def _address(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()

@@ -72,6 +72,14 @@ def readable(tensor: Tensor) -> Tensor | None:
     return readable(bare) if type(bare) is Tensor else None  # a fake tensor has no numbers and stays what it is
 
 
+def address_of(tensor: Tensor) -> int:
+    """Where the memory of a tensor begins; 0 where its class makes its numbers up from other tensors."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # sparse ones raise the second
+        return 0
+
+
 def dense(tensor: Tensor) -> Tensor:
     """All elements of a readable tensor, flat and in any order, without a copy where memory allows."""
     tensor = tensor.detach()
