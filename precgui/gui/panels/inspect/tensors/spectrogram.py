@@ -198,7 +198,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.ticks.setPen(pg.mkPen(theme.muted, width=1))
         self.view.rbScaleBox.setPen(pg.mkPen(theme.accent))
         self._axis_name.setBrush(QColor(theme.muted))
-        self.setLabel("left", "magnitude", color=theme.muted)
+        self.setLabel("left", _("magnitude"), color=theme.muted)
         paint(self.bad, theme.error)
         paint(self.over, theme.warning)
         for side in ("left", "bottom"):

@@ -72,7 +72,7 @@ def how_much(done: int, total: int) -> str:
 
 def caption(view: View, entry: int, done: int) -> str:
     """A sentence on the contents of the picture."""
-    name, every = short(view.names[entry]), view.rows.every
+    name, every = short(translated(view.names[entry])), view.rows.every
     if every > 1:
         text = _("{name}, measured at {count} steps, up to {every} in a column")
         return text.format(name=name, count=done, every=every)
