@@ -23,11 +23,12 @@ from precgui.lint.fragment import Fragment
 from precgui.lint.notebook import SUFFIX, Notebook, NotebookError, read_notebook
 from precgui.lint.source import Source
 from precgui.safe_open import read_text
+from precgui.sentences import L_, Sentence
 
 _MOST_BYTES = 512 << 10  # a script of this length takes about 300 MB while it is checked
 _MOST_NOTEBOOK_BYTES = 64 << 20  # with the pictures of its outputs, which are left out
-_TOO_LARGE = f"is too large to check (more than {_MOST_BYTES >> 10} KiB)"
-_NO_PYTHON = "is no Python that can be parsed"
+_TOO_LARGE = Sentence("is too large to check (more than {most_bytes} KiB)", most_bytes=_MOST_BYTES >> 10)
+_NO_PYTHON = L_("is no Python that can be parsed")
 
 
 class ScriptError(SentenceError, ValueError):
@@ -73,14 +74,18 @@ def check(text: str) -> list[ScriptFinding]:
         results = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
     except IndentationError as error:
         raise ScriptError(
-            f"{_NO_PYTHON} (line {error.lineno}): it is not indented evenly, paste a whole file"
+            Sentence(
+                "{no_python} (line {lineno}): it is not indented evenly, paste a whole file",
+                no_python=_NO_PYTHON,
+                lineno=error.lineno,
+            )
         ) from None
     except SyntaxError as error:
         raise ScriptError(f"{_NO_PYTHON} (line {error.lineno})" if error.lineno else _NO_PYTHON) from None
     except ValueError:
         raise ScriptError(_NO_PYTHON) from None
     except (RecursionError, MemoryError):
-        raise ScriptError(f"{_NO_PYTHON}: it is nested too deeply") from None
+        raise ScriptError(Sentence("{no_python}: it is nested too deeply", no_python=_NO_PYTHON)) from None
     return sorted(dict.fromkeys(results), key=lambda each: (each.line, each.rule))
 
 
@@ -122,12 +127,21 @@ def read_script(path: Path) -> str:
 
 def _text(path: Path, most_bytes: int) -> str:
     if path.is_dir():
-        raise ScriptError(f"{path} is a folder; name the training scripts in it.")
+        raise ScriptError(Sentence("{path} is a folder; name the training scripts in it.", path=path))
     try:
         return read_text(path, most_bytes).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
-            too_large = f"is too large to check (more than {most_bytes >> 10} KiB)"
+            too_large = Sentence(
+                "is too large to check (more than {most_bytes} KiB)",
+                most_bytes=most_bytes >> 10,
+            )
             raise ScriptError(f"{path} {too_large}; choose a training script.") from None
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise ScriptError(f"{path} cannot be read: {reason}; choose a training script.") from None
+        reason = error.strerror if isinstance(error, OSError) else L_("it is no UTF-8 text")
+        raise ScriptError(
+            Sentence(
+                "{path} cannot be read: {reason}; choose a training script.",
+                path=path,
+                reason=reason,
+            )
+        ) from None

@@ -18,6 +18,7 @@ from precgui.lint.flow import (
     trains,
 )
 from precgui.lint.source import CallSite, Mistakes, Source
+from precgui.sentences import L_, Sentence
 
 _FP16_LARGEST = 65504.0
 _EXACT_UP_TO = {"bf16": 256, "fp16": 2048}  # all whole numbers
@@ -38,8 +39,8 @@ def deprecated_amp(source: Source) -> Mistakes:
     for line, name in lines.items():
         device = name.split(".")[1]
         yield (
-            line, "warning", f"{name} is deprecated",
-            f'torch.amp.autocast("{device}", ...) and torch.amp.GradScaler("{device}")',
+            line, "warning", Sentence("{name} is deprecated", name=name),
+            Sentence('torch.amp.autocast("{device}", ...) and torch.amp.GradScaler("{device}")', device=device),
         )  # fmt: skip
 
 
@@ -51,8 +52,11 @@ def scaler_with_bf16(source: Source) -> Mistakes:
     for scaler, calls in source.scalers.items():
         if keyword(calls[0], "enabled") is None and scaler.last_part not in source.disabled_scalers:
             yield (
-                calls[0].lineno, "info", f"the scaler {scaler} is not needed: BF16 has the range of FP32",
-                "leave it out, or enabled=(dtype == torch.float16)",
+                calls[0].lineno, "info", Sentence(
+                    "the scaler {scaler} is not needed: BF16 has the range of FP32",
+                    scaler=scaler,
+                ),
+                L_("leave it out, or enabled=(dtype == torch.float16)"),
             )  # fmt: skip
 
 
@@ -65,9 +69,11 @@ def large_mask(source: Source) -> Mistakes:
             continue
         if fp16 or _is_of_half_model(source, site):
             yield (
-                site.line, "warning", f"a mask of {value:g} does not fit into FP16 (65504): torch raises, or it "
-                f"becomes Inf",
-                'float("-inf") in a row that is not masked completely, or torch.finfo(scores.dtype).min',
+                site.line, "warning", Sentence(
+                    "a mask of {value:g} does not fit into FP16 (65504): torch raises, or it becomes Inf",
+                    value=value,
+                ),
+                L_('float("-inf") in a row that is not masked completely, or torch.finfo(scores.dtype).min'),
             )  # fmt: skip
 
 
@@ -92,9 +98,10 @@ def low_positions(source: Source) -> Mistakes:
         inner, low = _counted(source, site)
         if inner is not None and _length(inner) > _EXACT_UP_TO[low]:
             yield (
-                site.line, "warning", "positions are counted in 16 bits: BF16 has no odd integers above 256, FP16 "
-                "none above 2048",
-                "count in FP32 and convert sine and cosine",
+                site.line, "warning", L_(
+                    "positions are counted in 16 bits: BF16 has no odd integers above 256, FP16 none above 2048"
+                ),
+                L_("count in FP32 and convert sine and cosine"),
             )  # fmt: skip
 
 
@@ -134,9 +141,10 @@ def tf32(source: Source) -> Mistakes:
     if old and new and not any(isinstance(above, ast.If | ast.Try) for node in (old[0], new[0])
                                for above in source.above(node)):  # fmt: skip
         yield (
-            old[0].lineno, "warning", "TF32 is switched by the old and by the new interface: torch raises when the "
-            "old one is read",
-            "use fp32_precision only",
+            old[0].lineno, "warning", L_(
+                "TF32 is switched by the old and by the new interface: torch raises when the old one is read"
+            ),
+            L_("use fp32_precision only"),
         )  # fmt: skip
     mixed = source.autocasts or source.scalers or any(
         cast is not None and cast[0] == "fp16" for site in source.of("half", "to", "type")
@@ -147,9 +155,10 @@ def tf32(source: Source) -> Mistakes:
         for each in site.node.args)]  # fmt: skip
     if not old and not new and not mixed and cuda and trains(source) and source.of("step"):
         yield (
-            cuda[0].line, "info", "trains in FP32 on CUDA and says nothing of TF32: off in products, on in "
-            "convolutions",
-            'torch.backends.fp32_precision = "tf32" for speed, "ieee" for true FP32',
+            cuda[0].line, "info", L_(
+                "trains in FP32 on CUDA and says nothing of TF32: off in products, on in convolutions"
+            ),
+            L_('torch.backends.fp32_precision = "tf32" for speed, "ieee" for true FP32'),
         )  # fmt: skip
 
 
@@ -169,7 +178,7 @@ def gradients_not_cleared(source: Source) -> Mistakes:
         yield (
             looped[0].line,
             "error",
-            "gradients are never cleared: each step adds to those before",
+            L_("gradients are never cleared: each step adds to those before"),
             "optimizer.zero_grad()",
         )
 

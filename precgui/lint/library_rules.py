@@ -9,6 +9,7 @@ from precgui.lint.arguments import keyword
 from precgui.lint.flow import cast_of, dtype_of, is_cuda, trains
 from precgui.lint.scaler_rules import CLIPS
 from precgui.lint.source import Mistakes, Source, is_disabled
+from precgui.sentences import L_, Sentence
 
 _FP16_TRAINER = ("16", "16-mixed")  # precision of Lightning's Trainer that scales the loss
 _PRODUCTS = ("matmul", "mm", "bmm", "linear", "conv1d", "conv2d", "conv3d", "einsum", "addmm", "baddbmm")
@@ -18,7 +19,7 @@ _MOST_CALLS = 64
 
 def past_accelerate(source: Source) -> Mistakes:
     """loss.backward() or torch's own clipping in a script whose Accelerator scales the loss."""
-    makers = [site for site in source.of("Accelerator") if site.name.startswith("accelerate.")]
+    makers = [site for site in source.of(L_("Accelerator")) if site.name.startswith("accelerate.")]
     precision = keyword(makers[0].node, "mixed_precision") if len(makers) == 1 else None
     if not makers or not isinstance(precision, ast.Constant) or precision.value != "fp16":
         return
@@ -26,23 +27,27 @@ def past_accelerate(source: Source) -> Mistakes:
     through = [site for site in source.of("backward") if site.owner and site.node.args]
     if own and not through and source.of("prepare") and source.of("step"):
         yield (
-            own[0].line, "error", f"{own[0].owner}.backward() is not scaled, but the prepared optimizer divides its "
-            "gradients by the scale of mixed_precision='fp16'",
+            own[0].line, "error", Sentence(
+                "{owner}.backward() is not scaled, but the prepared optimizer divides its gradients by the scale of "
+                "mixed_precision='fp16'",
+                owner=own[0].owner,
+            ),
             "accelerator.backward(loss)",
         )  # fmt: skip
     for clip in source.of(*CLIPS)[:_MOST_CALLS] if through and not source.of("unscale_gradients") else ():
         before = source.previous_in_scope(clip.node, "backward")
         if clip.name.startswith("torch.") and before in through and not source.excludes(clip.node, before.node):
             yield (
-                clip.line, "error", "gradients are clipped while they are multiplied by the scale of "
-                "mixed_precision='fp16'",
-                f"accelerator.{clip.method}(...), which unscales before",
+                clip.line, "error", L_(
+                    "gradients are clipped while they are multiplied by the scale of mixed_precision='fp16'"
+                ),
+                Sentence("accelerator.{method}(...), which unscales before", method=clip.method),
             )  # fmt: skip
 
 
 def past_lightning(source: Source) -> Mistakes:
     """loss.backward() in a manual optimization of Lightning, where a Trainer of this file trains in FP16."""
-    given = [keyword(site.node, "precision") for site in source.of("Trainer")]
+    given = [keyword(site.node, "precision") for site in source.of(L_("Trainer"))]
     precisions = {str(each.value) for each in given if isinstance(each, ast.Constant)}
     manual = any(
         isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is False
@@ -54,8 +59,11 @@ def past_lightning(source: Source) -> Mistakes:
     for site in source.of("backward"):
         if getattr(source.scope(site.node), "name", "") == "training_step" and site.owner and not site.node.args:
             yield (
-                site.line, "error", f"{site.owner}.backward() is not scaled, but Lightning's optimizers divide their "
-                "gradients by the scale of this precision",
+                site.line, "error", Sentence(
+                    "{owner}.backward() is not scaled, but Lightning's optimizers divide their gradients by the "
+                    "scale of this precision",
+                    owner=site.owner,
+                ),
                 f"self.manual_backward({site.owner})",
             )  # fmt: skip
 
@@ -76,9 +84,12 @@ def own_function(source: Source) -> Mistakes:
         applied = source.named_calls(own.name, "apply")
         if len(passes) == 2 and applied and not marked and all(_multiplies(source, each) for each in passes):
             yield (
-                own.lineno, "warning", f"{own.name} multiplies in formats that autocast chooses forward and not "
-                "backward: saved FP32 tensors meet gradients in 16 bits, and torch raises",
-                "torch.amp.custom_fwd(device_type=...) on forward and torch.amp.custom_bwd on backward",
+                own.lineno, "warning", Sentence(
+                    "{name} multiplies in formats that autocast chooses forward and not backward: saved FP32 "
+                    "tensors meet gradients in 16 bits, and torch raises",
+                    name=own.name,
+                ),
+                L_("torch.amp.custom_fwd(device_type=...) on forward and torch.amp.custom_bwd on backward"),
             )  # fmt: skip
 
 
@@ -103,15 +114,20 @@ def other_device(source: Source) -> Mistakes:
         isinstance(each, ast.If | ast.IfExp) for each in source.above(site.node))]  # fmt: skip
     if device == "cpu" and moved and trains(source):
         yield (
-            call.lineno, "error", f"autocast is for the CPU and what line {moved[0].line} moves is on CUDA: nothing is "
-            "cast",
+            call.lineno, "error", Sentence(
+                "autocast is for the CPU and what line {line} moves is on CUDA: nothing is cast",
+                line=moved[0].line,
+            ),
             'torch.autocast("cuda", ...)',
         )  # fmt: skip
     for scaler, calls in source.scalers.items():
         own = _device_of_scaler(source, calls[0])
         if len(calls) == 1 and own and own != device and scaler.last_part not in source.disabled_scalers:
             yield (
-                calls[0].lineno, "warning", f"the scaler {scaler} is for {own.upper()}, autocast for {device.upper()}",
+                calls[0].lineno, "warning", Sentence(
+                    "the scaler {scaler} is for {own}, autocast for {device}",
+                    scaler=scaler, own=own.upper(), device=device.upper(),
+                ),
                 f'torch.amp.GradScaler("{device}")',
             )  # fmt: skip
 
@@ -151,9 +167,12 @@ def low_by_default(source: Source) -> Mistakes:
         alone = not any(isinstance(each, ast.If | ast.Try | ast.With) for each in source.above(site.node))
         if low in ("fp16", "bf16") and alone and len(source.of("set_default_dtype")) == 1 and not _widens(source):
             yield (
-                site.line, "warning", f"the default format is {low.upper()}: weights, and the optimizer's state beside "
-                "them, are made in it, and small updates are rounded away",
-                "keep the default of FP32 and use torch.autocast",
+                site.line, "warning", Sentence(
+                    "the default format is {low}: weights, and the optimizer's state beside them, are made in it, "
+                    "and small updates are rounded away",
+                    low=low.upper(),
+                ),
+                L_("keep the default of FP32 and use torch.autocast"),
             )  # fmt: skip
 
 

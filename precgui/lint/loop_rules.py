@@ -9,6 +9,7 @@ from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, is_torch_optimizer, region_is_fp16, trains
 from precgui.lint.scaler_rules import CLIPS, changes_by_scale
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
+from precgui.sentences import L_, Sentence
 
 _MOST_CALLS = 64  # of one kind in a script; a training loop has a few
 _OTHER_SCALERS = ("accelerate", "deepspeed", "apex", "lightning", "pytorch_lightning")
@@ -47,9 +48,12 @@ def loop_in_autocast(source: Source) -> Mistakes:
             continue
         if (site := _steps_below(source, region)) is not None:
             yield (
-                region.lineno, "error", "the training loop runs inside this one autocast region: it keeps casts of "
-                f"weights that the optimizer (line {site.line}) has changed since",
-                "enter autocast anew in each step, around the forward pass and the loss",
+                region.lineno, "error", Sentence(
+                    "the training loop runs inside this one autocast region: it keeps casts of weights that the "
+                    "optimizer (line {line}) has changed since",
+                    line=site.line,
+                ),
+                L_("enter autocast anew in each step, around the forward pass and the loss"),
             )  # fmt: skip
 
 
@@ -63,8 +67,11 @@ def backward_in_autocast(source: Source) -> Mistakes:
             if site.method == "backward" and site.owner and site.line not in reported:
                 reported.add(site.line)
                 yield (
-                    site.line, "warning", "backward() runs inside autocast: torch advises against it",
-                    "leave the autocast region before backward(); its operations take the formats of the forward pass",
+                    site.line, "warning", L_("backward() runs inside autocast: torch advises against it"),
+                    L_(
+                        "leave the autocast region before backward(); its operations take the formats of the "
+                        "forward pass"
+                    ),
                 )  # fmt: skip
 
 
@@ -83,8 +90,11 @@ def scaler_anew(source: Source) -> Mistakes:
             if source.loop(used[0].node) is None or any(isinstance(each, ast.If) for each in source.above(call)):
                 continue
             yield (
-                call.lineno, "warning", f"the scaler {scaler} is made anew in each epoch: its scale begins again",
-                "make it once before the loop, and pass it on",
+                call.lineno, "warning", Sentence(
+                    "the scaler {scaler} is made anew in each epoch: its scale begins again",
+                    scaler=scaler,
+                ),
+                L_("make it once before the loop, and pass it on"),
             )  # fmt: skip
 
 
@@ -106,8 +116,14 @@ def unscaled_twice(source: Source) -> Mistakes:
                 continue
             yield (
                 getattr(change, "lineno", reading.line), "error",
-                f"gradients are divided by the scale by hand, and a second time by {scaler}.step()",
-                f"{scaler}.unscale_(optimizer) in its place, which {scaler}.step() knows of",
+                Sentence(
+                    "gradients are divided by the scale by hand, and a second time by {scaler}.step()",
+                    scaler=scaler,
+                ),
+                Sentence(
+                    "{scaler}.unscale_(optimizer) in its place, which {scaler}.step() knows of",
+                    scaler=scaler,
+                ),
             )  # fmt: skip
 
 
@@ -125,9 +141,11 @@ def no_scaler(source: Source) -> Mistakes:
         direct = any(site.owner and not site.node.args for site in backward)
         if direct and region_is_fp16(source, call) and not _without_gradients(source, region):
             yield (
-                region.lineno, "warning", "autocast to FP16 " + ("with a disabled" if disabled else "without a")
-                + " gradient scaler: small gradients become zero",
-                "torch.amp.GradScaler" + ("" if not disabled else " with enabled=True") + ", or dtype=torch.bfloat16",
+                region.lineno, "warning", L_("autocast to FP16 ") + ("with a disabled" if disabled else "without a")
+                + L_(" gradient scaler: small gradients become zero"),
+                "torch.amp.GradScaler" + ("" if not disabled else L_(" with enabled=True")) + L_(
+                    ", or dtype=torch.bfloat16"
+                ),
             )  # fmt: skip
             return
 
@@ -165,8 +183,10 @@ def norm_before_unscale(source: Source) -> Mistakes:
             parent = source.parent(before[-1].node)
             if isinstance(parent, ast.Attribute) and parent.attr == "backward":
                 yield (
-                    site.line, "warning", "a norm of gradients is read while they are multiplied by the scale",
-                    f"call {scaler}.unscale_(optimizer) before it",
+                    site.line, "warning", L_(
+                        "a norm of gradients is read while they are multiplied by the scale"
+                    ),
+                    Sentence("call {scaler}.unscale_(optimizer) before it", scaler=scaler),
                 )  # fmt: skip
 
 
@@ -203,7 +223,7 @@ def clip_after_step(source: Source) -> Mistakes:
             continue
         yield (
             clip.line, "error", _CLIPPED_LATE.format(line=before[-1].line),
-            "clip between backward() and the step (with a scaler, after scaler.unscale_(optimizer))",
+            L_("clip between backward() and the step (with a scaler, after scaler.unscale_(optimizer))"),
         )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from precgui.lint.flow import cast_of, definition, dtype_of, is_half, operation,
 from precgui.lint.shapes import trailing_shape
 from precgui.lint.source import CallSite, Mistakes, Source, is_disabled
 from precgui.lint.variables import Variable, path_text
+from precgui.sentences import L_, Sentence
 
 _SENSITIVE = (
     "softmax", "log_softmax", "cross_entropy", "nll_loss", "kl_div", "mse_loss", "binary_cross_entropy_with_logits",
@@ -20,16 +21,19 @@ _MOST_VALUES = 16  # that are assigned to one variable
 _HALF_SMALLEST = 2.0**-25  # what is not larger is rounded to zero in FP16
 _LOW_RESULTS = ("sigmoid", "tanh", "std", "var", "mean")  # of operations that autocast leaves in FP16
 _STABLE = {
-    "log softmax": ("the logarithm of softmax is -Inf where a probability is rounded to zero", "log_softmax(logits)"),
-    "log sigmoid": ("the logarithm of sigmoid is -Inf where it is rounded to zero", "logsigmoid(logits)"),
-    "1 - softmax": (
-        "log(1 - p) of a softmax is -Inf where a probability is rounded to 1",
-        "logsumexp over the other logits, minus logsumexp over all",
+    L_("log softmax"): (
+        L_("the logarithm of softmax is -Inf where a probability is rounded to zero"),
+        "log_softmax(logits)",
     ),
-    "1 - sigmoid": ("log(1 - p) of a sigmoid is -Inf where p is rounded to 1", "logsigmoid(-logits)"),
+    L_("log sigmoid"): (L_("the logarithm of sigmoid is -Inf where it is rounded to zero"), "logsigmoid(logits)"),
+    "1 - softmax": (
+        L_("log(1 - p) of a softmax is -Inf where a probability is rounded to 1"),
+        L_("logsumexp over the other logits, minus logsumexp over all"),
+    ),
+    "1 - sigmoid": (L_("log(1 - p) of a sigmoid is -Inf where p is rounded to 1"), "logsigmoid(-logits)"),
 }
 _TANH = (
-    "log(1 - tanh(x)^2) is -Inf where tanh(x) is rounded to 1", "2 * (log(2) - x - softplus(-2 * x))",
+    L_("log(1 - tanh(x)^2) is -Inf where tanh(x) is rounded to 1"), "2 * (log(2) - x - softplus(-2 * x))",
 )  # fmt: skip
 
 
@@ -43,8 +47,11 @@ def low_by_hand(source: Source) -> Mistakes:
         is_half = [cast[0] == "fp16" for each in operands if (cast := cast_of(source, each)) is not None]
         if (dtype is None and any(is_half)) or dtype_of(source, dtype) == "fp16":
             yield (
-                site.line, "warning", f"{site.method} is computed in FP16 by hand: exp and sums overflow at 65504",
-                "leave the operands in FP32 (.float()), or let autocast choose",
+                site.line, "warning", Sentence(
+                    "{method} is computed in FP16 by hand: exp and sums overflow at 65504",
+                    method=site.method,
+                ),
+                L_("leave the operands in FP32 (.float()), or let autocast choose"),
             )  # fmt: skip
 
 
@@ -130,8 +137,14 @@ def applied_twice(source: Source) -> Mistakes:
             given = keyword(site.node, "input", 0)
             if given is not None and operation(source, given) == before:
                 yield (
-                    site.line, "error", f"{before} is applied twice: {function} applies it to its input, too",
-                    f"give the logits to {function}, without {before}",
+                    site.line, "error", Sentence(
+                        "{before} is applied twice: {function} applies it to its input, too",
+                        before=before, function=function,
+                    ),
+                    Sentence(
+                        "give the logits to {function}, without {before}",
+                        function=function, before=before,
+                    ),
                 )  # fmt: skip
 
 
@@ -144,8 +157,11 @@ def broadcast_loss(source: Source) -> Mistakes:
             shapes = {trailing_shape(source, each) for each in given if each is not None}
             if shapes == {"[B]", "[B, 1]"}:
                 yield (
-                    site.line, "error", f"{function} compares [B] with [B, 1]: it broadcasts to [B, B]",
-                    "give both the same shape: prediction.squeeze(1), or target.unsqueeze(1)",
+                    site.line, "error", Sentence(
+                        "{function} compares [B] with [B, 1]: it broadcasts to [B, B]",
+                        function=function,
+                    ),
+                    L_("give both the same shape: prediction.squeeze(1), or target.unsqueeze(1)"),
                 )  # fmt: skip
 
 
@@ -158,9 +174,10 @@ def bce_in_autocast(source: Source) -> Mistakes:
         for site in source.inside(region):
             if site.node in losses and not _in_disabled(source, site, region):
                 yield (
-                    site.line, "error", "binary cross entropy of probabilities inside autocast: torch refuses it on "
-                    "CUDA",
-                    "binary_cross_entropy_with_logits (BCEWithLogitsLoss) on the logits",
+                    site.line, "error", L_(
+                        "binary cross entropy of probabilities inside autocast: torch refuses it on CUDA"
+                    ),
+                    L_("binary_cross_entropy_with_logits (BCEWithLogitsLoss) on the logits"),
                 )  # fmt: skip
 
 
@@ -182,9 +199,11 @@ def vanishing_epsilon(source: Source) -> Mistakes:
             low = operation(source, operand) in _LOW_RESULTS
         if low:
             yield (
-                getattr(node, "lineno", 1), "warning", f"an epsilon of {eps:g} is zero in FP16: it does not protect "
-                f"from a division by zero or log(0)",
-                "an epsilon of 1e-4, or .float() before it is added",
+                getattr(node, "lineno", 1), "warning", Sentence(
+                    "an epsilon of {eps:g} is zero in FP16: it does not protect from a division by zero or log(0)",
+                    eps=eps,
+                ),
+                L_("an epsilon of 1e-4, or .float() before it is added"),
             )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from itertools import islice
 from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, is_cuda
 from precgui.lint.source import CallSite, Mistakes, Source
+from precgui.sentences import L_, Sentence
 
 _MOST_INTERVALS = 128  # of one script
 _CLOCKS = {"time.time", "time.perf_counter", "time.monotonic", "time.perf_counter_ns", "time.time_ns"}
@@ -37,9 +38,10 @@ def unsynchronized_time(source: Source) -> Mistakes:
         work = work or any(_is_product_on_cuda(source, node) for node in source.nodes[first:last])
         if work and all(site.method in _HARMLESS or site.name in _CLOCKS for site in timed):
             yield (
-                getattr(stop, "lineno", 1), "warning", "the time is that of launches: nothing waits for the GPU before "
-                "the clock is read",
-                "torch.cuda.synchronize() before both readings of the clock",
+                getattr(stop, "lineno", 1), "warning", L_(
+                    "the time is that of launches: nothing waits for the GPU before the clock is read"
+                ),
+                L_("torch.cuda.synchronize() before both readings of the clock"),
             )  # fmt: skip
 
 
@@ -102,9 +104,10 @@ def tf32_in_fp32(source: Source) -> Mistakes:
     off += [site.line for site in source.of("set_float32_matmul_precision") if _is_highest(site)]
     if off:
         yield (
-            min(off), "warning", "TF32 is switched off for matrix products only: cuDNN's convolutions still use it in "
-            "FP32",
-            f"{_TF32_CUDNN} = False as well",
+            min(off), "warning", L_(
+                "TF32 is switched off for matrix products only: cuDNN's convolutions still use it in FP32"
+            ),
+            Sentence("{tf32_cudnn} = False as well", tf32_cudnn=_TF32_CUDNN),
         )  # fmt: skip
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from precgui.lint.fragment import Fragment
 from precgui.lint.ipython import python_of_cell, written_file
+from precgui.sentences import L_, Sentence
 
 SUFFIX = ".ipynb"
 _LINE = re.compile(r"\bline (\d+)")
 _HEAD = "# %% cell {cell}"
 _WRITES = _HEAD + ", written to {name}: open that file to check it"
-_LEFT_OUT = _HEAD + ", left out: no Python that can be parsed"
+_LEFT_OUT = _HEAD + L_(", left out: no Python that can be parsed")
 
 
 class NotebookError(ValueError):
@@ -51,10 +52,10 @@ def read_notebook(content: str) -> Notebook:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
-        raise NotebookError("is no notebook: it is not JSON") from None
+        raise NotebookError(L_("is no notebook: it is not JSON")) from None
     language = _language(document)
     if language and not language.lower().startswith(("python", "ipython")):
-        raise NotebookError(f"is a notebook of {language[:40]}, not of Python")
+        raise NotebookError(Sentence("is a notebook of {language}, not of Python", language=language[:40]))
     lines: list[str] = []
     starts, left_out, scripts = [], [], _Scripts()
     has_python = False
@@ -73,9 +74,14 @@ def read_notebook(content: str) -> Notebook:
             lines.append(_WRITES.format(cell=number, name=written[0]))
             lines += [""] * (code.count("\n") + 1)
     if not starts:
-        raise NotebookError("is no notebook with cells of code")
+        raise NotebookError(L_("is no notebook with cells of code"))
     if left_out and not has_python:
-        raise NotebookError(f"holds no Python that can be parsed in any of its cells (the first is cell {left_out[0]})")
+        raise NotebookError(
+            Sentence(
+                "holds no Python that can be parsed in any of its cells (the first is cell {left_out})",
+                left_out=left_out[0],
+            )
+        )
     return Notebook("\n".join(lines) + "\n", tuple(starts), tuple(left_out), tuple(scripts.texts))
 
 
@@ -109,12 +115,12 @@ def _language(document: Any) -> str:
 def _code_cells(document: Any) -> list[str]:
     """The texts of the code cells, also of each worksheet of format 3."""
     if not isinstance(document, dict):
-        raise NotebookError("is no notebook: it has no cells")
+        raise NotebookError(L_("is no notebook: it has no cells"))
     sheets = document.get("worksheets")
     parts = [document, *(sheets if isinstance(sheets, list) else [])]
     groups = [part["cells"] for part in parts if isinstance(part, dict) and isinstance(part.get("cells"), list)]
     if not groups:
-        raise NotebookError("is no notebook: it has no cells")
+        raise NotebookError(L_("is no notebook: it has no cells"))
     cells = [cell for group in groups for cell in group if isinstance(cell, dict) and cell.get("cell_type") == "code"]
     return [_joined(cell.get("source", cell.get("input", ""))) for cell in cells]
 

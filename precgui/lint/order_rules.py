@@ -9,15 +9,16 @@ from precgui.lint.flow import is_optimizer
 from precgui.lint.scaler_rules import CLIPS, is_unused
 from precgui.lint.source import CallSite, Mistakes, Source, scaled_loss
 from precgui.lint.variables import NO_TEXT, Variable, path_text
+from precgui.sentences import L_, Sentence
 
 _MOST_CALLS = 64  # of one scaler; a training loop has a few
 _REFUSED = {
     ("step", "step"): ("{scaler}.step({given}) is called a second time (first in line {line}) without "
-                       "{scaler}.update(): torch raises", "remove one of the two"),
+                       "{scaler}.update(): torch raises", L_("remove one of the two")),
     ("unscale_", "unscale_"): ("{scaler}.unscale_({given}) is called a second time (first in line {line}) without "
-                               "{scaler}.update(): torch raises", "remove one of the two"),
+                               "{scaler}.update(): torch raises", L_("remove one of the two")),
     ("step", "unscale_"): ("{scaler}.unscale_({given}) is called after {scaler}.step({given}) in line {line}: torch "
-                           "raises", "call it before the step"),
+                           "raises", L_("call it before the step")),
 }  # fmt: skip
 _AVERAGED_ELSEWHERE = ("reduction='sum'", 'reduction="sum"', "deepspeed", "accelerator")
 
@@ -33,9 +34,12 @@ def scaler_out_of_order(source: Source) -> Mistakes:
             given = path_text(site.node.args[0])
             if site.method == "step" and before[-1].method == "update" and _of_earlier_loss(source, before, site):
                 yield (
-                    site.line, "error", f"{scaler}.update() in line {before[-1].line} changes the scale before this "
-                    "step divides its gradients by it",
-                    f"call {scaler}.update() once, after the last {scaler}.step()",
+                    site.line, "error", Sentence(
+                        "{scaler}.update() in line {line} changes the scale before this step divides its gradients "
+                        "by it",
+                        scaler=scaler, line=before[-1].line,
+                    ),
+                    Sentence("call {scaler}.update() once, after the last {scaler}.step()", scaler=scaler),
                 )  # fmt: skip
             last = next((each for each in reversed(before) if each.method == "update" or _same(each, given)), None)
             text = _REFUSED.get((last.method, site.method)) if last is not None else None
@@ -87,15 +91,21 @@ def micro_steps(source: Source) -> Mistakes:
         updated = [site for site in each_time if site.method == "update" and site.place > steps[0].place]
         if unscaled:
             yield (
-                unscaled[0].line, "error", f"{scaler}.unscale_() is called in each micro-step, {scaler}.step() only in "
-                f"some (line {steps[0].line}): scaled gradients are added to unscaled ones, and torch raises",
-                f"move it under the condition of line {turn.lineno}",
+                unscaled[0].line, "error", Sentence(
+                    "{scaler}.unscale_() is called in each micro-step, {scaler}.step() only in some (line {line}): "
+                    "scaled gradients are added to unscaled ones, and torch raises",
+                    scaler=scaler, line=steps[0].line,
+                ),
+                Sentence("move it under the condition of line {lineno}", lineno=turn.lineno),
             )  # fmt: skip
         elif updated and not updated[0].node.args and not updated[0].node.keywords:
             yield (
-                updated[0].line, "error", f"{scaler}.update() is called in each micro-step, {scaler}.step() only in "
-                f"some (line {steps[0].line}): torch raises, and the scale must stay within one step",
-                f"move it under the condition of line {turn.lineno}",
+                updated[0].line, "error", Sentence(
+                    "{scaler}.update() is called in each micro-step, {scaler}.step() only in some (line {line}): "
+                    "torch raises, and the scale must stay within one step",
+                    scaler=scaler, line=steps[0].line,
+                ),
+                Sentence("move it under the condition of line {lineno}", lineno=turn.lineno),
             )  # fmt: skip
 
 
@@ -141,9 +151,12 @@ def cleared_before_step(source: Source) -> Mistakes:
             continue
         if not _may_pass_between(source, clear, following):
             yield (
-                clear.line, "error", f"{optimizer}.zero_grad() clears the gradients of line {last.line} before the "
-                f"step in line {following.line} uses them",
-                "call it before backward(), or after the step",
+                clear.line, "error", Sentence(
+                    "{optimizer}.zero_grad() clears the gradients of line {line} before the step in line {line2} "
+                    "uses them",
+                    optimizer=optimizer, line=last.line, line2=following.line,
+                ),
+                L_("call it before backward(), or after the step"),
             )  # fmt: skip
 
 
@@ -179,7 +192,10 @@ def scaled_loss_unused(source: Source) -> Mistakes:
         for site in source.calls_of(scaler, "scale"):
             if is_unused(source, site) and site.node.args:
                 yield (
-                    site.line, "error", f"{scaler}.scale() returns the scaled loss, which is not used here",
+                    site.line, "error", Sentence(
+                        "{scaler}.scale() returns the scaled loss, which is not used here",
+                        scaler=scaler,
+                    ),
                     f"{scaler}.scale({path_text(site.node.args[0])}).backward()",
                 )  # fmt: skip
 
@@ -203,9 +219,11 @@ def not_averaged(source: Source) -> Mistakes:
         if passes and not any(source.contains(turn, each.place) for each in passes):
             clipped = any(source.contains(turn, each.place) for each in source.of(*CLIPS)[:_MOST_CALLS])
             yield (
-                passes[0].line, "warning" if clipped else "info", f"gradients of {count} micro-steps are added, and "
-                "the loss is not divided by their number",
-                f"divide the loss by {count} before backward()",
+                passes[0].line, "warning" if clipped else "info", Sentence(
+                    "gradients of {count} micro-steps are added, and the loss is not divided by their number",
+                    count=count,
+                ),
+                Sentence("divide the loss by {count} before backward()", count=count),
             )  # fmt: skip
             return
 

@@ -9,8 +9,9 @@ from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, is_optimizer, statement
 from precgui.lint.source import CallSite, Mistakes, Source, scaled_loss
 from precgui.lint.variables import Variable, path_text
+from precgui.sentences import L_, Sentence
 
-_CLIPPED = "gradients are clipped while they are multiplied by the scale"
+_CLIPPED = L_("gradients are clipped while they are multiplied by the scale")
 _CLIPPED_BEFORE = (
     "gradients are clipped while they are multiplied by the scale ({scaler}.unscale_() comes later, in line {line})"
 )
@@ -27,10 +28,17 @@ def scaler_not_used(source: Source) -> Mistakes:
         steps = source.calls_of(scaler, "step")
         if _is_handed_on(source, scaler) or (not steps and _serves_others(source, scaler)):
             continue
-        reported = f"{scaler}.step() is called, but no loss is multiplied" if steps else "it is never used"
+        reported = (
+            Sentence("{scaler}.step() is called, but no loss is multiplied", scaler=scaler)
+            if steps
+            else L_("it is never used")
+        )
         yield (
             calls[0].lineno, "error" if steps else "warning",
-            f"the scaler {scaler} is made and does not scale: {reported}",
+            Sentence(
+                "the scaler {scaler} is made and does not scale: {reported}",
+                scaler=scaler, reported=reported,
+            ),
             f"{scaler}.scale(loss).backward(), then {scaler}.step(optimizer) and {scaler}.update()",
         )  # fmt: skip
 
@@ -122,16 +130,27 @@ def step_past_the_scaler(source: Source) -> Mistakes:
                     continue  # before the loop, where there are no gradients yet
                 if same is not None and not source.excludes(site.node, same.node):
                     yield (
-                        site.line, "error", f"{site.owner}.step() steps a second time, also where the scaler skips",
-                        f"remove it: {scaler}.step({site.owner}) calls it",
+                        site.line, "error", Sentence(
+                            "{owner}.step() steps a second time, also where the scaler skips",
+                            owner=site.owner,
+                        ),
+                        Sentence("remove it: {scaler}.step({owner}) calls it", scaler=scaler, owner=site.owner),
                     )  # fmt: skip
                 elif is_optimizer(source, site) and _gets_scaled(source, scaler, site, bool(through)):
                     state = (
-                        "may be NaN or Inf" if source.calls_of(scaler, "unscale_") else "are multiplied by the scale"
+                        L_("may be NaN or Inf")
+                        if source.calls_of(scaler, "unscale_")
+                        else L_("are multiplied by the scale")
                     )
                     yield (
-                        site.line, "error", f"{site.owner}.step() goes past {scaler}: it uses gradients that {state}",
-                        f"{scaler}.step({site.owner}) and {scaler}.update() in its place",
+                        site.line, "error", Sentence(
+                            "{owner}.step() goes past {scaler}: it uses gradients that {state}",
+                            owner=site.owner, scaler=scaler, state=state,
+                        ),
+                        Sentence(
+                            "{scaler}.step({owner}) and {scaler}.update() in its place",
+                            scaler=scaler, owner=site.owner,
+                        ),
                     )  # fmt: skip
 
 
@@ -157,7 +176,10 @@ def no_update(source: Source) -> Mistakes:
         steps = source.calls_of(scaler, "step")
         if steps and not source.named_calls(scaler.last_part, "update") and not _is_handed_on(source, scaler):
             yield (
-                steps[0].line, "error", f"{scaler}.update() is never called: a scale that is too high stays so",
+                steps[0].line, "error", Sentence(
+                    "{scaler}.update() is never called: a scale that is too high stays so",
+                    scaler=scaler,
+                ),
                 f"call {scaler}.update() after {scaler}.step(optimizer)",
             )  # fmt: skip
 
@@ -177,8 +199,14 @@ def scheduler_on_skipped_steps(source: Source) -> Mistakes:
         loops = dict.fromkeys(source.loop(step.node) for step in source.calls_of(scaler, "step"))
         for site in (site for loop in loops if loop is not None for site in schedulers.get(loop, [])):
             yield (
-                site.line, "info", f"{site.owner}.step() is called in steps that the scaler skips, too",
-                f"call it only if {scaler}.get_scale() has not fallen in {scaler}.update()",
+                site.line, "info", Sentence(
+                    "{owner}.step() is called in steps that the scaler skips, too",
+                    owner=site.owner,
+                ),
+                Sentence(
+                    "call it only if {scaler}.get_scale() has not fallen in {scaler}.update()",
+                    scaler=scaler,
+                ),
             )  # fmt: skip
 
 
@@ -190,9 +218,11 @@ def scaler_not_saved(source: Source) -> Mistakes:
         used = source.calls_of(scaler, "scale") and scaler.last_part not in source.disabled_scalers
         if used and not source.named_calls(scaler.last_part, "state_dict"):
             yield (
-                states[0].line, "info", f"the checkpoint has the optimizer's state, not that of {scaler}: a resumed "
-                f"run skips steps",
-                f"save {scaler}.state_dict() and load it",
+                states[0].line, "info", Sentence(
+                    "the checkpoint has the optimizer's state, not that of {scaler}: a resumed run skips steps",
+                    scaler=scaler,
+                ),
+                Sentence("save {scaler}.state_dict() and load it", scaler=scaler),
             )  # fmt: skip
 
 
@@ -204,8 +234,14 @@ def scale_set_anew(source: Source) -> Mistakes:
             always = not any(isinstance(each, ast.If) for each in source.above(site.node))
             if isinstance(given, ast.Constant | ast.BinOp) and _is_constant(source, given) and always:
                 yield (
-                    site.line, "error", f"{scaler}.update() sets the scale to a constant in each step: it never adapts",
-                    f"{scaler}.update() without an argument, and init_scale= where the scaler is made",
+                    site.line, "error", Sentence(
+                        "{scaler}.update() sets the scale to a constant in each step: it never adapts",
+                        scaler=scaler,
+                    ),
+                    Sentence(
+                        "{scaler}.update() without an argument, and init_scale= where the scaler is made",
+                        scaler=scaler,
+                    ),
                 )  # fmt: skip
 
 
@@ -229,8 +265,10 @@ def loss_not_scaled(source: Source) -> Mistakes:
                 continue
             if not source.excludes(site.node, following.node) and not _comes_from_scale(source, site):
                 yield (
-                    site.line, "error", f"{site.owner}.backward() is not scaled, but {scaler}.step() divides its "
-                    f"gradients by the scale",
+                    site.line, "error", Sentence(
+                        "{owner}.backward() is not scaled, but {scaler}.step() divides its gradients by the scale",
+                        owner=site.owner, scaler=scaler,
+                    ),
                     f"{scaler}.scale({site.owner}).backward()",
                 )  # fmt: skip
 
@@ -267,9 +305,12 @@ def penalty_of_scaled(source: Source) -> Mistakes:
         reading = _norm_of(source, site, scope)
         if reading is not None and not _knows_the_scale(source, scope):
             yield (
-                site.line, "error", f"the gradients are those of an output that {scaler} has scaled, and line "
-                f"{reading.lineno} uses them as they are: a penalty of numbers that are multiplied by the scale",
-                f"divide them by {scaler}.get_scale() first",
+                site.line, "error", Sentence(
+                    "the gradients are those of an output that {scaler} has scaled, and line {lineno} uses them as "
+                    "they are: a penalty of numbers that are multiplied by the scale",
+                    scaler=scaler, lineno=reading.lineno,
+                ),
+                Sentence("divide them by {scaler}.get_scale() first", scaler=scaler),
             )  # fmt: skip
 
 

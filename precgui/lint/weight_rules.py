@@ -21,13 +21,14 @@ from precgui.lint.flow import (
 )  # fmt: skip
 from precgui.lint.source import CallSite, Mistakes, Source
 from precgui.lint.variables import Variable, path_text
+from precgui.sentences import L_, Sentence
 
 _FP16_WEIGHTS = "{model} is trained with FP16 weights: small updates and gradients are lost"
 _FP16_SMALLEST = 6e-8
 _SMALL_RATE = (
     3e-4  # Adam moves a weight by about the rate; the weights of a layer are about 0.03, their ulp/2 in BF16 6e-5
 )
-_LIKE_ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
+_LIKE_ADAM = (L_("Adam"), "AdamW", "NAdam", "RAdam", L_("Adamax"))
 _ALIKE = {"load_state_dict", "manual_seed", "seed_everything", "set_seed", "copy_"}  # calls that make weights the same
 _MOST_AVERAGES = 16
 _AVERAGES = ("ema", "average", "averaged", "shadow")
@@ -96,7 +97,7 @@ def _read_from_outside(source: Source, functions: set[ast.AST]) -> dict[Variable
                     found.setdefault(variable, set()).add(source.scope(node))
         return found
 
-    return source.cached("read from outside by training", collect)
+    return source.cached(L_("read from outside by training"), collect)
 
 
 def half_weights(source: Source) -> Mistakes:
@@ -109,15 +110,18 @@ def half_weights(source: Source) -> Mistakes:
         text = _FP16_WEIGHTS.format(model=model)
         yield (
             getattr(cast, "lineno", site.line), "error" if scaled else "warning",
-            f"{text}, and torch's scaler refuses FP16 gradients" if scaled else text,
-            "keep FP32 weights and use torch.autocast with a GradScaler",
+            Sentence("{text}, and torch's scaler refuses FP16 gradients", text=text) if scaled else text,
+            L_("keep FP32 weights and use torch.autocast with a GradScaler"),
         )  # fmt: skip
         given = keyword(site.node, "eps", 3)
         eps = 1e-8 if given is None else number(given)
         if eps is not None and eps < _FP16_SMALLEST and site.method in _LIKE_ADAM:
             yield (
-                site.line, "error", f"eps = {eps:g} is zero in FP16: where a gradient vanishes, weights become NaN",
-                "eps=1e-4, or keep FP32 weights",
+                site.line, "error", Sentence(
+                    "eps = {eps:g} is zero in FP16: where a gradient vanishes, weights become NaN",
+                    eps=eps,
+                ),
+                L_("eps=1e-4, or keep FP32 weights"),
             )  # fmt: skip
 
 
@@ -128,9 +132,12 @@ def bf16_weights(source: Source) -> Mistakes:
         if weights == "bf16" and site.method in _LIKE_ADAM and rate is not None and rate <= _SMALL_RATE:
             yield (
                 getattr(cast, "lineno", site.line), "warning",
-                f"{model} is trained with BF16 weights at a rate of {rate:g} (line {site.line}): most updates are "
-                f"rounded away",
-                "keep FP32 weights and use torch.autocast with dtype=torch.bfloat16",
+                Sentence(
+                    "{model} is trained with BF16 weights at a rate of {rate:g} (line {line}): most updates are "
+                    "rounded away",
+                    model=model, rate=rate, line=site.line,
+                ),
+                L_("keep FP32 weights and use torch.autocast with dtype=torch.bfloat16"),
             )  # fmt: skip
 
 
@@ -146,9 +153,11 @@ def low_average(source: Source) -> Mistakes:
         change = _update_of(source, path_text(node.targets[0])) if weights else None
         if change is not None:
             yield (
-                node.lineno, "warning", f"{path_text(node.targets[0])} is a moving average in {weights.upper()}: small "
-                f"changes (line {change.line}) are rounded away",
-                "keep the average in FP32 (.float())",
+                node.lineno, "warning", Sentence(
+                    "{target} is a moving average in {weights}: small changes (line {line}) are rounded away",
+                    target=path_text(node.targets[0]), weights=weights.upper(), line=change.line,
+                ),
+                L_("keep the average in FP32 (.float())"),
             )  # fmt: skip
 
 
@@ -196,8 +205,11 @@ def layer_replaced(source: Source) -> Mistakes:
                     continue
                 if last_given < source.places[node] and not source.excludes(node, site.node):
                     yield (
-                        node.lineno, "error", f"{text} is replaced after the optimizer was made: it is never trained",
-                        "replace it before the optimizer is made, or call optimizer.add_param_group()",
+                        node.lineno, "error", Sentence(
+                            "{text} is replaced after the optimizer was made: it is never trained",
+                            text=text,
+                        ),
+                        L_("replace it before the optimizer is made, or call optimizer.add_param_group()"),
                     )  # fmt: skip
 
 
@@ -205,7 +217,7 @@ def _is_layer(source: Source, value: ast.expr) -> bool:
     call = base(value)
     name = source.name_of(call.func) if isinstance(call, ast.Call) else ""
     last = name.rpartition(".")[2]
-    return name.startswith("torch.nn.") and last[:1].isupper() and last not in ("Parameter", "Identity")
+    return name.startswith("torch.nn.") and last[:1].isupper() and last not in (L_("Parameter"), L_("Identity"))
 
 
 def other_initial_weights(source: Source) -> Mistakes:
@@ -227,9 +239,15 @@ def _compared_outputs(source: Source) -> Mistakes:
         between = {site.method for site in source.between(source.scope(node), source.places[one], source.places[node])}
         if len(set(same)) == 1 and between.isdisjoint(_ALIKE) and source.name_of(one.func) in source.classes:
             yield (
-                getattr(node, "lineno", 1), "warning", f"{first} and {second} are compared, and begin with different "
-                f"weights: the difference is that of two initialisations",
-                f"{second}.load_state_dict({first}.state_dict()) before the comparison",
+                getattr(node, "lineno", 1), "warning", Sentence(
+                    "{first} and {second} are compared, and begin with different weights: the difference is that of "
+                    "two initialisations",
+                    first=first, second=second,
+                ),
+                Sentence(
+                    "{second}.load_state_dict({first}.state_dict()) before the comparison",
+                    second=second, first=first,
+                ),
             )  # fmt: skip
             return
 
@@ -289,9 +307,12 @@ def halved_and_back(source: Source) -> Mistakes:
         low = "FP16" if site.method == "half" else "BF16"
         if back and not kept and not source.excludes(site.node, back[0].node):
             yield (
-                site.line, "warning", f"{model} is cast to {low} and back in line {back[0].line}: the digits that its "
-                "weights have lost do not come back, and small updates are undone",
-                "torch.autocast around the forward pass, or copy.deepcopy(model) before the cast",
+                site.line, "warning", Sentence(
+                    "{model} is cast to {low} and back in line {line}: the digits that its weights have lost do not "
+                    "come back, and small updates are undone",
+                    model=model, low=low, line=back[0].line,
+                ),
+                L_("torch.autocast around the forward pass, or copy.deepcopy(model) before the cast"),
             )  # fmt: skip
 
 
@@ -325,9 +346,15 @@ def _compared_trainings(source: Source) -> Mistakes:
         between = {each.method for each in source.between(source.scope(first.node), begin, second.place)}
         if one != other and same and formats[0] and formats[1] and formats[0] != formats[1] and not between & _ALIKE:
             yield (
-                second.line, "warning", f"{one} and {other} are trained in two precisions, and begin with different "
-                "weights: the difference is that of two initialisations",
-                f"{other}.load_state_dict({one}.state_dict()) before either is trained",
+                second.line, "warning", Sentence(
+                    "{one} and {other} are trained in two precisions, and begin with different weights: the "
+                    "difference is that of two initialisations",
+                    one=one, other=other,
+                ),
+                Sentence(
+                    "{other}.load_state_dict({one}.state_dict()) before either is trained",
+                    other=other, one=one,
+                ),
             )  # fmt: skip
 
 

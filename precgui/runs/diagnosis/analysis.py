@@ -13,6 +13,7 @@ from precgui.config.precision_traits import TRAITS
 from precgui.runs.diagnosis.findings import REPLAY
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.nan_aware import largest, nonzero
+from precgui.sentences import Sentence
 
 FP16_LARGEST = 65504.0
 FP16_SMALLEST = 2.0**-24
@@ -324,5 +325,8 @@ def higher_rate(m: Measurements) -> float:
 def replay(m: Measurements, step: int) -> str:
     """The way to decide whether precision is to blame in a step: a replay, or in a loop of one's own a shadow of it."""
     if m.own_loop:
-        return f"step {step} inside precgui.shadow, in the loop itself (docs/shadow.md), decides"
-    return f"{REPLAY} --step {step} computes the step in FP64 and decides"
+        return Sentence(
+            "step {step} inside precgui.shadow, in the loop itself (docs/shadow.md), decides",
+            step=step,
+        )
+    return Sentence("{replay} --step {step} computes the step in FP64 and decides", replay=REPLAY, step=step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,27 +12,48 @@ from precgui.runs.diagnosis.findings import NO_16_BITS, Blame, Certainty, Eviden
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.recorded_facts import fp32_repetition
+from precgui.sentences import L_, Sentence, together
 
 _ALIKE = 2  # repetitions of other steps that stand for one of their kind
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 # Operations that return NaN or Inf for finite numbers: of the census, and how it happens in FP32 and in 16 bits.
 _INFINITE_AT_THE_END = ("acosh", "acos", "asin", "atanh", "sqrt", "log", "log2", "log10")  # of their domain
-_UNDEFINED = (
-    (("div", "div_", "reciprocal", "addcdiv"), "a division by zero",
-     "a division whose divisor or epsilon is 0 in {format}, or by Inf"),
-    (("log", "log_", "log2", "log10", "log1p"), "log(0)", "the logarithm of a number that {format} rounds to 0"),
-    (("sqrt", "sqrt_", "rsqrt", "rsqrt_", "pow", "linalg_vector_norm", "norm", "std", "var"), "sqrt at or below 0",
-     "the root of a difference that {format} rounds to or below 0"),
-    (("acos", "asin", "atanh", "acosh"), "an angle of a cosine beyond 1",
-     "the angle of a cosine that {format} rounds beyond 1"),
-    (("_softmax", "_log_softmax", "_safe_softmax"), "a row masked completely",
-     "a row of scores that is masked completely or beyond the range of {format}"),
-)  # fmt: skip
+_UNDEFINED: tuple[tuple[tuple[str, ...], str, Callable[[str], str]], ...] = (
+    (
+        ("div", "div_", "reciprocal", "addcdiv"),
+        L_("a division by zero"),
+        lambda low: Sentence("a division whose divisor or epsilon is 0 in {format}, or by Inf", format=low),
+    ),
+    (
+        ("log", "log_", "log2", "log10", "log1p"),
+        "log(0)",
+        lambda low: Sentence("the logarithm of a number that {format} rounds to 0", format=low),
+    ),
+    (
+        ("sqrt", "sqrt_", "rsqrt", "rsqrt_", "pow", "linalg_vector_norm", "norm", "std", "var"),
+        L_("sqrt at or below 0"),
+        lambda low: Sentence("the root of a difference that {format} rounds to or below 0", format=low),
+    ),
+    (
+        ("acos", "asin", "atanh", "acosh"),
+        L_("an angle of a cosine beyond 1"),
+        lambda low: Sentence("the angle of a cosine that {format} rounds beyond 1", format=low),
+    ),
+    (
+        ("_softmax", "_log_softmax", "_safe_softmax"),
+        L_("a row masked completely"),
+        lambda low: Sentence("a row of scores that is masked completely or beyond the range of {format}", format=low),
+    ),
+)
 _REPEATED = {
-    True: "the same pass, repeated in FP32, is finite", False: "the same pass, repeated in FP32, is not finite, either"
+    True: L_("the same pass, repeated in FP32, is finite"), False: L_(
+        "the same pass, repeated in FP32, is not finite, either"
+    )
 }  # fmt: skip
-_FROM_THERE_ON = "computed in FP32 from the first operation on that 16 bits broke, the loss is finite"
-_BY_RATE = "the optimizer makes steps of the size of the rate, whatever the gradients are, and the weights are in FP32"
+_FROM_THERE_ON = L_("computed in FP32 from the first operation on that 16 bits broke, the loss is finite")
+_BY_RATE = L_(
+    "the optimizer makes steps of the size of the rate, whatever the gradients are, and the weights are in FP32"
+)
 _OF_ANY_FORMAT = (*_UNDEFINED[1][0], *_UNDEFINED[3][0])
 _OF_LOSS = ("div", "div_", "log", "log_", "log2", "log10", "log1p", "sqrt", "rsqrt", "pow", "acos", "asin", "atanh")
 
@@ -70,16 +91,20 @@ def beside_fp64(m: Measurements, step: int) -> Blame | None:
     at, own = int(rows[0].get("step") or 0), int(rows[0].get("step") or 0) == step
     finite = bool(rows[0].get("finite_in_fp64"))
     place = cause.get("first_nonfinite")
-    made = f" {cause.get('message')}" if isinstance(place, Mapping) else ""
+    made = str(cause.get("message")) if isinstance(place, Mapping) else ""
     evidence = Evidence(
-        "same weights, state, data and random numbers, in FP64", {"step": at, "finite": str(finite).lower()},
-        f"Step {at}, computed in FP64 beside itself, is {'finite' if finite else 'not finite, either'}.{made}",
+        L_("same weights, state, data and random numbers, in FP64"), {"step": at, "finite": str(finite).lower()},
+        together(
+            Sentence("Step {at}, computed in FP64 beside itself, is finite.", at=at) if finite
+            else Sentence("Step {at}, computed in FP64 beside itself, is not finite, either.", at=at),
+            made,
+        ),
     )  # fmt: skip
     certainty: Certainty = "exact" if own else "estimate"
     if finite and cause.get("blame") is True:
-        return Blame(True, "the same step, computed in FP64, is finite", "", certainty, (evidence,))
+        return Blame(True, L_("the same step, computed in FP64, is finite"), "", certainty, (evidence,))
     if not finite and cause.get("blame") is False and made and _are_all_seen(rows[0]):
-        return Blame(False, "the same step, computed in FP64, is not finite, either", "", certainty, (evidence,))
+        return Blame(False, L_("the same step, computed in FP64, is not finite, either"), "", certainty, (evidence,))
     return None
 
 
@@ -88,14 +113,14 @@ def _are_all_seen(row: Mapping[str, Any]) -> bool:
     return row.get("narrow_inputs") is False and not row.get("given") and int(row.get("step") or 0) > 1
 
 
-def blame_of_symptom(m: Measurements, needs: str = "the same run in FP32") -> Blame:
+def blame_of_symptom(m: Measurements, needs: str = L_("the same run in FP32")) -> Blame:
     """Who made what may have any reason: no format where none of 16 bits or fewer was seen, else undecided."""
     if computes_in_16_bits(m) or not _is_seen(m) or rounds_by_itself(m):
         return Blame(needs=needs, certainty="estimate")
     return NO_16_BITS
 
 
-def blame_of_rate(m: Measurements, update: float, needs: str = "the same run in FP32") -> Blame:
+def blame_of_rate(m: Measurements, update: float, needs: str = L_("the same run in FP32")) -> Blame:
     """Who made an update of this share of the norm of the weights: the rate, where an optimizer like Adam makes steps
     of its size of weights in FP32, whatever the gradients are; else as of any symptom."""
     if is_adaptive(m) and storage(m) == "fp32" and not (low_state(m) or rounds_by_itself(m)) and update > 0:
@@ -124,12 +149,23 @@ def repetition(m: Measurements, step: int) -> Mapping[str, Any]:
 def _repeated(repeated: Mapping[str, Any]) -> Evidence:
     finite, part, largest = bool(repeated.get("finite")), str(repeated.get("part")), repeated.get("largest")
     step = int(repeated.get("step", 0))
-    text = f"The {part} pass of step {step}, repeated in FP32, is {'finite' if finite else 'not finite, either'}."
+    text = (
+        Sentence("The {part} pass of step {step}, repeated in FP32, is finite.", part=part, step=step)
+        if finite
+        else Sentence(
+            "The {part} pass of step {step}, repeated in FP32, is not finite, either.",
+            part=part,
+            step=step,
+        )
+    )
     values: dict[str, float | int | str] = {"step": step, "finite": str(finite).lower(), "part": part}
     if finite and isinstance(largest, int | float) and largest > FP16_LARGEST:
         values["largest"] = float(largest)
-        text = f"{text} Its outputs reach {largest:.4g} there; FP16 ends at {FP16_LARGEST:.0f}."
-    return Evidence("same weights, inputs and random numbers, in FP32", values, text)
+        reach = Sentence(
+            "Its outputs reach {largest:.4g} there; FP16 ends at {end:.0f}.", largest=largest, end=FP16_LARGEST
+        )
+        return Evidence(L_("same weights, inputs and random numbers, in FP32"), values, together(text, reach))
+    return Evidence(L_("same weights, inputs and random numbers, in FP32"), values, text)
 
 
 def finite_loss(m: Measurements, step: int) -> Mapping[str, Any]:
@@ -150,26 +186,35 @@ def vanished_epsilon(m: Measurements) -> Evidence | None:
     row, value = rows[0], float(rows[0].get("value") or 0)
     return Evidence(
         "0 < epsilon < 2^-25", {"epsilon": value, "step": int(row.get("step") or 0), "use": str(row.get("operation"))},
-        f"In step {row.get('step')} the epsilon {value:g} of a {row.get('operation')} is zero in FP16.",
+        Sentence(
+            "In step {step} the epsilon {value:g} of a {operation} is zero in FP16.",
+            step=row.get("step"), value=value, operation=row.get("operation"),
+        ),
     )  # fmt: skip
 
 
 def _computed(row: Mapping[str, Any]) -> Evidence:
     step, value, low = int(row.get("step") or 0), float(row.get("value") or 0), str(row.get("format")).upper()
     made, module = made_by(row), str(row.get("made_in") or "")
-    did = f"goes beyond the range of {low}" if row.get("kind") == "overflow" else f"rounds numbers to 0 or 1 in {low}"
+    place = Sentence("{operation} in {module}", operation=made, module=module) if module else made
     return Evidence(
-        "loss not finite in 16 bits, finite in FP32 from the first such operation on",
+        L_("loss not finite in 16 bits, finite in FP32 from the first such operation on"),
         {"step": step, "operation": made, "loss": value},
-        f"In step {step} {made}{f' in {module}' if module else ''} {did}; computed in FP32 from there on, the loss is "
-        f"{value:.4g}.",
+        Sentence(
+            "In step {step} {place} goes beyond the range of {format}; computed in FP32 from there on, the loss is "
+            "{loss:.4g}.", step=step, place=place, format=low, loss=value,
+        )
+        if row.get("kind") == "overflow" else Sentence(
+            "In step {step} {place} rounds numbers to 0 or 1 in {format}; computed in FP32 from there on, the loss is "
+            "{loss:.4g}.", step=step, place=place, format=low, loss=value,
+        ),
     )  # fmt: skip
 
 
 def made_by(row: Mapping[str, Any]) -> str:
     """The operation of a row of `finite_in_fp32`, as a noun."""
     name = str(row.get("made_by"))
-    return "a cast" if name == "to_copy" else name
+    return L_("a cast") if name == "to_copy" else name
 
 
 def _is_seen(m: Measurements) -> bool:
@@ -226,13 +271,22 @@ def undefined_in(m: Measurements, *, by_16_bits: bool = True) -> tuple[str, str]
     ran = operations(m)
     for low in (*(sorted(low_formats(m)) if by_16_bits else ()), ""):
         kinds = [
-            (narrow.format(format=_NAMES[low]) if low else wide)
+            narrow(_NAMES[low]) if low else wide
             for names, wide, narrow in _UNDEFINED
             if any(name in ran and (not low or low in _parts(ran[name])) for name in names)
         ]
         if kinds:
-            return " or ".join(kinds), low
-    return ", ".join(wide for _, wide, _ in _UNDEFINED[:-1]) + f", or {_UNDEFINED[-1][1]}", ""
+            return any_of(kinds), low
+    known = [wide for _, wide, _ in _UNDEFINED]
+    return Sentence("{first}, or {last}", first=together(*known[:-1], between=", "), last=known[-1]), ""
+
+
+def any_of(clauses: Sequence[str]) -> str:
+    """One of several causes: "a or b or c"."""
+    result = clauses[0]
+    for each in clauses[1:]:
+        result = Sentence("{first} or {second}", first=result, second=each)
+    return result
 
 
 def low_operations(m: Measurements) -> tuple[str, ...]:
@@ -251,5 +305,5 @@ def cure_of(m: Measurements, decided: Blame) -> str:
     """The fix for NaN out of finite numbers, narrowed by who is to blame and by the operations that ran."""
     text, low = undefined_in(m, by_16_bits=decided.answer is not False)
     if low:
-        return f"Compute it in FP32: suspect is {text}."
-    return f"Look for {text}; add an epsilon, or use torch.where before the operation."
+        return Sentence("Compute it in FP32: suspect is {text}.", text=text)
+    return Sentence("Look for {text}; add an epsilon, or use torch.where before the operation.", text=text)

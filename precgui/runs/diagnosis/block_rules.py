@@ -12,6 +12,7 @@ from precgui.runs.diagnosis.findings import TOO_FEW_DIGITS, Blame, Evidence, Fin
 from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
 _ROWS = 5  # measurements of which histograms are read
 _MOST_FLUSHED = 0.9  # of the elements of a tensor; of normal numbers in FP4 this bound is 0.4
@@ -59,12 +60,18 @@ def outliers_in_blocks(m: Measurements) -> Answer:
                 worst = max(worst, (float(shares[place]), names[place], kind, step))
     share, name, kind, step = worst
     if share < 0:
-        return Undecided("outliers-in-blocks", "outputs of modules and weights (record.tensors)")
+        return Undecided("outliers-in-blocks", L_("outputs of modules and weights (record.tensors)"))
     if share <= _MOST_FLUSHED:
         return RuledOut(
             "outliers-in-blocks",
-            f"because at most {percent(share)} of the elements of a tensor ({name}) are {octaves} octaves below its "
-            f"largest one, so no more become zero in {chosen.title}",
+            Sentence(
+                "because at most {share} of the elements of a tensor ({name}) are {octaves} octaves below its "
+                "largest one, so no more become zero in {title}",
+                share=percent(share),
+                name=name,
+                octaves=octaves,
+                title=chosen.title,
+            ),
         )
     return [_outliers(m, chosen, octaves, worst)]
 
@@ -89,16 +96,26 @@ def _outliers(m: Measurements, chosen: BlockFormat, octaves: int, worst: tuple[f
     place = table.names.index(name) if name in table.names else 0
     module = name if kind != "weight" else name.rpartition(".")[0]
     proof = Evidence(
-        f"share of |x| < amax / 2^{octaves} > {_MOST_FLUSHED}", {"share": share, "octaves": octaves, "step": step},
-        f"In step {step} {percent(share)} of the elements of {name} ({kind.replace('_', ' ')}) are more than {octaves} "
-        f"octaves below its largest one; {chosen.title} keeps {octaves} octaves in a block of {chosen.block}. How many "
-        "blocks hold such a number is not recorded.",
-        f"largest magnitude of {name}", m.points_of(table.steps, table.stat("amax")[:, place]),
+        Sentence(
+            "share of |x| < amax / 2^{octaves} > {most_flushed}",
+            octaves=octaves, most_flushed=_MOST_FLUSHED,
+        ), {"share": share, "octaves": octaves, "step": step},
+        Sentence(
+            "In step {step} {share} of the elements of {name} ({kind}) are more than {octaves} octaves below its "
+            "largest one; {title} keeps {octaves} octaves in a block of {block}. How many blocks hold such a number "
+            "is not recorded.",
+            step=step, share=percent(share), name=name, kind=kind.replace("_", " "), octaves=octaves,
+            title=chosen.title, block=chosen.block,
+        ),
+        Sentence("largest magnitude of {name}", name=name), m.points_of(table.steps, table.stat("amax")[:, place]),
     )  # fmt: skip
     return Finding(
-        "outliers-in-blocks", "info", f"Single large numbers in {name} may drive their blocks to zero",
+        "outliers-in-blocks", "info", Sentence(
+            "Single large numbers in {name} may drive their blocks to zero",
+            name=name,
+        ),
         step, int(table.steps[-1]), (proof,),
-        "Keep this module in a wider format, or rotate its inputs (Hadamard) before they are rounded.",
+        L_("Keep this module in a wider format, or rotate its inputs (Hadamard) before they are rounded."),
         0.5, "OCP Microscaling Formats 1.0, section 6.3", module,
         (name,), {"precision_options.keep_fp32": [module]},
         "estimate", blame=Blame(needs=_by_layer(m)),
@@ -107,8 +124,11 @@ def _outliers(m: Measurements, chosen: BlockFormat, octaves: int, worst: tuple[f
 
 def _by_layer(m: Measurements) -> str:
     if m.own_loop:
-        return "the same run with this module in a wider format"
-    return f"precgui replay RUN.h5 --layers {m.precision},fp32 measures the error of the output of each layer"
+        return L_("the same run with this module in a wider format")
+    return Sentence(
+        "precgui replay RUN.h5 --layers {precision},fp32 measures the error of the output of each layer",
+        precision=m.precision,
+    )
 
 
 def uses_fp8(m: Measurements) -> bool:
@@ -135,9 +155,12 @@ def zero_row_before(m: Measurements, module: str, before: str, step: int) -> Evi
     if zeros < width:
         return None
     return Evidence(
-        "zeros of the input >= length of a row", {"zeros": zeros, "row": width, "step": int(table.steps[rows[-1]])},
-        f"The input of {module} has {zeros:.0f} zeros in step {table.steps[rows[-1]]}, enough for a row of {width}: "
-        "the scale of such a row in FP8 is 448 / 0, and 0 times Inf is NaN.",
+        L_("zeros of the input >= length of a row"), {"zeros": zeros, "row": width, "step": int(table.steps[rows[-1]])},
+        Sentence(
+            "The input of {module} has {zeros:.0f} zeros in step {steps}, enough for a row of {width}: the scale of "
+            "such a row in FP8 is 448 / 0, and 0 times Inf is NaN.",
+            module=module, zeros=zeros, steps=table.steps[rows[-1]], width=width,
+        ),
     )  # fmt: skip
 
 
@@ -147,7 +170,11 @@ def zero_rows(m: Measurements) -> Answer:
         return None
     if m.finite_loss.all() and not m.of_kind("nonfinite_activation", "nonfinite_gradient"):
         return RuledOut(
-            "zero-row", f"because loss and outputs of all {m.n} steps are finite: 448 / 0 would have made NaN of a row"
+            "zero-row",
+            Sentence(
+                "because loss and outputs of all {steps} steps are finite: 448 / 0 would have made NaN of a row",
+                steps=m.n,
+            ),
         )
     return None
 
@@ -162,32 +189,48 @@ def coarse_angles(m: Measurements) -> Answer:
     if not isinstance(angle, dict) or not isinstance(radians, int | float) or angle.get("format") not in DIGITS:
         operations = census.get("operations")
         if isinstance(operations, dict) and {"sin", "cos"} & set(operations):
-            return RuledOut("coarse-angles", "because no sine or cosine is taken of an angle in 16 bits")
+            return RuledOut("coarse-angles", L_("because no sine or cosine is taken of an angle in 16 bits"))
         return None
     kept, module = str(angle["format"]), str(angle.get("module") or "")
     error = half_ulp(kept, max(float(radians), 1e-30))
     if not error > _RADIANS:
         return RuledOut(
             "coarse-angles",
-            f"because angles in {kept.upper()} reach {radians:.3g} rad, so are off by {error:.2g} rad at most",
+            Sentence(
+                "because angles in {kept} reach {radians:.3g} rad, so are off by {error:.2g} rad at most",
+                kept=kept.upper(),
+                radians=radians,
+                error=error,
+            ),
         )
     proof = Evidence(
-        f"2^(floor(log2 max|angle|) - 8) > {_RADIANS} rad (FP16: - 11)", {"radians": float(radians), "error": error},
-        f"In the first step sines or cosines are taken of angles up to {radians:.4g} rad in {kept.upper()}: "
-        f"neighbours are {2 * error:.2g} rad apart.",
-    )  # fmt: skip
+        Sentence("2^(floor(log2 max|angle|) - 8) > {radians} rad (FP16: - 11)", radians=_RADIANS),
+        {"radians": float(radians), "error": error},
+        Sentence(
+            "In the first step sines or cosines are taken of angles up to {radians:.4g} rad in {kept}: neighbours "
+            "are {error:.2g} rad apart.",
+            radians=radians,
+            kept=kept.upper(),
+            error=2 * error,
+        ),
+    )
     return [
         Finding(
-            "coarse-angles", "warning", f"Angles in {kept.upper()} are off by up to {error:.2g} rad",
+            "coarse-angles", "warning", Sentence(
+                "Angles in {kept} are off by up to {error:.2g} rad",
+                kept=kept.upper(), error=error,
+            ),
             int(m.steps[0]) if m.n else 0, int(m.steps[-1]) if m.n else 0, (proof,),
-            "Compute positions, frequencies and their sines in FP32, outside of autocast, and convert the result.",
+            L_(
+                "Compute positions, frequencies and their sines in FP32, outside of autocast, and convert the result."
+            ),
             0.85, "gpt-neox issue 1003; transformers issue 29285", module, blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
 
 
 RULES = (
-    Rule("outliers-in-blocks", "A", "Do single large numbers drive their blocks to zero?", outliers_in_blocks),
-    Rule("zero-row", "A", "Has each row in FP8 a scale?", zero_rows),
-    Rule("coarse-angles", "B", "Are angles exact enough?", coarse_angles),
+    Rule("outliers-in-blocks", "A", L_("Do single large numbers drive their blocks to zero?"), outliers_in_blocks),
+    Rule("zero-row", "A", L_("Has each row in FP8 a scale?"), zero_rows),
+    Rule("coarse-angles", "B", L_("Are angles exact enough?"), coarse_angles),
 )

@@ -10,13 +10,9 @@ from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, TOO_FEW_DIGITS, UNDECIDED, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
 _FP32_ULP = 2.0**-23
-_VALIDATION = "The validation loss of step {step} is not finite while the training loss is."
-_VALIDATION_AFTER = (
-    "The validation loss of step {step} is not finite while the training loss is; step {before} before it was skipped "
-    "or not finite."
-)
 
 
 def foreign_parameters(m: Measurements) -> Answer:
@@ -28,27 +24,40 @@ def foreign_parameters(m: Measurements) -> Answer:
     own = [m.model.by_name.get(name) for name in table.names if name not in foreign]
     if not foreign or any(each is None or each.requires_grad for each in own):
         return RuledOut(
-            "foreign-parameters", f"because {len(table.names) - len(foreign)} tensors of the optimizer are the model's"
+            "foreign-parameters",
+            Sentence(
+                "because {name_count} tensors of the optimizer are the model's",
+                name_count=len(table.names) - len(foreign),
+            ),
         )
     fall = _fall(m)
     updates = m.table("update")
     if fall > 0.1 and updates is not None and (np.nan_to_num(updates.stat("changed")) > 0).any():
         return RuledOut(
             "foreign-parameters",
-            f"because the loss fell by {percent(fall)} while the optimizer changed tensors of its own: the loop copies "
-            "them, as with FP32 master weights",
+            Sentence(
+                "because the loss fell by {fall} while the optimizer changed tensors of its own: the loop copies "
+                "them, as with FP32 master weights",
+                fall=percent(fall),
+            ),
         )
     proof = Evidence(
-        "tensors of the optimizer that are parameters of the model and learn = 0", {"tensors": len(table.names)},
-        f"None of the {len(table.names)} tensors of the optimizer is a parameter of the model that learns; "
-        f"{len(foreign)} are none of its parameters.",
+        L_("tensors of the optimizer that are parameters of the model and learn = 0"), {"tensors": len(table.names)},
+        Sentence(
+            "None of the {name_count} tensors of the optimizer is a parameter of the model that learns; "
+            "{foreign_count} are none of its parameters.",
+            name_count=len(table.names), foreign_count=len(foreign),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "foreign-parameters", "error", "The optimizer updates tensors that the model does not have",
+            "foreign-parameters", "error", L_("The optimizer updates tensors that the model does not have"),
             int(m.steps[0]) if m.n else 0,
             int(m.steps[-1]) if m.n else 0, (proof,),
-            "Make the optimizer after model.to(...), .half() and every change of the parameters, such as a new layer.",
+            L_(
+                "Make the optimizer after model.to(...), .half() and every change of the parameters, such as a new "
+                "layer."
+            ),
             0.95,
             "torch.optim documentation", blame=IN_ANY_FORMAT,
         )
@@ -79,24 +88,32 @@ def weights_unchanged(m: Measurements) -> Answer:
     if changed.max(initial=0.0) > 0:
         return RuledOut(
             "weights-unchanged",
-            f"because up to {percent(float(changed.max(initial=0.0)))} of a tensor change in a step",
+            Sentence(
+                "because up to {changed} of a tensor change in a step",
+                changed=percent(float(changed.max(initial=0.0))),
+            ),
         )
     has_rate = bool((np.nan_to_num(m.lr, nan=1.0) != 0).any())
     low = storage(m) in ("bf16", "fp16") and median(m.lr) > 0 and alive.any()
     proof = Evidence(
-        "changed = 0 in all recorded steps",
+        L_("changed = 0 in all recorded steps"),
         {"recorded_steps": len(changed), "lr": median(m.lr), "norm": median(m.grad_norm)},
-        f"In {len(changed)} recorded steps no weight changed; the rate is {median(m.lr):.3g}, the gradient norm "
-        f"{median(m.grad_norm):.3g}.",
+        Sentence(
+            "In {changed_count} recorded steps no weight changed; the rate is {lr:.3g}, the gradient norm "
+            "{grad_norm:.3g}.",
+            changed_count=len(changed), lr=median(m.lr), grad_norm=median(m.grad_norm),
+        ),
         "lr", m.series_of(m.lr),
     )  # fmt: skip
-    fix = "Look at the rate, at the gradients, and at what the optimizer holds."
+    fix = L_("Look at the rate, at the gradients, and at what the optimizer holds.")
     if low:
-        fix = "Keep FP32 master weights: the updates are below half an ulp."
-    title = "No step changes any weight"
+        fix = L_("Keep FP32 master weights: the updates are below half an ulp.")
+    title = L_("No step changes any weight")
     if not has_rate:
-        title = f"{title}: the learning rate is 0 in all steps"
-        fix = "Set a learning rate above 0; look at the scheduler, whose factor is 0 (an integer division, a warm-up)."
+        title = L_("No step changes any weight: the learning rate is 0 in all steps")
+        fix = L_(
+            "Set a learning rate above 0; look at the scheduler, whose factor is 0 (an integer division, a warm-up)."
+        )
     return [
         Finding(
             "weights-unchanged", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,),
@@ -121,18 +138,37 @@ def no_step_taken(m: Measurements) -> Answer:
         return None
     taken = int((~m.skipped).sum())
     if taken:
-        return RuledOut("no-step-taken", f"because {taken} of {m.n} steps were taken")
+        return RuledOut(
+            "no-step-taken",
+            Sentence(
+                "because {taken} of {steps} steps were taken",
+                taken=taken,
+                steps=m.n,
+            ),
+        )
     if m.loops_scale or m.n < 2:
         return None  # see scale_collapse and scale_too_high
     if has_no_optimizer(m):
-        title, shown = "No weight of the recorded model changed", f"In {m.n} recorded steps no weight changed."
-        fix = "Record the model whose weights the loop updates, and call recorder.step() after the update."
+        title, shown = (
+            L_("No weight of the recorded model changed"),
+            Sentence(
+                "In {steps} recorded steps no weight changed.",
+                steps=m.n,
+            ),
+        )
+        fix = L_("Record the model whose weights the loop updates, and call recorder.step() after the update.")
     else:
-        title, shown = "No optimizer step was taken", f"In {m.n} recorded steps no optimizer stepped."
-        fix = "Call optimizer.step() before recorder.step(), or name the optimizer that does."
+        title, shown = (
+            L_("No optimizer step was taken"),
+            Sentence(
+                "In {steps} recorded steps no optimizer stepped.",
+                steps=m.n,
+            ),
+        )
+        fix = L_("Call optimizer.step() before recorder.step(), or name the optimizer that does.")
     # Gradients that are not finite are a reason to take no step, and 16 bits may be one for them.
     blame = IN_ANY_FORMAT if np.isfinite(m.grad_norm).any() and m.finite_loss.all() else blame_of_symptom(m)
-    proof = Evidence("steps taken = 0", {"steps": m.n}, shown, "loss", m.series_of(m.loss))
+    proof = Evidence(L_("steps taken = 0"), {"steps": m.n}, shown, "loss", m.series_of(m.loss))
     return [
         Finding(
             "no-step-taken", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, 0.8,
@@ -149,22 +185,25 @@ def gradients_not_cleared(m: Measurements) -> Answer:
     if cleared:
         return RuledOut(
             "gradients-not-cleared",
-            "because gradients were None or zero when the first backward pass after a step added to them",
+            L_("because gradients were None or zero when the first backward pass after a step added to them"),
         )
     norms = m.grad_norm[np.isfinite(m.grad_norm)]
     first, last = (float(norms[0]), float(norms[-1])) if len(norms) else (float("nan"), float("nan"))
     proof = Evidence(
-        "gradients before the first backward pass after a step, not zero in 3 steps of 3",
+        L_("gradients before the first backward pass after a step, not zero in 3 steps of 3"),
         {"steps": 3, "norm_first": first, "norm_last": last},
-        "In three steps one after another each backward pass added to the gradients of the step before; the gradient "
-        f"norm went from {first:.3g} to {last:.3g}.",
+        Sentence(
+            "In three steps one after another each backward pass added to the gradients of the step before; the "
+            "gradient norm went from {first:.3g} to {last:.3g}.",
+            first=first, last=last,
+        ),
         "grad_norm", m.series_of(m.grad_norm),
     )  # fmt: skip
     return [
         Finding(
-            "gradients-not-cleared", "error", "Gradients add up from step to step: they are not cleared",
+            "gradients-not-cleared", "error", L_("Gradients add up from step to step: they are not cleared"),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Call optimizer.zero_grad() in each step.", 0.97, "torch.optim documentation", blame=IN_ANY_FORMAT,
+            L_("Call optimizer.zero_grad() in each step."), 0.97, "torch.optim documentation", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
@@ -182,20 +221,34 @@ def autocast_without_effect(m: Measurements) -> Answer:
     own = sum(outcome == asked for outcome in formats)
     if own or len(formats) < 2:
         return (
-            RuledOut("autocast-not-seen", f"because {own} of {len(formats)} outputs have the digits of {asked.upper()}")
+            RuledOut(
+                "autocast-not-seen",
+                Sentence(
+                    "because {own} of {format_count} outputs have the digits of {asked}",
+                    own=own,
+                    format_count=len(formats),
+                    asked=asked.upper(),
+                ),
+            )
             if own
             else None
         )
     proof = Evidence(
-        "outputs with the digits of the format = 0", {"outputs": len(formats), "asked": asked},
-        f"The run is called {given}, but none of {len(formats)} recorded outputs is in {asked.upper()}: they "
-        f"have more digits.",
+        L_("outputs with the digits of the format = 0"), {"outputs": len(formats), "asked": asked},
+        Sentence(
+            "The run is called {given}, but none of {format_count} recorded outputs is in {asked}: they have more "
+            "digits.",
+            given=given, format_count=len(formats), asked=asked.upper(),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "autocast-not-seen", "info", f"Autocast to {asked.upper()} did not take effect", int(m.steps[0]),
+            "autocast-not-seen", "info", Sentence(
+                "Autocast to {asked} did not take effect",
+                asked=asked.upper(),
+            ), int(m.steps[0]),
             int(m.steps[-1]), (proof,),
-            "Run the forward pass inside torch.autocast(device_type, dtype) of the device that computes.",
+            L_("Run the forward pass inside torch.autocast(device_type, dtype) of the device that computes."),
             0.9, "pytorch issue 112329", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
@@ -209,24 +262,37 @@ def validation_not_finite(m: Measurements) -> Answer:
     bad = ~np.isfinite(values) & np.isfinite(m.at_loss(steps.astype(np.int64)))
     if not bad.any():
         return RuledOut(
-            "validation-not-finite", f"because {int(np.isfinite(values).sum())} of {len(values)} evaluations are finite"
+            "validation-not-finite",
+            Sentence(
+                "because {values} of {value_count} evaluations are finite",
+                values=int(np.isfinite(values).sum()),
+                value_count=len(values),
+            ),
         )
     first = int(steps[np.flatnonzero(bad)[0]])
     before = m.steps[(m.skipped | ~m.finite_loss) & (m.steps <= first)]
     proof = Evidence(
-        "val_loss not finite, train_loss finite", {"step": first, "skipped_before": len(before)},
-        (_VALIDATION_AFTER if len(before) else _VALIDATION).format(step=first, before=before[-1] if len(before) else 0),
+        L_("val_loss not finite, train_loss finite"), {"step": first, "skipped_before": len(before)},
+        Sentence(
+            "The validation loss of step {step} is not finite while the training loss is; step {before} before it was "
+            "skipped or not finite.", step=first, before=before[-1],
+        )
+        if len(before) else Sentence(
+            "The validation loss of step {step} is not finite while the training loss is.", step=first
+        ),
         "val_loss", tuple(zip(steps.astype(int).tolist(), values.tolist(), strict=True)),
     )  # fmt: skip
     return [
         Finding(
             "validation-not-finite", "error",
-            "The validation is not finite although the training is: running statistics are poisoned" if len(before)
-            else "The validation is not finite although the training is",
+            L_("The validation is not finite although the training is: running statistics are poisoned") if len(before)
+            else L_("The validation is not finite although the training is"),
             first, int(steps[-1]), (proof,),
-            "Restore running statistics of batch norm after a skipped step, and evaluate in the precision of the "
-            "training.",
-            0.8, "pytorch issues 96798 and 115500", blame=Blame(needs="buffers of the model"),
+            L_(
+                "Restore running statistics of batch norm after a skipped step, and evaluate in the precision of "
+                "the training."
+            ),
+            0.8, "pytorch issues 96798 and 115500", blame=Blame(needs=L_("buffers of the model")),
         )
     ]  # fmt: skip
 
@@ -237,18 +303,20 @@ def refused(m: Measurements) -> Answer:
     if m.run.status != "failed" or not message:
         return None
     known = {
-        "unscale FP16 gradients": ("The scaler refuses FP16 weights",
-        "Keep FP32 weights and use autocast only; or train without a scaler.", IN_ANY_FORMAT),
-        "same dtype": ("Two formats meet in one operation", "Enter autocast around the whole forward pass and the "
-        "loss, or convert the inputs.", IN_ANY_FORMAT),
-        "out of memory": ("The device has no more memory", "Use a smaller batch, activation checkpointing, or 16-bit "
-        "weights.", IN_ANY_FORMAT),
-        "No inf checks were recorded": ("scaler.update() without scaler.step()",
-        "Call scaler.step(optimizer) before scaler.update().", IN_ANY_FORMAT),
+        "unscale FP16 gradients": (L_("The scaler refuses FP16 weights"),
+        L_("Keep FP32 weights and use autocast only; or train without a scaler."), IN_ANY_FORMAT),
+        "same dtype": (L_("Two formats meet in one operation"), L_(
+            "Enter autocast around the whole forward pass and the loss, or convert the inputs."
+        ), IN_ANY_FORMAT),
+        "out of memory": (L_("The device has no more memory"), L_(
+            "Use a smaller batch, activation checkpointing, or 16-bit weights."
+        ), IN_ANY_FORMAT),
+        "No inf checks were recorded": (L_("scaler.update() without scaler.step()"),
+        L_("Call scaler.step(optimizer) before scaler.update()."), IN_ANY_FORMAT),
     }  # fmt: skip
     title, fix, blame = next(
         (reported for words, reported in known.items() if words in message),
-        ("The run failed", "Read its message.", UNDECIDED),
+        (L_("The run failed"), L_("Read its message."), UNDECIDED),
     )
     proof = Evidence("status = failed", {"steps": m.n}, message[:300])
     return [
@@ -268,11 +336,11 @@ def refused(m: Measurements) -> Answer:
 
 
 RULES = (
-    Rule("foreign-parameters", "D", "Does the optimizer hold the model's parameters?", foreign_parameters),
-    Rule("weights-unchanged", "D", "Do weights change?", weights_unchanged),
-    Rule("no-step-taken", "D", "Was a step taken?", no_step_taken),
-    Rule("gradients-not-cleared", "D", "Are gradients cleared?", gradients_not_cleared),
-    Rule("autocast-not-seen", "D", "Is the precision the one that was asked for?", autocast_without_effect),
-    Rule("validation-not-finite", "D", "Is the validation finite?", validation_not_finite),
-    Rule("failed", "D", "Did the run fail?", refused),  # the last one: it needs no step
+    Rule("foreign-parameters", "D", L_("Does the optimizer hold the model's parameters?"), foreign_parameters),
+    Rule("weights-unchanged", "D", L_("Do weights change?"), weights_unchanged),
+    Rule("no-step-taken", "D", L_("Was a step taken?"), no_step_taken),
+    Rule("gradients-not-cleared", "D", L_("Are gradients cleared?"), gradients_not_cleared),
+    Rule("autocast-not-seen", "D", L_("Is the precision the one that was asked for?"), autocast_without_effect),
+    Rule("validation-not-finite", "D", L_("Is the validation finite?"), validation_not_finite),
+    Rule("failed", "D", L_("Did the run fail?"), refused),  # the last one: it needs no step
 )

@@ -39,24 +39,12 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import format_of
 from precgui.runs.diagnosis.origin import Origin
 from precgui.runs.diagnosis.rate_cause import of_rate
+from precgui.sentences import L_, Sentence, together
 
-_FIRST_OUTPUT = "In step {step} the output of {module} is the first that is not finite."
-_FIRST_OUTPUT_AFTER = (
-    "In step {step} the output of {module} is the first that is not finite; the output of {before} is still finite."
-)
-_GRADIENTS_IN = (
-    "In step {step} the loss is finite and gradients are not ({kind}), first in {module}; scale {scale}, later down to "
-    "{lowest}."
-)
-_GRADIENTS_BETWEEN = (
-    "In step {step} the loss is finite and gradients are not ({kind}), first between {module} and {before}; scale "
-    "{scale}, later down to {lowest}."
-)
-_OWN_OUTPUT = "In step {step} the outputs of all modules are finite, and that of the model, computed from them, is not."
 LONG = 8  # skipped steps in a row that are no search for the scale any more, where nothing follows
 _BEYOND = 2.0**24  # a loss scale with which FP16 overflows in any model
 _PRODUCTS = ("torch.nn.modules.linear.", "torch.nn.modules.conv.")  # which only overflow makes Inf of finite numbers
-_AS_GIVEN = Blame(False, "these numbers were not finite before anything was computed with them")
+_AS_GIVEN = Blame(False, L_("these numbers were not finite before anything was computed with them"))
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
 
 
@@ -86,8 +74,11 @@ def non_finite_cause(m: Measurements, place: int) -> Cause:
         return _of_loss_itself(m, place, result)
     decided = blame_of(m, result.step)
     return Cause(
-        "undefined-operation", f"NaN or Inf from step {result.step} on, in a place that is not recorded",
-        "Record outputs of modules, or replay the step.", decided.evidence,
+        "undefined-operation", Sentence(
+            "NaN or Inf from step {step} on, in a place that is not recorded",
+            step=result.step,
+        ),
+        L_("Record outputs of modules, or replay the step."), decided.evidence,
         confidence=0.5, certainty=decided.certainty, blame=decided,
     )  # fmt: skip
 
@@ -107,26 +98,41 @@ def _of_weights(m: Measurements, place: int) -> Cause | None:
     zeros = _zero_moments(m)
     step = int(table.steps[row])
     if step == 0:
-        start = Evidence("weights not finite at step 0", {"tensor": name}, f"{name} holds NaN or Inf before step 1.")
+        start = Evidence(
+            L_("weights not finite at step 0"),
+            {"tensor": name},
+            Sentence(
+                "{name} holds NaN or Inf before step 1.",
+                name=name,
+            ),
+        )
         return Cause(
-            "weights-not-finite", "weights hold NaN or Inf before the first step",
-            "Initialise all weights: check empty tensors, meta devices and checkpoints that do not match.", (start,),
-            name.rpartition(".")[0], confidence=0.97, tensors=(name,), blame=_of_beginning(m),
-        )  # fmt: skip
+            "weights-not-finite",
+            L_("weights hold NaN or Inf before the first step"),
+            L_("Initialise all weights: check empty tensors, meta devices and checkpoints that do not match."),
+            (start,),
+            name.rpartition(".")[0],
+            confidence=0.97,
+            tensors=(name,),
+            blame=_of_beginning(m),
+        )
     proof = Evidence(
-        "weights not finite after a step with finite loss and gradients", {"step": step, "tensor": name},
-        f"After step {step} {name} holds NaN or Inf, although loss and gradients were finite up to it.",
+        L_("weights not finite after a step with finite loss and gradients"), {"step": step, "tensor": name},
+        Sentence(
+            "After step {step} {name} holds NaN or Inf, although loss and gradients were finite up to it.",
+            step=step, name=name,
+        ),
     )  # fmt: skip
     if storage(m) in ("fp16", "bf16") and zeros is not None and storage(m) == "fp16":
         return Cause(
-            "epsilon-vanishes", "the optimizer divides by zero: its epsilon vanishes in FP16",
-            "Set eps = 1e-4, or keep weights and optimizer state in FP32.", (proof, zeros), "",
+            "epsilon-vanishes", L_("the optimizer divides by zero: its epsilon vanishes in FP16"),
+            L_("Set eps = 1e-4, or keep weights and optimizer state in FP32."), (proof, zeros), "",
             {"optimizer.eps": 1e-4, "precision_options.master_weights": True}, confidence=0.95,
             tensors=(name,), blame=BEYOND_RANGE,
         )  # fmt: skip
     return Cause(
-        "nonfinite-update", f"the update of step {step} made weights NaN or Inf",
-        "Look at the optimizer: its epsilon, its state, a second step.", (proof,), confidence=0.6, tensors=(name,),
+        "nonfinite-update", Sentence("the update of step {step} made weights NaN or Inf", step=step),
+        L_("Look at the optimizer: its epsilon, its state, a second step."), (proof,), confidence=0.6, tensors=(name,),
         certainty="estimate", blame=blame_of_symptom(m),
     )  # fmt: skip
 
@@ -142,8 +148,10 @@ def _zero_moments(m: Measurements) -> Evidence | None:
     if not configured < 2.0**-25:
         return None
     return Evidence(
-        "eps < 2^-25", {"eps": configured}, f"eps = {configured:g} is below half of FP16's smallest number, 6e-8: it "
-        f"is zero.",
+        "eps < 2^-25", {"eps": configured}, Sentence(
+            "eps = {configured:g} is below half of FP16's smallest number, 6e-8: it is zero.",
+            configured=configured,
+        ),
     )  # fmt: skip
 
 
@@ -160,30 +168,42 @@ def _of_given(m: Measurements, place: int) -> Cause | None:
     if not given:
         return None
     first, low = given[0], computes_in_16_bits(m)
-    shape, module = (
-        " x ".join(str(size) for size in first.get("shape", [])) or "a number",
-        str(first.get("module") or ""),
-    )
-    read = f"{first.get('line')}{f' in {module}' if module else ''}"
+    size = " x ".join(str(each) for each in first.get("shape", []))
+    shape, module = size or L_("a number"), str(first.get("module") or "")
+    line = str(first.get("line"))
+    read = Sentence("{line} in {module}", line=line, module=module) if module else line
     proof = Evidence(
-        "NaN or Inf in a tensor that was there before the forward pass; all weights are finite",
-        {"step": step, "shape": shape, "line": str(first.get("line"))},
-        f"In step {step} a tensor of {shape}, made before the forward pass and read first at {read}, holds "
-        f"{'NaN' if first.get('nan') else 'Inf'}.",
+        L_("NaN or Inf in a tensor that was there before the forward pass; all weights are finite"),
+        {"step": step, "shape": shape, "line": line},
+        Sentence(
+            "In step {step} a tensor of {shape}, made before the forward pass and read first at {read}, holds {kind}.",
+            step=step, shape=shape, read=read, kind="NaN" if first.get("nan") else "Inf",
+        ),
     )  # fmt: skip
-    fix = "Look at how these numbers are made: inputs, targets, masks, a schedule."
-    in_low = " In 16 bits 1 - x, products near 1 and sums near 1 are exactly 1, and what divides by them is Inf."
+    fix = L_("Look at how these numbers are made: inputs, targets, masks, a schedule.")
+    in_low = L_("In 16 bits 1 - x, products near 1 and sums near 1 are exactly 1, and what divides by them is Inf.")
     return Cause(
-        "data-not-finite", f"numbers that are read at {read} hold NaN or Inf", fix + (in_low if low else ""), (proof,),
-        module, confidence=0.95, blame=UNDECIDED if low else _of_beginning(m),
-    )  # fmt: skip
+        "data-not-finite",
+        Sentence("numbers that are read at {read} hold NaN or Inf", read=read),
+        together(fix, in_low if low else ""),
+        (proof,),
+        module,
+        confidence=0.95,
+        blame=UNDECIDED if low else _of_beginning(m),
+    )
 
 
 def _of_data(m: Measurements, origin: Origin) -> Cause:
-    proof = Evidence("count of NaN and Inf in the batch > 0", {"step": origin.step, "part": origin.part},
-                     f"The {origin.part} of step {origin.step} hold NaN or Inf.")  # fmt: skip
-    return Cause("data-not-finite", f"the {origin.part} of step {origin.step} hold NaN or Inf",
-                 "Clean the data: drop or mask these samples.", (proof,), confidence=0.99,
+    proof = Evidence(
+        L_("count of NaN and Inf in the batch > 0"),
+        {"step": origin.step, "part": origin.part},
+        Sentence("The {part} of step {step} hold NaN or Inf.", part=origin.part, step=origin.step),
+    )
+    return Cause("data-not-finite", Sentence(
+        "the {part} of step {step} hold NaN or Inf",
+        part=origin.part, step=origin.step,
+    ),
+                 L_("Clean the data: drop or mask these samples."), (proof,), confidence=0.99,
                  blame=_of_beginning(m))  # fmt: skip
 
 
@@ -191,14 +211,20 @@ def _of_input(m: Measurements, origin: Origin) -> Cause:
     """The first module's output is bad and its weights are not: so is its input, or its input is beyond FP16."""
     decided = blame_of(m, origin.step)
     proof = Evidence(
-        "first module: output not finite, weights finite", {"step": origin.step, "module": origin.module},
-        f"In step {origin.step} the output of {origin.module}, the first module, is not finite; its weights were.",
+        L_("first module: output not finite, weights finite"), {"step": origin.step, "module": origin.module},
+        Sentence(
+            "In step {step} the output of {module}, the first module, is not finite; its weights were.",
+            step=origin.step, module=origin.module,
+        ),
     )  # fmt: skip
     return Cause(
         "data-not-finite",
-        f"the inputs of step {origin.step} hold NaN or Inf, or are beyond FP16"
-        if decided.answer is not False and narrow_range(m) else f"the inputs of step {origin.step} hold NaN or Inf",
-        "Look at the inputs of this step; normalise or clean them.", (proof, *decided.evidence),
+        Sentence("the inputs of step {step} hold NaN or Inf, or are beyond FP16", step=origin.step)
+        if decided.answer is not False and narrow_range(m) else Sentence(
+            "the inputs of step {step} hold NaN or Inf",
+            step=origin.step,
+        ),
+        L_("Look at the inputs of this step; normalise or clean them."), (proof, *decided.evidence),
         origin.module, confidence=0.85, certainty=decided.certainty, blame=decided,
     )  # fmt: skip
 
@@ -209,14 +235,19 @@ def _of_forward(m: Measurements, result: Origin) -> Cause:
     last = origin.last_amax(m, "activation", place, result.step)
     values: dict[str, float | int | str] = {"step": result.step, "module": place}
     near = last is not None and last[1] > FP16_LARGEST / 8
-    sentence = _OWN_OUTPUT if own else _FIRST_OUTPUT_AFTER if result.before else _FIRST_OUTPUT
-    sentences = [sentence.format(step=result.step, module=place, before=result.before)]
+    sentences = [_bad_output(result.step, "" if own else place, result.before)]
     if last is not None:
         values |= {"last_amax": last[1], "octaves_left": float(np.log2(FP16_LARGEST / last[1]))}
-        sentences.append(f"In step {last[0]} its largest finite magnitude was {last[1]:.4g}.")
+        sentences.append(
+            Sentence("In step {step} its largest finite magnitude was {largest:.4g}.", step=last[0], largest=last[1])
+        )
     if result.infinite is not None:
-        sentences.append("Inf is among its values." if result.infinite else "Its values that are not finite are NaN.")
-    proof = Evidence("first output that is not finite, in the order of the forward pass", values, " ".join(sentences))
+        sentences.append(
+            L_("Inf is among its values.") if result.infinite else L_("Its values that are not finite are NaN.")
+        )
+    proof = Evidence(
+        L_("first output that is not finite, in the order of the forward pass"), values, together(*sentences)
+    )
     decided = blame_of(m, result.step, alike=True)
     certain = near or decided.answer is True  # Inf in FP16 that is none in FP32
     if (
@@ -226,6 +257,24 @@ def _of_forward(m: Measurements, result: Origin) -> Cause:
     ):
         return _overflow(m, result, proof, decided, exact=bool(certain and result.infinite))
     return _undefined(m, result, proof, decided)
+
+
+def _bad_output(step: int, module: str, before: str) -> str:
+    """The first output that is not finite, in a sentence; no module: that of the model itself."""
+    if not module:
+        return Sentence(
+            "In step {step} the outputs of all modules are finite, and that of the model, computed from them, is not.",
+            step=step,
+        )
+    if before:
+        return Sentence(
+            "In step {step} the output of {module} is the first that is not finite; the output of {before} is still "
+            "finite.",
+            step=step,
+            module=module,
+            before=before,
+        )
+    return Sentence("In step {step} the output of {module} is the first that is not finite.", step=step, module=module)
 
 
 def _overflows(m: Measurements, place: str, result: Origin) -> bool:
@@ -242,18 +291,26 @@ def _overflow(m: Measurements, result: Origin, proof: Evidence, decided: Blame, 
     if _is_between(m, result):
         return Cause(
             "forward-overflow",
-            f"FP16 overflows between the outputs of {result.before} and {result.module} in step {result.step}",
-            "Use BF16, or compute in FP32 what runs between the two modules (sums, products), or scale it down.",
+            Sentence(
+                "FP16 overflows between the outputs of {before} and {module} in step {step}",
+                before=result.before, module=result.module, step=result.step,
+            ),
+            L_(
+                "Use BF16, or compute in FP32 what runs between the two modules (sums, products), or scale it down."
+            ),
             (proof, *decided.evidence), result.module, {"precision": "bf16-amp"}, confidence=0.8, certainty="estimate",
             blame=BEYOND_RANGE,
         )  # fmt: skip
     own = result.module in origin.WHOLE
-    name = "the model" if own else result.module
+    name = L_("the model") if own else result.module
     kept = {} if own else {"precision_options.keep_fp32": [result.module]}
     return Cause(
-        "forward-overflow", f"the output of {name} overflows FP16 in step {result.step}",
-        "Use BF16, or compute the last product in FP32, or scale its operands down." if own
-        else "Use BF16, or keep this module in FP32, or scale its input down.",
+        "forward-overflow", Sentence(
+            "the output of {name} overflows FP16 in step {step}",
+            name=name, step=result.step,
+        ),
+        L_("Use BF16, or compute the last product in FP32, or scale its operands down.") if own
+        else L_("Use BF16, or keep this module in FP32, or scale its input down."),
         (proof, *decided.evidence), "" if own else result.module, {"precision": "bf16-amp", **kept}, confidence=0.9,
         certainty="exact" if exact else "estimate", blame=BEYOND_RANGE,
     )  # fmt: skip
@@ -274,23 +331,36 @@ def _undefined(m: Measurements, result: Origin, proof: Evidence, decided: Blame)
     zeros = zero_row_before(m, result.module, result.before, result.step) if result.infinite is False else None
     if zeros is not None:
         return Cause(
-            "zero-row", f"a row of zeros has no scale in FP8: {result.module} computes NaN in step {result.step}",
-            "Give the scale a lower bound: amax.clamp(min=1e-12).", (proof, zeros), result.module,
+            "zero-row", Sentence(
+                "a row of zeros has no scale in FP8: {module} computes NaN in step {step}",
+                module=result.module, step=result.step,
+            ),
+            L_("Give the scale a lower bound: amax.clamp(min=1e-12)."), (proof, zeros), result.module,
             confidence=0.7, certainty="estimate",
-            blame=Blame(True, BEYOND_RANGE.proof, "the least amax of a row of this input: x.abs().amax(-1).min()"),
+            blame=Blame(True, BEYOND_RANGE.proof, L_(
+                "the least amax of a row of this input: x.abs().amax(-1).min()"
+            )),
         )  # fmt: skip
     own = result.module in origin.WHOLE
     large = _large_factors(m, result) if decided.answer is not False else ()
-    kind = {True: "Inf", False: "NaN", None: "NaN or Inf"}[result.infinite]
-    text = f"{'the model' if own else result.module} computes {kind} in step {result.step}"
+    kind = {True: "Inf", False: "NaN", None: L_("NaN or Inf")}[result.infinite]
     if own:
-        text = f"{text}, in operations of its own"
+        text = Sentence(
+            "the model computes {kind} in step {step}, in operations of its own", kind=kind, step=result.step
+        )
     elif result.before and result.infinite is False and _is_product(m, result.module):
-        text = f"NaN appears between the outputs of {result.before} and {result.module} in step {result.step}"
+        text = Sentence(
+            "NaN appears between the outputs of {before} and {module} in step {step}",
+            before=result.before,
+            module=result.module,
+            step=result.step,
+        )
+    else:
+        text = Sentence("{module} computes {kind} in step {step}", module=result.module, kind=kind, step=result.step)
     fix = cure_of(m, decided)
     return Cause(
         "undefined-operation", text,
-        "Divide before the product is taken, or compute it in FP32 or BF16. " + fix if large else fix,
+        together(L_("Divide before the product is taken, or compute it in FP32 or BF16."), fix) if large else fix,
         (proof, *large, *decided.evidence), "" if own else result.module, confidence=0.8,
         certainty=decided.certainty, blame=decided,
     )  # fmt: skip
@@ -306,10 +376,14 @@ def _large_factors(m: Measurements, result: Origin) -> tuple[Evidence, ...]:
     if last is None or not last[1] ** 2 > FP16_LARGEST:
         return ()
     values = {"step": last[0], "amax": last[1], "square": last[1] ** 2}
-    text = (
-        f"The output of {result.before} reaches {last[1]:.4g}: the product of two such numbers, {last[1] ** 2:.3g}, is "
+    text = Sentence(
+        "The output of {before} reaches {largest:.4g}: the product of two such numbers, {square:.3g}, is beyond FP16, "
+        "and Inf - Inf is NaN.",
+        before=result.before,
+        largest=last[1],
+        square=last[1] ** 2,
     )
-    return (Evidence("amax^2 > 65504", values, f"{text}beyond FP16, and Inf - Inf is NaN."),)
+    return (Evidence("amax^2 > 65504", values, text),)
 
 
 def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
@@ -317,9 +391,16 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
     infinite = bool(np.isinf(m.loss[place]))
     recorded = origin.place == "loss"
     proof = Evidence(
-        "outputs finite, loss not" if recorded else "loss not finite",
+        L_("outputs finite, loss not") if recorded else L_("loss not finite"),
         {"step": origin.step, "loss": float(m.loss[place])},
-        f"In step {origin.step} {'all recorded outputs are finite, ' if recorded else ''}the loss is {m.loss[place]}.",
+        (
+            Sentence(
+                "In step {step} all recorded outputs are finite, the loss is {loss}.",
+                step=origin.step, loss=m.loss[place],
+            )
+            if recorded
+            else Sentence("In step {step} the loss is {loss}.", step=origin.step, loss=m.loss[place])
+        ),
     )  # fmt: skip
     before = np.abs(m.loss[:place][m.finite_loss[:place]])
     low, why = _format_of_loss(m, before)
@@ -328,22 +409,54 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
         return _loss_overflows(m, origin.step, row, proof)
     if infinite and low == "fp16" and len(before) >= 3 and before.max() > FP16_LARGEST / 64:
         return Cause(
-            "forward-overflow", f"the loss is computed in FP16 and overflows in step {origin.step}",
-            "Convert the outputs first (outputs.float()), or take a mean in place of a sum.", (proof,), confidence=0.9,
-            certainty="estimate", blame=BEYOND_RANGE,
-        )  # fmt: skip
+            "forward-overflow",
+            Sentence(
+                "the loss is computed in FP16 and overflows in step {step}",
+                step=origin.step,
+            ),
+            L_("Convert the outputs first (outputs.float()), or take a mean in place of a sum."),
+            (proof,),
+            confidence=0.9,
+            certainty="estimate",
+            blame=BEYOND_RANGE,
+        )
     decided, names = blame_of(m, origin.step), low_operations(m)
     if decided.answer is None and low == "fp16" and (vanished := vanished_epsilon(m)) is not None:
         decided = Blame(True, COMPARED.proof, "", "estimate", (vanished,))
-    fix = "Look at the targets of this step and at the loss: a mean over no element, log(0) or 0 / 0."
+    fix = L_("Look at the targets of this step and at the loss: a mean over no element, log(0) or 0 / 0.")
     if decided.answer is not False and (why is not None or names):
-        fix = f"Convert the outputs first, loss_function(outputs.float(), targets): suspect is {undefined_in(m)[0]}."
-    if row:
-        fix = (
-            f"Compute it in FP32 from before {made_by(row)}, whose small results are 0 (or, near 1, are 1) in 16 bits."
+        fix = Sentence(
+            "Convert the outputs first, loss_function(outputs.float(), targets): suspect is {undefined_in}.",
+            undefined_in=undefined_in(m)[0],
         )
-    where = "the loss function" if why is None else f"the loss function, which computes in {_NAMES[low]},"
-    returned = f"{where} returns {m.loss[place]} in step {origin.step}{' for finite outputs' if recorded else ''}"
+    if row:
+        fix = Sentence(
+            "Compute it in FP32 from before {made_by}, whose small results are 0 (or, near 1, are 1) in 16 bits.",
+            made_by=made_by(row),
+        )
+    where = (
+        L_("the loss function")
+        if why is None
+        else Sentence(
+            "the loss function, which computes in {name},",
+            name=_NAMES[low],
+        )
+    )
+    returned = (
+        Sentence(
+            "{where} returns {loss} in step {step} for finite outputs",
+            where=where,
+            loss=m.loss[place],
+            step=origin.step,
+        )
+        if recorded
+        else Sentence(
+            "{where} returns {loss} in step {step}",
+            where=where,
+            loss=m.loss[place],
+            step=origin.step,
+        )
+    )
     return Cause(
         "undefined-operation", returned, fix,
         (proof, *((why,) if why is not None else ()), *decided.evidence), confidence=0.8,
@@ -355,8 +468,11 @@ def _loss_overflows(m: Measurements, step: int, row: Mapping[str, Any], proof: E
     """An operation of the loss, or of the model, whose result is beyond FP16, as was seen."""
     decided, low = blame_of(m, step), str(row.get("format")).upper()
     return Cause(
-        "forward-overflow", f"the loss overflows {low} in step {step}, in {made_by(row)}",
-        "Convert the outputs first (outputs.float()), or take a mean in place of a sum.",
+        "forward-overflow", Sentence(
+            "the loss overflows {low} in step {step}, in {made_by}",
+            low=low, step=step, made_by=made_by(row),
+        ),
+        L_("Convert the outputs first (outputs.float()), or take a mean in place of a sum."),
         (proof, *decided.evidence), str(row.get("made_in") or ""), confidence=0.95, certainty=decided.certainty,
         blame=BEYOND_RANGE,
     )  # fmt: skip
@@ -367,14 +483,20 @@ def _format_of_loss(m: Measurements, before: NDArray[np.float64]) -> tuple[str, 
     where there are none by operations of the first step that are undefined for some numbers."""
     low = format_of(before) if len(before) >= 3 else ""
     if low in _NAMES:
-        text = f"The {len(before)} losses before are numbers of {_NAMES[low]}."
-        return low, Evidence("loss = round_16(loss) in all steps before", {"steps": len(before), "format": low}, text)
+        text = Sentence(
+            "The {before_count} losses before are numbers of {name}.",
+            before_count=len(before),
+            name=_NAMES[low],
+        )
+        return low, Evidence(
+            L_("loss = round_16(loss) in all steps before"), {"steps": len(before), "format": low}, text
+        )
     names = low_operations(m)
     if low or not names:
         return "", None
     low = next(iter(sorted(low_formats(m))))
-    text = f"In the first step {', '.join(names[:5])} ran in {_NAMES[low]}."
-    return low, Evidence("operations in 16 bits that are undefined for some numbers", {"format": low}, text)
+    text = Sentence("In the first step {names} ran in {name}.", names=", ".join(names[:5]), name=_NAMES[low])
+    return low, Evidence(L_("operations in 16 bits that are undefined for some numbers"), {"format": low}, text)
 
 
 def _of_backward(m: Measurements, place: int) -> Cause:
@@ -384,33 +506,50 @@ def _of_backward(m: Measurements, place: int) -> Cause:
         return _of_forward(m, broken)
     result = origin.of_gradients(m, step)
     lowest = min((float(m.scale[each.last]) for each in streaks(m) if each.first <= place <= each.last), default=scale)
-    kind = {True: "with Inf", False: "NaN only", None: "unknown"}[result.infinite]
+    kind = {True: L_("with Inf"), False: L_("NaN only"), None: L_("unknown")}[result.infinite]
     proof = Evidence(
-        "loss finite, gradients not", {"step": step, "scale": scale, "lowest_scale": lowest, "kind": kind},
-        (_GRADIENTS_BETWEEN if result.module and result.before else _GRADIENTS_IN).format(
-            step=step, kind=kind, module=result.module or "the loss", before=result.before, scale=power(scale),
-            lowest=power(lowest),
+        L_("loss finite, gradients not"), {"step": step, "scale": scale, "lowest_scale": lowest, "kind": kind},
+        Sentence(
+            "In step {step} the loss is finite and gradients are not ({kind}), first between {module} and {before}; "
+            "scale {scale}, later down to {lowest}.",
+            step=step, kind=kind, module=result.module, before=result.before, scale=power(scale), lowest=power(lowest),
+        )
+        if result.module and result.before else Sentence(
+            "In step {step} the loss is finite and gradients are not ({kind}), first in {module}; scale {scale}, later "
+            "down to {lowest}.",
+            step=step, kind=kind, module=result.module or L_("the loss"), scale=power(scale), lowest=power(lowest),
         ),
     )  # fmt: skip
     beyond = lowest > _BEYOND and narrow_range(m)  # Inf - Inf and 0 * Inf are NaN
     if m.loops_scale and lowest >= 1 and (result.infinite is not False or beyond):
         return Cause(
-            "scale", f"the gradients times {power(scale)} overflow FP16", "Let the scaler lower the scale.",
-            (proof,), result.module, {"scaling.mode": "dynamic"}, certainty="estimate", blame=BEYOND_RANGE,
-        )  # fmt: skip
+            "scale",
+            Sentence("the gradients times {scale} overflow FP16", scale=power(scale)),
+            L_("Let the scaler lower the scale."),
+            (proof,),
+            result.module,
+            {"scaling.mode": "dynamic"},
+            certainty="estimate",
+            blame=BEYOND_RANGE,
+        )
     in_loss = result.place == "loss"
     low = computes_in_16_bits(m)
-    where = "the loss function" if in_loss else result.module or "the backward pass"
+    where = L_("the loss function") if in_loss else result.module or L_("the backward pass")
     edges = infinite_derivatives(m) if in_loss or not result.module else ()
-    fix = "Look for sqrt at 0, a norm of zero, or a root or power without an epsilon; the forward pass is finite."
+    fix = L_("Look for sqrt at 0, a norm of zero, or a root or power without an epsilon; the forward pass is finite.")
     if edges:
-        fix = (
-            f"Compute it in FP32 from its inputs on: suspect is the derivative of {', '.join(edges)}, which ran in 16 "
-            "bits and is infinite at the end of its domain (acosh at 1, sqrt and log at 0), where rounding can put it."
+        fix = Sentence(
+            "Compute it in FP32 from its inputs on: suspect is the derivative of {edges}, which ran in 16 bits "
+            "and is infinite at the end of its domain (acosh at 1, sqrt and log at 0), where rounding can put "
+            "it.",
+            edges=", ".join(edges),
         )
     decided = beside_fp64(m, step) or blame_of_symptom(m, needs=replay(m, step))
     return Cause(
-        "undefined-operation", f"the derivative of {where} is not finite in step {step}", fix,
+        "undefined-operation", Sentence(
+            "the derivative of {where} is not finite in step {step}",
+            where=where, step=step,
+        ), fix,
         (proof, *decided.evidence), "" if in_loss else result.module, confidence=0.8,
         certainty="estimate" if low else "exact", blame=decided,
     )  # fmt: skip

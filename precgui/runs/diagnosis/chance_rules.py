@@ -19,6 +19,7 @@ from precgui.runs.diagnosis.blame import blame_of_symptom, computes_in_16_bits
 from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence, together
 
 _FEWEST_STEPS = 120
 _FIRST = 32  # the first step that is compared with a constant
@@ -111,10 +112,17 @@ def chance_proof(m: Measurements, least: float = _NO_BETTER) -> tuple[Evidence, 
         return ()
     return (
         Evidence(
-            f"loss >= {least:g} of that of the best constant answer to the same targets, and no fall since",
+            Sentence(
+                "loss >= {least:g} of that of the best constant answer to the same targets, and no fall since",
+                least=least,
+            ),
             {"loss": found.loss, "constant": found.constant, "step": found.step, "late": found.late},
-            f"In steps {_FIRST} to {found.step} the {found.kind} was {found.loss:.4g}; the same answer to all inputs "
-            f"has {found.constant:.4g} for the same targets. The loss at the end is {found.late:.4g}.",
+            Sentence(
+                "In steps {first} to {step} the {kind} was {loss:.4g}; the same answer to all inputs has "
+                "{constant:.4g} for the same targets. The loss at the end is {late:.4g}.",
+                first=_FIRST, step=found.step, kind=found.kind, loss=found.loss, constant=found.constant,
+                late=found.late,
+            ),
             "loss", m.series_of(m.loss),
         ),
     )  # fmt: skip
@@ -138,8 +146,14 @@ def chance_level(m: Measurements) -> Answer:
     if not is_at_chance(m):
         return RuledOut(
             "chance-level",
-            f"because the {found.kind} was {found.loss:.3g} where the best constant answer has {found.constant:.3g}, "
-            f"and ends at {found.late:.3g}",
+            Sentence(
+                "because the {kind} was {loss:.3g} where the best constant answer has {constant:.3g}, and ends at "
+                "{late:.3g}",
+                kind=found.kind,
+                loss=found.loss,
+                constant=found.constant,
+                late=found.late,
+            ),
         )
     ratios = update_ratios(m)[1]
     known = ratios[np.isfinite(ratios)]
@@ -147,24 +161,30 @@ def chance_level(m: Measurements) -> Answer:
     norms = m.grad_norm[np.isfinite(m.grad_norm)]
     if moved < _MOVED:
         return RuledOut(
-            "chance-level", f"because all updates together move the weights by {percent(moved)} only, so that the loss "
-            f"of a constant, {found.constant:.3g}, says little",
+            "chance-level", Sentence(
+                "because all updates together move the weights by {moved} only, so that the loss of a constant, "
+                "{constant:.3g}, says little",
+                moved=percent(moved), constant=found.constant,
+            ),
         )  # fmt: skip
     largest = float(known.max())
     burst = float(m.loss.max()) / float(m.loss[-(m.n // 4) :].mean())
     jumped = largest > _JUMPED and burst > _BURST
     proof = Evidence(
         "|update| / |weights|", {"largest": largest, "typical": median(known), "grad_norm": median(norms)},
-        f"A step changes the weights by {percent(median(known))} of their norm, at most by {percent(largest)}; the "
-        f"median gradient norm is {median(norms):.3g}.",
+        Sentence(
+            "A step changes the weights by {known} of their norm, at most by {largest}; the median gradient norm is "
+            "{norms:.3g}.",
+            known=percent(median(known)), largest=percent(largest), norms=median(norms),
+        ),
     )  # fmt: skip
     low = computes_in_16_bits(m) or bool(m.fact_rows("gradient_edits"))
     fix = _lower_rate(m) if jumped else _other_fix(m, largest, low=low, has_spiked=burst > _SPIKE)
-    title = "The model does no better than one answer for all inputs"
     return [
         Finding(
             "chance-level", "warning",
-            f"{title}: the learning rate was too high" if jumped else f"{title}: it learns nothing from them",
+            L_("The model does no better than one answer for all inputs: the learning rate was too high") if jumped
+            else L_("The model does no better than one answer for all inputs: it learns nothing from them"),
             found.step, int(m.steps[-1]), (*chance_proof(m), proof), fix, 0.75,
             "docs/diagnosis.md", certainty="estimate", blame=blame_of_symptom(m),
         )
@@ -174,20 +194,42 @@ def chance_level(m: Measurements) -> Answer:
 def _lower_rate(m: Measurements) -> str:
     rate = lower_rate(m)
     return (
-        f"Lower the learning rate{f' from {base_rate(m):g} to {rate:.1g}' if rate > 0 else ''}, or warm it up: the "
-        f"loss reached {float(m.loss.max()):.3g} and the model has not recovered."
+        Sentence(
+            "Lower the learning rate from {base_rate:g} to {rate:.1g}, or warm it up: the loss reached "
+            "{loss:.3g} and the model has not recovered.",
+            base_rate=base_rate(m),
+            rate=rate,
+            loss=float(m.loss.max()),
+        )
+        if rate > 0
+        else Sentence(
+            "Lower the learning rate, or warm it up: the loss reached {loss:.3g} and the model has not recovered.",
+            loss=float(m.loss.max()),
+        )
     )
 
 
 def _other_fix(m: Measurements, largest: float, *, low: bool, has_spiked: bool) -> str:
     """Of a model whose weights move by at most the share `largest` in a step, and learn nothing."""
-    return (
-        "Look at inputs and targets as the loss gets them: are they still of the same samples (shuffled, sorted, "
-        "joined), and do the inputs hold what the targets ask for? Then try to fit a single batch. Gradients arrive "
-        f"and weights move, no activation function is flat, and the largest update is {percent(largest)} of the weights"
-        + ("." if not low else "; a run in FP32 shows whether 16 bits matter.")
-        + (f" The loss once reached {float(m.loss.max()):.3g}: try a lower rate, too." if has_spiked else "")
+    fix = (
+        Sentence(
+            "Look at inputs and targets as the loss gets them: are they still of the same samples (shuffled, sorted, "
+            "joined), and do the inputs hold what the targets ask for? Then try to fit a single batch. Gradients "
+            "arrive and weights move, no activation function is flat, and the largest update is {largest} of the "
+            "weights; a run in FP32 shows whether 16 bits matter.",
+            largest=percent(largest),
+        )
+        if low
+        else Sentence(
+            "Look at inputs and targets as the loss gets them: are they still of the same samples (shuffled, sorted, "
+            "joined), and do the inputs hold what the targets ask for? Then try to fit a single batch. Gradients "
+            "arrive and weights move, no activation function is flat, and the largest update is {largest} of the "
+            "weights.",
+            largest=percent(largest),
+        )
     )
+    spike = Sentence("The loss once reached {loss:.3g}: try a lower rate, too.", loss=float(m.loss.max()))
+    return together(fix, spike if has_spiked else "")
 
 
 @np.errstate(all="ignore")
@@ -207,21 +249,29 @@ def rate_too_high(m: Measurements) -> Answer:
     if not (rate >= _HIGH_RATE and typical > _LARGE_UPDATES and risen):
         return RuledOut(
             "rate-too-high",
-            f"because a step changes the weights by {percent(typical)} at a rate of {rate:.3g}, and the loss ends at "
-            f"{late / lowest:.3g} times that of its least quarter",
+            Sentence(
+                "because a step changes the weights by {typical} at a rate of {rate:.3g}, and the loss ends at "
+                "{late:.3g} times that of its least quarter",
+                typical=percent(typical),
+                rate=rate,
+                late=late / lowest,
+            ),
         )
     proof = Evidence(
-        "rate >= 0.02, |update| / |weights| > 0.01, and a loss that rises by > 3 % and 4 standard errors",
+        L_("rate >= 0.02, |update| / |weights| > 0.01, and a loss that rises by > 3 % and 4 standard errors"),
         {"rate": rate, "update": typical, "loss_least": lowest, "loss_last": late, "standard_error": noise},
-        f"At a rate of {rate:.3g} a step changes the weights by {percent(typical)} of their norm; the mean loss of a "
-        f"quarter of the steps fell to {lowest:.4g} and rose to {late:.4g} again.",
+        Sentence(
+            "At a rate of {rate:.3g} a step changes the weights by {typical} of their norm; the mean loss of a "
+            "quarter of the steps fell to {lowest:.4g} and rose to {late:.4g} again.",
+            rate=rate, typical=percent(typical), lowest=lowest, late=late,
+        ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return [
         Finding(
-            "rate-too-high", "warning", "The learning rate is too high: the loss rises again", int(m.steps[0]),
+            "rate-too-high", "warning", L_("The learning rate is too high: the loss rises again"), int(m.steps[0]),
             int(m.steps[-1]), (proof,),
-            "Lower the rate to 0.001, as is usual for optimizers like Adam, and warm it up.",
+            L_("Lower the rate to 0.001, as is usual for optimizers like Adam, and warm it up."),
             0.75, "Kingma and Ba 2015", config_change={"optimizer.lr": 1e-3}, certainty="estimate",
              blame=blame_of_symptom(m),
         )
@@ -229,6 +279,6 @@ def rate_too_high(m: Measurements) -> Answer:
 
 
 RULES = (
-    Rule("rate-too-high", "C", "Does the rate let the loss fall?", rate_too_high),
-    Rule("chance-level", "C", "Is the model better than one answer for all inputs?", chance_level),
+    Rule("rate-too-high", "C", L_("Does the rate let the loss fall?"), rate_too_high),
+    Rule("chance-level", "C", L_("Is the model better than one answer for all inputs?"), chance_level),
 )

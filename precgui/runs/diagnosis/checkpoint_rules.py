@@ -30,6 +30,7 @@ from precgui.runs.diagnosis.findings import (
 )
 from precgui.runs.models.model_file import ModelScan
 from precgui.sanitize import visible_name
+from precgui.sentences import L_, Sentence, together
 
 Answer = Finding | RuledOut | Undecided | None  # None: the question does not arise in this model
 FP16_OVERFLOW = 65520.0  # from here on FP16 rounds to infinity
@@ -75,7 +76,10 @@ def examine_scan(scan: ModelScan) -> Diagnosis:
     findings = sorted((each for each in answers if isinstance(each, Finding)), key=lambda each: each.order)
     return Diagnosis(
         tuple(findings), tuple(each for each in answers if isinstance(each, RuledOut)),
-        tuple(each for each in answers if isinstance(each, Undecided)), 1, f"{grouped(len(scan.surveys))} tensors",
+        tuple(each for each in answers if isinstance(each, Undecided)), 1, Sentence(
+            "{survey_count} tensors",
+            survey_count=grouped(len(scan.surveys)),
+        ),
     )  # fmt: skip
 
 
@@ -93,23 +97,45 @@ def _finding(
 def _others(names: Sequence[str]) -> str:
     """ " and 3 more tensors" behind the first one."""
     more = len(names) - 1
-    return "" if more < 1 else " and 1 more tensor" if more == 1 else f" and {grouped(more)} more tensors"
+    return (
+        ""
+        if more < 1
+        else L_(" and 1 more tensor")
+        if more == 1
+        else Sentence(
+            " and {more} more tensors",
+            more=grouped(more),
+        )
+    )
 
 
 def not_finite(model: ScannedModel) -> Answer:
     """NaN or infinities among the weights."""
     bad = [each for each in model.scan.surveys if each.nonfinite]
     if not bad:
-        return RuledOut("nonfinite-weights", f"because none of {len(model.surveys)} tensors holds NaN or Inf")
+        return RuledOut(
+            "nonfinite-weights",
+            Sentence(
+                "because none of {survey_count} tensors holds NaN or Inf",
+                survey_count=len(model.surveys),
+            ),
+        )
     first, names = bad[0], [each.name for each in bad]
     proof = Evidence(
         "nan + inf > 0", {"nan": first.nan, "inf": first.pos_inf + first.neg_inf, "tensors": len(bad)},
-        f"{visible_name(first.name)} holds {grouped(first.nan)} NaN and {grouped(first.pos_inf + first.neg_inf)} "
-        f"infinite numbers of {grouped(first.size)}; {len(bad)} of {len(model.surveys)} tensors hold such.",
+        Sentence(
+            "{name} holds {nan} NaN and {pos_inf} infinite numbers of {size}; {bad_count} of {survey_count} tensors "
+            "hold such.",
+            name=visible_name(first.name), nan=grouped(first.nan), pos_inf=grouped(first.pos_inf + first.neg_inf),
+            size=grouped(first.size), bad_count=len(bad), survey_count=len(model.surveys),
+        ),
     )  # fmt: skip
     return _finding(
-        "nonfinite-weights", "error", f"NaN or Inf in {visible_name(first.name)}{_others(names)}", proof,
-        "Take an earlier checkpoint, or download the file again and compare its checksum.", names,
+        "nonfinite-weights", "error", Sentence(
+            "NaN or Inf in {name}{names}",
+            name=visible_name(first.name), names=_others(names),
+        ), proof,
+        L_("Take an earlier checkpoint, or download the file again and compare its checksum."), names,
     )  # fmt: skip
 
 
@@ -117,14 +143,24 @@ def outlier_columns(model: ScannedModel) -> Answer:
     """Input channels so wide that whole-number codes with a scale for each row lose to FP8."""
     wide = [each for each in model.scan.surveys if any(peak > _WIDE * each.usual_column for _, peak in each.columns)]
     if not wide:
-        return RuledOut("outlier-columns", f"because no column is {_WIDE:.0f} times as wide as the usual one")
+        return RuledOut(
+            "outlier-columns",
+            Sentence(
+                "because no column is {wide:.0f} times as wide as the usual one",
+                wide=_WIDE,
+            ),
+        )
     loss = {each.name: model.sqnr_db(each, "e4m3fn/row") - model.sqnr_db(each, "int8/row") for each in wide}
     if all(math.isnan(value) for value in loss.values()):
-        return Undecided("outlier-columns", "a scan in int8/row and e4m3fn/row")
+        return Undecided("outlier-columns", L_("a scan in int8/row and e4m3fn/row"))
     hit = sorted((each for each in wide if loss[each.name] > 0), key=lambda each: -loss[each.name])
     if not hit:
         return RuledOut(
-            "outlier-columns", f"because in none of {len(wide)} tensors with wide columns INT8 loses to FP8"
+            "outlier-columns",
+            Sentence(
+                "because in none of {wide_count} tensors with wide columns INT8 loses to FP8",
+                wide_count=len(wide),
+            ),
         )
     worst, names = hit[0], [each.name for each in hit]
     columns = [place for place, peak in worst.columns if peak > _WIDE * worst.usual_column]
@@ -132,15 +168,23 @@ def outlier_columns(model: ScannedModel) -> Answer:
     int8, fp8 = model.sqnr_db(worst, "int8/row"), model.sqnr_db(worst, "e4m3fn/row")
     listed = ", ".join(map(str, columns[:8]))
     proof = Evidence(
-        "peak of a column > 4 x median of all, and SQNR(int8/row) < SQNR(e4m3fn/row)",
+        L_("peak of a column > 4 x median of all, and SQNR(int8/row) < SQNR(e4m3fn/row)"),
         {"columns": listed, "ratio": ratio, "int8_db": int8, "e4m3fn_db": fp8, "tensors": len(hit)},
-        f"The widest of the columns {listed} of {visible_name(worst.name)} is {ratio:.3g} times as wide as the usual "
-        f"one: INT8 with a scale for each row keeps {int8:.1f} dB, E4M3 {fp8:.1f} dB.",
+        Sentence(
+            "The widest of the columns {listed} of {name} is {ratio:.3g} times as wide as the usual one: INT8 with "
+            "a scale for each row keeps {int8:.1f} dB, E4M3 {fp8:.1f} dB.",
+            listed=listed, name=visible_name(worst.name), ratio=ratio, int8=int8, fp8=fp8,
+        ),
     )  # fmt: skip
     return _finding(
-        "outlier-columns", "warning", f"Wide columns of {visible_name(worst.name)}{_others(names)} spoil INT8", proof,
-        "Use e4m3fn with a scale for each row, small groups (int4/32, mxfp8_e4m3), or move the width into the inputs: "
-        "precgui quantize --methods smooth,awq.", names, blame=COMPARED,
+        "outlier-columns", "warning", Sentence(
+            "Wide columns of {name}{names} spoil INT8",
+            name=visible_name(worst.name), names=_others(names),
+        ), proof,
+        L_(
+            "Use e4m3fn with a scale for each row, small groups (int4/32, mxfp8_e4m3), or move the width into the "
+            "inputs: precgui quantize --methods smooth,awq."
+        ), names, blame=COMPARED,
     )  # fmt: skip
 
 
@@ -160,20 +204,30 @@ def wide_keys(model: ScannedModel) -> Answer:
     if not names:
         name = max(ratios, key=ratios.__getitem__)
         return RuledOut(
-            "wide-keys", f"because the peak over the root mean square of {visible_name(name)} is {ratios[name]:.3g} "
-            "times that of its values",
+            "wide-keys", Sentence(
+                "because the peak over the root mean square of {name} is {ratio:.3g} times that of its values",
+                name=visible_name(name), ratio=ratios[name],
+            ),
         )  # fmt: skip
     worst = model.surveys[names[0]]
     crest = worst.amax / worst.rms
     proof = Evidence(
-        "(amax / rms of K) > 4 x (amax / rms of V)", {"amax_over_rms": crest, "ratio": ratios[names[0]]},
-        f"The largest weight of {visible_name(names[0])} is {crest:.3g} times its root mean square, "
-        f"{ratios[names[0]]:.3g} times what it is for the values.",
+        L_("(amax / rms of K) > 4 x (amax / rms of V)"), {"amax_over_rms": crest, "ratio": ratios[names[0]]},
+        Sentence(
+            "The largest weight of {name} is {crest:.3g} times its root mean square, {ratio:.3g} times what it is "
+            "for the values.",
+            name=visible_name(names[0]), crest=crest, ratio=ratios[names[0]],
+        ),
     )  # fmt: skip
     return _finding(
-        "wide-keys", "warning", f"Keys of {visible_name(names[0])}{_others(names)} are wider than values", proof,
-        "Keep keys with a scale for each channel, in e4m3fn, or in 16 bits, and measure both apart: precgui quantize "
-        "--round k,v.", names, blame=Blame(needs="precgui quantize --round k,v"), certainty="estimate", confidence=0.7,
+        "wide-keys", "warning", Sentence(
+            "Keys of {name}{names} are wider than values",
+            name=visible_name(names[0]), names=_others(names),
+        ), proof,
+        L_(
+            "Keep keys with a scale for each channel, in e4m3fn, or in 16 bits, and measure both apart: precgui "
+            "quantize --round k,v."
+        ), names, blame=Blame(needs=L_("precgui quantize --round k,v")), certainty="estimate", confidence=0.7,
     )  # fmt: skip
 
 
@@ -187,18 +241,38 @@ def beyond_fp16(model: ScannedModel) -> Answer:
     wide = [each for each in model.scan.surveys if each.amax >= FP16_OVERFLOW]
     if not wide:
         top = max((each.amax for each in model.scan.surveys), default=0.0)
-        return RuledOut("beyond-fp16", f"because the largest weight is {top:.4g} and FP16 ends at 65504")
+        return RuledOut(
+            "beyond-fp16",
+            Sentence(
+                "because the largest weight is {top:.4g} and FP16 ends at 65504",
+                top=top,
+            ),
+        )
     worst, names = max(wide, key=lambda each: each.amax), [each.name for each in wide]
     count = sum(_count(each, lambda sizes: sizes >= FP16_OVERFLOW) for each in wide)
     exact = all(each.is_exact for each in wide)
     proof = Evidence(
         "|w| >= 65520", {"count": count, "amax": worst.amax},
-        f"{'' if exact else 'At least '}{grouped(int(count))} finite weights in {len(wide)} tensors become infinite in "
-        f"FP16; the largest is {worst.amax:.4g} in {visible_name(worst.name)}.",
+        (
+            Sentence(
+                "{count} finite weights in {wide_count} tensors become infinite in FP16; the largest is {amax:.4g} "
+                "in {name}.",
+                count=grouped(int(count)), wide_count=len(wide), amax=worst.amax, name=visible_name(worst.name),
+            )
+            if exact
+            else Sentence(
+                "At least {count} finite weights in {wide_count} tensors become infinite in FP16; the largest is "
+                "{amax:.4g} in {name}.",
+                count=grouped(int(count)), wide_count=len(wide), amax=worst.amax, name=visible_name(worst.name),
+            )
+        ),
     )  # fmt: skip
     return _finding(
-        "beyond-fp16", "warning", f"FP16 makes weights of {visible_name(worst.name)}{_others(names)} infinite", proof,
-        "Load the model in BF16 or FP32.", names, blame=BEYOND_RANGE, certainty="exact" if exact else "lower bound",
+        "beyond-fp16", "warning", Sentence(
+            "FP16 makes weights of {name}{names} infinite",
+            name=visible_name(worst.name), names=_others(names),
+        ), proof,
+        L_("Load the model in BF16 or FP32."), names, blame=BEYOND_RANGE, certainty="exact" if exact else "lower bound",
     )  # fmt: skip
 
 
@@ -211,17 +285,27 @@ def flushed(model: ScannedModel) -> Answer:
     worst = max(shares, key=shares.__getitem__, default="")
     if not worst or shares[worst] <= _MOST_FLUSHED:
         return RuledOut(
-            "flushed-in-fp16", f"because FP16 makes at most {percent(shares.get(worst, 0.0))} of a tensor zero"
+            "flushed-in-fp16",
+            Sentence(
+                "because FP16 makes at most {worst} of a tensor zero",
+                worst=percent(shares.get(worst, 0.0)),
+            ),
         )
     names = [name for name, share in shares.items() if share > _MOST_FLUSHED]
     proof = Evidence(
         "0 < |w| <= 2^-25", {"share": shares[worst], "tensors": len(names)},
-        f"FP16 makes {percent(shares[worst])} of {visible_name(worst)} zero, and more than {percent(_MOST_FLUSHED)} of "
-        f"{len(names)} tensors.",
+        Sentence(
+            "FP16 makes {share} of {worst} zero, and more than {most_flushed} of {name_count} tensors.",
+            share=percent(shares[worst]), worst=visible_name(worst), most_flushed=percent(_MOST_FLUSHED),
+            name_count=len(names),
+        ),
     )  # fmt: skip
     return _finding(
-        "flushed-in-fp16", "warning", f"FP16 makes weights of {visible_name(worst)}{_others(names)} zero", proof,
-        "Load the model in BF16 or FP32, or in FP8 with scales.", sorted(names, key=lambda name: -shares[name]),
+        "flushed-in-fp16", "warning", Sentence(
+            "FP16 makes weights of {worst}{names} zero",
+            worst=visible_name(worst), names=_others(names),
+        ), proof,
+        L_("Load the model in BF16 or FP32, or in FP8 with scales."), sorted(names, key=lambda name: -shares[name]),
         blame=BEYOND_RANGE,
     )  # fmt: skip
 
@@ -236,18 +320,32 @@ def duplicates(model: ScannedModel) -> Answer:
             alike.setdefault(key, []).append(each)
     same = [group for group in alike.values() if len(group) > 1]
     if not same:
-        return RuledOut("stored-twice", f"because no two of {len(model.surveys)} tensors have the same numbers")
+        return RuledOut(
+            "stored-twice",
+            Sentence(
+                "because no two of {survey_count} tensors have the same numbers",
+                survey_count=len(model.surveys),
+            ),
+        )
     extra = sum(int(model.rows[each.name]["bytes"]) for group in same for each in group[1:])
     names = [each.name for group in same for each in group]
     first = ", ".join(visible_name(each.name) for each in same[0][:4])
     proof = Evidence(
-        "equal shape, counts of codes, mean, root mean square, widest columns", {"bytes": extra, "groups": len(same)},
-        f"{first} hold each of {grouped(same[0][0].codes.size)} codes equally often; {grouped(extra)} bytes are stored "
-        "more than once.",
-    )  # fmt: skip
+        L_("equal shape, counts of codes, mean, root mean square, widest columns"),
+        {"bytes": extra, "groups": len(same)},
+        Sentence(
+            "{first} hold each of {size} codes equally often; {extra} bytes are stored more than once.",
+            first=first,
+            size=grouped(same[0][0].codes.size),
+            extra=grouped(extra),
+        ),
+    )
     return _finding(
-        "stored-twice", "info", f"{first} are one tensor stored {len(same[0])} times", proof,
-        "Tie them and store one; a plan has to give them one format.", names, certainty="estimate", confidence=0.95,
+        "stored-twice", "info", Sentence(
+            "{first} are one tensor stored {same_count} times",
+            first=first, same_count=len(same[0]),
+        ), proof,
+        L_("Tie them and store one; a plan has to give them one format."), names, certainty="estimate", confidence=0.95,
     )  # fmt: skip
 
 
@@ -258,17 +356,29 @@ def wider_than_values(model: ScannedModel) -> Answer:
         return None
     half = [each for each in wide if each.is_exact and each.codes.size >= _VARIED]
     if not half:
-        return RuledOut("wider-than-values", f"because none of {len(wide)} FP32 tensors has BF16 numbers only")
+        return RuledOut(
+            "wider-than-values",
+            Sentence(
+                "because none of {wide_count} FP32 tensors has BF16 numbers only",
+                wide_count=len(wide),
+            ),
+        )
     names = [each.name for each in sorted(half, key=lambda each: -each.size)]
     saved = sum(int(model.rows[each.name]["bytes"]) - 2 * each.size for each in half)
     proof = Evidence(
-        "the low 16 bits of every number are 0", {"tensors": len(half), "of": len(wide), "bytes": saved},
-        f"The low 16 bits of all numbers of {len(half)} of {len(wide)} FP32 tensors are zero; BF16 stores the same "
-        f"numbers in {grouped(saved)} bytes less.",
+        L_("the low 16 bits of every number are 0"), {"tensors": len(half), "of": len(wide), "bytes": saved},
+        Sentence(
+            "The low 16 bits of all numbers of {half_count} of {wide_count} FP32 tensors are zero; BF16 stores the "
+            "same numbers in {saved} bytes less.",
+            half_count=len(half), wide_count=len(wide), saved=grouped(saved),
+        ),
     )  # fmt: skip
     return _finding(
-        "wider-than-values", "info", f"FP32 holds BF16 numbers in {visible_name(names[0])}{_others(names)}", proof,
-        "Save them in BF16: nothing is lost.", names,
+        "wider-than-values", "info", Sentence(
+            "FP32 holds BF16 numbers in {name}{names}",
+            name=visible_name(names[0]), names=_others(names),
+        ), proof,
+        L_("Save them in BF16: nothing is lost."), names,
     )  # fmt: skip
 
 
@@ -282,18 +392,31 @@ def odd_groups(model: ScannedModel) -> Answer:
                 misfits.setdefault(fmt.name, []).append(name)
     if not misfits:
         groups = sum(fmt.whole_groups for fmt in model.scan.formats)
-        return RuledOut("odd-groups", f"because all {len(matrices)} matrices fit the groups of {groups} formats")
+        return RuledOut(
+            "odd-groups",
+            Sentence(
+                "because all {matrice_count} matrices fit the groups of {groups} formats",
+                matrice_count=len(matrices),
+                groups=groups,
+            ),
+        )
     names = list(dict.fromkeys(name for group in misfits.values() for name in group))
     line = line_length(tuple(model.rows[names[0]]["shape"]))
     proof = Evidence(
-        "inputs modulo group > 0", {"tensors": len(names), "inputs": line, "formats": ", ".join(misfits)},
-        f"Rows of {visible_name(names[0])} have {line} numbers; {len(names)} of {len(matrices)} matrices do not fit "
-        f"{', '.join(misfits)}.",
+        L_("inputs modulo group > 0"), {"tensors": len(names), "inputs": line, "formats": ", ".join(misfits)},
+        Sentence(
+            "Rows of {name} have {line} numbers; {name_count} of {matrice_count} matrices do not fit {misfits}.",
+            name=visible_name(names[0]), line=line, name_count=len(names), matrice_count=len(matrices),
+            misfits=", ".join(misfits),
+        ),
     )  # fmt: skip
     return _finding(
         "odd-groups", "info",
-        f"Groups of {', '.join(misfits)} do not divide rows of {visible_name(names[0])}{_others(names)}", proof,
-        "Choose a group that divides the inputs, or leave these layers as they are.", names,
+        Sentence(
+            "Groups of {misfits} do not divide rows of {name}{names}",
+            misfits=", ".join(misfits), name=visible_name(names[0]), names=_others(names),
+        ), proof,
+        L_("Choose a group that divides the inputs, or leave these layers as they are."), names,
     )  # fmt: skip
 
 
@@ -303,12 +426,27 @@ def uncalibrated_scales(model: ScannedModel) -> Answer:
     if not scales:
         return None
     if any(not each.amax == each.amin_nonzero == 1.0 or each.zeros for each in scales):
-        return RuledOut("uncalibrated-scales", f"because {len(scales)} scales of the cache are not all 1")
+        return RuledOut(
+            "uncalibrated-scales",
+            Sentence(
+                "because {scale_count} scales of the cache are not all 1",
+                scale_count=len(scales),
+            ),
+        )
     names = [each.name for each in scales]
-    proof = Evidence("all scales = 1", {"scales": len(names)}, f"All {len(names)} scales of the cache are exactly 1.")
+    proof = Evidence(
+        L_("all scales = 1"),
+        {"scales": len(names)},
+        Sentence(
+            "All {name_count} scales of the cache are exactly 1.",
+            name_count=len(names),
+        ),
+    )
     return _finding(
-        "uncalibrated-scales", "warning", "The scales of keys and values were never calibrated", proof,
-        "Calibrate them on data of yours with the library that wrote the file, or leave the cache in 16 bits.", names,
+        "uncalibrated-scales", "warning", L_("The scales of keys and values were never calibrated"), proof,
+        L_(
+            "Calibrate them on data of yours with the library that wrote the file, or leave the cache in 16 bits."
+        ), names,
     )  # fmt: skip
 
 
@@ -324,12 +462,18 @@ def missing_scales(model: ScannedModel) -> Answer:
     if not packed or not lost:
         return None
     proof = Evidence(
-        "packed codes without weight_scale or scales", {"tensors": len(lost), "packed": len(packed)},
-        f"{len(lost)} of {len(packed)} packed tensors, first {visible_name(lost[0])}, have no scales beside them.",
+        L_("packed codes without weight_scale or scales"), {"tensors": len(lost), "packed": len(packed)},
+        Sentence(
+            "{lost_count} of {packed_count} packed tensors, first {lost}, have no scales beside them.",
+            lost_count=len(lost), packed_count=len(packed), lost=visible_name(lost[0]),
+        ),
     )  # fmt: skip
     return _finding(
-        "missing-scales", "error", f"Scales of {visible_name(lost[0])}{_others(lost)} are missing", proof,
-        "Download all files of the model, or quantise it again.", lost,
+        "missing-scales", "error", Sentence(
+            "Scales of {lost}{lost2} are missing",
+            lost=visible_name(lost[0]), lost2=_others(lost),
+        ), proof,
+        L_("Download all files of the model, or quantise it again."), lost,
     )  # fmt: skip
 
 
@@ -348,16 +492,31 @@ def unequal_parts(model: ScannedModel) -> Answer:
     if not groups:
         return None
     if not unequal:
-        return RuledOut("unequal-parts", f"because all {groups} groups of fused projections have one format each")
+        return RuledOut(
+            "unequal-parts",
+            Sentence(
+                "because all {groups} groups of fused projections have one format each",
+                groups=groups,
+            ),
+        )
     family, kinds = unequal[0]
-    listed = ", ".join(f"{visible_name(name)} in {kind}" for name, kind in zip(family, kinds, strict=True))
+    named = zip(family, kinds, strict=True)
+    listed = together(
+        *(Sentence("{name} in {format}", name=visible_name(name), format=kind) for name, kind in named), between=", "
+    )
     proof = Evidence(
-        "formats of q, k, v or of gate, up differ", {"groups": len(unequal), "of": groups},
-        f"{listed}; {len(unequal)} of {groups} such groups are unequal.",
+        L_("formats of q, k, v or of gate, up differ"), {"groups": len(unequal), "of": groups},
+        Sentence(
+            "{listed}; {unequal_count} of {groups} such groups are unequal.",
+            listed=listed, unequal_count=len(unequal), groups=groups,
+        ),
     )  # fmt: skip
     return _finding(
-        "unequal-parts", "warning", f"{visible_name(family[0])} and its siblings have unequal formats", proof,
-        "Give them one format: vLLM computes them as one product. precgui quantize --as vllm plans so.", family,
+        "unequal-parts", "warning", Sentence(
+            "{family} and its siblings have unequal formats",
+            family=visible_name(family[0]),
+        ), proof,
+        L_("Give them one format: vLLM computes them as one product. precgui quantize --as vllm plans so."), family,
     )  # fmt: skip
 
 

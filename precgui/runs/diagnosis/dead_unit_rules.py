@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from gettext import ngettext
-
 import numpy as np
 
 from precgui.events import Severity
@@ -17,6 +15,7 @@ from precgui.runs.diagnosis.nan_aware import least
 from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE, LARGE_UPDATES
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.diagnosis.training_rules import no_measure
+from precgui.sentences import L_, Sentence
 
 _DEAD = 0.999  # share of zeros
 _JUMPED = 3.0  # times the loss of the first steps
@@ -26,7 +25,7 @@ def dead_units(m: Measurements) -> Answer:
     """A module whose output is zero in every recorded step, and through which no gradient flows."""
     table = m.table("activation")
     if table is None:
-        return Undecided("dead-units", "outputs of modules (record.activations_every)")
+        return Undecided("dead-units", L_("outputs of modules (record.activations_every)"))
     zeros, second = table.share_zero(), len(table.steps) // 2
     late = zeros[second:] if len(zeros) > 2 else zeros
     fewest = least(late, 0)
@@ -41,18 +40,28 @@ def dead_units(m: Measurements) -> Answer:
     if not dead:
         most = float(np.nanmax(fewest)) if np.isfinite(fewest).any() else 0.0
         return RuledOut(
-            "dead-units", f"because no module has more than {percent(min(most, 1.0))} zeros in all recorded steps"
+            "dead-units",
+            Sentence(
+                "because no module has more than {most} zeros in all recorded steps",
+                most=percent(min(most, 1.0)),
+            ),
         )
     if (~m.finite_loss).any() or (narrow_range(m) and _hidden(m)):
         return None
     names, chance = tuple(table.names[place] for place in dead), chance_proof(m)
     learns = _has_fallen(m) and not chance  # from 2600 to the entropy of the classes it falls without anything learnt
     proof = Evidence(
-        "zeros / n > 0.999 in every recorded step of the second half",
+        L_("zeros / n > 0.999 in every recorded step of the second half"),
         {"zeros": float(fewest[dead[0]]), "recorded_steps": len(late), "modules": len(dead)},
-        f"{percent(float(fewest[dead[0]]))} of the outputs of {names[0]} are zero in each of {len(late)} steps.",
-        f"zeros of {names[0]}", tuple(zip(table.steps.tolist(), zeros[:, dead[0]].tolist(), strict=True)),
-    )  # fmt: skip
+        Sentence(
+            "{fewest} of the outputs of {name} are zero in each of {late_count} steps.",
+            fewest=percent(float(fewest[dead[0]])),
+            name=names[0],
+            late_count=len(late),
+        ),
+        Sentence("zeros of {name}", name=names[0]),
+        tuple(zip(table.steps.tolist(), zeros[:, dead[0]].tolist(), strict=True)),
+    )
     severity: Severity = "info" if learns else "warning"
     return [_dead(m, table, names, (proof, *chance), severity)]
 
@@ -64,15 +73,34 @@ def _dead(
     first, last = int(table.steps[len(table.steps) // 2]), int(table.steps[-1])
     if killed is not None:
         return Finding(
-            "dead-units", severity, f"{title}, since the learning rate was too high", first, last, (killed, *proofs),
-            f"Lower the learning rate{f' to {rate:.3g}' if rate > 0 else ''}, or warm it up, and start anew: units "
-            "that are dead have no gradient.",
-            0.85, "docs/diagnosis.md", names[0], names, {"optimizer.lr": rate} if rate > 0 else {}, "estimate",
+            "dead-units",
+            severity,
+            Sentence("{title}, since the learning rate was too high", title=title),
+            first,
+            last,
+            (killed, *proofs),
+            (
+                Sentence(
+                    "Lower the learning rate to {rate:.3g}, or warm it up, and start anew: units that are dead have "
+                    "no gradient.",
+                    rate=rate,
+                )
+                if rate > 0
+                else L_("Lower the learning rate, or warm it up, and start anew: units that are dead have no gradient.")
+            ),
+            0.85,
+            "docs/diagnosis.md",
+            names[0],
+            names,
+            {"optimizer.lr": rate} if rate > 0 else {},
+            "estimate",
             LARGE_UPDATES if storage(m) == "fp32" else blame_of_symptom(m),
-        )  # fmt: skip
+        )
     return Finding(
         "dead-units", severity, title, first, last, proofs,
-        "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before.",
+        L_(
+            "Lower the learning rate or start anew with another initialisation, a leaky activation or a norm before."
+        ),
         0.8, "docs/diagnosis.md", names[0], names, blame=blame_of_symptom(m),
     )  # fmt: skip
 
@@ -89,10 +117,13 @@ def _killed_by_rate(m: Measurements) -> Evidence | None:
     if not largest > HUGE_UPDATE or not highest > _JUMPED * first > 0:
         return None
     return Evidence(
-        "|update| / |weights| > 0.3 in a step, and a loss > 3 times that of the first steps",
+        L_("|update| / |weights| > 0.3 in a step, and a loss > 3 times that of the first steps"),
         {"update_ratio": largest, "step": int(steps[place]), "loss_first": first, "loss_highest": highest},
-        f"The update of step {steps[place]:.0f} was {largest:.2g} times as large as the weights, and the loss rose "
-        f"from {first:.3g} to {highest:.3g}.",
+        Sentence(
+            "The update of step {steps:.0f} was {largest:.2g} times as large as the weights, and the loss rose from "
+            "{first:.3g} to {highest:.3g}.",
+            steps=steps[place], largest=largest, first=first, highest=highest,
+        ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
 
@@ -107,22 +138,40 @@ def _dead_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -> Fin
     """ReLUs inside modules that return zeros only, in a training that stands still at chance."""
     names = tuple(name for name, _ in flat[:20])
     proof = Evidence(
-        "relu(x) = 0 in > 99.9 % of its results", {"zeros": flat[0][1], "modules": len(flat)},
-        f"{percent(flat[0][1])} of the results of a ReLU in {names[0] or 'the model'} are zero in the last step seen.",
+        L_("relu(x) = 0 in > 99.9 % of its results"), {"zeros": flat[0][1], "modules": len(flat)},
+        (
+            Sentence(
+                "{share} of the results of a ReLU in {name} are zero in the last step seen.",
+                share=percent(flat[0][1]), name=names[0],
+            )
+            if names[0]
+            else Sentence(
+                "{share} of the results of a ReLU in the model are zero in the last step seen.",
+                share=percent(flat[0][1]),
+            )
+        ),
     )  # fmt: skip
     return Finding(
-        "dead-units", "warning", f"ReLUs in {names[0] or 'the model'} return zeros only: dead units",
+        "dead-units", "warning", (
+            Sentence("ReLUs in {name} return zeros only: dead units", name=names[0])
+            if names[0]
+            else L_("ReLUs in the model return zeros only: dead units")
+        ),
         int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m, LITTLE), proof),
-        "Normalise the inputs, lower the learning rate or warm it up, and start anew: these units have no gradient.",
+        L_(
+            "Normalise the inputs, lower the learning rate or warm it up, and start anew: these units have no "
+            "gradient."
+        ),
         0.8, "docs/diagnosis.md", names[0], names, certainty="estimate", blame=blame_of_symptom(m),
     )  # fmt: skip
 
 
 def _zeros_only(modules: tuple[str, ...]) -> str:
-    sentence = ngettext(
-        "{modules} returns zeros only: dead units", "{modules} return zeros only: dead units", len(modules)
+    if len(modules) == 1:
+        return Sentence("{module} returns zeros only: dead units", module=modules[0])
+    return Sentence(
+        "{module} and {count} more return zeros only: dead units", module=modules[0], count=len(modules) - 1
     )
-    return sentence.format(modules=_listed(modules))
 
 
 def _hidden(m: Measurements) -> bool:
@@ -144,8 +193,4 @@ def _no_flow(m: Measurements, name: str) -> bool:
     return bool(known.any()) and bool((half[known] == 0).any(1).all())
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-RULES = (Rule("dead-units", "C", "Are there dead modules?", dead_units),)
+RULES = (Rule("dead-units", "C", L_("Are there dead modules?"), dead_units),)

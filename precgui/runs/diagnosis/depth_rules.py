@@ -11,6 +11,7 @@ from precgui.runs.diagnosis.measurements import Measurements, module_of
 from precgui.runs.diagnosis.nan_aware import middle
 from precgui.runs.diagnosis.origin import forward_order
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
 _FEWEST_LAYERS = 5
 _VANISHED = 1e-4
@@ -40,24 +41,45 @@ def vanishing_gradients(m: Measurements) -> Answer:
     if ratio > _VANISHED or fall > 0.1:
         return RuledOut(
             "vanishing-gradients",
-            f"because gradients of the first layers are {ratio:.2g} times those of the last and the loss fell by "
-            f"{percent(max(fall, 0))}",
+            Sentence(
+                "because gradients of the first layers are {ratio:.2g} times those of the last and the loss fell by "
+                "{fall}",
+                ratio=ratio,
+                fall=percent(max(fall, 0)),
+            ),
         )
     names = tuple(table.names[index] for index in own[:third])
     proof = Evidence(
-        "rms(g first third) / rms(g last third) < 1e-4 and the loss falls by < 10 %",
+        L_("rms(g first third) / rms(g last third) < 1e-4 and the loss falls by < 10 %"),
         {"ratio": ratio, "first": first, "last": last, "fall": fall},
-        f"The gradients of the first {third} layers are {ratio:.2g} times those of the last ({first:.2g}, "
-        f"{last:.2g}), in formats with the range of FP32; the loss fell by {percent(max(fall, 0))}.",
-        f"rms of the gradient of {names[0]}", m.points_of(table.steps, table.stat("rms")[:, own[0]]),
-    )  # fmt: skip
+        Sentence(
+            "The gradients of the first {third} layers are {ratio:.2g} times those of the last ({first:.2g}, "
+            "{last:.2g}), in formats with the range of FP32; the loss fell by {fall}.",
+            third=third,
+            ratio=ratio,
+            first=first,
+            last=last,
+            fall=percent(max(fall, 0)),
+        ),
+        Sentence("rms of the gradient of {name}", name=names[0]),
+        m.points_of(table.steps, table.stat("rms")[:, own[0]]),
+    )
     return [
         Finding(
-            "vanishing-gradients", "warning", "The gradients vanish on their way to the first layers", int(m.steps[0]),
-            int(m.steps[-1]), (proof,), "Add residuals or norms, or use another initialisation or activation.",
-            0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), names[:20], blame=blame_of_symptom(m),
+            "vanishing-gradients",
+            "warning",
+            L_("The gradients vanish on their way to the first layers"),
+            int(m.steps[0]),
+            int(m.steps[-1]),
+            (proof,),
+            L_("Add residuals or norms, or use another initialisation or activation."),
+            0.8,
+            "docs/diagnosis.md",
+            module_of(names[0], "gradient"),
+            names[:20],
+            blame=blame_of_symptom(m),
         )
-    ]  # fmt: skip
+    ]
 
 
 @np.errstate(all="ignore")
@@ -86,4 +108,4 @@ def fall_per_layer(m: Measurements) -> float | None:
     return float(np.median(falls)) if (falls > SHARP_FALL).all() else None
 
 
-RULES = (Rule("vanishing-gradients", "C", "Do gradients reach the first layers?", vanishing_gradients),)
+RULES = (Rule("vanishing-gradients", "C", L_("Do gradients reach the first layers?"), vanishing_gradients),)

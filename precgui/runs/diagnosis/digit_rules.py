@@ -14,6 +14,7 @@ from precgui.runs.diagnosis.nan_aware import largest, middle
 from precgui.runs.diagnosis.number_formats import DIGITS, format_of, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number
+from precgui.sentences import L_, Sentence
 
 # Shares of the progress of a step that arrive in the weights: below the first an error, below the second a warning.
 # Measured (docs/diagnosis.md): at the second the loss falls by 10 % less than in FP32.
@@ -55,18 +56,29 @@ def stagnation(m: Measurements) -> Answer:
     grave, slow = _LIMITS[is_adaptive(m)]
     if not (table.steps[kept] > _MOMENTUM_STEPS).any() and grave / 2 < arrived < slow:
         return Undecided(
-            "stagnation", f"updates after step {_MOMENTUM_STEPS} (record.budget): momentum grows until then"
+            "stagnation",
+            Sentence(
+                "updates after step {momentum_steps} (record.budget): momentum grows until then",
+                momentum_steps=_MOMENTUM_STEPS,
+            ),
         )
     if arrived >= slow:
         return RuledOut(
             "stagnation",
-            f"because a step changes {percent(typical)} of the {_NAMES[stored]} weights, those that carry "
-            f"{percent(arrived)} of it",
+            Sentence(
+                "because a step changes {typical} of the {name} weights, those that carry {arrived} of it",
+                typical=percent(typical),
+                name=_NAMES[stored],
+                arrived=percent(arrived),
+            ),
         )
     if _rounds_up(m, table):
         return RuledOut(
-            "stagnation", f"because steps of the size of an ulp are made at a rate of {median(m.lr):.3g}, which "
-            "rounding to nearest does not: weights are rounded stochastically",
+            "stagnation", Sentence(
+                "because steps of the size of an ulp are made at a rate of {lr:.3g}, which rounding to nearest does "
+                "not: weights are rounded stochastically",
+                lr=median(m.lr),
+            ),
         )  # fmt: skip
     return [_stagnation(m, table, share, typical, arrived, stored)]
 
@@ -74,11 +86,17 @@ def stagnation(m: Measurements) -> Answer:
 def compensated(m: Measurements) -> RuledOut | None:
     """Weights whose rounding is made good: stochastically, or by a remainder that the optimizer keeps."""
     if m.precision == "bf16-sr":
-        return RuledOut("stagnation", "because the updates of all weights are rounded stochastically (bf16-sr)")
+        return RuledOut("stagnation", L_("because the updates of all weights are rounded stochastically (bf16-sr)"))
     state = m.table("optimizer")
     kept = [name for name in state.names if any(word in name for word in _REMAINDERS)] if state is not None else []
     if kept:
-        return RuledOut("stagnation", f"because the optimizer keeps what rounding loses of {len(kept)} tensors")
+        return RuledOut(
+            "stagnation",
+            Sentence(
+                "because the optimizer keeps what rounding loses of {kept_count} tensors",
+                kept_count=len(kept),
+            ),
+        )
     return None
 
 
@@ -102,7 +120,13 @@ def _masters(m: Measurements) -> RuledOut | None:
     copies = max(alike.values(), default=0)
     if 2 * copies < len(weights.names):
         return None
-    return RuledOut("stagnation", f"because the optimizer keeps {copies} of the weights in FP32")
+    return RuledOut(
+        "stagnation",
+        Sentence(
+            "because the optimizer keeps {copies} of the weights in FP32",
+            copies=copies,
+        ),
+    )
 
 
 @np.errstate(all="ignore")
@@ -182,18 +206,24 @@ def _stagnation(
     rate = median(m.lr)
     grave, slow = _LIMITS[is_adaptive(m)]
     proof = Evidence(
-        "share of sum |g dw| in elements with |dw| > ulp(w) / 2 < 0.4 (Adam), 0.8 (SGD)",
+        L_("share of sum |g dw| in elements with |dw| > ulp(w) / 2 < 0.4 (Adam), 0.8 (SGD)"),
         {"changed": changed, "arrived": arrived, "limit": slow, "half_ulp": half_ulp(stored), "lr": rate},
-        f"A step changes {percent(changed)} of the weights, those that carry {percent(arrived)} of its progress: at a "
-        f"rate of {rate:.3g} the other updates are below half an ulp of {_NAMES[stored]} "
-        f"(1/{round(1 / half_ulp(stored))} of the weight) and lost.",
-        "share of weights that a step changes",
+        Sentence(
+            "A step changes {changed} of the weights, those that carry {arrived} of its progress: at a rate of "
+            "{rate:.3g} the other updates are below half an ulp of {name} (1/{stored} of the weight) and lost.",
+            changed=percent(changed), arrived=percent(arrived), rate=rate, name=_NAMES[stored],
+            stored=round(1 / half_ulp(stored)),
+        ),
+        L_("share of weights that a step changes"),
         thinned(table.steps, share),
     )  # fmt: skip
-    fix = "Keep FP32 master weights, or round updates stochastically (bf16-sr), or use autocast with FP32 weights."
+    fix = L_("Keep FP32 master weights, or round updates stochastically (bf16-sr), or use autocast with FP32 weights.")
     return Finding(
         "stagnation", "error" if arrived < grave else "warning",
-        f"{percent(1 - min(arrived, 1.0))} of the updates are lost in the rounding of {_NAMES[stored]} weights",
+        Sentence(
+            "{arrived} of the updates are lost in the rounding of {name} weights",
+            arrived=percent(1 - min(arrived, 1.0)), name=_NAMES[stored],
+        ),
         int(table.steps[0]), int(table.steps[-1]), (proof,), fix, 0.95 if arrived < grave else 0.75,
         "Zamirai et al. 2020, Revisiting BFloat16 Training; torchao issue 1124", "", names[:20],
         {"precision_options.master_weights": True} if not m.own_loop else {"precision": "bf16-amp"},
@@ -211,22 +241,35 @@ def coarse_loss(m: Measurements) -> Answer:
     distinct = len(np.unique(finite))
     if not exact or kept not in DIGITS:
         return RuledOut(
-            "coarse-loss", f"because {distinct} of {len(finite)} losses are distinct and have the digits of FP32"
+            "coarse-loss",
+            Sentence(
+                "because {distinct} of {finite_count} losses are distinct and have the digits of FP32",
+                distinct=distinct,
+                finite_count=len(finite),
+            ),
         )
     proof = Evidence(
-        "loss = round_16(loss) in all steps", {"distinct": distinct, "steps": len(finite)},
-        f"All {len(finite)} losses are numbers of {_NAMES[kept]}, {distinct} of them distinct: a step of "
-        f"{percent(2 * half_ulp(kept))}.",
+        L_("loss = round_16(loss) in all steps"), {"distinct": distinct, "steps": len(finite)},
+        Sentence(
+            "All {finite_count} losses are numbers of {name}, {distinct} of them distinct: a step of {kept}.",
+            finite_count=len(finite), name=_NAMES[kept], distinct=distinct, kept=percent(2 * half_ulp(kept)),
+        ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return [
         Finding(
-            "coarse-loss", "info", f"The loss is computed in {_NAMES[kept]}", int(m.steps[0]), int(m.steps[-1]),
+            "coarse-loss",
+            "info",
+            Sentence("The loss is computed in {name}", name=_NAMES[kept]),
+            int(m.steps[0]),
+            int(m.steps[-1]),
             (proof,),
-            "Convert the outputs first: loss_function(outputs.float(), targets).", 0.7, "optax issue 1020",
+            L_("Convert the outputs first: loss_function(outputs.float(), targets)."),
+            0.7,
+            "optax issue 1020",
             blame=TOO_FEW_DIGITS,
         )
-    ]  # fmt: skip
+    ]
 
 
 def rounded_products(m: Measurements) -> Answer:
@@ -236,20 +279,34 @@ def rounded_products(m: Measurements) -> Answer:
     executed, errors = m.certificate.get("fp32_products"), m.certificate.get("gemm_error")
     error = errors.get("fp32") if isinstance(errors, dict) else None
     if executed not in ("fp32", "tf32", "bf16"):
-        return None if m.own_loop else Undecided("rounded-products", "the certificate of the run (its first step)")
+        return None if m.own_loop else Undecided("rounded-products", L_("the certificate of the run (its first step)"))
     number = float(error) if isinstance(error, int | float) else float("nan")
     if executed == "fp32":
-        return RuledOut("rounded-products", f"because a product of FP32 has an error of {number:.1e} (TF32: 3e-4)")
+        return RuledOut(
+            "rounded-products",
+            Sentence(
+                "because a product of FP32 has an error of {number:.1e} (TF32: 3e-4)",
+                number=number,
+            ),
+        )
     proof = Evidence(
         "|a b - fp64(a b)| / |a b| > 1e-5", {"error": number},
-        f"A product of FP32 matrices has an error of {number:.1e}: that of {str(executed).upper()}; FP32 gives 3e-7.",
+        Sentence(
+            "A product of FP32 matrices has an error of {number:.1e}: that of {executed}; FP32 gives 3e-7.",
+            number=number, executed=str(executed).upper(),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "rounded-products", "warning", f"FP32 products run in {str(executed).upper()}", m.begins_at, m.begins_at,
+            "rounded-products", "warning", Sentence(
+                "FP32 products run in {executed}",
+                executed=str(executed).upper(),
+            ), m.begins_at, m.begins_at,
             (proof,),
-            "Set torch.backends.fp32_precision = 'ieee', and unset NVIDIA_TF32_OVERRIDE and "
-            "ONEDNN_DEFAULT_FPMATH_MODE.",
+            L_(
+                "Set torch.backends.fp32_precision = 'ieee', and unset NVIDIA_TF32_OVERRIDE and "
+                "ONEDNN_DEFAULT_FPMATH_MODE."
+            ),
             0.99, "pytorch issues 67384 and 153195", blame=COMPARED,
         )
     ]  # fmt: skip
@@ -264,8 +321,11 @@ def rewritten_weights(m: Measurements) -> Answer:
     if len(lost) < _REWRITTEN:
         return RuledOut(
             "rewritten-weights",
-            f"because {len(lost)} of the steps that were looked at found weights rounded since the step before by half "
-            "an update or more",
+            Sentence(
+                "because {lost_count} of the steps that were looked at found weights rounded since the step before "
+                "by half an update or more",
+                lost_count=len(lost),
+            ),
         )
     row = max(lost, key=lambda each: number(each, "error") / max(number(each, "update"), 1e-30))
     step, name = int(number(row, "step")), _NAMES[str(row["format"])]
@@ -273,28 +333,41 @@ def rewritten_weights(m: Measurements) -> Answer:
     tensors = [str(each) for each in row.get("tensors", ())]
     steps = [int(number(each, "step")) for each in lost]
     proof = Evidence(
-        "w(before a step) = round_16(w(after the step before)), and |round_16(w) - w| > |update| / 2",
+        L_("w(before a step) = round_16(w(after the step before)), and |round_16(w) - w| > |update| / 2"),
         {"step": step, "error": error, "update": update, "made": made, "steps": len(lost)},
-        f"In steps {', '.join(map(str, steps[:6]))} the optimizer found weights ({', '.join(tensors[:4])}) that equal "
-        f"the {name} rounding of those it had left. In step {step} this rounding changed them by {error:.3g} (L2 norm "
-        f"of a sample), the update before it by {update:.3g}.",
+        Sentence(
+            "In steps {steps} the optimizer found weights ({tensors}) that equal the {name} rounding of those it had "
+            "left. In step {step} this rounding changed them by {error:.3g} (L2 norm of a sample), the update "
+            "before it by {update:.3g}.",
+            steps=", ".join(map(str, steps[:6])), tensors=", ".join(tensors[:4]), name=name, step=step, error=error,
+            update=update,
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "rewritten-weights", "warning",
-            f"The weights are rounded to {name} between steps: small updates are lost", steps[0], int(m.steps[-1]),
+            "rewritten-weights",
+            "warning",
+            Sentence("The weights are rounded to {name} between steps: small updates are lost", name=name),
+            steps[0],
+            int(m.steps[-1]),
             (proof,),
-            "Validate with a copy (copy.deepcopy(model).bfloat16()) or under torch.autocast, since model.bfloat16() or "
-            ".half() changes the weights themselves and .float() does not bring their digits back.",
-            0.95, "torch.nn.Module.to documentation", tensors[0].rpartition(".")[0] if tensors else "", tuple(tensors),
+            L_(
+                "Validate with a copy (copy.deepcopy(model).bfloat16()) or under torch.autocast, since "
+                "model.bfloat16() or .half() changes the weights themselves and .float() does not bring their "
+                "digits back."
+            ),
+            0.95,
+            "torch.nn.Module.to documentation",
+            tensors[0].rpartition(".")[0] if tensors else "",
+            tuple(tensors),
             blame=COMPARED,
         )
-    ]  # fmt: skip
+    ]
 
 
 RULES = (
-    Rule("rewritten-weights", "B", "Do the weights keep their digits between steps?", rewritten_weights),
-    Rule("stagnation", "B", "Do updates change the stored weights?", stagnation),
-    Rule("coarse-loss", "B", "Has the loss the digits of FP32?", coarse_loss),
+    Rule("rewritten-weights", "B", L_("Do the weights keep their digits between steps?"), rewritten_weights),
+    Rule("stagnation", "B", L_("Do updates change the stored weights?"), stagnation),
+    Rule("coarse-loss", "B", L_("Has the loss the digits of FP32?"), coarse_loss),
     Rule("rounded-products", "B", "Are FP32 products FP32?", rounded_products),
 )

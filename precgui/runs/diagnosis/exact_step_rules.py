@@ -11,6 +11,7 @@ from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Find
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
 STEP, UPDATE = "inexact-step", "inexact-update"
 # Rules that say what is wrong with an update.
@@ -25,20 +26,26 @@ _FEWEST = 2  # steps, of a run in which so many were computed in FP64
 _KEPT = 0.5
 _WRONG = 1.0  # relative error of an update whose weights are stored well enough
 _IN_FP64 = Blame(
-    True, "computed in FP64 from the same numbers the step differs, and less where the named operations run in FP64"
+    True, L_("computed in FP64 from the same numbers the step differs, and less where the named operations run in FP64")
 )
-_SOURCE = "Menon et al. 2018, ADAPT; Zamirai et al. 2020, Revisiting BFloat16 Training"
+_SOURCE = L_("Menon et al. 2018, ADAPT; Zamirai et al. 2020, Revisiting BFloat16 Training")
 _CURES = {
-    "underflow": "Scale these numbers up (a loss scale, for gradients), or compute the line in FP32.",
-    "overflow": "Scale these numbers down, or compute the line in FP32.",
-    "cancellation": "Subtract before rounding: compute the difference in FP32 from operands that were never rounded to "
-    "fewer digits, or write it so that no nearly equal numbers are subtracted.",
-    "cancellation in fp32": "Take a larger step of the difference, compute it and its operands in FP64, or take the "
-    "derivative itself (torch.autograd.grad with create_graph=True) in place of differences.",
-    "cast": "Cast later: keep the number in FP32 up to the operation that needs few digits.",
-    "sum": "Add in FP32: sums of many terms in 16 bits swallow small ones (x.float().sum(), dtype=torch.float32).",
-    "sensitive": "Compute this line in FP32, from operands in FP32 (.float() before it, or autocast off around it).",
-    "rounding": "Compute this line in FP32 (.float() before it, or autocast disabled around it).",
+    "underflow": L_("Scale these numbers up (a loss scale, for gradients), or compute the line in FP32."),
+    "overflow": L_("Scale these numbers down, or compute the line in FP32."),
+    "cancellation": L_(
+        "Subtract before rounding: compute the difference in FP32 from operands that were never rounded to fewer "
+        "digits, or write it so that no nearly equal numbers are subtracted."
+    ),
+    L_("cancellation in fp32"): L_(
+        "Take a larger step of the difference, compute it and its operands in FP64, or take the derivative itself "
+        "(torch.autograd.grad with create_graph=True) in place of differences."
+    ),
+    "cast": L_("Cast later: keep the number in FP32 up to the operation that needs few digits."),
+    "sum": L_("Add in FP32: sums of many terms in 16 bits swallow small ones (x.float().sum(), dtype=torch.float32)."),
+    "sensitive": L_(
+        "Compute this line in FP32, from operands in FP32 (.float() before it, or autocast off around it)."
+    ),
+    "rounding": L_("Compute this line in FP32 (.float() before it, or autocast disabled around it)."),
 }
 
 
@@ -55,7 +62,12 @@ def inexact_step(m: Measurements) -> Answer:
         return None
     steps = ", ".join(str(row.get("step")) for row in rows)
     return RuledOut(
-        STEP, f"because the gradients of the steps {steps} are at most {percent(largest)} from those of FP64"
+        STEP,
+        Sentence(
+            "because the gradients of the steps {steps} are at most {largest} from those of FP64",
+            steps=steps,
+            largest=percent(largest),
+        ),
     )
 
 
@@ -70,7 +82,13 @@ def inexact_update(m: Measurements) -> Answer:
     alongs = [each for _, row in known if math.isfinite(each := _number(row, "along"))]
     if not alongs:
         return None
-    return RuledOut(UPDATE, f"because at least {percent(min(alongs))} of the updates that were computed in FP64 arrive")
+    return RuledOut(
+        UPDATE,
+        Sentence(
+            "because at least {alongs} of the updates that were computed in FP64 arrive",
+            alongs=percent(min(alongs)),
+        ),
+    )
 
 
 def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding | None:
@@ -85,16 +103,31 @@ def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding
         return None
     first, step = operations[0], int(row["step"])
     error, loss_error = _number(row, "gradient_error"), _loss_error(row)
-    name, made = str(first.get("operation")), " and ".join(_made(each) for each in operations[:2])
-    what = ("loss", loss_error) if loss_error > error else ("gradient", error)
-    title = f"The {what[0]} of step {step} is {_size(what[1])} off the one that FP64 gives, mostly by {made}"
+    name, made = str(first.get("operation")), _joined([_made(each) for each in operations[:2]])
+    title = (
+        Sentence(
+            "The loss of step {step} is {error} off the one that FP64 gives, mostly by {operation}",
+            step=step,
+            error=_size(loss_error),
+            operation=made,
+        )
+        if loss_error > error
+        else Sentence(
+            "The gradient of step {step} is {error} off the one that FP64 gives, mostly by {operation}",
+            step=step,
+            error=_size(error),
+            operation=made,
+        )
+    )
     proof = Evidence(
-        "|gradient - gradient in FP64| / |gradient in FP64|, same weights, data, random numbers and decisions",
+        L_(
+            "|gradient - gradient in FP64| / |gradient in FP64|, same weights, data, random numbers and decisions"
+        ),
         {"gradient_error": error, "unavoidable": _number(cause, "ideal_error"), "loss": _number(row, "loss"),
          "loss_in_fp64": _number(row, "loss_fp64"), "line": str(first.get("line")), "operation": name,
          "kind": str(first.get("kind"))},
-        f"Step {step} beside FP64: {cause.get('message')}",
-        "relative error of the gradients", tuple((int(each["step"]), _distance(each)) for each in far),
+        Sentence("Step {step} beside FP64: {message}", step=step, message=cause.get("message")),
+        L_("relative error of the gradients"), tuple((int(each["step"]), _distance(each)) for each in far),
     )  # fmt: skip
     module = str(first.get("module") or "")
     return Finding(
@@ -107,13 +140,19 @@ def _of_gradients(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding
 
 def _made(row: Mapping[str, Any]) -> str:
     """An operation that the shadow names, with its format and line."""
-    name = "a cast" if row.get("operation") == "_to_copy" else str(row.get("operation"))
-    derivative = " (derivative)" if row.get("backward") else ""
-    return f"{name}{derivative} in {str(row.get('format')).upper()} at {row.get('line')}"
+    name = L_("a cast") if row.get("operation") == "_to_copy" else str(row.get("operation"))
+    low, line = str(row.get("format")).upper(), row.get("line")
+    if row.get("backward"):
+        return Sentence("{operation} (derivative) in {format} at {line}", operation=name, format=low, line=line)
+    return Sentence("{operation} in {format} at {line}", operation=name, format=low, line=line)
+
+
+def _joined(clauses: Sequence[str]) -> str:
+    return clauses[0] if len(clauses) == 1 else Sentence("{first} and {second}", first=clauses[0], second=clauses[1])
 
 
 def _size(error: float) -> str:
-    return percent(error) if error < 2 else f"{error:.3g} times"
+    return percent(error) if error < 2 else Sentence("{error:.3g} times", error=error)
 
 
 def _is_far(row: Mapping[str, Any]) -> bool:
@@ -163,27 +202,43 @@ def _of_updates(m: Measurements, known: Sequence[tuple[int, Mapping[str, Any]]])
     low, along, error = str(row.get("format")).upper(), _number(row, "along"), _number(row, "error")
     arrives = percent(max(along, 0.0))
     title = (
-        f"Only {arrives} of the updates arrive: the weights are stored in {low}"
+        Sentence(
+            "Only {arrives} of the updates arrive: the weights are stored in {low}",
+            arrives=arrives,
+            low=low,
+        )
         if stored
-        else f"The updates are {_size(error)} off what FP64 makes of the same gradients and state{_at(row)}"
+        else Sentence(
+            "The updates are {error} off what FP64 makes of the same gradients and state{at}",
+            error=_size(error),
+            at=_at(row),
+        )
     )
     proof = Evidence(
-        "|update - update in FP64| / |update in FP64|, and <update, update in FP64> / |update in FP64|^2",
+        L_("|update - update in FP64| / |update in FP64|, and <update, update in FP64> / |update in FP64|^2"),
         {"error": error, "along": along, "norm": _number(row, "norm"), "weights": int(_number(row, "weights"))},
-        f"The update of step {step}, computed in FP64 from the same gradients and the same state, differs by "
-        f"{_size(error)} of its norm; {arrives} of it is made. Most is lost in {row.get('worst')}.",
-        "part of the update that is made", tuple((at, _number(each, "along")) for at, each in lost),
+        Sentence(
+            "The update of step {step}, computed in FP64 from the same gradients and the same state, differs by "
+            "{error} of its norm; {arrives} of it is made. Most is lost in {worst}.",
+            step=step, error=_size(error), arrives=arrives, worst=row.get("worst"),
+        ),
+        L_("part of the update that is made"), tuple((at, _number(each, "along")) for at, each in lost),
     )  # fmt: skip
     fix = (
-        f"Keep a copy of the weights in FP32 (master weights) and round it to {low} for the model, round "
-        "stochastically, or add a compensation (Kahan): most updates are below half the distance of two numbers."
+        Sentence(
+            "Keep a copy of the weights in FP32 (master weights) and round it to {low} for the model, round "
+            "stochastically, or add a compensation (Kahan): most updates are below half the distance of two numbers.",
+            low=low,
+        )
         if stored
-        else "Compute the optimizer's moments, their squares and its divisions in FP32; its epsilon must not vanish."
+        else L_(
+            "Compute the optimizer's moments, their squares and its divisions in FP32; its epsilon must not vanish."
+        )
     )
     return Finding(
         UPDATE, "error" if along < _LOST or error > 2 * _WRONG else "warning", title, lost[0][0], int(m.steps[-1]),
         (proof,), fix, 0.85, _SOURCE, "", (str(row.get("worst")),), certainty="estimate",
-        blame=Blame(True, "the same update, computed in FP64 from the same gradients and state, differs"),
+        blame=Blame(True, L_("the same update, computed in FP64 from the same gradients and state, differs")),
     )  # fmt: skip
 
 
@@ -191,7 +246,8 @@ def _at(row: Mapping[str, Any]) -> str:
     place = row.get("made_at")
     if not isinstance(place, Mapping):
         return ""
-    return f", mostly by {' and '.join(str(each).upper() for each in place.get('formats', []))} at {place.get('line')}"
+    formats = " and ".join(str(each).upper() for each in place.get("formats", []))
+    return Sentence(", mostly by {formats} at {line}", formats=formats, line=place.get("line"))
 
 
 def _is_lost(row: Mapping[str, Any]) -> bool:
@@ -212,17 +268,31 @@ def _is_wrong(row: Mapping[str, Any]) -> bool:
 def _broken_update(m: Measurements, step: int, cause: Mapping[str, Any]) -> Finding:
     name, line = str(cause.get("made_by")).strip("_"), str(cause.get("line"))
     culprit, where = str(cause.get("culprit")).strip("_"), str(cause.get("culprit_line"))
-    before = f" because of what was lost before by {culprit} at {where}" if culprit != name or where != line else ""
+    before = (
+        Sentence(" because of what was lost before by {culprit} at {where}", culprit=culprit, where=where)
+        if culprit != name or where != line
+        else ""
+    )
     proof = Evidence(
-        "weights after the step: not finite; in FP64 from the same gradients and state: finite",
+        L_("weights after the step: not finite; in FP64 from the same gradients and state: finite"),
         {"step": step, "operation": name, "line": line},
-        f"In step {step} {name} at {line} returns NaN or Inf{before}; in FP64 the update is finite.",
+        Sentence(
+            "In step {step} {name} at {line} returns NaN or Inf{before}; in FP64 the update is finite.",
+            step=step, name=name, line=line, before=before,
+        ),
     )  # fmt: skip
     return Finding(
-        UPDATE, "error", f"The update of step {step} is not finite, and is in FP64: {name} at {line}", step,
+        UPDATE, "error", Sentence(
+            "The update of step {step} is not finite, and is in FP64: {name} at {line}",
+            step=step, name=name, line=line,
+        ), step,
         int(m.steps[-1]), (proof,),
-        "Compute the update in FP32: moments and squares of small gradients, and the epsilon, are 0 in 16 bits.", 0.9,
-        _SOURCE, blame=Blame(True, "the same update, computed in FP64 from the same gradients and state, is finite"),
+        L_(
+            "Compute the update in FP32: moments and squares of small gradients, and the epsilon, are 0 in 16 bits."
+        ), 0.9,
+        _SOURCE, blame=Blame(True, L_(
+            "the same update, computed in FP64 from the same gradients and state, is finite"
+        )),
     )  # fmt: skip
 
 
@@ -238,27 +308,38 @@ def softmax_over_batch(m: Measurements) -> Answer:
     if not m.own_loop or not m.n or not rows:
         return None
     if not found:
-        return RuledOut("softmax-over-batch", "because no loss of classes was seen to get a softmax over the samples")
+        return RuledOut(
+            "softmax-over-batch", L_("because no loss of classes was seen to get a softmax over the samples")
+        )
     step, row = found[0]
     name, module, line = str(row.get("operation")), str(row.get("module") or ""), str(row.get("line"))
     proof = Evidence(
-        "the loss picks a class along dimension 1 of a softmax over dimension 0",
+        L_("the loss picks a class along dimension 1 of a softmax over dimension 0"),
         {"step": step, "samples": int(_number(row, "samples")), "classes": int(_number(row, "classes")), "line": line},
-        f"In step {step} {name} at {line} normalises over the {int(_number(row, 'samples'))} samples of the batch (dim "
-        f"0), and the loss picks one of {int(_number(row, 'classes'))} classes (dim 1) of each.",
+        Sentence(
+            "In step {step} {name} at {line} normalises over the {number} samples of the batch (dim 0), and the "
+            "loss picks one of {number2} classes (dim 1) of each.",
+            step=step, name=name, line=line, number=int(_number(row, "samples")),
+            number2=int(_number(row, "classes")),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "softmax-over-batch", "warning", f"The {name} before the loss is over the batch, not over the classes",
+            "softmax-over-batch", "warning", Sentence(
+                "The {name} before the loss is over the batch, not over the classes",
+                name=name,
+            ),
             step, int(m.steps[-1]), (proof,),
-            "Give it the dimension of the classes: dim=1 (dim=-1 where they are the last one).", 0.95,
+            L_("Give it the dimension of the classes: dim=1 (dim=-1 where they are the last one)."), 0.95,
             "torch.nn.functional.log_softmax and nll_loss documentation", module, blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
 
 RULES = (
-    Rule(STEP, "B", "Is the gradient of a step that of FP64?", inexact_step),
-    Rule(UPDATE, "B", "Do the weights take the update that FP64 makes of the same gradients?", inexact_update),
-    Rule("softmax-over-batch", "C", "Is a softmax before the loss over the samples of a batch?", softmax_over_batch),
+    Rule(STEP, "B", L_("Is the gradient of a step that of FP64?"), inexact_step),
+    Rule(UPDATE, "B", L_("Do the weights take the update that FP64 makes of the same gradients?"), inexact_update),
+    Rule(
+        "softmax-over-batch", "C", L_("Is a softmax before the loss over the samples of a batch?"), softmax_over_batch
+    ),
 )

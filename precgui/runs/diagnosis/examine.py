@@ -41,6 +41,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.models.model_file import holds_scan, read_model_file
 from precgui.runs.open import open_run_or_events
 from precgui.runs.run import Run
+from precgui.sentences import Sentence, together
 
 RULES: tuple[Rule, ...] = (
     *scale_rules.RULES,
@@ -151,7 +152,6 @@ _OF_A_STEP = (
     "data-not-finite", "divergence", "epsilon-vanishes", "forward-overflow", "nonfinite-update", "undefined-operation",
     "weights-not-finite", "zero-row",
 )  # fmt: skip
-_NO_SCAN = "{path} is the scan of a model without its figures; scan the model again."
 
 
 @np.errstate(all="ignore")  # a file may hold any number; each rule judges what comes out
@@ -166,7 +166,7 @@ def examine(run: Run) -> Diagnosis:
         except RunFileError as error:
             return Diagnosis((), (), (), 0, why_not=str(error))
         if scan is None:
-            return Diagnosis((), (), (), 0, why_not=_NO_SCAN.format(path=run.path))
+            return Diagnosis((), (), (), 0, why_not=_no_scan(run.path))
         return examine_scan(scan)
     m = Measurements(run)
     findings: list[Finding] = []
@@ -190,20 +190,28 @@ def examine(run: Run) -> Diagnosis:
     )
 
 
+def _no_scan(path: Path) -> str:
+    return Sentence("{path} is the scan of a model without its figures; scan the model again.", path=path)
+
+
 def _answer(rule: Rule, m: Measurements) -> Answer:
     """The answer of a rule; where it depends on a precision that changed, the answers for all phases as one."""
     if not rule.by_phase or len(m.parts) == 1:
         return rule.judge(m.parts[0] if rule.by_phase else m)
     answers = [(part.phase_text, rule.judge(part)) for part in m.parts]
     findings = [
-        replace(each, title=f"{each.title} ({text})")
+        replace(each, title=Sentence("{title} ({phase})", title=each.title, phase=text))
         for text, answer in answers if isinstance(answer, list) for each in answer
     ]  # fmt: skip
     if findings:
         return findings
-    reasons = [f"{answer.why} ({text})" for text, answer in answers if isinstance(answer, RuledOut)]
+    reasons = [
+        Sentence("{reason} ({phase})", reason=answer.why, phase=text)
+        for text, answer in answers
+        if isinstance(answer, RuledOut)
+    ]
     if reasons:
-        return RuledOut(rule.name, "; ".join(reasons))
+        return RuledOut(rule.name, together(*reasons, between="; "))
     return next((answer for _, answer in answers if isinstance(answer, Undecided)), None)
 
 

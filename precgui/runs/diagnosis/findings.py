@@ -8,19 +8,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from precgui.events import Severity
+from precgui.sentences import L_, Sentence, counted
 
 Certainty = Literal["exact", "estimate", "lower bound"]
 Verdict = Literal["healthy", "problems", "cannot be told"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 PROBLEMS = ("error", "warning")
 REPLAY = "precgui replay RUN.h5"
-_NOTHING_FOUND = (
-    "No fault found. The signs of {count} known faults were looked for in {steps} and not seen; others are possible."
-)
 BLAME = {
-    True: "precision is to blame",
-    False: "precision is not to blame",
-    None: "whether precision is to blame cannot be told",
+    True: L_("precision is to blame"),
+    False: L_("precision is not to blame"),
+    None: L_("whether precision is to blame cannot be told"),
+}
+_BLAME_ALONE = {
+    True: L_("Precision is to blame."),
+    False: L_("Precision is not to blame."),
+    None: L_("Whether precision is to blame cannot be told."),
 }
 
 
@@ -60,11 +63,17 @@ class Blame:
 
 
 UNDECIDED = Blame()
-IN_ANY_FORMAT = Blame(False, "what was seen are calls, settings, shapes or graphs, which are the same in any format")
-NO_16_BITS = Blame(False, "nothing in these steps was computed or stored in fewer than 32 bits")
-COMPARED = Blame(True, "numbers of the run were compared with those that the same operands give without the rounding")
-BEYOND_RANGE = Blame(True, "numbers of the run lie beyond the range of their format, or below it")
-TOO_FEW_DIGITS = Blame(True, "the distance between two numbers of the format is larger than what is to be told apart")
+IN_ANY_FORMAT = Blame(
+    False, L_("what was seen are calls, settings, shapes or graphs, which are the same in any format")
+)
+NO_16_BITS = Blame(False, L_("nothing in these steps was computed or stored in fewer than 32 bits"))
+COMPARED = Blame(
+    True, L_("numbers of the run were compared with those that the same operands give without the rounding")
+)
+BEYOND_RANGE = Blame(True, L_("numbers of the run lie beyond the range of their format, or below it"))
+TOO_FEW_DIGITS = Blame(
+    True, L_("the distance between two numbers of the format is larger than what is to be told apart")
+)
 
 
 @dataclass(frozen=True)
@@ -113,10 +122,7 @@ class Finding:
     @property
     def steps(self) -> str:
         """The steps that it is about, in words."""
-        if self.scope:
-            return self.scope
-        first, last = self.first_step, self.last_step
-        return f"step {first}" if first == last else f"steps {first} to {last}"
+        return steps_text(self.first_step, self.last_step) if not self.scope else self.scope
 
     @property
     def replay_step(self) -> int | None:
@@ -174,19 +180,38 @@ class Diagnosis:
     def sentence(self) -> str:
         """The diagnosis in one or two sentences: no fault found, or the weightiest problem and how many more."""
         if self.verdict == "cannot be told":
-            return f"Cannot be told: {self.why_not or 'no step is recorded.'}"
+            return Sentence("Cannot be told: {why}", why=self.why_not or L_("no step is recorded."))
         if not self.problems:
-            steps = self.examined or ("1 step" if self.steps == 1 else f"{self.steps} steps")
-            return _NOTHING_FOUND.format(count=len(self.ruled_out), steps=steps)
+            steps = self.examined or counted("{count} step", "{count} steps", self.steps)
+            return Sentence(
+                "No fault found. The signs of {count} known faults were looked for in {steps} and not seen; others are "
+                "possible.",
+                count=len(self.ruled_out),
+                steps=steps,
+            )
         first, remainder = self.problems[0], len(self.problems) - 1
-        more = "1 more finding." if remainder == 1 else f"{remainder} more findings."
-        return f"{first.title}. {more}" if remainder else f"{first.title}."
+        if not remainder:
+            return Sentence("{title}.", title=first.title)
+        return counted(
+            "{title}. {count} more finding.", "{title}. {count} more findings.", remainder, title=first.title
+        )
+
+
+def steps_text(first: int, last: int) -> str:
+    """The steps from one to another, both included, in words."""
+    if first == last:
+        return Sentence("step {step}", step=first)
+    return Sentence("steps {first} to {last}", first=first, last=last)
 
 
 def blame_sentence(finding: Finding) -> str:
     """Whether precision is to blame, and how that is known."""
-    text = BLAME[finding.precision_is_to_blame].capitalize()
-    return f"{text}: {finding.blame.proof}." if finding.blame.proof else f"{text}."
+    answer, proof = finding.precision_is_to_blame, finding.blame.proof
+    if not proof or answer is None:
+        return _BLAME_ALONE[answer]
+    if answer:
+        return Sentence("Precision is to blame: {proof}.", proof=proof)
+    return Sentence("Precision is not to blame: {proof}.", proof=proof)
 
 
 def as_json(finding: Finding) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, modu
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.diagnosis.zero_gradient_rules import of_cleared, of_none
+from precgui.sentences import L_, Sentence
 
 _FEWEST_ROWS = 10
 
@@ -34,7 +35,10 @@ def no_gradients(m: Measurements) -> Answer:
         by_itself = float((~m.skipped & np.isnan(m.lr)).mean())  # no optimizer, and yet other weights
         if by_itself > 0.5:
             share = percent(by_itself)
-            why = f"because in {share} of the steps the loop changed its weights by itself, without gradients"
+            why = Sentence(
+                "because in {share} of the steps the loop changed its weights by itself, without gradients",
+                share=share,
+            )
             return RuledOut("zero-gradients", why)
         return [of_none(m)]
     missing = [name for name in weights.names if name not in set(gradients.names)]
@@ -44,7 +48,13 @@ def no_gradients(m: Measurements) -> Answer:
     if zero and not _cut_off(m, missing, [name for name in weights.names if name not in missing]):
         return [_zero_throughout(m, gradients, zero)]
     if not missing:
-        return RuledOut("no-gradients", f"because each of {len(weights.names)} parameters has gradients")
+        return RuledOut(
+            "no-gradients",
+            Sentence(
+                "because each of {name_count} parameters has gradients",
+                name_count=len(weights.names),
+            ),
+        )
     return [_missing(m, missing, [name for name in weights.names if name not in missing])]
 
 
@@ -68,18 +78,28 @@ def _before_rounding(m: Measurements, gradients: RecordedRows) -> Finding | None
 def _rounded_before(m: Measurements, row: Mapping[str, Any], names: list[str], count: int) -> Finding:
     module, operation, step = str(row.get("module")), str(row.get("operation")), int(row.get("step") or 0)
     proof = Evidence(
-        "max |g| = 0 in every recorded step, of all parameters before a rounding of what has a gradient",
+        L_("max |g| = 0 in every recorded step, of all parameters before a rounding of what has a gradient"),
         {"zero": len(names), "of": count, "step": step, "operation": operation},
-        f"In step {step} {module} applies {operation}() to numbers with a gradient; the gradient of all {len(names)} "
-        f"parameters before it ({', '.join(names[:5])}) is exactly zero in each recorded step, and no other one is.",
+        Sentence(
+            "In step {step} {module} applies {operation}() to numbers with a gradient; the gradient of all "
+            "{name_count} parameters before it ({names}) is exactly zero in each recorded step, and no other one is.",
+            step=step, module=module, operation=operation, name_count=len(names), names=", ".join(names[:5]),
+        ),
     )  # fmt: skip
     return Finding(
         "no-gradients", "warning",
-        f"No gradient comes back through {operation}() in {module}: {len(names)} of {count} parameters do not learn",
+        Sentence(
+            "No gradient comes back through {operation}() in {module}: {name_count} of {count} parameters do not "
+            "learn",
+            operation=operation, module=module, name_count=len(names), count=count,
+        ),
         int(m.steps[0]), int(m.steps[-1]), (proof,),
-        f"Let the gradient through (a straight-through estimator): x + ({operation}(x) - x).detach(), or an "
-        "autograd.Function that returns it.", 0.95, "Bengio et al. 2013", module, tuple(names[:20]),
-        blame=Blame(False, "the derivative of a rounding is zero in any format"),
+        Sentence(
+            "Let the gradient through (a straight-through estimator): x + ({operation}(x) - x).detach(), or an "
+            "autograd.Function that returns it.",
+            operation=operation,
+        ), 0.95, "Bengio et al. 2013", module, tuple(names[:20]),
+        blame=Blame(False, L_("the derivative of a rounding is zero in any format")),
     )  # fmt: skip
 
 
@@ -127,10 +147,14 @@ def _written_by_the_loop(m: Measurements) -> set[str]:
 
 def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str]) -> Finding:
     proof = Evidence(
-        "max |g| = 0 in every recorded step, in half of the parameters or more",
+        L_("max |g| = 0 in every recorded step, in half of the parameters or more"),
         {"zero": len(names), "of": len(gradients.names), "recorded_steps": len(gradients.steps)},
-        f"The gradient of {len(names)} of {len(gradients.names)} parameters is exactly zero in each of "
-        f"{len(gradients.steps)} recorded steps: {', '.join(names[:5])}.",
+        Sentence(
+            "The gradient of {name_count} of {name_count2} parameters is exactly zero in each of {step_count} "
+            "recorded steps: {names}.",
+            name_count=len(names), name_count2=len(gradients.names), step_count=len(gradients.steps),
+            names=", ".join(names[:5]),
+        ),
     )  # fmt: skip
     rounded = {row.get("tensor") for row in m.fact_rows("rounded_weights")}
     if len(rounded & set(names)) > len(names) / 2:
@@ -138,16 +162,24 @@ def _zero_throughout(m: Measurements, gradients: RecordedRows, names: list[str])
     lost = _reached_by_others(gradients, names)
     blame = blame_of_symptom(m)
     if lost or m.fact_rows("lost_values"):
-        blame = Blame(needs="the same run without roundings of its own")
+        blame = Blame(needs=L_("the same run without roundings of its own"))
     return Finding(
         "no-gradients", "warning",
-        f"The gradients of {len(names)} of {len(gradients.names)} parameters are zero in all steps: they do not learn",
+        Sentence(
+            "The gradients of {name_count} of {name_count2} parameters are zero in all steps: they do not learn",
+            name_count=len(names), name_count2=len(gradients.names),
+        ),
         int(m.steps[0]), int(m.steps[-1]), (proof,),
-        f"{lost} is zero although other parameters of its module have gradients: look at the backward pass for a "
-        "rounding without a scale (below the range of its format all becomes zero), and for factors of zero."
+        Sentence(
+            "{lost} is zero although other parameters of its module have gradients: look at the backward pass for a "
+            "rounding without a scale (below the range of its format all becomes zero), and for factors of zero.",
+            lost=lost,
+        )
         if lost
-        else "Look for dead units (a bias far below zero before a ReLU), for experts that are never chosen (balance "
-        "the router), and for factors of zero; initialise these parts anew.",
+        else L_(
+            "Look for dead units (a bias far below zero before a ReLU), for experts that are never chosen (balance "
+            "the router), and for factors of zero; initialise these parts anew."
+        ),
         0.8, "docs/diagnosis.md", module_of(names[0], "gradient"), tuple(names[:20]),
         certainty="exact" if blame.answer is not None else "estimate", blame=blame,
     )  # fmt: skip
@@ -162,11 +194,16 @@ def _reached_by_others(gradients: RecordedRows, zero: list[str]) -> str:
 def _rounded_away(m: Measurements, proof: Evidence, names: list[str]) -> Finding:
     return Finding(
         "no-gradients", "warning",
-        f"The gradients of {len(names)} parameters are zero in all steps: the loop rounds them, and rounding has a "
-        "derivative of zero",
+        Sentence(
+            "The gradients of {name_count} parameters are zero in all steps: the loop rounds them, and rounding has "
+            "a derivative of zero",
+            name_count=len(names),
+        ),
         int(m.steps[0]), int(m.steps[-1]), (proof,),
-        "Let the gradient through (a straight-through estimator): w + (rounded - w).detach(), or an autograd.Function "
-        "that returns it.",
+        L_(
+            "Let the gradient through (a straight-through estimator): w + (rounded - w).detach(), or an "
+            "autograd.Function that returns it."
+        ),
         0.9, "Bengio et al. 2013", module_of(names[0], "gradient"), tuple(names[:20]), blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
@@ -175,19 +212,33 @@ def _missing(m: Measurements, missing: list[str], learning: list[str]) -> Findin
     cut = _cut_off(m, missing, learning)
     named = cut or missing
     proof = Evidence(
-        "parameters of the optimizer without a gradient", {"missing": len(missing), "of": len(missing) + len(learning)},
-        f"{len(missing)} of {len(missing) + len(learning)} parameters never had a gradient: {', '.join(named[:5])}.",
-    )  # fmt: skip
+        L_("parameters of the optimizer without a gradient"),
+        {"missing": len(missing), "of": len(missing) + len(learning)},
+        Sentence(
+            "{missing_count} of {missing_count2} parameters never had a gradient: {named}.",
+            missing_count=len(missing),
+            missing_count2=len(missing) + len(learning),
+            named=", ".join(named[:5]),
+        ),
+    )
     part = named[0].partition(".")[0] if len({name.partition(".")[0] for name in named}) == 1 else ""
     fix = (
-        "Look for detach(), torch.no_grad(), .data, .item() or a reentrant checkpoint (use_reentrant=False) behind "
-        "them; set requires_grad_(False) where they are meant to stay."
-        if cut else "Expected of experts that are not chosen and of parts that are not used; else look for a cut graph."
+        L_(
+            "Look for detach(), torch.no_grad(), .data, .item() or a reentrant checkpoint (use_reentrant=False) "
+            "behind them; set requires_grad_(False) where they are meant to stay."
+        )
+        if cut else L_(
+            "Expected of experts that are not chosen and of parts that are not used; else look for a cut graph."
+        )
     )  # fmt: skip
-    title = f"{len(missing)} of {len(missing) + len(learning)} parameters get no gradient"
+    title = Sentence(
+        "{missing_count} of {missing_count2} parameters get no gradient",
+        missing_count=len(missing),
+        missing_count2=len(missing) + len(learning),
+    )
     return Finding(
         "no-gradients", "warning" if cut else "info",
-        f"{title}: the graph is cut behind {part or named[0]}" if cut else title,
+        Sentence("{title}: the graph is cut behind {part}", title=title, part=part or named[0]) if cut else title,
         int(m.steps[0]), int(m.steps[-1]), (proof,), fix, 0.8 if cut else 0.6, "docs/diagnosis.md",
         part if cut else "", tuple(named[:20]), blame=IN_ANY_FORMAT,
     )  # fmt: skip
@@ -223,4 +274,4 @@ def _pattern(name: str) -> str:
     return ".".join("*" if part.isdecimal() else part for part in name.split("."))
 
 
-RULES = (Rule("no-gradients", "C", "Has every parameter a gradient?", no_gradients),)
+RULES = (Rule("no-gradients", "C", L_("Has every parameter a gradient?"), no_gradients),)

@@ -18,6 +18,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows
 from precgui.runs.diagnosis.nan_aware import least, middle, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number
+from precgui.sentences import L_, Sentence
 
 _FEW_VALUES = 16.0  # in each mean of a batch norm: its error is then a quarter of a standard deviation
 _FEWEST_VALUES = 3.0  # two values become 1 and -1, whatever they are
@@ -44,33 +45,58 @@ def batch_norm_gap(m: Measurements) -> Answer:
     module, count = few
     samples = median(m.run.series("samples")[1]) / max(median(m.backward_passes), 1.0)
     if count > _FEW_VALUES and not samples <= _FEW_SAMPLES:
-        return RuledOut("batch-norm-gap", f"because each mean of {module} is taken over {count:.0f} values")
+        return RuledOut(
+            "batch-norm-gap",
+            Sentence(
+                "because each mean of {module} is taken over {count:.0f} values",
+                module=module,
+                count=count,
+            ),
+        )
     ratio = _gap(m)
     lowest = float(np.min(ratio)) if len(ratio) > 1 else float("nan")
     fall = 1 - result.last_loss / result.first_loss
     if not (lowest > _GAP or (count <= _FEWEST_VALUES and fall < _LEARNT)):
         return RuledOut(
             "batch-norm-gap",
-            f"because the validation loss is {lowest:.2g} times that of the training in one of {len(ratio)} evaluations"
-            if len(ratio) > 1 else f"because the loss falls by {percent(fall)}",
+            Sentence(
+                "because the validation loss is {lowest:.2g} times that of the training in one of {ratio_count} "
+                "evaluations",
+                lowest=lowest, ratio_count=len(ratio),
+            )
+            if len(ratio) > 1 else Sentence("because the loss falls by {fall}", fall=percent(fall)),
         )  # fmt: skip
     gap = (
-        f"the validation loss, with running statistics, is at least {lowest:.2g} times that of the training in each of "
-        f"{len(ratio)} evaluations." if lowest > _GAP else f"the loss falls by {percent(max(fall, 0))} only."
+        Sentence(
+            "the validation loss, with running statistics, is at least {lowest:.2g} times that of the training in "
+            "each of {ratio_count} evaluations.",
+            lowest=lowest, ratio_count=len(ratio),
+        ) if lowest > _GAP else Sentence(
+            "the loss falls by {fall} only.",
+            fall=percent(max(fall, 0)),
+        )
     )  # fmt: skip
     blame = blame_of_symptom(m)
     if count <= _FEWEST_VALUES:
-        blame = Blame(False, "so few values are normalised to nearly the same numbers in any format")
+        blame = Blame(False, L_("so few values are normalised to nearly the same numbers in any format"))
     proof = Evidence(
-        "values in a mean <= 16, or samples <= 4, and val_loss > 1.5 x train_loss in every evaluation; or values <= 3",
+        L_(
+            "values in a mean <= 16, or samples <= 4, and val_loss > 1.5 x train_loss in every evaluation; or "
+            "values <= 3"
+        ),
         {"values": count, "least_ratio": lowest, "fall": fall},
-        f"{module} takes each mean over {count:.0f} values; {gap}", "loss", m.series_of(m.loss, m.finite_loss),
-    )  # fmt: skip
+        Sentence("{module} takes each mean over {count:.0f} values; {gap}", module=module, count=count, gap=gap),
+        "loss",
+        m.series_of(m.loss, m.finite_loss),
+    )
     return [
         Finding(
-            "batch-norm-gap", "warning", f"Batch norm over {count:.0f} values trains another model than is evaluated",
+            "batch-norm-gap", "warning", Sentence(
+                "Batch norm over {count:.0f} values trains another model than is evaluated",
+                count=count,
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Use a larger batch, or GroupNorm or LayerNorm, which do not depend on the batch.", 0.75,
+            L_("Use a larger batch, or GroupNorm or LayerNorm, which do not depend on the batch."), 0.75,
             "Wu and He 2018, Group Normalization", module, (module,), certainty="estimate", blame=blame,
         )
     ]  # fmt: skip
@@ -120,23 +146,29 @@ def weights_shrink(m: Measurements) -> Answer:
     if not kept < _SHRUNK or fall > 0.3 or not shrinkage > 0.5:
         return RuledOut(
             "weights-shrink",
-            f"because the weights end at {kept:.2g} times their first norm, the loss at {1 - fall:.2g} times its first",
+            Sentence(
+                "because the weights end at {kept:.2g} times their first norm, the loss at {fall:.2g} times its first",
+                kept=kept,
+                fall=1 - fall,
+            ),
         )
     decay, rate = max(decays, default=float("nan")), median(m.lr)
-    blame = Blame(False, "decay and rate alone make the weights so small") if decays else blame_of_symptom(m)
-    known = f"; the decay is {decay:g}, the rate {rate:.3g}" if decays else ""
+    blame = Blame(False, L_("decay and rate alone make the weights so small")) if decays else blame_of_symptom(m)
+    known = Sentence("; the decay is {decay:g}, the rate {rate:.3g}", decay=decay, rate=rate) if decays else ""
     proof = Evidence(
-        "|weights| < 0.3 of the first, decay x sum of the rates > 0.5, and the loss falls by < 30 %",
+        L_("|weights| < 0.3 of the first, decay x sum of the rates > 0.5, and the loss falls by < 30 %"),
         {"kept": kept, "fall": fall, "decay": decay, "lr": rate},
-        f"The norm of the weights falls to {percent(kept)} of its first value, the loss by {percent(max(fall, 0))}"
-        f"{known}.",
-        "norm of the weights", m.points_of(table.steps, table.total_l2),
+        Sentence(
+            "The norm of the weights falls to {kept} of its first value, the loss by {fall}{known}.",
+            kept=percent(kept), fall=percent(max(fall, 0)), known=known,
+        ),
+        L_("norm of the weights"), m.points_of(table.steps, table.total_l2),
     )  # fmt: skip
     return [
         Finding(
             "weights-shrink", "error" if kept < _SHRUNK / 3 else "warning",
-            "The weights shrink away: the weight decay is too strong", int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Lower the weight decay to 0.01 or less (in SGD, 1e-4).", 0.8, "docs/diagnosis.md",
+            L_("The weights shrink away: the weight decay is too strong"), int(m.steps[0]), int(m.steps[-1]), (proof,),
+            L_("Lower the weight decay to 0.01 or less (in SGD, 1e-4)."), 0.8, "docs/diagnosis.md",
             config_change={"optimizer.weight_decay": 1e-4}, certainty="estimate", blame=blame,
         )
     ]  # fmt: skip
@@ -154,20 +186,32 @@ def _pulled_to_zero(m: Measurements, kept: float) -> Finding | None:
     if loss < _CONSTANT * constant or not alike > _PULL_SHARE:
         return None
     proof = Evidence(
-        "|weights| < 0.1 of the first; loss > 97 % of that of the best constant; |g| / |w| alike in most parameters",
+        L_(
+            "|weights| < 0.1 of the first; loss > 97 % of that of the best constant; |g| / |w| alike in most "
+            "parameters"
+        ),
         {"kept": kept, "loss": loss, "constant": constant, "factor": factor, "alike": alike},
-        f"The norm of the weights falls to {percent(kept)} of its first value, and the {rows[-1]['kind']} of steps "
-        f"{rows[0]['step']} to {rows[-1]['step']} is {loss:.4g}, where the same answer to all inputs has "
-        f"{constant:.4g}. In the first step the gradients of parameters with {percent(alike)} of the elements are all "
-        f"about {factor:.3g} times the norm of their weights, as those of a penalty {factor / 2:.3g} |w|^2 are.",
-        "norm of the weights", m.points_of(table.steps, table.total_l2),
+        Sentence(
+            "The norm of the weights falls to {kept} of its first value, and the {kind} of steps {step} to {step2} "
+            "is {loss:.4g}, where the same answer to all inputs has {constant:.4g}. In the first step the gradients "
+            "of parameters with {alike} of the elements are all about {factor:.3g} times the norm of their weights, "
+            "as those of a penalty {factor2:.3g} |w|^2 are.",
+            kept=percent(kept), kind=rows[-1]["kind"], step=rows[0]["step"], step2=rows[-1]["step"], loss=loss,
+            constant=constant, alike=percent(alike), factor=factor, factor2=factor / 2,
+        ),
+        L_("norm of the weights"), m.points_of(table.steps, table.total_l2),
     )  # fmt: skip
     return Finding(
-        "weights-shrink", "error", "The weights shrink away: a penalty on them outweighs the loss", int(m.steps[0]),
+        "weights-shrink", "error", L_("The weights shrink away: a penalty on them outweighs the loss"), int(m.steps[0]),
         int(m.steps[-1]), (proof,),
-        f"Lower the factor of the penalty, {factor / 2:.1g}, to 1e-4 or less, or take its mean over the weights.", 0.85,
+        Sentence(
+            "Lower the factor of the penalty, {factor:.1g}, to 1e-4 or less, or take its mean over the weights.",
+            factor=factor / 2,
+        ), 0.85,
         "docs/diagnosis.md", certainty="estimate",
-        blame=Blame(False, "the gradients are those of the penalty, which pulls weights to zero in any format"),
+        blame=Blame(False, L_(
+            "the gradients are those of the penalty, which pulls weights to zero in any format"
+        )),
     )  # fmt: skip
 
 
@@ -208,22 +252,34 @@ def saturated_units(m: Measurements) -> Answer:
         most = float(np.nanmax(middle(share, 0))) if np.isfinite(share).any() else 0.0
         return RuledOut(
             "saturated-units",
-            f"because outputs that end at 1 have a root mean square of at most {most:.2g} in a typical step",
+            Sentence(
+                "because outputs that end at 1 have a root mean square of at most {most:.2g} in a typical step",
+                most=most,
+            ),
         )
     result = growth(m, m.n)
     learns = result is not None and result.last_loss < 0.5 * result.first_loss
     place = table.names.index(names[0])
     proof = Evidence(
-        "largest output 1 and rms > 0.97 in every recorded step", {"rms": float(lowest[place]), "modules": len(names)},
-        f"The outputs of {names[0]} have a root mean square of at least {lowest[place]:.3g} and none is beyond 1: all "
-        "are next to 1 or -1, where the derivative is next to zero.",
-        f"rms of {names[0]}", m.points_of(table.steps, share[:, place]),
-    )  # fmt: skip
+        L_("largest output 1 and rms > 0.97 in every recorded step"),
+        {"rms": float(lowest[place]), "modules": len(names)},
+        Sentence(
+            "The outputs of {name} have a root mean square of at least {lowest:.3g} and none is beyond 1: all are "
+            "next to 1 or -1, where the derivative is next to zero.",
+            name=names[0],
+            lowest=lowest[place],
+        ),
+        Sentence("rms of {name}", name=names[0]),
+        m.points_of(table.steps, share[:, place]),
+    )
     return [
         Finding(
-            "saturated-units", "info" if learns else "warning", f"{names[0]} is saturated: all outputs are 1 or -1",
+            "saturated-units", "info" if learns else "warning", Sentence(
+                "{name} is saturated: all outputs are 1 or -1",
+                name=names[0],
+            ),
             int(table.steps[0]), int(table.steps[-1]), (proof,),
-            "Initialise the layer before it with smaller weights (Xavier), or normalise its inputs.", 0.8,
+            L_("Initialise the layer before it with smaller weights (Xavier), or normalise its inputs."), 0.8,
             "Glorot and Bengio 2010", names[0], tuple(names[:20]), certainty="estimate", blame=blame_of_symptom(m),
         )
     ]  # fmt: skip
@@ -255,20 +311,31 @@ def _too_wide(m: Measurements) -> Finding | None:
         return None
     share, gain = float(flat[0]["share"]), gains[wide[0]]
     proof = Evidence(
-        "rms(weights) sqrt(inputs) > 3 before the first step, in half of the layers, and tanh or sigmoid with less "
-        "than 0.06 of its largest derivative in >= 60 % of its results; loss > half of that of the best constant",
+        L_(
+            "rms(weights) sqrt(inputs) > 3 before the first step, in half of the layers, and tanh or sigmoid with "
+            "less than 0.06 of its largest derivative in >= 60 % of its results; loss > half of that of the best "
+            "constant"
+        ),
         {"gain": gain, "layers": len(wide), "share": share, "loss": found.late, "constant": found.constant},
-        f"Before the first step the weights of {len(wide)} of {len(gains)} layers had a root mean square of more than "
-        f"{_WIDE:g} / sqrt(inputs) ({wide[0]}: {gain:.3g}; 1 keeps the size of its inputs), and {percent(share)} of "
-        f"the results of a {flat[0]['function']} behind them are flat; the loss at the end is {found.late:.3g}, that "
-        f"of the best constant answer {found.constant:.3g}.",
+        Sentence(
+            "Before the first step the weights of {wide_count} of {gain_count} layers had a root mean square of "
+            "more than {wide:g} / sqrt(inputs) ({wide2}: {gain:.3g}; 1 keeps the size of its inputs), and {share} "
+            "of the results of a {function} behind them are flat; the loss at the end is {late:.3g}, that of the "
+            "best constant answer {constant:.3g}.",
+            wide_count=len(wide), gain_count=len(gains), wide=_WIDE, wide2=wide[0], gain=gain,
+            share=percent(share), function=flat[0]["function"], late=found.late, constant=found.constant,
+        ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return Finding(
-        "saturated-units", "warning", "The weights began so large that a tanh or sigmoid behind them is saturated",
+        "saturated-units", "warning", L_(
+            "The weights began so large that a tanh or sigmoid behind them is saturated"
+        ),
         int(m.steps[0]), int(m.steps[-1]), (proof,),
-        "Initialise these layers with smaller weights (Xavier: a standard deviation of 1 / sqrt(inputs)), or normalise "
-        "their inputs.", 0.8, "Glorot and Bengio 2010", wide[0].rpartition(".")[0], tuple(wide[:20]),
+        L_(
+            "Initialise these layers with smaller weights (Xavier: a standard deviation of 1 / sqrt(inputs)), or "
+            "normalise their inputs."
+        ), 0.8, "Glorot and Bengio 2010", wide[0].rpartition(".")[0], tuple(wide[:20]),
         certainty="estimate", blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
@@ -277,17 +344,33 @@ def _saturated_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -
     """Functions inside modules that are flat for most of their inputs, in a training that stands still at chance."""
     module, share = flat[0]
     proof = Evidence(
-        "tanh or sigmoid with less than 0.06 of its largest derivative, in >= 60 % of the results of a module",
+        L_(
+            "tanh or sigmoid with less than 0.06 of its largest derivative, in >= 60 % of the results of a module"
+        ),
         {"share": share, "modules": len(flat)},
-        f"{percent(share)} of the results of the function in {module or 'the model'} are next to its ends, where the "
-        "derivative is next to zero" + (f", and 60 % or more in {len(flat) - 1} more modules." if flat[1:] else "."),
+        Sentence(
+            "{share} of the results of the function in {module} are next to its ends, where the derivative is next to "
+            "zero, and 60 % or more in {more} more modules.",
+            share=percent(share), module=module or L_("the model"), more=len(flat) - 1,
+        )
+        if flat[1:] else Sentence(
+            "{share} of the results of the function in {module} are next to its ends, where the derivative is next to "
+            "zero.",
+            share=percent(share), module=module or L_("the model"),
+        ),
     )  # fmt: skip
     return Finding(
         "saturated-units", "warning",
-        f"{module or 'The model'} is saturated, and the model is hardly better than a constant",
+        (
+            Sentence("{module} is saturated, and the model is hardly better than a constant", module=module)
+            if module
+            else L_("The model is saturated, and the model is hardly better than a constant")
+        ),
         int(m.steps[0]), int(m.steps[-1]), (*chance_proof(m, LITTLE), proof),
-        "Initialise the layers before such functions with smaller weights (Xavier: a standard deviation of 1 / "
-        "sqrt(inputs)), or normalise their inputs.", 0.8, "Glorot and Bengio 2010", module,
+        L_(
+            "Initialise the layers before such functions with smaller weights (Xavier: a standard deviation of 1 / "
+            "sqrt(inputs)), or normalise their inputs."
+        ), 0.8, "Glorot and Bengio 2010", module,
         tuple(name for name, _ in flat[:20]), certainty="estimate", blame=blame_of_symptom(m),
     )  # fmt: skip
 
@@ -309,31 +392,38 @@ def unshifted_targets(m: Measurements) -> Answer:
     if len(rows) < _SEEN_UNSHIFTED or not left < _REPEATED:
         return RuledOut(
             "unshifted-targets",
-            "because no causal model was seen to get its own inputs for targets" if not rows
-            else f"because {percent(left)} of the loss is left",
+            L_("because no causal model was seen to get its own inputs for targets") if not rows
+            else Sentence("because {left} of the loss is left", left=percent(left)),
         )  # fmt: skip
     step, positions = int(number(rows[0], "step")), int(number(rows[0], "positions"))
     proof = Evidence(
-        "targets = indices that embeddings read, at each position, causal attention, loss < 0.1 of the first",
+        L_(
+            "targets = indices that embeddings read, at each position, causal attention, loss < 0.1 of the first"
+        ),
         {"step": step, "positions": positions, "steps": len(rows), "left": left},
-        f"In step {step} the targets of the cross entropy are, at all {positions} positions, the indices that the "
-        f"embedding has read there, and attention is causal; {percent(left)} of the loss is left at the end.",
+        Sentence(
+            "In step {step} the targets of the cross entropy are, at all {positions} positions, the indices that "
+            "the embedding has read there, and attention is causal; {left} of the loss is left at the end.",
+            step=step, positions=positions, left=percent(left),
+        ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return [
         Finding(
             "unshifted-targets", "warning",
-            "The targets are the inputs, not shifted by one: the model learns to repeat",
+            L_("The targets are the inputs, not shifted by one: the model learns to repeat"),
             step, int(m.steps[-1]), (proof,),
-            "Let each position predict the next one: outputs of tokens[:, :-1] against targets tokens[:, 1:].", 0.85,
+            L_(
+                "Let each position predict the next one: outputs of tokens[:, :-1] against targets tokens[:, 1:]."
+            ), 0.85,
             "docs/diagnosis.md", certainty="estimate", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
 
 RULES = (
-    Rule("unshifted-targets", "C", "Are the targets others than the inputs?", unshifted_targets),
-    Rule("batch-norm-gap", "C", "Has batch norm enough values?", batch_norm_gap),
-    Rule("weights-shrink", "C", "Do the weights keep their size?", weights_shrink),
-    Rule("saturated-units", "C", "Are there saturated modules?", saturated_units),
+    Rule("unshifted-targets", "C", L_("Are the targets others than the inputs?"), unshifted_targets),
+    Rule("batch-norm-gap", "C", L_("Has batch norm enough values?"), batch_norm_gap),
+    Rule("weights-shrink", "C", L_("Do the weights keep their size?"), weights_shrink),
+    Rule("saturated-units", "C", L_("Are there saturated modules?"), saturated_units),
 )

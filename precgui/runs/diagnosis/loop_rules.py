@@ -9,17 +9,7 @@ from precgui.runs.diagnosis.analysis import ALIKE, constant_norm, is_adaptive, m
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Evidence, Finding, RuledOut, Undecided
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
-
-_SKIPPED_BAD = "The scaler skipped step {step}, yet {name} became NaN or Inf in it."
-_SKIPPED_CHANGED = "The scaler skipped step {step}, yet {share} of the elements of {name} changed in it."
-_SCALED = (
-    "The scale is {scale} in all steps; the first gradient norm is {norm:.4g}, divided by the scale {quotient:.3g}, "
-    "at a loss of {loss:.3g}."
-)
-_SCALED_EXACT = (
-    "No step went through scaler.step() or after scaler.unscale_(), though the scale is {scale}; the first gradient "
-    "norm is {norm:.4g}, divided by the scale {quotient:.3g}, at a loss of {loss:.3g}."
-)
+from precgui.sentences import L_, Sentence, together
 
 
 def clip_before_unscale(m: Measurements) -> Answer:
@@ -38,16 +28,25 @@ def clip_before_unscale(m: Measurements) -> Answer:
     if not decided or limit > 1000:
         return RuledOut(
             "clip-before-unscale",
-            f"because the norm times the scale is within {percent(ALIKE)} of {limit:.3g} in only {percent(at_limit)} "
-            f"of the steps"
-            if not scaled.is_clipped else f"because the norm itself is clipped to {own_limit:.3g}, whatever the scale",
+            Sentence(
+                "because the norm times the scale is within {alike} of {limit:.3g} in only {at_limit} of the steps",
+                alike=percent(ALIKE), limit=limit, at_limit=percent(at_limit),
+            )
+            if not scaled.is_clipped else Sentence(
+                "because the norm itself is clipped to {own_limit:.3g}, whatever the scale",
+                own_limit=own_limit,
+            ),
         )  # fmt: skip
     proof = _clip_proof(m, taken, limit, at_limit)
     adaptive = is_adaptive(m)
     return [
         Finding(
-            "clip-before-unscale", "warning" if adaptive else "error", "Gradients are clipped before they are unscaled",
-            int(m.steps[0]), int(m.steps[-1]), (proof,), "Call scaler.unscale_(optimizer) before clip_grad_norm_.",
+            "clip-before-unscale", "warning" if adaptive else "error", L_(
+                "Gradients are clipped before they are unscaled"
+            ),
+            int(m.steps[0]), int(m.steps[-1]), (proof,), L_(
+                "Call scaler.unscale_(optimizer) before clip_grad_norm_."
+            ),
             0.95,
             "torch.amp documentation, gradient clipping; pytorch/examples issue 1196", blame=IN_ANY_FORMAT,
         )
@@ -60,12 +59,16 @@ def _clip_proof(m: Measurements, taken: NDArray[np.bool_], limit: float, at_limi
     at = int(np.argmin(np.abs(scaled / limit - 1)))
     norm, scale = float(m.grad_norm[taken][at]), float(m.scale[taken][at])
     return Evidence(
-        "|g| * scale = max_norm in > 80 % of the steps", {"max_norm": limit, "share": at_limit,
+        L_("|g| * scale = max_norm in > 80 % of the steps"), {"max_norm": limit, "share": at_limit,
         "scale": scale, "norm": norm, "step": int(m.steps[taken][at])},
-        f"In {percent(at_limit)} of the steps the gradient norm times the scale is within {percent(ALIKE)} of "
-        f"{limit:.4g}. In step {m.steps[taken][at]} norm {norm:.4g} times scale {power(scale)} is {norm * scale:.4g}: "
-        f"it was clipped to {limit:.3g} before it was divided by the scale.",
-        "gradient norm times the loss scale", m.series_of(m.grad_norm * m.scale), limit,
+        Sentence(
+            "In {at_limit} of the steps the gradient norm times the scale is within {alike} of {limit:.4g}. In step "
+            "{steps} norm {norm:.4g} times scale {scale} is {norm2:.4g}: it was clipped to {limit:.3g} before it "
+            "was divided by the scale.",
+            at_limit=percent(at_limit), alike=percent(ALIKE), limit=limit, steps=m.steps[taken][at], norm=norm,
+            scale=power(scale), norm2=norm * scale,
+        ),
+        L_("gradient norm times the loss scale"), m.series_of(m.grad_norm * m.scale), limit,
     )  # fmt: skip
 
 
@@ -92,16 +95,21 @@ def gradients_not_unscaled(m: Measurements) -> Answer:
     taken_bad = ~m.skipped & ~np.isfinite(m.grad_norm) & np.isin(m.steps, reported)
     constant = bool((m.scale == m.scale[0]).all())
     if past is False or (past and m.skipped.any()):
-        return RuledOut("gradients-not-unscaled", "because steps were made by scaler.step() or after scaler.unscale_()")
+        return RuledOut(
+            "gradients-not-unscaled", L_("because steps were made by scaler.step() or after scaler.unscale_()")
+        )
     if still_scaled is False:
         scale = power(median(m.scale))
         return RuledOut(
             "gradients-not-unscaled",
-            f"because the loop divides by the scale itself: gradients at the step are at most twice 1/{scale} of those "
-            "that the backward pass delivered",
+            Sentence(
+                "because the loop divides by the scale itself: gradients at the step are at most twice 1/{scale} of "
+                "those that the backward pass delivered",
+                scale=scale,
+            ),
         )
     if not still_scaled and not (taken_bad.any() and constant):
-        return Undecided("gradients-not-unscaled", "whether the loop has divided the gradients by the scale itself")
+        return Undecided("gradients-not-unscaled", L_("whether the loop has divided the gradients by the scale itself"))
     return [_not_unscaled(m, taken_bad, exact=bool(still_scaled))]
 
 
@@ -110,22 +118,33 @@ def _not_unscaled(m: Measurements, taken_bad: NDArray[np.bool_], *, exact: bool)
     first = int(finite[0]) if len(finite) else 0  # all numbers are of this step
     norm, loss, scale = float(m.grad_norm[first]), float(m.loss[first]), float(m.scale[first])
     step = int(m.steps[np.flatnonzero(taken_bad)[0]]) if taken_bad.any() else int(m.steps[0])
+    values = {"scale": power(scale), "norm": norm, "quotient": norm / scale, "loss": loss}
     sentences = [
-        (_SCALED_EXACT if exact else _SCALED).format(scale=power(scale), norm=norm, quotient=norm / scale, loss=loss)
+        Sentence(
+            "No step went through scaler.step() or after scaler.unscale_(), though the scale is {scale}; the first "
+            "gradient norm is {norm:.4g}, divided by the scale {quotient:.3g}, at a loss of {loss:.3g}.",
+            **values,
+        )
+        if exact
+        else Sentence(
+            "The scale is {scale} in all steps; the first gradient norm is {norm:.4g}, divided by the scale "
+            "{quotient:.3g}, at a loss of {loss:.3g}.",
+            **values,
+        )
     ]
     if taken_bad.any():
-        sentences.append(f"Step {step} was taken although its gradients are not finite.")
+        sentences.append(Sentence("Step {step} was taken although its gradients are not finite.", step=step))
     proof = Evidence(
-        "optimizer.step() called outside scaler.step(), loss multiplied by the scale",
+        L_("optimizer.step() called outside scaler.step(), loss multiplied by the scale"),
         {"scale": scale, "norm": norm, "norm_over_scale": norm / scale, "loss": loss},
-        " ".join(sentences),
+        together(*sentences),
         "grad_norm", m.series_of(m.grad_norm),
     )  # fmt: skip
     harmless = is_adaptive(m) and not taken_bad.any() and bool(m.finite_loss.all())
     return Finding(
         "gradients-not-unscaled", "warning" if harmless else "error",
-        "The optimizer steps on gradients that are still scaled", step, int(m.steps[-1]), (proof,),
-        "Call scaler.step(optimizer) and scaler.update() in place of optimizer.step().",
+        L_("The optimizer steps on gradients that are still scaled"), step, int(m.steps[-1]), (proof,),
+        L_("Call scaler.step(optimizer) and scaler.update() in place of optimizer.step()."),
         0.97 if exact else 0.8, "torch.amp documentation, typical mixed precision training", blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
@@ -135,7 +154,7 @@ def skipped_but_changed(m: Measurements) -> Answer:
     table = m.table("update")
     if not m.skipped.any() or table is None:
         return (
-            RuledOut("skipped-but-changed", f"because none of {m.n} steps was skipped")
+            RuledOut("skipped-but-changed", Sentence("because none of {steps} steps was skipped", steps=m.n))
             if m.loops_scale and not m.skipped.any()
             else None
         )
@@ -148,24 +167,34 @@ def skipped_but_changed(m: Measurements) -> Answer:
     if not broken.any():
         return RuledOut(
             "skipped-but-changed",
-            f"because no weight changed in the {int(rows.sum())} skipped steps that were recorded",
+            Sentence(
+                "because no weight changed in the {rows} skipped steps that were recorded",
+                rows=int(rows.sum()),
+            ),
         )
     row = int(np.flatnonzero(broken)[0])
     name = table.names[int(np.argmax(np.where(table.bad[row], 2.0, np.nan_to_num(table.stat("changed")[row]))))]
     bad = bool(table.bad[row, table.names.index(name)])
-    sentence = _SKIPPED_BAD if bad else _SKIPPED_CHANGED
     proof = Evidence(
-        "skipped = 1 and changed > 0", {"step": int(table.steps[row]), "changed": float(changed[row]),
+        L_("skipped = 1 and changed > 0"), {"step": int(table.steps[row]), "changed": float(changed[row]),
         "count": int(broken.sum())},
-        sentence.format(step=table.steps[row], name=name, share=percent(float(changed[row]))),
+        Sentence(
+            "The scaler skipped step {step}, yet {name} became NaN or Inf in it.", step=table.steps[row], name=name
+        )
+        if bad else Sentence(
+            "The scaler skipped step {step}, yet {share} of the elements of {name} changed in it.",
+            step=table.steps[row], name=name, share=percent(float(changed[row])),
+        ),
         "skipped", m.series_of(m.skipped.astype(float)),
     )  # fmt: skip
     return [
         Finding(
-            "skipped-but-changed", "error", "Weights change in steps that the scaler skips: there is a second "
-            "optimizer.step()",
-            int(table.steps[row]), int(table.steps[-1]), (proof,), "Remove optimizer.step(): scaler.step(optimizer) "
-            "calls it.", 0.97,
+            "skipped-but-changed", "error", L_(
+                "Weights change in steps that the scaler skips: there is a second optimizer.step()"
+            ),
+            int(table.steps[row]), int(table.steps[-1]), (proof,), L_(
+                "Remove optimizer.step(): scaler.step(optimizer) calls it."
+            ), 0.97,
             "FlyEgle/MAE-pytorch issue 1", "", (name,), blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
@@ -182,34 +211,43 @@ def scheduler_ahead(m: Measurements) -> Answer:
     if usual < 0.5 or ahead < 0.5 * inside.sum() or not ahead:
         return RuledOut(
             "scheduler-ahead",
-            f"because the rate moved in {ahead} of {int(inside.sum())} skipped steps, and in {percent(usual)} of the "
-            f"others",
+            Sentence(
+                "because the rate moved in {ahead} of {inside} skipped steps, and in {usual} of the others",
+                ahead=ahead,
+                inside=int(inside.sum()),
+                usual=percent(usual),
+            ),
         )
     first = int(np.flatnonzero(~m.skipped)[0]) if (~m.skipped).any() else m.n - 1
     rise = float(m.lr[first] / m.lr[0]) if m.lr[0] > 0 else 1.0
     share = ahead / m.n
     proof = Evidence(
-        "count of skipped steps in which lr changed", {"ahead": ahead, "steps": m.n, "lr_first": float(m.lr[0]),
+        L_("count of skipped steps in which lr changed"), {"ahead": ahead, "steps": m.n, "lr_first": float(m.lr[0]),
         "lr_taken": float(m.lr[first])},
-        f"The rate moved on in {ahead} of {int(inside.sum())} skipped steps ({percent(share)} of all): the first step "
-        f"that was taken, "
-        f"{m.steps[first]}, had {m.lr[first]:.3g} in place of {m.lr[0]:.3g}.",
+        Sentence(
+            "The rate moved on in {ahead} of {inside} skipped steps ({share} of all): the first step that was "
+            "taken, {steps}, had {lr:.3g} in place of {lr2:.3g}.",
+            ahead=ahead, inside=int(inside.sum()), share=percent(share), steps=m.steps[first], lr=m.lr[first],
+            lr2=m.lr[0],
+        ),
         "lr", m.series_of(m.lr),
     )  # fmt: skip
     grave = share > 0.1 or rise > 3
     return [
         Finding(
-            "scheduler-ahead", "warning" if grave else "info", "The scheduler steps when the optimizer does not",
+            "scheduler-ahead", "warning" if grave else "info", L_(
+                "The scheduler steps when the optimizer does not"
+            ),
             int(m.steps[np.flatnonzero(m.skipped)[0]]), int(m.steps[-1]), (proof,),
-            "Step the scheduler only when scaler.get_scale() has not fallen.", 0.9,
+            L_("Step the scheduler only when scaler.get_scale() has not fallen."), 0.9,
             "pytorch issues 44511 and 55585", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
 
 RULES = (
-    Rule("clip-before-unscale", "D", "Were gradients clipped before they were unscaled?", clip_before_unscale),
-    Rule("gradients-not-unscaled", "D", "Were gradients divided by the scale?", gradients_not_unscaled),
-    Rule("skipped-but-changed", "D", "Do skipped steps leave the weights alone?", skipped_but_changed),
-    Rule("scheduler-ahead", "D", "Does the scheduler wait for the optimizer?", scheduler_ahead),
+    Rule("clip-before-unscale", "D", L_("Were gradients clipped before they were unscaled?"), clip_before_unscale),
+    Rule("gradients-not-unscaled", "D", L_("Were gradients divided by the scale?"), gradients_not_unscaled),
+    Rule("skipped-but-changed", "D", L_("Do skipped steps leave the weights alone?"), skipped_but_changed),
+    Rule("scheduler-ahead", "D", L_("Does the scheduler wait for the optimizer?"), scheduler_ahead),
 )

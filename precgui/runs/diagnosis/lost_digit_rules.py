@@ -15,6 +15,7 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number
+from precgui.sentences import L_, Sentence
 
 _SWALLOWED = 0.5  # share of the elements of a sum
 _LOOP = "(loop)"  # in place of a module
@@ -53,25 +54,39 @@ def _one_after_another(m: Measurements, outside: Sequence[Mapping[str, Any]]) ->
         most = max((number(row, "swallowed") for row in known.values()), default=0.0)
         return RuledOut(
             "swallowed-additions",
-            f"because at most {percent(most)} of the elements of the sums of a module in 16 bits stay as they were, or "
-            f"it adds fewer than {_TERMS:.0f} terms",
+            Sentence(
+                "because at most {most} of the elements of the sums of a module in 16 bits stay as they were, or it "
+                "adds fewer than {terms:.0f} terms",
+                most=percent(most),
+                terms=_TERMS,
+            ),
         )
     name = max(bad, key=lambda each: number(bad[each], "swallowed"))
     share, terms, stored = number(bad[name], "swallowed"), number(bad[name], "per_pass"), str(bad[name].get("format"))
     in_loop = name == _LOOP
-    where, each_pass = ("the loop", "") if in_loop else (name, " in each pass")
     module = "" if in_loop or name in origin.WHOLE else name
     proof = Evidence(
-        "x + y = x for y != 0, in > 50 % of the elements and >= 6 additions of a pass",
+        L_("x + y = x for y != 0, in > 50 % of the elements and >= 6 additions of a pass"),
         {"share": share, "terms": terms, "half_ulp": half_ulp(stored) if stored in DIGITS else 0.0},
-        f"In the first step {where} added {terms:.0f} terms{each_pass} in {stored.upper()}, and "
-        f"{percent(share)} of the elements stayed as they were: what was added is below half an ulp of the sum.",
+        Sentence(
+            "In the first step the loop added {terms:.0f} terms in {stored}, and {share} of the elements stayed as "
+            "they were: what was added is below half an ulp of the sum.",
+            terms=terms, stored=stored.upper(), share=percent(share),
+        )
+        if in_loop else Sentence(
+            "In the first step {module} added {terms:.0f} terms in each pass in {stored}, and {share} of the elements "
+            "stayed as they were: what was added is below half an ulp of the sum.",
+            module=name, terms=terms, stored=stored.upper(), share=percent(share),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "swallowed-additions", "warning", f"{percent(share)} of what {where} adds up in {stored.upper()} is lost",
+            "swallowed-additions", "warning", Sentence(
+                "{share} of what {where} adds up in {stored} is lost",
+                share=percent(share), where=L_("the loop") if in_loop else name, stored=stored.upper(),
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Keep the sum in FP32 (x = x.float() before the first addition), and only the terms in 16 bits.",
+            L_("Keep the sum in FP32 (x = x.float() before the first addition), and only the terms in 16 bits."),
             0.85, "Higham 2002, Accuracy and Stability, section 4.2", module,
             certainty="exact", blame=COMPARED,
         )
@@ -89,17 +104,31 @@ def _scattered(m: Measurements, outside: Sequence[Mapping[str, Any]]) -> Finding
     name, row = max(bad, key=lambda each: number(each[1], "swallowed"))
     share, terms = number(row, "swallowed"), number(row, "elements")
     exact, value = number(row, "exact"), number(row, "value")
-    stored, operation, where = str(row.get("format")), str(row.get("operation")), "the loop" if name == _LOOP else name
+    stored, operation, where = (
+        str(row.get("format")),
+        str(row.get("operation")),
+        L_("the loop") if name == _LOOP else name,
+    )
     proof = Evidence(
-        "sum of |result - result in FP32| > 10 % of the sum of all |terms|, the same terms and places",
+        L_("sum of |result - result in FP32| > 10 % of the sum of all |terms|, the same terms and places"),
         {"share": share, "terms": terms, "exact": exact, "value": value},
-        f"{operation}() in {where} adds {terms:.0f} terms in {stored.upper()}; {percent(share)} of what they amount to "
-        f"is lost, since terms are below half an ulp of their sum: a sum of {exact:.6g} in FP32 is {value:.6g}.",
+        Sentence(
+            "{operation}() in {where} adds {terms:.0f} terms in {stored}; {share} of what they amount to is lost, "
+            "since terms are below half an ulp of their sum: a sum of {exact:.6g} in FP32 is {value:.6g}.",
+            operation=operation, where=where, terms=terms, stored=stored.upper(), share=percent(share),
+            exact=exact, value=value,
+        ),
     )  # fmt: skip
     return Finding(
-        "swallowed-additions", "warning", f"{percent(share)} of what {where} adds up in {stored.upper()} is lost",
+        "swallowed-additions", "warning", Sentence(
+            "{share} of what {where} adds up in {stored} is lost",
+            share=percent(share), where=where, stored=stored.upper(),
+        ),
         int(m.steps[0]), int(m.steps[-1]), (proof,),
-        f"Count and add up in FP32: give {operation}() a result and terms that are float().", 0.9,
+        Sentence(
+            "Count and add up in FP32: give {operation}() a result and terms that are float().",
+            operation=operation,
+        ), 0.9,
         "Higham 2002, Accuracy and Stability, section 4.2",
         "" if name == _LOOP or name in origin.WHOLE else name, certainty="exact", blame=COMPARED,
     )  # fmt: skip
@@ -113,26 +142,39 @@ def optimizer_in_fp16(m: Measurements) -> Answer:
     share, operation, worst = number(lost, "share"), str(lost.get("operation")), number(lost, "operation_share")
     if not max(share, worst / 2) > _DAMAGED:
         return RuledOut(
-            "optimizer-in-fp16", f"because {percent(share)} of the FP16 results of the optimizer are out of its range"
+            "optimizer-in-fp16",
+            Sentence(
+                "because {share} of the FP16 results of the optimizer are out of its range",
+                share=percent(share),
+            ),
         )
     name, eps = optimizer_of(m)[0], min(epsilons(m), default=0.0)
     if "adam" in name.lower() and eps >= _EPSILON:
         return RuledOut(
             "optimizer-in-fp16",
-            f"because eps = {eps:g} of {name} is far above the second moments that FP16 cannot hold, "
-            f"{percent(worst)} of the results of {operation}",
+            Sentence(
+                "because eps = {eps:g} of {name} is far above the second moments that FP16 cannot hold, {worst} of "
+                "the results of {operation}",
+                eps=eps,
+                name=name,
+                worst=percent(worst),
+                operation=operation,
+            ),
         )
     proof = Evidence(
-        "|fp16(x) - x| > |x| / 64, of the results of the optimizer in the first step",
+        L_("|fp16(x) - x| > |x| / 64, of the results of the optimizer in the first step"),
         {"share": share, "operation_share": worst, "operation": operation},
-        f"In the first step {percent(share)} of the optimizer's results in FP16 are zero, subnormal or Inf where FP32 "
-        f"holds them, of a single operation ({operation}) up to {percent(worst)}.",
+        Sentence(
+            "In the first step {share} of the optimizer's results in FP16 are zero, subnormal or Inf where FP32 "
+            "holds them, of a single operation ({operation}) up to {worst}.",
+            share=percent(share), operation=operation, worst=percent(worst),
+        ),
     )  # fmt: skip
     return [
         Finding(
             "optimizer-in-fp16", "error" if max(share, worst) > _GRAVE else "warning",
-            "The optimizer computes in FP16, whose range its numbers leave", int(m.steps[0]), int(m.steps[-1]),
-            (proof,), "Convert the gradient first (p.grad.float()) and keep the optimizer's state in FP32.",
+            L_("The optimizer computes in FP16, whose range its numbers leave"), int(m.steps[0]), int(m.steps[-1]),
+            (proof,), L_("Convert the gradient first (p.grad.float()) and keep the optimizer's state in FP32."),
             0.9, "Micikevicius et al. 2018, section 3.1", blame=COMPARED,
         )
     ]  # fmt: skip
@@ -157,22 +199,35 @@ def coarse_outputs(m: Measurements) -> Answer:
     if not (spread < _LEVELS * ulp and mean > _OFFSET * spread and 0 < loss < max(ulp, ulp**2)):
         return RuledOut(
             "coarse-outputs",
-            f"because the outputs ({stored.upper()}, rms {rms:.3g}) spread over {spread / ulp:.3g} of their ulps, or "
-            "the loss is above one",
+            Sentence(
+                "because the outputs ({stored}, rms {rms:.3g}) spread over {spread:.3g} of their ulps, or the loss "
+                "is above one",
+                stored=stored.upper(),
+                rms=rms,
+                spread=spread / ulp,
+            ),
         )
     proof = Evidence(
-        "sd(outputs) < 4 ulp, mean > 32 sd, loss < max(ulp, ulp^2)",
+        L_("sd(outputs) < 4 ulp, mean > 32 sd, loss < max(ulp, ulp^2)"),
         {"rms": rms, "sd": spread, "ulp": ulp, "loss": loss},
-        f"The outputs of the model are {stored.upper()} numbers near {mean:.4g}, one {ulp:.3g} from the next; "
-        f"their standard deviation is {spread:.3g} and the loss at the end {loss:.3g}: differences are rounded away.",
+        Sentence(
+            "The outputs of the model are {stored} numbers near {mean:.4g}, one {ulp:.3g} from the next; their "
+            "standard deviation is {spread:.3g} and the loss at the end {loss:.3g}: differences are rounded away.",
+            stored=stored.upper(), mean=mean, ulp=ulp, spread=spread, loss=loss,
+        ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return [
         Finding(
-            "coarse-outputs", "warning", f"The outputs are too large for the digits of {stored.upper()}",
+            "coarse-outputs", "warning", Sentence(
+                "The outputs are too large for the digits of {stored}",
+                stored=stored.upper(),
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Compute the last layer in FP32 (outside autocast, on inputs.float()), or predict differences or "
-            "normalised values.",
+            L_(
+                "Compute the last layer in FP32 (outside autocast, on inputs.float()), or predict differences or "
+                "normalised values."
+            ),
             0.7, "docs/diagnosis.md", certainty="estimate", blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
@@ -188,46 +243,59 @@ def lbfgs_in_16_bits(m: Measurements) -> Answer:
     if not stored or same < _STILL or not result.norm_ratio > _AT_MINIMUM:
         return RuledOut(
             "lbfgs-in-16-bits",
-            "because all outputs have the digits of FP32" if not stored
-            else f"because only the last {same} losses are the same, or the gradient norm is that of a minimum",
+            L_("because all outputs have the digits of FP32") if not stored
+            else Sentence(
+                "because only the last {same} losses are the same, or the gradient norm is that of a minimum",
+                same=same,
+            ),
         )  # fmt: skip
     proof = Evidence(
-        "L-BFGS, outputs in 16 bits, the last 3 or more losses the same, |g| > 0.001 |g_1|",
+        L_("L-BFGS, outputs in 16 bits, the last 3 or more losses the same, |g| > 0.001 |g_1|"),
         {"same": same, "loss": float(m.loss[-1]), "norm_ratio": result.norm_ratio, "half_ulp": half_ulp(stored)},
-        f"The last {same} losses are all {m.loss[-1]:.4g}: no step is accepted any more, though the gradient norm is "
-        f"{result.norm_ratio:.2g} times that of the first steps. L-BFGS divides differences of gradients, each off by "
-        f"about {half_ulp(stored):.1g} of its size in {stored.upper()}, by those of weights, and compares losses as "
-        "coarse.",
+        Sentence(
+            "The last {same} losses are all {loss:.4g}: no step is accepted any more, though the gradient norm is "
+            "{norm_ratio:.2g} times that of the first steps. L-BFGS divides differences of gradients, each off by "
+            "about {stored:.1g} of its size in {stored2}, by those of weights, and compares losses as coarse.",
+            same=same, loss=m.loss[-1], norm_ratio=result.norm_ratio, stored=half_ulp(stored),
+            stored2=stored.upper(),
+        ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return [
         Finding(
-            "lbfgs-in-16-bits", "warning", f"L-BFGS stands still: its curvature is noise of {stored.upper()}",
+            "lbfgs-in-16-bits", "warning", Sentence(
+                "L-BFGS stands still: its curvature is noise of {stored}",
+                stored=stored.upper(),
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Compute the closure in FP32, without autocast and with FP32 weights; in 16 bits use Adam or SGD.",
+            L_(
+                "Compute the closure in FP32, without autocast and with FP32 weights; in 16 bits use Adam or SGD."
+            ),
             0.7, "Nocedal and Wright 2006, section 6.1; torch.optim.LBFGS documentation", certainty="estimate",
-            blame=Blame(needs="the same run in FP32"),
+            blame=Blame(needs=L_("the same run in FP32")),
         )
     ]  # fmt: skip
 
 
 _USES = {  # of a difference without digits: the clause, and the fix
     "divisor": (
-        "is divided by, or its root or logarithm is taken",
-        "Compute it in FP32 from values in FP32 (x.float()), and a variance as the mean of (x - mean)^2.",
+        L_("is divided by, or its root or logarithm is taken"),
+        L_("Compute it in FP32 from values in FP32 (x.float()), and a variance as the mean of (x - mean)^2."),
     ),
     "amplified": (
-        "is multiplied by 1000 or more, or divided by as small a number",
-        "Take a larger distance between the points (for a second difference some eps^(1/4) of x), derivatives by "
-        "autograd, or FP64.",
+        L_("is multiplied by 1000 or more, or divided by as small a number"),
+        L_(
+            "Take a larger distance between the points (for a second difference some eps^(1/4) of x), derivatives "
+            "by autograd, or FP64."
+        ),
     ),
-    "rounded data": (
-        "is what the training reads of data that a cast had rounded",
-        "Subtract the offset first, in the format of the data, and cast the result.",
+    L_("rounded data"): (
+        L_("is what the training reads of data that a cast had rounded"),
+        L_("Subtract the offset first, in the format of the data, and cast the result."),
     ),
-    "large data": (
-        "is of data beyond 2^24, where FP32 holds no fractions and not each whole number",
-        "Keep such data (time stamps, identities) in int64 or FP64, subtract there, and cast the result.",
+    L_("large data"): (
+        L_("is of data beyond 2^24, where FP32 holds no fractions and not each whole number"),
+        L_("Keep such data (time stamps, identities) in int64 or FP64, subtract there, and cast the result."),
     ),
 }
 
@@ -239,7 +307,9 @@ def cancelled_digits(m: Measurements) -> Answer:
         return None
     if not rows:
         return RuledOut(
-            "cancelled-digits", "because no difference of a few ulps is a divisor, amplified, or data in the steps seen"
+            "cancelled-digits", L_(
+                "because no difference of a few ulps is a divisor, amplified, or data in the steps seen"
+            )
         ) if m.fact("census") else None  # fmt: skip
     return [_cancelled(m, rows[0])]
 
@@ -247,17 +317,23 @@ def cancelled_digits(m: Measurements) -> Answer:
 def _cancelled(m: Measurements, row: Mapping[str, Any]) -> Finding:
     share, step, stored, use = number(row, "share"), int(number(row, "step")), str(row.get("format")), str(row["use"])
     module = row.get("module")
-    where = "The loop" if module is None else str(module) or "The model"
+    where = L_("The loop") if module is None else str(module) or L_("The model")
     clause, fix = _USES[use]
     proof = Evidence(
-        "|a - b| <= 2 eps max(|a|, |b|) in > 50 % of the elements",
+        L_("|a - b| <= 2 eps max(|a|, |b|) in > 50 % of the elements"),
         {"share": share, "step": step, "elements": number(row, "elements"), "use": use},
-        f"In step {step} {percent(share)} of the elements of a difference in {stored.upper()} are at most two eps of "
-        f"their operands, so that rounding the operands has left them a digit or two; the difference {clause}.",
+        Sentence(
+            "In step {step} {share} of the elements of a difference in {stored} are at most two eps of their "
+            "operands, so that rounding the operands has left them a digit or two; the difference {clause}.",
+            step=step, share=percent(share), stored=stored.upper(), clause=clause,
+        ),
     )  # fmt: skip
     return Finding(
         "cancelled-digits", "warning",
-        f"{where} uses differences of nearly equal numbers, whose digits {stored.upper()} has rounded away",
+        Sentence(
+            "{where} uses differences of nearly equal numbers, whose digits {stored} has rounded away",
+            where=where, stored=stored.upper(),
+        ),
         step, int(m.steps[-1]), (proof,), fix, 0.85,
         "Higham 2002, Accuracy and Stability, section 1.7", str(module or ""), certainty="estimate",
         blame=TOO_FEW_DIGITS,
@@ -272,29 +348,40 @@ def rounded_gradients(m: Measurements) -> Answer:
     bad = [row for row in rows if number(row, "share") > _OF_ELEMENTS]
     if len(bad) < _FEWEST_ROWS:
         return RuledOut(
-            "rounded-gradients", "because no gradient of a fifth of the parameters was rounded to zeros between the "
-            "backward pass and the step in the steps seen",
+            "rounded-gradients", L_(
+                "because no gradient of a fifth of the parameters was rounded to zeros between the backward pass "
+                "and the step in the steps seen"
+            ),
         ) if m.fact("census") else None  # fmt: skip
     row, steps = bad[-1], [int(number(each, "step")) for each in bad]
     names = tuple(str(each) for each in row.get("tensors", ()))
     levels, largest, threshold = number(row, "levels"), number(row, "largest"), number(row, "threshold")
-    how = "FP16" if row.get("format") == "fp16" else f"{levels:.0f} magnitudes"
+    how = "FP16" if row.get("format") == "fp16" else Sentence("{levels:.0f} magnitudes", levels=levels)
     proof = Evidence(
-        "|g(rounded to 0)| > 0.5 |g| of a parameter, though autograd delivered it, and a threshold decides",
+        L_("|g(rounded to 0)| > 0.5 |g| of a parameter, though autograd delivered it, and a threshold decides"),
         {"parameters": number(row, "parameters"), "share": number(row, "share"), "lost": number(row, "lost"),
          "levels": levels, "largest": largest, "threshold": threshold},
-        f"In steps {', '.join(map(str, steps[:6]))} the optimizer got gradients rounded to {how}: all below about "
-        f"{threshold:.3g} became 0, where the largest is {largest:.3g}. Of {number(row, 'parameters'):.0f} of "
-        f"{number(row, 'of'):.0f} parameters ({', '.join(names[:4])}) up to {percent(number(row, 'lost'))} of what "
-        f"the backward pass delivered is gone.",
+        Sentence(
+            "In steps {steps} the optimizer got gradients rounded to {how}: all below about {threshold:.3g} became 0, "
+            "where the largest is {largest:.3g}. Of {number:.0f} of {number2:.0f} parameters ({names}) up to "
+            "{number3} of what the backward pass delivered is gone.",
+            steps=", ".join(map(str, steps[:6])), how=how, threshold=threshold, largest=largest,
+            number=number(row, "parameters"), number2=number(row, "of"), names=", ".join(names[:4]),
+            number3=percent(number(row, "lost")),
+        ),
     )  # fmt: skip
     return [
         Finding(
             "rounded-gradients", "warning",
-            f"The loop rounds gradients of {percent(number(row, 'share'))} of the elements to zeros before the step",
+            Sentence(
+                "The loop rounds gradients of {number} of the elements to zeros before the step",
+                number=percent(number(row, "share")),
+            ),
             steps[0], int(m.steps[-1]), (proof,),
-            "Give each tensor (or block) a scale of its own, add what rounding has left out to the next gradient "
-            "(error feedback), or round stochastically.", 0.85,
+            L_(
+                "Give each tensor (or block) a scale of its own, add what rounding has left out to the next "
+                "gradient (error feedback), or round stochastically."
+            ), 0.85,
             "Seide et al. 2014, 1-bit SGD; Alistarh et al. 2017, QSGD", names[0].rpartition(".")[0] if names else "",
             names, certainty="estimate", blame=COMPARED,
         )
@@ -302,10 +389,10 @@ def rounded_gradients(m: Measurements) -> Answer:
 
 
 RULES = (
-    Rule("lbfgs-in-16-bits", "B", "Has L-BFGS the digits of its differences?", lbfgs_in_16_bits),
-    Rule("rounded-gradients", "B", "Does the optimizer get the gradients that were computed?", rounded_gradients),
-    Rule("swallowed-additions", "B", "Do small terms arrive in sums?", swallowed_additions),
-    Rule("optimizer-in-fp16", "B", "Do the optimizer's numbers fit into their format?", optimizer_in_fp16),
-    Rule("cancelled-digits", "B", "Have differences the digits that their use needs?", cancelled_digits),
-    Rule("coarse-outputs", "B", "Have the outputs enough digits for their differences?", coarse_outputs),
+    Rule("lbfgs-in-16-bits", "B", L_("Has L-BFGS the digits of its differences?"), lbfgs_in_16_bits),
+    Rule("rounded-gradients", "B", L_("Does the optimizer get the gradients that were computed?"), rounded_gradients),
+    Rule("swallowed-additions", "B", L_("Do small terms arrive in sums?"), swallowed_additions),
+    Rule("optimizer-in-fp16", "B", L_("Do the optimizer's numbers fit into their format?"), optimizer_in_fp16),
+    Rule("cancelled-digits", "B", L_("Have differences the digits that their use needs?"), cancelled_digits),
+    Rule("coarse-outputs", "B", L_("Have the outputs enough digits for their differences?"), coarse_outputs),
 )

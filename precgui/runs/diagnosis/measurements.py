@@ -19,6 +19,7 @@ from precgui.runs.recorded_facts import fact, fact_rows
 from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.run import Run
 from precgui.runs.tensors.record import TensorHistory
+from precgui.sentences import Sentence
 
 Values = NDArray[np.float64]
 MOST_ROWS = 40  # of each kind that are read, spread over the run
@@ -271,7 +272,7 @@ class Measurements:
         """The logarithm of a signal with its name, as signal and series of an Evidence; -inf stands for 0."""
         with np.errstate(all="ignore"):
             logarithm = np.log2(values) if base == 2 else np.log10(values)
-        return f"log{base} of the {name}", self.series_of(logarithm)
+        return Sentence("log{base} of the {name}", base=base, name=name), self.series_of(logarithm)
 
     def series_of(self, values: Values, chosen: NDArray[np.bool_] | None = None) -> tuple[tuple[int, float], ...]:
         """A signal as points for a small curve; minimum and maximum of each part are kept."""

@@ -24,12 +24,8 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, thin
 from precgui.runs.diagnosis.nan_aware import middle
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
-_BUFFERS = "{bad} of {all} buffers hold NaN or Inf from step {step} on ({first}), the loss is finite."
-_BUFFERS_AFTER = (
-    "{bad} of {all} buffers hold NaN or Inf from step {step} on ({first}), the loss is finite; step {before} was "
-    "skipped or not finite."
-)
 _MOST_LEFT = 0.2  # share of the elements that may be in no optimizer
 _UNSEEN = 0.02  # share of an average that a step changes, where it may be replaced in steps that are not recorded
 _FROZEN, _SLOW = 0.1, 0.5  # share of an average that a step changes: an error, a warning
@@ -41,33 +37,53 @@ def parameters_left_out(m: Measurements) -> Answer:
         return [hidden]
     known = [each for each in m.model.parameters if each.role == "parameter"]
     if not known:
-        return Undecided("parameters-left-out", f"the model ({m.model.unavailable})") if m.own_loop else None
+        return (
+            Undecided(
+                "parameters-left-out",
+                Sentence(
+                    "the model ({unavailable})",
+                    unavailable=m.model.unavailable,
+                ),
+            )
+            if m.own_loop
+            else None
+        )
     if not any(each.updated for each in known):
         return None  # see foreign_parameters
     idle = [each.name for each in known if each.requires_grad and not each.updated]
     if idle and not any(each.backward_order >= 0 for each in known):
-        return Undecided("parameters-left-out", "the order of the first backward pass (torch.compile was in use)")
+        return Undecided("parameters-left-out", L_("the order of the first backward pass (torch.compile was in use)"))
     out = [each.name for each in known if each.name in idle and each.backward_order >= 0]
     if not out:
         return RuledOut(
-            "parameters-left-out", f"because an optimizer updates each of {len(known)} parameters that learns"
+            "parameters-left-out",
+            Sentence(
+                "because an optimizer updates each of {known_count} parameters that learns",
+                known_count=len(known),
+            ),
         )
     if (stale := _replaced_since(m, out)) is not None:
         return [stale]
     sizes = {each.name: math.prod(each.shape) for each in known if each.requires_grad}
     share = sum(sizes[name] for name in out) / max(sum(sizes.values()), 1)
     proof = Evidence(
-        "requires_grad and has a gradient and is in no optimizer: 20 % of the elements",
+        L_("requires_grad and has a gradient and is in no optimizer: 20 % of the elements"),
         {"left_out": len(out), "of": len(known), "share": share},
-        f"{len(out)} of {len(known)} parameters, {percent(share)} of the elements, get gradients and are in no "
-        f"optimizer: {', '.join(out[:5])}.",
+        Sentence(
+            "{out_count} of {known_count} parameters, {share} of the elements, get gradients and are in no "
+            "optimizer: {out}.",
+            out_count=len(out), known_count=len(known), share=percent(share), out=", ".join(out[:5]),
+        ),
     )  # fmt: skip
     return [
         Finding(
             "parameters-left-out", "warning" if share > _MOST_LEFT else "info",
-            f"No optimizer updates {len(out)} of {len(known)} parameters",
+            Sentence(
+                "No optimizer updates {out_count} of {known_count} parameters",
+                out_count=len(out), known_count=len(known),
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Give them to the optimizer, or set requires_grad_(False) where they are meant to stay.", 0.7,
+            L_("Give them to the optimizer, or set requires_grad_(False) where they are meant to stay."), 0.7,
             "torch.optim documentation", out[0].rpartition(".")[0], tuple(out[:20]), blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
@@ -87,19 +103,32 @@ def _replaced_since(m: Measurements, out: list[str]) -> Finding | None:
     if not still or not stale:
         return None
     proof = Evidence(
-        "of the optimizer, not of the model, never a gradient; of the model, a gradient, of no optimizer, unchanged",
+        L_(
+            "of the optimizer, not of the model, never a gradient; of the model, a gradient, of no optimizer, "
+            "unchanged"
+        ),
         {"stale": len(stale), "left_out": len(still), "of": len(weights.names), "step": int(row["step"])},
-        f"{len(stale)} of {len(weights.names)} parameters of the optimizer are not the model's and never had a "
-        f"gradient, while {len(still)} parameters of the model ({', '.join(still[:5])}) get gradients, are in no "
-        f"optimizer and are in step {int(row['step'])} as they were in the step seen before.",
+        Sentence(
+            "{stale_count} of {name_count} parameters of the optimizer are not the model's and never had a "
+            "gradient, while {still_count} parameters of the model ({still}) get gradients, are in no optimizer and "
+            "are in step {step} as they were in the step seen before.",
+            stale_count=len(stale), name_count=len(weights.names), still_count=len(still),
+            still=", ".join(still[:5]), step=int(row["step"]),
+        ),
     )  # fmt: skip
     module = still[0].rpartition(".")[0]
     return Finding(
         "parameters-left-out", "warning",
-        f"The optimizer was made before a part of the model was replaced: {len(still)} parameters are never trained",
+        Sentence(
+            "The optimizer was made before a part of the model was replaced: {still_count} parameters are never "
+            "trained",
+            still_count=len(still),
+        ),
         int(m.steps[0]), int(m.steps[-1]), (proof,),
-        "Make the optimizer after the last change of the model, such as a new head, or give it the new parameters "
-        "(optimizer.add_param_group).", 0.9, "torch.optim documentation", module, tuple(still[:20]),
+        L_(
+            "Make the optimizer after the last change of the model, such as a new head, or give it the new "
+            "parameters (optimizer.add_param_group)."
+        ), 0.9, "torch.optim documentation", module, tuple(still[:20]),
         blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
@@ -111,22 +140,37 @@ def _hidden_parameters(m: Measurements) -> Finding | None:
         return None
     count, elements, trained = (int(row[name]) for name in ("parameters", "elements", "trained"))
     share = elements / max(elements + trained, 1)
-    where = str(next(iter(row.get("modules", ())), "")) or "The model"
+    where = str(next(iter(row.get("modules", ())), "")) or L_("The model")
     proof = Evidence(
-        "used in the forward pass, with a gradient, of no optimizer, not of the model, unchanged between two steps",
+        L_(
+            "used in the forward pass, with a gradient, of no optimizer, not of the model, unchanged between two "
+            "steps"
+        ),
         {"parameters": count, "elements": elements, "share": share},
-        f"{where} computes with {count} parameters ({percent(share)} of all elements that could learn) that the model "
-        f"does not hold; they get gradients and are in step {int(row['step'])} as they were in the step seen before.",
+        Sentence(
+            "{where} computes with {count} parameters ({share} of all elements that could learn) that the model "
+            "does not hold; they get gradients and are in step {step} as they were in the step seen before.",
+            where=where, count=count, share=percent(share), step=int(row["step"]),
+        ),
     )  # fmt: skip
     return Finding(
-        "parameters-left-out", "warning" if share > _MOST_LEFT else "info",
-        f"{count} parameters of layers that the model does not hold are never trained", int(m.steps[0]),
-        int(m.steps[-1]), (proof,),
-        "Keep layers in nn.ModuleList or nn.ModuleDict (parameters in nn.ParameterList), not in a list, a dict or a "
-        "closure, and make the optimizer afterwards; or set requires_grad_(False) where they are meant to stay.",
-        0.85, "torch.nn.ModuleList documentation", "" if where == "The model" else where, certainty="estimate",
+        "parameters-left-out",
+        "warning" if share > _MOST_LEFT else "info",
+        Sentence("{count} parameters of layers that the model does not hold are never trained", count=count),
+        int(m.steps[0]),
+        int(m.steps[-1]),
+        (proof,),
+        L_(
+            "Keep layers in nn.ModuleList or nn.ModuleDict (parameters in nn.ParameterList), not in a list, a dict "
+            "or a closure, and make the optimizer afterwards; or set requires_grad_(False) where they are meant to "
+            "stay."
+        ),
+        0.85,
+        "torch.nn.ModuleList documentation",
+        "" if where == "The model" else where,
+        certainty="estimate",
         blame=IN_ANY_FORMAT,
-    )  # fmt: skip
+    )
 
 
 def frozen_average(m: Measurements) -> Answer:
@@ -136,31 +180,55 @@ def frozen_average(m: Measurements) -> Answer:
         return None
     low = [place for place, result in enumerate(table.formats) if result in DIGITS]
     if not low:
-        return RuledOut("frozen-average", f"because the {len(table.names)} averages of weights are in FP32")
+        return RuledOut(
+            "frozen-average",
+            Sentence(
+                "because the {name_count} averages of weights are in FP32",
+                name_count=len(table.names),
+            ),
+        )
     learning = table.steps <= learning_ends(m)  # later the average is where the weights are
     changed = middle(table.stat("changed")[learning if learning.any() else slice(None)][:, low], 0)
     typical = median(changed)
     if not typical < _SLOW:
-        return RuledOut("frozen-average", f"because a step changes {percent(typical)} of the averages of the weights")
+        return RuledOut(
+            "frozen-average",
+            Sentence(
+                "because a step changes {typical} of the averages of the weights",
+                typical=percent(typical),
+            ),
+        )
     if not _moves(table, low):
         return RuledOut(
             "frozen-average",
-            f"because the {len(low)} copies of weights in 16 bits never change at all, as a model kept for reference",
+            Sentence(
+                "because the {low_count} copies of weights in 16 bits never change at all, as a model kept for "
+                "reference",
+                low_count=len(low),
+            ),
         )
     if typical < _UNSEEN and (_replaced(table, low) or _keeps_up(m, table, low)):
-        return RuledOut("frozen-average", "because the copies are replaced as a whole now and then")
+        return RuledOut("frozen-average", L_("because the copies are replaced as a whole now and then"))
     names = tuple(table.names[place] for place in low)
     proof = Evidence(
-        "share of elements of the average that a step changes < 0.5 (an error below 0.1)",
+        L_("share of elements of the average that a step changes < 0.5 (an error below 0.1)"),
         {"changed": typical, "tensors": len(low)},
-        f"A step changes {percent(typical)} of the averages, which are stored in {table.formats[low[0]].upper()}.",
-        f"share of {names[0]} that a step changes", thinned(table.steps, table.stat("changed")[:, low[0]]),
-    )  # fmt: skip
+        Sentence(
+            "A step changes {typical} of the averages, which are stored in {format}.",
+            typical=percent(typical),
+            format=table.formats[low[0]].upper(),
+        ),
+        Sentence("share of {name} that a step changes", name=names[0]),
+        thinned(table.steps, table.stat("changed")[:, low[0]]),
+    )
     return [
         Finding(
             "frozen-average", "error" if typical < _FROZEN else "warning",
-            f"{percent(1 - typical)} of the moving average of the weights stays where it is", int(table.steps[0]),
-            int(table.steps[-1]), (proof,), "Keep the average in FP32.", 0.9, "diffae issue 16", "", names[:20],
+            Sentence(
+                "{typical} of the moving average of the weights stays where it is",
+                typical=percent(1 - typical),
+            ), int(table.steps[0]),
+            int(table.steps[-1]), (proof,), L_("Keep the average in FP32."), 0.9, "diffae issue 16", "", names[:20],
             blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
@@ -198,7 +266,12 @@ def poisoned_buffers(m: Measurements) -> Answer:
     bad = table.bad[-1] & _running(m, table)
     if not bad.any():
         return RuledOut(
-            "poisoned-buffers", f"because the {len(table.names)} buffers are finite at step {table.steps[-1]}"
+            "poisoned-buffers",
+            Sentence(
+                "because the {name_count} buffers are finite at step {steps}",
+                name_count=len(table.names),
+                steps=table.steps[-1],
+            ),
         )
     if m.n and not m.finite_loss[-1]:
         return None  # a consequence
@@ -207,9 +280,15 @@ def poisoned_buffers(m: Measurements) -> Answer:
     step = int(table.steps[row])
     before = m.steps[(m.skipped | ~m.finite_loss) & (m.steps <= step)]
     proof = Evidence(
-        "buffers not finite, loss finite", {"step": step, "buffers": len(names), "of": len(table.names)},
-        (_BUFFERS_AFTER if len(before) else _BUFFERS).format(
-            bad=len(names), all=len(table.names), step=step, first=names[0], before=before[-1] if len(before) else 0
+        L_("buffers not finite, loss finite"), {"step": step, "buffers": len(names), "of": len(table.names)},
+        Sentence(
+            "{bad} of {all} buffers hold NaN or Inf from step {step} on ({first}), the loss is finite; step {before} "
+            "was skipped or not finite.",
+            bad=len(names), all=len(table.names), step=step, first=names[0], before=before[-1],
+        )
+        if len(before) else Sentence(
+            "{bad} of {all} buffers hold NaN or Inf from step {step} on ({first}), the loss is finite.",
+            bad=len(names), all=len(table.names), step=step, first=names[0],
         ),
     )  # fmt: skip
     own = np.flatnonzero(bad)
@@ -218,9 +297,9 @@ def poisoned_buffers(m: Measurements) -> Answer:
         return [_overflown(names, step, int(table.steps[-1]), proof)]
     return [
         Finding(
-            "poisoned-buffers", "error", "Running statistics are not finite: every evaluation will be NaN", step,
+            "poisoned-buffers", "error", L_("Running statistics are not finite: every evaluation will be NaN"), step,
             int(table.steps[-1]), (proof,),
-            "Restore the buffers after a skipped step, or leave it out of the statistics.",
+            L_("Restore the buffers after a skipped step, or leave it out of the statistics."),
             0.95, "pytorch issues 96798 and 115500", names[0].rpartition(".")[0], names[:20],
              blame=UNDECIDED,
         )
@@ -230,10 +309,15 @@ def poisoned_buffers(m: Measurements) -> Answer:
 def _overflown(names: tuple[str, ...], step: int, last: int, proof: Evidence) -> Finding:
     """Statistics in FP16 that hold Inf after steps that were all finite: their sum is beyond 65504."""
     return Finding(
-        "poisoned-buffers", "error", f"Running statistics overflow FP16: {names[0]} is Inf from step {step} on",
+        "poisoned-buffers", "error", Sentence(
+            "Running statistics overflow FP16: {name} is Inf from step {step} on",
+            name=names[0], step=step,
+        ),
         step, last, (proof,),
-        "Keep these buffers in FP32: a sum of values or of squares goes beyond 65504, where FP16 ends. A mean in place "
-        "of the sum stays smaller.",
+        L_(
+            "Keep these buffers in FP32: a sum of values or of squares goes beyond 65504, where FP16 ends. A mean "
+            "in place of the sum stays smaller."
+        ),
         0.9, "pytorch issues 96798 and 115500", names[0].rpartition(".")[0], names[:20], certainty="estimate",
         blame=BEYOND_RANGE,
     )  # fmt: skip
@@ -252,37 +336,61 @@ def unused_scaler(m: Measurements) -> Answer:
     if not scaler.get("enabled"):
         return None
     if scaler.get("used") is not False:
-        return RuledOut("unused-scaler", "because the loss was multiplied by the scale of the scaler")
+        return RuledOut("unused-scaler", L_("because the loss was multiplied by the scale of the scaler"))
     if "_amp_foreach_non_finite_check_and_unscale_" in operations(m):
         return [_another_scaler(m)]
     grave = narrow_range(m)
     proof = Evidence(
-        "scaler.enabled and scaler.used = False", {"enabled": "true", "used": "false"},
-        "The recorder was given an enabled scaler, and no loss was multiplied by its scale in the first step.",
+        L_("scaler.enabled and scaler.used = False"), {"enabled": "true", "used": "false"},
+        L_(
+            "The recorder was given an enabled scaler, and no loss was multiplied by its scale in the first step."
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "unused-scaler", "warning" if grave else "info", "The loss scaler is made and not used", int(m.steps[0]),
-            int(m.steps[-1]), (proof,),
-            "Use scaler.scale(loss).backward(), scaler.step(optimizer) and scaler.update(); or leave it out for BF16.",
-            0.95, "torch.amp documentation", blame=IN_ANY_FORMAT,
+            "unused-scaler",
+            "warning" if grave else "info",
+            L_("The loss scaler is made and not used"),
+            int(m.steps[0]),
+            int(m.steps[-1]),
+            (proof,),
+            L_(
+                "Use scaler.scale(loss).backward(), scaler.step(optimizer) and scaler.update(); or leave it out for "
+                "BF16."
+            ),
+            0.95,
+            "torch.amp documentation",
+            blame=IN_ANY_FORMAT,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _another_scaler(m: Measurements) -> Finding:
     lost = float(m.skipped.mean())
     proof = Evidence(
-        "scaler.used = False, and gradients are unscaled in the first step", {"used": "false", "skipped": lost},
-        f"A scaler unscaled gradients in the first step, and it was not the one that the recorder was given; "
-        f"{percent(lost)} of the steps were skipped.", "skipped", m.series_of(m.skipped.astype(float)),
+        L_("scaler.used = False, and gradients are unscaled in the first step"), {"used": "false", "skipped": lost},
+        Sentence(
+            "A scaler unscaled gradients in the first step, and it was not the one that the recorder was given; "
+            "{lost} of the steps were skipped.",
+            lost=percent(lost),
+        ), "skipped", m.series_of(m.skipped.astype(float)),
     )  # fmt: skip
     return Finding(
-        "unused-scaler", "warning" if lost > _LOST else "info",
-        "The loop scales by another scaler than the recorder was given", int(m.steps[0]), int(m.steps[-1]), (proof,),
-        "Make one scaler before the loop and give it to the recorder: one that is made in each epoch looks for its "
-        "scale again each time.", 0.9, "torch.amp documentation", certainty="estimate", blame=IN_ANY_FORMAT,
-    )  # fmt: skip
+        "unused-scaler",
+        "warning" if lost > _LOST else "info",
+        L_("The loop scales by another scaler than the recorder was given"),
+        int(m.steps[0]),
+        int(m.steps[-1]),
+        (proof,),
+        L_(
+            "Make one scaler before the loop and give it to the recorder: one that is made in each epoch looks for "
+            "its scale again each time."
+        ),
+        0.9,
+        "torch.amp documentation",
+        certainty="estimate",
+        blame=IN_ANY_FORMAT,
+    )
 
 
 _LOST = 0.05  # of the steps, to searches for the scale
@@ -305,23 +413,36 @@ def swamped_accumulation(m: Measurements) -> Answer:
     if not passes > 1 or table is None:
         return None
     if len(stored) < len(table.formats) / 2:
-        return RuledOut("swamped-accumulation", f"because {passes:.0f} gradients are added in FP32")
+        return RuledOut(
+            "swamped-accumulation",
+            Sentence(
+                "because {passes:.0f} gradients are added in FP32",
+                passes=passes,
+            ),
+        )
     limit = _most_passes(stored[0])
     if passes < limit:
         return RuledOut(
             "swamped-accumulation",
-            f"because {passes:.0f} gradients are added, and {limit:.0f} would lose a tenth of them",
+            Sentence(
+                "because {passes:.0f} gradients are added, and {limit:.0f} would lose a tenth of them",
+                passes=passes,
+                limit=limit,
+            ),
         )
     proof = Evidence(
-        "backward passes in a step > 1 / (4 x half an ulp)", {"passes": passes, "limit": limit},
-        f"{passes:.0f} gradients are added up in {stored[0].upper()}: from {limit:.0f} on many are below half an "
-        "ulp of the sum.",
+        L_("backward passes in a step > 1 / (4 x half an ulp)"), {"passes": passes, "limit": limit},
+        Sentence(
+            "{passes:.0f} gradients are added up in {stored}: from {limit:.0f} on many are below half an ulp of the "
+            "sum.",
+            passes=passes, stored=stored[0].upper(), limit=limit,
+        ),
     )  # fmt: skip
     return [
         Finding(
             "swamped-accumulation", "warning" if passes >= _HARMFUL * limit else "info",
-            "Gradients are lost when they are added up", int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Add gradients up in FP32 (main_grad), or in fewer micro-steps.", 0.7,
+            L_("Gradients are lost when they are added up"), int(m.steps[0]), int(m.steps[-1]), (proof,),
+            L_("Add gradients up in FP32 (main_grad), or in fewer micro-steps."), 0.7,
             "DeepSpeed issue 2768", certainty="estimate", blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
@@ -335,25 +456,39 @@ def embedding_accumulation(m: Measurements) -> Answer:
     if not isinstance(counts, dict):
         return None
     if not low:
-        return RuledOut("embedding-accumulation", "because gradients of embeddings are added up in FP32")
+        return RuledOut("embedding-accumulation", L_("because gradients of embeddings are added up in FP32"))
     hits, name = _hits(m)
     limit = _most_passes(low[0])
     if not hits > limit:
         return RuledOut(
             "embedding-accumulation",
-            f"because an entry occurs {hits:.3g} times in a step on average, and {limit:.0f} would lose a tenth of them"
-            if np.isfinite(hits) else f"because no embedding is recorded with its outputs ({low[0].upper()})",
+            Sentence(
+                "because an entry occurs {hits:.3g} times in a step on average, and {limit:.0f} would lose a tenth "
+                "of them",
+                hits=hits, limit=limit,
+            )
+            if np.isfinite(hits) else Sentence(
+                "because no embedding is recorded with its outputs ({low})",
+                low=low[0].upper(),
+            ),
         )  # fmt: skip
     proof = Evidence(
-        "positions / entries > 1 / (4 x half an ulp) in embedding_dense_backward", {"hits": hits, "limit": limit},
-        f"An entry of {name} occurs {hits:.3g} times in a step on average; its gradient is a sum in {low[0].upper()}, "
-        f"where from {limit:.0f} on many terms are below half an ulp of it.",
+        L_("positions / entries > 1 / (4 x half an ulp) in embedding_dense_backward"), {"hits": hits, "limit": limit},
+        Sentence(
+            "An entry of {name} occurs {hits:.3g} times in a step on average; its gradient is a sum in {low}, where "
+            "from {limit:.0f} on many terms are below half an ulp of it.",
+            name=name, hits=hits, low=low[0].upper(), limit=limit,
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "embedding-accumulation", "info", f"The gradient of {name} is added up in {low[0].upper()}",
-            int(m.steps[0]), int(m.steps[-1]), (proof,), "Keep the embedding in FP32, or use FP32 master weights and "
-            "autocast.", 0.6, "DeepSpeed issue 2768", name, (f"{name}.weight",),
+            "embedding-accumulation", "info", Sentence(
+                "The gradient of {name} is added up in {low}",
+                name=name, low=low[0].upper(),
+            ),
+            int(m.steps[0]), int(m.steps[-1]), (proof,), L_(
+                "Keep the embedding in FP32, or use FP32 master weights and autocast."
+            ), 0.6, "DeepSpeed issue 2768", name, (f"{name}.weight",),
             {"precision_options.keep_fp32": [name]}, "estimate", blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
@@ -374,10 +509,10 @@ def _hits(m: Measurements) -> tuple[float, str]:
 
 
 RULES = (
-    Rule("embedding-accumulation", "B", "Are gradients of embeddings added up in FP32?", embedding_accumulation),
-    Rule("parameters-left-out", "D", "Does an optimizer update every parameter that learns?", parameters_left_out),
-    Rule("frozen-average", "B", "Does the average of the weights move?", frozen_average),
-    Rule("poisoned-buffers", "D", "Are running statistics finite?", poisoned_buffers),
-    Rule("unused-scaler", "D", "Is the loss scaler used?", unused_scaler),
-    Rule("swamped-accumulation", "B", "Are gradients lost when they are added up?", swamped_accumulation),
+    Rule("embedding-accumulation", "B", L_("Are gradients of embeddings added up in FP32?"), embedding_accumulation),
+    Rule("parameters-left-out", "D", L_("Does an optimizer update every parameter that learns?"), parameters_left_out),
+    Rule("frozen-average", "B", L_("Does the average of the weights move?"), frozen_average),
+    Rule("poisoned-buffers", "D", L_("Are running statistics finite?"), poisoned_buffers),
+    Rule("unused-scaler", "D", L_("Is the loss scaler used?"), unused_scaler),
+    Rule("swamped-accumulation", "B", L_("Are gradients lost when they are added up?"), swamped_accumulation),
 )

@@ -12,6 +12,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Valu
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
 _TOO_LARGE = 4.0  # times the second moment that the gradients give
 _USUAL_DECAY = 0.001  # 1 - beta2 of Adam, where nothing says another one
@@ -44,32 +45,52 @@ def frozen_moments(m: Measurements) -> Answer:
         return None
     low = [place for place in moments.places if table.formats[place] in DIGITS]
     if not low:
-        return RuledOut("frozen-moments", f"because the second moments of {len(moments.places)} parameters are in FP32")
+        return RuledOut(
+            "frozen-moments",
+            Sentence(
+                "because the second moments of {place_count} parameters are in FP32",
+                place_count=len(moments.places),
+            ),
+        )
     stored, decay = table.formats[low[0]], moments.decay
     if decay >= 2.0 ** -DIGITS[stored] and not _is_subnormal(table, low, stored):
         return RuledOut(
             "frozen-moments",
-            f"because the decay of {decay:.3g} is more than half an ulp of the second moments, 2^-{DIGITS[stored]}",
+            Sentence(
+                "because the decay of {decay:.3g} is more than half an ulp of the second moments, 2^-{digit}",
+                decay=decay,
+                digit=DIGITS[stored],
+            ),
         )
     worst = median(_moment_ratio(m, table, low, decay))
     if not np.isfinite(worst):
         return None
     if worst < _TOO_LARGE:
         return RuledOut(
-            "frozen-moments", f"because the second moments are {worst:.2g} times those that the gradients give in FP32"
+            "frozen-moments",
+            Sentence(
+                "because the second moments are {worst:.2g} times those that the gradients give in FP32",
+                worst=worst,
+            ),
         )
     proof = Evidence(
-        "mean(v) / (sum of (1 - b2) b2^(T - t) mean(g_t^2)) > 4",
+        L_("mean(v) / (sum of (1 - b2) b2^(T - t) mean(g_t^2)) > 4"),
         {"ratio": worst, "tensors": len(low), "decay": decay},
-        f"At the end the second moments ({_NAMES[stored]}) are {worst:.2g} times those that the recorded gradients "
-        f"give: the decay of {decay:.3g} is below half an ulp, 2^-{DIGITS[stored]}.",
+        Sentence(
+            "At the end the second moments ({name}) are {worst:.2g} times those that the recorded gradients give: "
+            "the decay of {decay:.3g} is below half an ulp, 2^-{digit}.",
+            name=_NAMES[stored], worst=worst, decay=decay, digit=DIGITS[stored],
+        ),
     )  # fmt: skip
     return [
         Finding(
             "frozen-moments", "warning",
-            f"The optimizer's second moments do not fall in {_NAMES[stored]}: the steps get too small",
+            Sentence(
+                "The optimizer's second moments do not fall in {name}: the steps get too small",
+                name=_NAMES[stored],
+            ),
             int(table.steps[0]), int(table.steps[-1]), (proof,),
-            "Keep the optimizer's state in FP32, or lower beta2 to 0.95.", 0.6,
+            L_("Keep the optimizer's state in FP32, or lower beta2 to 0.95."), 0.6,
             "OneTrainer issue 1005; AReaL issue 1292", "", tuple(table.names[place] for place in low[:20]),
             {"precision_options.master_weights": True}, "estimate", blame=TOO_FEW_DIGITS,
         )
@@ -172,24 +193,32 @@ def moments_underflow(m: Measurements) -> Answer:
     if not lost:
         return RuledOut(
             "moments-underflow",
-            f"because the {len(low)} tensors of the optimizer's state in FP16 are zero only where gradients are",
+            Sentence(
+                "because the {low_count} tensors of the optimizer's state in FP16 are zero only where gradients are",
+                low_count=len(low),
+            ),
         )
     name = max(lost, key=lambda each: lost[each])
     proof = Evidence(
-        "zeros(state) - zeros(gradient) > 0.1, state in FP16",
+        L_("zeros(state) - zeros(gradient) > 0.1, state in FP16"),
         {"more_than_gradient": lost[name], "tensors": len(lost)},
-        f"{percent(lost[name])} of {name} is zero in a step in which its gradient is not: squares below 2^-25 are zero "
-        "in FP16, and the update is the mean divided by the epsilon alone.",
-        f"share of zeros in {name}", m.points_of(table.steps, table.share_zero()[:, table.names.index(name)]),
-    )  # fmt: skip
+        Sentence(
+            "{lost} of {name} is zero in a step in which its gradient is not: squares below 2^-25 are zero in FP16, "
+            "and the update is the mean divided by the epsilon alone.",
+            lost=percent(lost[name]),
+            name=name,
+        ),
+        Sentence("share of zeros in {name}", name=name),
+        m.points_of(table.steps, table.share_zero()[:, table.names.index(name)]),
+    )
     broken, grown = not bool(m.finite_loss.all()), growth(m, m.n)
     learns = grown is not None and grown.last_loss < 0.8 * grown.first_loss
     return [
         Finding(
             "moments-underflow", "error" if broken else "info" if learns else "warning",
-            "The optimizer's second moments are zero in FP16: updates are divided by next to nothing",
+            L_("The optimizer's second moments are zero in FP16: updates are divided by next to nothing"),
             int(table.steps[0]), int(table.steps[-1]), (proof,),
-            "Keep the optimizer's state in FP32 or BF16.", 0.9, "optax issue 1754", name.rpartition(".")[0]
+            L_("Keep the optimizer's state in FP32 or BF16."), 0.9, "optax issue 1754", name.rpartition(".")[0]
             .rpartition(".")[0], tuple(sorted(lost, key=lambda each: -lost[each]))[:20], certainty="estimate",
             blame=BEYOND_RANGE,
         )
@@ -217,21 +246,30 @@ def _next_to_nothing(m: Measurements) -> Answer:
     row = int(np.argmax(huge))
     name, step, update = table.names[int(np.argmax(most[row]))], int(table.steps[row]), float(most[row].max())
     proof = Evidence(
-        "max |update| > rate / (2 sqrt(eps)) and > 1000 rate, of an optimizer with betas and an epsilon",
+        L_("max |update| > rate / (2 sqrt(eps)) and > 1000 rate, of an optimizer with betas and an epsilon"),
         {"step": step, "update": update, "rate": rate, "eps": eps},
-        f"Step {step} changed an element of {name} by {update:.3g}, {update / rate:.3g} times the learning rate "
-        f"{rate:.3g}. Divided by the root of their own second moment gradients give about the rate; divided by the "
-        f"epsilon, {eps:.3g}, alone they give that much.",
+        Sentence(
+            "Step {step} changed an element of {name} by {update:.3g}, {update2:.3g} times the learning rate "
+            "{rate:.3g}. Divided by the root of their own second moment gradients give about the rate; divided by "
+            "the epsilon, {eps:.3g}, alone they give that much.",
+            step=step, name=name, update=update, update2=update / rate, rate=rate, eps=eps,
+        ),
     )  # fmt: skip
     return [
         Finding(
             "moments-underflow", "error",
-            "The optimizer's second moments are zero where gradients are not: updates are divided by the epsilon alone",
+            L_(
+                "The optimizer's second moments are zero where gradients are not: updates are divided by the "
+                "epsilon alone"
+            ),
             step, int(table.steps[-1]), (proof,),
-            "Look at how second moments are stored: a state in 8 bits needs a scale for each block, at best of its "
-            "root, and small values must not become zero (round up). Or keep it in FP32, or use a larger epsilon.",
+            L_(
+                "Look at how second moments are stored: a state in 8 bits needs a scale for each block, at best of "
+                "its root, and small values must not become zero (round up). Or keep it in FP32, or use a larger "
+                "epsilon."
+            ),
             0.85, "Dettmers et al. 2022, 8-bit optimizers", name.rpartition(".")[0], (name,), certainty="estimate",
-            blame=Blame(needs="how the optimizer stores its second moments, which is not recorded"),
+            blame=Blame(needs=L_("how the optimizer stores its second moments, which is not recorded")),
         )
     ]  # fmt: skip
 
@@ -252,21 +290,30 @@ def _never_moved(m: Measurements, table: RecordedRows, gradients: RecordedRows) 
         return None
     names = tuple(zero[owner] for owner in alike)
     proof = Evidence(
-        "state = 0 in every recorded step, and |update| = rate |momentum| / eps within 10 %, of half the parameters",
+        L_(
+            "state = 0 in every recorded step, and |update| = rate |momentum| / eps within 10 %, of half the "
+            "parameters"
+        ),
         {"tensors": len(names), "of": len(updates.names), "eps": eps, "rate": rate},
-        f"{names[0]} and {len(names) - 1} more tensors of the optimizer's state are exactly zero in each of "
-        f"{len(table.steps)} recorded steps, while gradients are not, and the updates of {len(alike)} of "
-        f"{len(updates.names)} parameters are the learning rate times their momentum over the epsilon {eps:.3g}.",
+        Sentence(
+            "{name} and {name_count} more tensors of the optimizer's state are exactly zero in each of {step_count} "
+            "recorded steps, while gradients are not, and the updates of {alike_count} of {name_count2} parameters "
+            "are the learning rate times their momentum over the epsilon {eps:.3g}.",
+            name=names[0], name_count=len(names) - 1, step_count=len(table.steps), alike_count=len(alike),
+            name_count2=len(updates.names), eps=eps,
+        ),
     )  # fmt: skip
     return [
         Finding(
             "moments-underflow", "error",
-            "The optimizer's second moments stay zero: updates are divided by the epsilon alone",
+            L_("The optimizer's second moments stay zero: updates are divided by the epsilon alone"),
             int(table.steps[0]), int(table.steps[-1]), (proof,),
-            "Look at the factors with which they are updated: 0.999 is 1 in BF16, so that 1 - 0.999 is zero there. "
-            "Keep such factors as Python numbers or in FP32.", 0.9, "Kingma and Ba 2015", alike[0].rpartition(".")[0],
+            L_(
+                "Look at the factors with which they are updated: 0.999 is 1 in BF16, so that 1 - 0.999 is zero "
+                "there. Keep such factors as Python numbers or in FP32."
+            ), 0.9, "Kingma and Ba 2015", alike[0].rpartition(".")[0],
             names[:20], certainty="estimate",
-            blame=Blame(needs="the same run with the optimizer's factors in FP32"),
+            blame=Blame(needs=L_("the same run with the optimizer's factors in FP32")),
         )
     ]  # fmt: skip
 
@@ -317,6 +364,6 @@ def _zeros_of_its_own(table: RecordedRows, gradients: RecordedRows, places: list
 
 
 RULES = (
-    Rule("frozen-moments", "B", "Does the optimizer's second moment fall?", frozen_moments),
-    Rule("moments-underflow", "B", "Does the optimizer's state reach below the range?", moments_underflow),
+    Rule("frozen-moments", "B", L_("Does the optimizer's second moment fall?"), frozen_moments),
+    Rule("moments-underflow", "B", L_("Does the optimizer's state reach below the range?"), moments_underflow),
 )

@@ -17,6 +17,7 @@ from precgui.runs.diagnosis.analysis import (
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, UNDECIDED, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
 _FEWEST_STEPS = 2  # that were watched, in which gradients were scaled too late
 _FEWEST_ROUNDS, _OPPOSED = 5, 0.8  # of two optimizers that were compared; share in which they oppose each other
@@ -29,18 +30,28 @@ def stale_casts(m: Measurements) -> Answer:
     if not m.own_loop or stale is None or not m.n:
         return None
     if not stale:
-        return RuledOut("stale-casts", "because autocast cast anew after each step a number that the step had changed")
+        return RuledOut(
+            "stale-casts", L_("because autocast cast anew after each step a number that the step had changed")
+        )
     dtype = str(m.fact("autocast").get("dtype") or "16 bits").upper()
     proof = Evidence(
-        "cast of a number in a forward pass = its value before the last step, in 2 steps", {"steps": 2},
-        f"In two steps one after another the forward pass met the cast to {dtype} of a number as it was before the "
-        "step that had changed it: casts of weights that autocast keeps are as old.",
+        L_("cast of a number in a forward pass = its value before the last step, in 2 steps"), {"steps": 2},
+        Sentence(
+            "In two steps one after another the forward pass met the cast to {dtype} of a number as it was before "
+            "the step that had changed it: casts of weights that autocast keeps are as old.",
+            dtype=dtype,
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "stale-casts", "error", "Forward passes use old weights: autocast keeps their casts from step to step",
+            "stale-casts", "error", L_(
+                "Forward passes use old weights: autocast keeps their casts from step to step"
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Enter torch.autocast anew in each step, around the forward pass only, or give it cache_enabled=False.",
+            L_(
+                "Enter torch.autocast anew in each step, around the forward pass only, or give it "
+                "cache_enabled=False."
+            ),
             0.97, "pytorch documentation of torch.autocast, cache_enabled",
              blame=UNDECIDED,
         )
@@ -53,20 +64,29 @@ def unscaled_twice(m: Measurements) -> Answer:
     if not m.own_loop or twice is None or not m.n:
         return None
     if not twice:
-        return RuledOut("unscaled-twice", "because gradients at the step are 1 / S of those that backward delivered")
+        return RuledOut(
+            "unscaled-twice", L_("because gradients at the step are 1 / S of those that backward delivered")
+        )
     scale, norm = median(m.scale), median(m.grad_norm)
     proof = Evidence(
-        "|g at the step| / |g delivered| = 1 / S^2 in 3 steps", {"scale": scale, "norm": norm},
-        f"In three steps one after another gradients at the step were 1/S^2 of those that the backward passes "
-        f"delivered (S = {power(scale)}): they were divided twice. The median gradient norm is {norm:.3g}.",
+        L_("|g at the step| / |g delivered| = 1 / S^2 in 3 steps"), {"scale": scale, "norm": norm},
+        Sentence(
+            "In three steps one after another gradients at the step were 1/S^2 of those that the backward passes "
+            "delivered (S = {scale}): they were divided twice. The median gradient norm is {norm:.3g}.",
+            scale=power(scale), norm=norm,
+        ),
         "grad_norm", m.series_of(m.grad_norm),
     )  # fmt: skip
     return [
         Finding(
-            "unscaled-twice", "warning" if is_adaptive(m) else "error", "Gradients are divided by the loss scale twice",
+            "unscaled-twice", "warning" if is_adaptive(m) else "error", L_(
+                "Gradients are divided by the loss scale twice"
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Take the division by the scale out of the loop: scaler.unscale_(optimizer) and scaler.step(optimizer) "
-            "divide already.",
+            L_(
+                "Take the division by the scale out of the loop: scaler.unscale_(optimizer) and "
+                "scaler.step(optimizer) divide already."
+            ),
             0.97, "torch.amp documentation, working with unscaled gradients", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
@@ -78,27 +98,37 @@ def unscaled_roots(m: Measurements) -> Answer:
     if not m.own_loop or (mixed is None and unscaled is None) or not m.loops_scale or not m.n:
         return None
     if not mixed and not unscaled:
-        return RuledOut("loss-not-scaled", "because each backward pass of the first step began with a scaled loss")
+        return RuledOut("loss-not-scaled", L_("because each backward pass of the first step began with a scaled loss"))
     scale, passes = float(m.scale[0]), median(m.backward_passes)
     seen = (
-        "parameters of one optimizer got gradients of a loss that was multiplied by the scale ({scale}) and of one "
-        "that was not; both are then divided by it."
-        if mixed else "an optimizer stepped inside scaler.step, which divides by the scale ({scale}), with gradients "
-        "of losses that nothing had multiplied by it."
+        Sentence(
+            "In the first step parameters of one optimizer got gradients of a loss that was multiplied by the scale "
+            "({scale}) and of one that was not; both are then divided by it.", scale=power(scale),
+        )
+        if mixed else Sentence(
+            "In the first step an optimizer stepped inside scaler.step, which divides by the scale ({scale}), with "
+            "gradients of losses that nothing had multiplied by it.", scale=power(scale),
+        )
     )  # fmt: skip
     proof = Evidence(
-        "backward passes of an optimizer that begin with a loss without scaler.scale(loss), and scaler.step(optimizer)",
-        {"scale": scale, "passes": passes}, f"In the first step {seen.format(scale=power(scale))}",
+        L_(
+            "backward passes of an optimizer that begin with a loss without scaler.scale(loss), and "
+            "scaler.step(optimizer)"
+        ),
+        {"scale": scale, "passes": passes}, seen,
     )  # fmt: skip
     harmless = not mixed and all(divides_by_gradients(str(each.get("name", ""))) for each in recorded_optimizers(m))
     return [
         Finding(
             "loss-not-scaled", "warning" if harmless else "error",
-            "One of the losses is not multiplied by the loss scale: it counts for nothing" if mixed
-            else "A loss is not multiplied by the loss scale, and its gradients are divided by it: "
-            f"{power(scale)} times too small",
+            L_("One of the losses is not multiplied by the loss scale: it counts for nothing") if mixed
+            else Sentence(
+                "A loss is not multiplied by the loss scale, and its gradients are divided by it: {scale} times too "
+                "small",
+                scale=power(scale),
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Call scaler.scale(loss).backward() for each loss, or add the losses up before.", 0.97,
+            L_("Call scaler.scale(loss).backward() for each loss, or add the losses up before."), 0.97,
             "torch.amp documentation, working with multiple models, losses, and optimizers", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
@@ -110,20 +140,29 @@ def scaled_penalty(m: Measurements) -> Answer:
     if not m.own_loop or penalised is None or not m.loops_scale or not m.n:
         return None
     if not penalised:
-        return RuledOut("scaled-penalty", "because no loss that was scaled was computed from scaled gradients")
+        return RuledOut("scaled-penalty", L_("because no loss that was scaled was computed from scaled gradients"))
     scale = float(m.scale[0])
     proof = Evidence(
-        "scaler.scale(loss) of a loss computed from autograd.grad(scaler.scale(loss)), not divided by the scale",
+        L_(
+            "scaler.scale(loss) of a loss computed from autograd.grad(scaler.scale(loss)), not divided by the scale"
+        ),
         {"scale": scale},
-        f"In the first step a loss was multiplied by the scale ({power(scale)}) that is computed from gradients of a "
-        "scaled loss, which nothing had divided by it: its norm is that many times too large.",
+        Sentence(
+            "In the first step a loss was multiplied by the scale ({scale}) that is computed from gradients of a "
+            "scaled loss, which nothing had divided by it: its norm is that many times too large.",
+            scale=power(scale),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "scaled-penalty", "error", "A penalty is computed from gradients that are still multiplied by the scale",
+            "scaled-penalty", "error", L_(
+                "A penalty is computed from gradients that are still multiplied by the scale"
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Divide them first: inverse = 1 / scaler.get_scale(); gradients = [each * inverse for each in gradients]; "
-            "then compute the penalty outside of autograd.grad.", 0.95,
+            L_(
+                "Divide them first: inverse = 1 / scaler.get_scale(); gradients = [each * inverse for each in "
+                "gradients]; then compute the penalty outside of autograd.grad."
+            ), 0.95,
             "torch.amp documentation, gradient penalty", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
@@ -136,15 +175,18 @@ def clipped_after_step(m: Measurements) -> Answer:
         return None
     steps, factors = [int(row["step"]) for row in rows], [float(row["factor"]) for row in rows]
     proof = Evidence(
-        "gradients at the end of a step = c times those that the optimizer used, with one c < 0.99 for all",
+        L_("gradients at the end of a step = c times those that the optimizer used, with one c < 0.99 for all"),
         {"steps": len(rows), "factor": min(factors)},
-        f"In {len(rows)} steps ({', '.join(map(str, steps[:5]))}) all gradients were multiplied by one factor, down to "
-        f"{min(factors):.2g}, after the optimizer had used them.",
+        Sentence(
+            "In {row_count} steps ({steps}) all gradients were multiplied by one factor, down to {factors:.2g}, after "
+            "the optimizer had used them.",
+            row_count=len(rows), steps=", ".join(map(str, steps[:5])), factors=min(factors),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "clipped-after-step", "warning", "Gradients are clipped after the step, which has no effect", steps[0],
-            int(m.steps[-1]), (proof,), "Clip between loss.backward() and optimizer.step().", 0.9,
+            "clipped-after-step", "warning", L_("Gradients are clipped after the step, which has no effect"), steps[0],
+            int(m.steps[-1]), (proof,), L_("Clip between loss.backward() and optimizer.step()."), 0.9,
             "torch.nn.utils.clip_grad_norm_ documentation", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
@@ -158,15 +200,18 @@ def stepped_twice(m: Measurements) -> Answer:
         return _held_by_another(m)
     names = [str(each.get("name", "")) for each in recorded_optimizers(m)]
     proof = Evidence(
-        "gradient of a parameter as another optimizer has used it, in 3 steps or more", {"optimizers": len(names)},
-        f"In three steps or more two of the optimizers ({', '.join(names)}) stepped with the very gradients of the "
-        "same parameters, without a backward pass in between: each of these weights is moved twice.",
+        L_("gradient of a parameter as another optimizer has used it, in 3 steps or more"), {"optimizers": len(names)},
+        Sentence(
+            "In three steps or more two of the optimizers ({names}) stepped with the very gradients of the same "
+            "parameters, without a backward pass in between: each of these weights is moved twice.",
+            names=", ".join(names),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "stepped-twice", "warning", "Two optimizers update the same parameters with the same gradients",
+            "stepped-twice", "warning", L_("Two optimizers update the same parameters with the same gradients"),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Give each parameter to one optimizer, or to one of its groups.", 0.85, "torch.optim documentation",
+            L_("Give each parameter to one optimizer, or to one of its groups."), 0.85, "torch.optim documentation",
             blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
@@ -182,25 +227,36 @@ def _held_by_another(m: Measurements) -> Answer:
     if opposed < _OPPOSED * compared or learns:
         return RuledOut(
             "stepped-twice",
-            f"because the gradients of the parameters that two optimizers hold oppose each other in {opposed} of "
-            f"{compared} rounds, and the loss went from {result.first_loss:.3g} to {result.last_loss:.3g}",
+            Sentence(
+                "because the gradients of the parameters that two optimizers hold oppose each other in {opposed} of "
+                "{compared} rounds, and the loss went from {first_loss:.3g} to {last_loss:.3g}",
+                opposed=opposed,
+                compared=compared,
+                first_loss=result.first_loss,
+                last_loss=result.last_loss,
+            ),
         )
     proof = Evidence(
-        "an optimizer holds all parameters of another one, and sum g1 g2 < 0 in 80 % of the rounds compared",
+        L_("an optimizer holds all parameters of another one, and sum g1 g2 < 0 in 80 % of the rounds compared"),
         {"compared": compared, "opposed": opposed, "loss_first": result.first_loss, "loss_last": result.last_loss},
-        f"In {opposed} of {compared} rounds that were compared the gradients with which two optimizers update the same "
-        "parameters point against each other; one of the two holds all parameters of the other, and more. The loss "
-        f"went from {result.first_loss:.4g} to {result.last_loss:.4g}.",
+        Sentence(
+            "In {opposed} of {compared} rounds that were compared the gradients with which two optimizers update "
+            "the same parameters point against each other; one of the two holds all parameters of the other, and "
+            "more. The loss went from {first_loss:.4g} to {last_loss:.4g}.",
+            opposed=opposed, compared=compared, first_loss=result.first_loss, last_loss=result.last_loss,
+        ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return [
         Finding(
             "stepped-twice", "warning",
-            "An optimizer also holds the parameters of another one, and moves them against it", int(m.steps[0]),
+            L_("An optimizer also holds the parameters of another one, and moves them against it"), int(m.steps[0]),
             int(m.steps[-1]), (proof,),
-            "Give each parameter to one optimizer: that of an actor (or generator) gets actor.parameters() only, not "
-            "those of the critic (or discriminator) through which its loss goes.", 0.85, "torch.optim documentation",
-            blame=Blame(False, "two losses update the same parameters in any format"),
+            L_(
+                "Give each parameter to one optimizer: that of an actor (or generator) gets actor.parameters() "
+                "only, not those of the critic (or discriminator) through which its loss goes."
+            ), 0.85, "torch.optim documentation",
+            blame=Blame(False, L_("two losses update the same parameters in any format")),
         )
     ]  # fmt: skip
 
@@ -217,17 +273,32 @@ def left_in_evaluation(m: Measurements) -> Answer:
     kinds = [kind.rpartition(".")[2] for kind in m.model.module_types.values()]
     changed = [kind for kind in kinds if "BatchNorm" in kind or "Dropout" in kind]
     if not changed:
-        return RuledOut("left-in-evaluation", f"because nothing in the model knows a mode (step {since} and later)")
+        return RuledOut(
+            "left-in-evaluation",
+            Sentence(
+                "because nothing in the model knows a mode (step {since} and later)",
+                since=since,
+            ),
+        )
     proof = Evidence(
-        "steps after passes in evaluation mode: all from one on, 10 or more, in a loop that began in training mode",
+        L_(
+            "steps after passes in evaluation mode: all from one on, 10 or more, in a loop that began in training "
+            "mode"
+        ),
         {"since": since, "modules": len(changed)},
-        f"From step {since} of the optimizer on each forward pass before a step was in evaluation mode, in which "
-        f"{len(changed)} modules ({', '.join(sorted(set(changed)))}) do nothing or use fixed statistics.",
+        Sentence(
+            "From step {since} of the optimizer on each forward pass before a step was in evaluation mode, in which "
+            "{changed_count} modules ({changed}) do nothing or use fixed statistics.",
+            since=since, changed_count=len(changed), changed=", ".join(sorted(set(changed))),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "left-in-evaluation", "warning", f"The model is trained in evaluation mode from step {since} on", since,
-            int(m.steps[-1]), (proof,), "Call model.train() after each evaluation, before the next batch.", 0.9,
+            "left-in-evaluation", "warning", Sentence(
+                "The model is trained in evaluation mode from step {since} on",
+                since=since,
+            ), since,
+            int(m.steps[-1]), (proof,), L_("Call model.train() after each evaluation, before the next batch."), 0.9,
             "torch.nn.Module.train documentation", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
@@ -249,29 +320,36 @@ def _never_in_training(m: Measurements) -> Answer:
         if learns and {f"{name}.running_mean", f"{name}.running_var"} <= made:
             unseen.append(name)
     if not unseen:
-        return RuledOut("left-in-evaluation", "because the statistics of batch norm are those of some data")
+        return RuledOut("left-in-evaluation", L_("because the statistics of batch norm are those of some data"))
     proof = Evidence(
-        "all steps after passes in evaluation mode, running_mean = 0 and running_var = 1 in each recorded step",
+        L_(
+            "all steps after passes in evaluation mode, running_mean = 0 and running_var = 1 in each recorded step"
+        ),
         {"modules": len(unseen), "rows": len(table.steps)},
-        f"Each forward pass before a step was in evaluation mode, and the statistics of {len(unseen)} modules "
-        f"({', '.join(unseen[:5])}) are to the end the 0 and 1 that they were made with: they normalise nothing.",
+        Sentence(
+            "Each forward pass before a step was in evaluation mode, and the statistics of {unseen_count} modules "
+            "({unseen}) are to the end the 0 and 1 that they were made with: they normalise nothing.",
+            unseen_count=len(unseen), unseen=", ".join(unseen[:5]),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "left-in-evaluation", "warning", "The model is trained in evaluation mode: batch norm never saw a batch",
+            "left-in-evaluation", "warning", L_(
+                "The model is trained in evaluation mode: batch norm never saw a batch"
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Call model.train() after each evaluation, also after one before the first step.", 0.9,
+            L_("Call model.train() after each evaluation, also after one before the first step."), 0.9,
             "torch.nn.Module.train documentation", unseen[0], blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
 
 RULES = (
-    Rule("stale-casts", "D", "Does autocast cast the weights anew after each step?", stale_casts),
-    Rule("unscaled-twice", "D", "Are gradients divided by the scale once?", unscaled_twice),
-    Rule("loss-not-scaled", "D", "Is each loss multiplied by the scale?", unscaled_roots),
-    Rule("scaled-penalty", "D", "Are gradients divided by the scale before they are penalised?", scaled_penalty),
-    Rule("clipped-after-step", "D", "Are gradients clipped before the step?", clipped_after_step),
-    Rule("stepped-twice", "D", "Has each parameter one optimizer?", stepped_twice),
-    Rule("left-in-evaluation", "D", "Is the model trained in training mode?", left_in_evaluation),
+    Rule("stale-casts", "D", L_("Does autocast cast the weights anew after each step?"), stale_casts),
+    Rule("unscaled-twice", "D", L_("Are gradients divided by the scale once?"), unscaled_twice),
+    Rule("loss-not-scaled", "D", L_("Is each loss multiplied by the scale?"), unscaled_roots),
+    Rule("scaled-penalty", "D", L_("Are gradients divided by the scale before they are penalised?"), scaled_penalty),
+    Rule("clipped-after-step", "D", L_("Are gradients clipped before the step?"), clipped_after_step),
+    Rule("stepped-twice", "D", L_("Has each parameter one optimizer?"), stepped_twice),
+    Rule("left-in-evaluation", "D", L_("Is the model trained in training mode?"), left_in_evaluation),
 )

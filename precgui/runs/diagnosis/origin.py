@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from precgui.events import Incident
 from precgui.runs.diagnosis.blame import repetition
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, module_of
+from precgui.sentences import L_
 
 Place = Literal["data", "input", "forward", "loss", "backward", "weights", "unknown"]
 WHOLE = ("(model)", "")
-_DATA_WORDS = ("inputs of this step hold", "targets of this step hold")
+_DATA_WORDS = (L_("inputs of this step hold"), L_("targets of this step hold"))
 
 
 @dataclass(frozen=True)

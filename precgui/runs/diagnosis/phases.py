@@ -11,6 +11,7 @@ from precgui.config.names import check_precision
 from precgui.config.schedule import changes_of
 from precgui.runs.diagnosis.findings import Finding
 from precgui.runs.run import Run
+from precgui.sentences import Sentence
 
 OF_EACH_PHASE = ("census", "certificate")  # facts that a change of the precision makes anew
 
@@ -30,8 +31,11 @@ class Phase:
     @property
     def text(self) -> str:
         """The precision and its steps, for a sentence."""
-        until = f"steps {self.first} to {self.last:.0f}" if self.last < math.inf else f"from step {self.first} on"
-        return f"{self.precision}, {until}"
+        if self.last < math.inf:
+            return Sentence(
+                "{precision}, steps {first} to {last:.0f}", precision=self.precision, first=self.first, last=self.last
+            )
+        return Sentence("{precision}, from step {first} on", precision=self.precision, first=self.first)
 
 
 def phases_of(run: Run) -> tuple[Phase, ...]:

@@ -15,6 +15,7 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.nan_aware import largest, nonzero
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number
+from precgui.sentences import L_, Sentence
 
 _SPIKE = 2.0  # of the largest value in the history: all above it saturates by an octave or more
 _LOST_STEPS = 2
@@ -31,7 +32,7 @@ def delayed_scale(m: Measurements) -> Answer:
         return None
     table = m.table("activation")
     if table is None or len(table.steps) < 3:
-        return Undecided("delayed-scale", "outputs of modules in every step (record.activations_every = 1)")
+        return Undecided("delayed-scale", L_("outputs of modules in every step (record.activations_every = 1)"))
     amax = table.stat("amax")
     ratios = np.full(amax.shape, np.nan)
     for row in range(1, len(amax)):
@@ -44,22 +45,29 @@ def delayed_scale(m: Measurements) -> Answer:
     if share < 0.05:
         return RuledOut(
             "delayed-scale",
-            f"because outputs exceed twice the largest one of {options.fp8_history} steps before in {percent(share)} "
-            "of the recorded steps",
+            Sentence(
+                "because outputs exceed twice the largest one of {fp8_history} steps before in {share} of the "
+                "recorded steps",
+                fp8_history=options.fp8_history,
+                share=percent(share),
+            ),
         )
     row = int(np.nanargmax(most))
     name = table.names[int(np.nanargmax(ratios[row]))]
     proof = Evidence(
-        "amax / max(amax of the history) > 2 in 5 % of the recorded steps",
+        L_("amax / max(amax of the history) > 2 in 5 % of the recorded steps"),
         {"share": share, "ratio": float(most[row]), "step": int(table.steps[row]), "history": options.fp8_history},
-        f"In step {table.steps[row]} the output of {name} is {most[row]:.3g} times the largest of the recorded steps "
-        f"among the {options.fp8_history} before, from which its scale was taken.",
-        "largest ratio to the history", m.points_of(table.steps[1:], most[1:]), _SPIKE,
+        Sentence(
+            "In step {steps} the output of {name} is {most:.3g} times the largest of the recorded steps among the "
+            "{fp8_history} before, from which its scale was taken.",
+            steps=table.steps[row], name=name, most=most[row], fp8_history=options.fp8_history,
+        ),
+        L_("largest ratio to the history"), m.points_of(table.steps[1:], most[1:]), _SPIKE,
     )  # fmt: skip
     return [
         Finding(
-            "delayed-scale", "warning", "Outputs exceed what delayed scaling of FP8 expects", int(table.steps[0]),
-            int(table.steps[-1]), (proof,), "Take the scale from the tensor itself.", 0.7,
+            "delayed-scale", "warning", L_("Outputs exceed what delayed scaling of FP8 expects"), int(table.steps[0]),
+            int(table.steps[-1]), (proof,), L_("Take the scale from the tensor itself."), 0.7,
             "TransformerEngine issue 1278", name, (name,), {"precision_options.fp8_amax": "current"}, "lower bound",
             blame=BEYOND_RANGE,
         )
@@ -76,7 +84,13 @@ def hidden_infinity(m: Measurements) -> Answer:
     often = (bad & well[:, None]).sum(0)
     places = [place for place, name in enumerate(table.names) if often[place] >= 2 and name not in origin.WHOLE]
     if not places:
-        return RuledOut("hidden-infinity", f"because no output holds NaN or Inf in {int(well.sum())} steps with a loss")
+        return RuledOut(
+            "hidden-infinity",
+            Sentence(
+                "because no output holds NaN or Inf in {well} steps with a loss",
+                well=int(well.sum()),
+            ),
+        )
     name = table.names[places[0]]
     row = int(np.flatnonzero(bad[:, places[0]] & well)[0])
     saturates = m.precision.startswith(("fp8", "mxfp8"))
@@ -84,17 +98,22 @@ def hidden_infinity(m: Measurements) -> Answer:
     if len(broken) >= _LOST_STEPS:
         return [_lost(m, name, [int(each["step"]) for each in broken])]
     proof = Evidence(
-        "count(NaN) + count(+Inf) of an output > 0 in 2 steps with a finite loss",
+        L_("count(NaN) + count(+Inf) of an output > 0 in 2 steps with a finite loss"),
         {"steps": int(often[places[0]]), "recorded_steps": int(well.sum()), "modules": len(places)},
-        f"In {int(often[places[0]])} of {int(well.sum())} recorded steps the output of {name} holds NaN or +Inf and "
-        "the loss is finite.",
+        Sentence(
+            "In {often} of {well} recorded steps the output of {name} holds NaN or +Inf and the loss is finite.",
+            often=int(often[places[0]]), well=int(well.sum()), name=name,
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "hidden-infinity", "warning" if saturates else "info", f"NaN or Inf of {name} is hidden behind it",
+            "hidden-infinity", "warning" if saturates else "info", Sentence(
+                "NaN or Inf of {name} is hidden behind it",
+                name=name,
+            ),
             int(table.steps[row]), int(table.steps[-1]), (proof,),
-            "Check the output before it is cast: E4M3 turns Inf into 448." if saturates
-            else "Meant for masks of +Inf and rows that are left out; else examine this module.",
+            L_("Check the output before it is cast: E4M3 turns Inf into 448.") if saturates
+            else L_("Meant for masks of +Inf and rows that are left out; else examine this module."),
             0.6, "torch documentation, float8_e4m3fn", name, (name,),
         )
     ]  # fmt: skip
@@ -110,13 +129,18 @@ def _lost(m: Measurements, name: str, steps: list[int]) -> Finding:
     """NaN that the loss leaves out and the gradients do not, in passes that are finite in FP32."""
     decided = blame_of(m, steps[0])
     proof = Evidence(
-        "outputs not finite, the same pass finite in FP32, loss finite, gradients not", {"steps": len(steps)},
-        f"In {len(steps)} steps ({', '.join(map(str, steps))}) the loss leaves out what is not finite in the outputs, "
-        "and the gradients are not finite all the same.",
+        L_("outputs not finite, the same pass finite in FP32, loss finite, gradients not"), {"steps": len(steps)},
+        Sentence(
+            "In {step_count} steps ({steps}) the loss leaves out what is not finite in the outputs, and the gradients "
+            "are not finite all the same.",
+            step_count=len(steps), steps=", ".join(map(str, steps)),
+        ),
     )  # fmt: skip
     return Finding(
-        "hidden-infinity", "warning", f"NaN of {name} is left out of the loss and spoils the gradients of "
-        f"{len(steps)} steps",
+        "hidden-infinity", "warning", Sentence(
+            "NaN of {name} is left out of the loss and spoils the gradients of {step_count} steps",
+            name=name, step_count=len(steps),
+        ),
         steps[0], steps[-1], (proof, *decided.evidence), cure_of(m, decided), 0.85,
         "pytorch issue 41508", name, (name,), blame=decided,
     )  # fmt: skip
@@ -132,28 +156,41 @@ def coarse_quantiser(m: Measurements) -> Answer:
         kept, error = min(seen[-1][0] for seen in rows.values()), max(seen[-1][1] for seen in rows.values())
         return RuledOut(
             "coarse-quantiser",
-            f"because the roundings of the loop keep {percent(kept)} or more of the weights other than zero, with an "
-            f"error of at most {percent(error)} of their norm",
+            Sentence(
+                "because the roundings of the loop keep {kept} or more of the weights other than zero, with an "
+                "error of at most {error} of their norm",
+                kept=percent(kept),
+                error=percent(error),
+            ),
         )
     name = min(bad, key=lambda each: (bad[each][0], -bad[each][1]))
     kept, error, step = bad[name]
     lost = (
-        f"{percent(1 - kept)} of the weights become zero"
+        Sentence("{kept} of the weights become zero", kept=percent(1 - kept))
         if kept < _KEPT
-        else f"the result is {percent(error)} of their norm off"
+        else Sentence("the result is {error} of their norm off", error=percent(error))
     )
     proof = Evidence(
-        "share of weights that stay other than zero < 0.3, or |q - w| / |w| > 0.83, in two watched steps",
+        L_("share of weights that stay other than zero < 0.3, or |q - w| / |w| > 0.83, in two watched steps"),
         {"kept": kept, "error": error, "step": step, "tensors": len(bad)},
-        f"In step {step} the loop rounds {name} to integers: {percent(kept)} of its weights stay other than zero, and "
-        f"the error is {percent(error)} of their norm; so it is with {len(bad)} of {len(rows)} rounded tensors.",
+        Sentence(
+            "In step {step} the loop rounds {name} to integers: {kept} of its weights stay other than zero, and the "
+            "error is {error} of their norm; so it is with {bad_count} of {row_count} rounded tensors.",
+            step=step, name=name, kept=percent(kept), error=percent(error), bad_count=len(bad),
+            row_count=len(rows),
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "coarse-quantiser", "warning", f"The scale of a rounding does not fit {name}: {lost}",
+            "coarse-quantiser", "warning", Sentence(
+                "The scale of a rounding does not fit {name}: {lost}",
+                name=name, lost=lost,
+            ),
             step, int(m.steps[-1]), (proof,),
-            "Choose the scale for each output channel (or block) from its largest magnitude, w.abs().amax(1) / 7 for 4 "
-            "bits, give it a lower bound, and treat outliers apart.",
+            L_(
+                "Choose the scale for each output channel (or block) from its largest magnitude, w.abs().amax(1) / "
+                "7 for 4 bits, give it a lower bound, and treat outliers apart."
+            ),
             0.85, "Jacob et al. 2018; Dettmers et al. 2022", name.rpartition(".")[0], tuple(bad)[:20],
             blame=BEYOND_RANGE,
         )
@@ -171,25 +208,37 @@ def clipped_in_quantisation(m: Measurements) -> Answer:
     if not (share > _CLIPPED and lost > _LOST_NORM):
         return RuledOut(
             "clipped-in-quantisation",
-            f"because the roundings of the loop clip {percent(share)} of the activations by more than half of them",
+            Sentence(
+                "because the roundings of the loop clip {share} of the activations by more than half of them",
+                share=percent(share),
+            ),
         )
     module, step = str(row.get("module") or ""), int(row.get("step") or 0)
-    place = f"activations in {module or 'the model'}"
+    place = Sentence("activations in {module}", module=module or L_("the model"))
     unsigned = lowest >= 0
     proof = Evidence(
-        "|clip(x) - x| > |x| / 2 for > 20 % of the x other than zero, and |clip(x) - x| > 0.3 |x| (norms)",
+        L_("|clip(x) - x| > |x| / 2 for > 20 % of the x other than zero, and |clip(x) - x| > 0.3 |x| (norms)"),
         {"share": share, "lost": lost, "largest": most, "lowest": lowest, "highest": highest, "step": step},
-        f"In step {step} the {place} are clipped to {lowest:.4g} to {highest:.4g} where they are rounded, and reach "
-        f"{most:.4g} in magnitude: {percent(share)} of those other than zero lose more than half of their size, "
-        f"{percent(lost)} of the norm is lost.",
+        Sentence(
+            "In step {step} the {place} are clipped to {lowest:.4g} to {highest:.4g} where they are rounded, and "
+            "reach {most:.4g} in magnitude: {share} of those other than zero lose more than half of their size, "
+            "{lost} of the norm is lost.",
+            step=step, place=place, lowest=lowest, highest=highest, most=most, share=percent(share),
+            lost=percent(lost),
+        ),
     )  # fmt: skip
-    why = "negative ones become zero" if unsigned and most <= 1.5 * highest else "its range is too small"
+    why = L_("negative ones become zero") if unsigned and most <= 1.5 * highest else L_("its range is too small")
     return [
         Finding(
             "clipped-in-quantisation", "warning",
-            f"A quantisation clips {percent(share)} of the {place}: {why}", step, int(m.steps[-1]), (proof,),
-            "Take the scale from the largest magnitude that is present (448 / x.abs().max() for E4M3), not from the "
-            "first batch; where values are negative, use a signed range (-127 to 127) or a zero point.",
+            Sentence(
+                "A quantisation clips {share} of the {place}: {why}",
+                share=percent(share), place=place, why=why,
+            ), step, int(m.steps[-1]), (proof,),
+            L_(
+                "Take the scale from the largest magnitude that is present (448 / x.abs().max() for E4M3), not from "
+                "the first batch; where values are negative, use a signed range (-127 to 127) or a zero point."
+            ),
             0.85, "Jacob et al. 2018", module, (module,) if module else (), blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
@@ -213,22 +262,32 @@ def integer_drift(m: Measurements) -> Answer:
     result = facts.get("evaluation") if isinstance(facts, Mapping) else None
     fake, integer = (_loss(result, name) for name in ("fake", "integer"))
     if fake is None or integer is None:
-        return Undecided("integer-drift", "the integer model (qat.save_to)") if m.precision.endswith("-qat") else None
+        return (
+            Undecided("integer-drift", L_("the integer model (qat.save_to)")) if m.precision.endswith("-qat") else None
+        )
     ratio = integer / max(fake, 1e-12)
     if ratio < _DRIFT or integer - fake < 0.02:
         return RuledOut(
-            "integer-drift", f"because the integer model has a loss of {integer:.4g}, the trained {fake:.4g}"
+            "integer-drift",
+            Sentence(
+                "because the integer model has a loss of {integer:.4g}, the trained {fake:.4g}",
+                integer=integer,
+                fake=fake,
+            ),
         )
     proof = Evidence(
-        "loss of the integer model / loss with rounding in FP32 > 1.2", {"integer": integer, "fake": fake},
-        f"The integer model has a loss of {integer:.4g} on the validation set, the model as it was trained, with "
-        f"rounding in FP32, {fake:.4g}.",
+        L_("loss of the integer model / loss with rounding in FP32 > 1.2"), {"integer": integer, "fake": fake},
+        Sentence(
+            "The integer model has a loss of {integer:.4g} on the validation set, the model as it was trained, with "
+            "rounding in FP32, {fake:.4g}.",
+            integer=integer, fake=fake,
+        ),
     )  # fmt: skip
     last = int(m.steps[-1]) if m.n else 0
     return [
         Finding(
-            "integer-drift", "warning", "The integer model is worse than the model that was trained", last, last,
-            (proof,), "Switch observers off and freeze norms earlier, or quantise each channel by itself.", 0.9,
+            "integer-drift", "warning", L_("The integer model is worse than the model that was trained"), last, last,
+            (proof,), L_("Switch observers off and freeze norms earlier, or quantise each channel by itself."), 0.9,
             "torchao issue 2138", config_change={"qat.observers_off_after_epoch": 1, "qat.freeze_bn_after_epoch": 1},
             blame=TOO_FEW_DIGITS,
         )
@@ -242,9 +301,9 @@ def _loss(evaluation: Any, name: str) -> float | None:
 
 
 RULES = (
-    Rule("coarse-quantiser", "B", "Do weights survive the loop's own rounding?", coarse_quantiser),
-    Rule("clipped-in-quantisation", "A", "Do activations fit the loop's own rounding?", clipped_in_quantisation),
-    Rule("delayed-scale", "A", "Do values exceed what delayed scaling expects?", delayed_scale),
-    Rule("hidden-infinity", "A", "Is Inf hidden behind a cast?", hidden_infinity),
-    Rule("integer-drift", "D", "Is the integer model as good as the trained one?", integer_drift),
+    Rule("coarse-quantiser", "B", L_("Do weights survive the loop's own rounding?"), coarse_quantiser),
+    Rule("clipped-in-quantisation", "A", L_("Do activations fit the loop's own rounding?"), clipped_in_quantisation),
+    Rule("delayed-scale", "A", L_("Do values exceed what delayed scaling expects?"), delayed_scale),
+    Rule("hidden-infinity", "A", L_("Is Inf hidden behind a cast?"), hidden_infinity),
+    Rule("integer-drift", "D", L_("Is the integer model as good as the trained one?"), integer_drift),
 )

@@ -26,6 +26,7 @@ from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Valu
 from precgui.runs.diagnosis.nan_aware import largest, middle, nonzero
 from precgui.runs.diagnosis.origin import forward_order
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
 _EMPTY = 0.5  # of the recorded steps in which a layer gets next to no gradient
 _FEW = 4.0  # times the smallest number of FP16: a gradient below has one digit or two at most
@@ -36,7 +37,7 @@ def headroom(m: Measurements) -> Answer:
     """Activations in FP16 that come near its largest number, 65504."""
     table = m.table("activation")
     if table is None:
-        return Undecided("headroom", "outputs of modules (record.activations_every)") if narrow_range(m) else None
+        return Undecided("headroom", L_("outputs of modules (record.activations_every)")) if narrow_range(m) else None
     own = [place for place, name in enumerate(table.formats) if name == "fp16"]
     if not own or (~m.finite_loss).any():
         return None
@@ -49,17 +50,25 @@ def headroom(m: Measurements) -> Answer:
     if left > 1:
         return RuledOut(
             "headroom",
-            f"because the largest output in FP16 is {most[worst]:.3g} ({name}), {left:.1f} octaves below 65504",
+            Sentence(
+                "because the largest output in FP16 is {most:.3g} ({name}), {left:.1f} octaves below 65504",
+                most=most[worst],
+                name=name,
+                left=left,
+            ),
         )
     proof = Evidence(
         "log2(65504 / amax) < 1", {"amax": float(most[worst]), "octaves_left": left},
-        f"The outputs of {name} reach {most[worst]:.4g}: {left:.2f} octaves below 65504.",
-        f"largest output of {name}", _points(table, amax[:, worst]), FP16_LARGEST,
+        Sentence(
+            "The outputs of {name} reach {most:.4g}: {left:.2f} octaves below 65504.",
+            name=name, most=most[worst], left=left,
+        ),
+        Sentence("largest output of {name}", name=name), _points(table, amax[:, worst]), FP16_LARGEST,
     )  # fmt: skip
     return [
         Finding(
-            "headroom", "info", f"The outputs of {name} are near the end of FP16's range",
-            int(table.steps[0]), int(table.steps[-1]), (proof,), "Use BF16, or keep this module in FP32.",
+            "headroom", "info", Sentence("The outputs of {name} are near the end of FP16's range", name=name),
+            int(table.steps[0]), int(table.steps[-1]), (proof,), L_("Use BF16, or keep this module in FP32."),
             0.6, "transformers issue 9295", name, (name,),
             {"precision_options.keep_fp32": [name]}, "lower bound", blame=BEYOND_RANGE,
         )
@@ -88,9 +97,13 @@ def gradient_underflow(m: Measurements) -> Answer:
         typical = median(middle(errors, 0)) if errors.size else float("nan")
         return RuledOut(
             "gradient-underflow",
-            f"because zeros and subnormals of FP16 cost at most {percent(typical)} of the norm of a typical gradient "
-            f"and "
-            f"more than {percent(_UNDERFLOW_ERROR)} in only {percent(score)} of the elements",
+            Sentence(
+                "because zeros and subnormals of FP16 cost at most {typical} of the norm of a typical gradient and "
+                "more than {underflow_error} in only {score} of the elements",
+                typical=percent(typical),
+                underflow_error=percent(_UNDERFLOW_ERROR),
+                score=percent(score),
+            ),
         )
     return [_vanishing(m, _underflow(m, score, table, errors))]
 
@@ -127,19 +140,30 @@ def _emptied(
 ) -> Finding:
     zeros = flowing.share_zero()[:, flowing.names.index(before)]
     proof = Evidence(
-        "max|g| < 2^-22 in a layer where rms(g) rms(w) sqrt(n) of the next one is below 2^-25, at a scale of 1",
+        L_(
+            "max|g| < 2^-22 in a layer where rms(g) rms(w) sqrt(n) of the next one is below 2^-25, at a scale of 1"
+        ),
         {"share_of_steps": share, "rms_of_next": sent, "expected": expected, "half_smallest": FP16_SMALLEST / 2},
-        f"In {percent(share)} of the recorded steps next to no gradient reaches {before}: that of {after}, {sent:.2g}, "
-        f"times its weights is about {expected:.1g}, which FP32 holds and FP16, without a loss scale, rounds to zero "
-        f"below {FP16_SMALLEST / 2:.1g}.",
-        f"share of zeros in the gradient of {before}", _points(flowing, zeros),
+        Sentence(
+            "In {share} of the recorded steps next to no gradient reaches {before}: that of {after}, {sent:.2g}, "
+            "times its weights is about {expected:.1g}, which FP32 holds and FP16, without a loss scale, rounds to "
+            "zero below {fp16_smallest:.1g}.",
+            share=percent(share), before=before, after=after, sent=sent, expected=expected,
+            fp16_smallest=FP16_SMALLEST / 2,
+        ),
+        Sentence("share of zeros in the gradient of {before}", before=before), _points(flowing, zeros),
     )  # fmt: skip
-    needs = "the same run with a scaler, or in fp32"
+    needs = L_("the same run with a scaler, or in fp32")
     return Finding(
         "gradient-underflow", "warning",
-        f"Next to no gradient reaches {before}: it is below the range of FP16, and no loss scaling is used",
+        Sentence(
+            "Next to no gradient reaches {before}: it is below the range of FP16, and no loss scaling is used",
+            before=before,
+        ),
         int(flowing.steps[0]), int(flowing.steps[-1]), (proof,),
-        "Use a scaler (torch.amp.GradScaler), or BF16." if m.own_loop else "Use dynamic loss scaling, or BF16.",
+        "Use a scaler (torch.amp.GradScaler), or BF16." if m.own_loop else L_(
+            "Use dynamic loss scaling, or BF16."
+        ),
         0.85, "Micikevicius et al. 2018, section 3.2", before,
         (f"{before}.weight",), {"scaling.mode": "dynamic"}, "estimate",
         Blame(True, BEYOND_RANGE.proof, needs) if expected > sent / SHARP_FALL else Blame(needs=needs),
@@ -191,28 +215,43 @@ def _underflow(m: Measurements, score: float, table: RecordedRows, errors: Value
     proof = Evidence(
         "sqrt(n / 12) * 2^-24 / scale / |g| > 0.15",
         {"scale": scale, "share_of_elements": score, "error": float(typical[order[0]]), "zeros": zeros},
-        f"At a scale of {power(scale)} FP16 ends at {FP16_SMALLEST / scale:.2g}: {percent(score)} of the elements are "
-        f"in "
-        f"gradients of which zeros and subnormals take {percent(min(float(typical[order[0]]), 1.0))} ({names[0]}: "
-        f"{percent(zeros)} zeros).",
-        f"share of zeros in {names[0]}",
+        Sentence(
+            "At a scale of {scale} FP16 ends at {fp16_smallest:.2g}: {score} of the elements are in gradients of "
+            "which zeros and subnormals take {typical} ({name}: {zeros} zeros).",
+            scale=power(scale),
+            fp16_smallest=FP16_SMALLEST / scale,
+            score=percent(score),
+            typical=percent(min(float(typical[order[0]]), 1.0)),
+            name=names[0],
+            zeros=percent(zeros),
+        ),
+        Sentence("share of zeros in {name}", name=names[0]),
         _points(table, table.share_zero()[:, order[0]]),
     )
     scaled = m.loops_scale
     own = (
         "Use a scaler (torch.amp.GradScaler), or BF16."
         if m.own_loop
-        else f"Use dynamic loss scaling from {power(proposed)}."
+        else Sentence("Use dynamic loss scaling from {proposed}.", proposed=power(proposed))
     )
-    fix = f"Raise the loss scale to {power(proposed)}, with a shorter growth interval." if scaled else own
+    fix = (
+        Sentence(
+            "Raise the loss scale to {proposed}, with a shorter growth interval.",
+            proposed=power(proposed),
+        )
+        if scaled
+        else own
+    )
     change: dict[str, object] = {"scaling.mode": "dynamic", "scaling.initial_scale": proposed}
     if scaled and proposed <= scale:
-        fix = f"Use BF16, or keep {names[0].rpartition('.')[0] or names[0]} in FP32: a higher scale lets the largest "
-        fix += "gradients overflow."
+        fix = Sentence(
+            "Use BF16, or keep {name} in FP32: a higher scale lets the largest gradients overflow.",
+            name=names[0].rpartition(".")[0] or names[0],
+        )
         change = {"precision": "bf16-amp"}
     return Finding(
         "gradient-underflow", "error" if score > 0.5 else "warning",
-        f"{percent(score)} of the gradient is lost below the range of FP16",
+        Sentence("{score} of the gradient is lost below the range of FP16", score=percent(score)),
         int(table.steps[0]), int(table.steps[-1]), (proof,), fix, 0.9,
         "Micikevicius et al. 2018, section 3.2", "", names[:20],
         change, "lower bound", blame=BEYOND_RANGE,
@@ -225,16 +264,24 @@ def _vanishing(m: Measurements, finding: Finding) -> Finding:
     if fall is None:
         return finding
     proof = Evidence(
-        "rms(gradient of a layer) < 1/8 of the next layer's, layer by layer", {"fall": fall},
-        f"The gradient falls {fall:.3g}-fold from each layer to the one before it: the first layers would hardly learn "
-        "in FP32, either.",
+        L_("rms(gradient of a layer) < 1/8 of the next layer's, layer by layer"), {"fall": fall},
+        Sentence(
+            "The gradient falls {fall:.3g}-fold from each layer to the one before it: the first layers would hardly "
+            "learn in FP32, either.",
+            fall=fall,
+        ),
     )  # fmt: skip
     return replace(
-        finding, title=f"The gradients vanish on their way to the first layers: {finding.title}",
+        finding, title=Sentence(
+            "The gradients vanish on their way to the first layers: {title}",
+            title=finding.title,
+        ),
         evidence=(proof, *finding.evidence),
-        fix="Add residuals or norms, or use another initialisation or activation; a higher loss scale alone does not "
-        "help gradients that vanish with the depth.",
-        config_change={}, certainty="estimate", blame=Blame(needs="the same run in fp32"),
+        fix=L_(
+            "Add residuals or norms, or use another initialisation or activation; a higher loss scale alone does "
+            "not help gradients that vanish with the depth."
+        ),
+        config_change={}, certainty="estimate", blame=Blame(needs=L_("the same run in fp32")),
     )  # fmt: skip
 
 
@@ -266,23 +313,31 @@ def _of_norms(m: Measurements) -> Answer:
             results.append((place, before, dead))
     if not results:
         return RuledOut(
-            "hidden-overflow", "because no normalisation returns zeros for inputs above 256 (256^2 > 65504)"
+            "hidden-overflow", L_("because no normalisation returns zeros for inputs above 256 (256^2 > 65504)")
         )
     place, before, dead = results[0]
     row = int(np.flatnonzero(dead)[0])
     name = table.names[place]
     proof = Evidence(
-        "zeros(out) > 0.02 and amax(in) > 256", {"zeros": float(zeros[row, place]), "amax_in": float(amax[row,
+        L_("zeros(out) > 0.02 and amax(in) > 256"), {"zeros": float(zeros[row, place]), "amax_in": float(amax[row,
         before])},
-        f"{percent(float(zeros[row, place]))} of the outputs of {name} are zero while its inputs reach "
-        f"{amax[row, before]:.4g}, whose square is beyond 65504.",
-        f"zeros of {name}", _points(table, zeros[:, place]),
+        Sentence(
+            "{zeros} of the outputs of {name} are zero while its inputs reach {amax:.4g}, whose square is beyond "
+            "65504.",
+            zeros=percent(float(zeros[row, place])), name=name, amax=amax[row, before],
+        ),
+        Sentence("zeros of {name}", name=name), _points(table, zeros[:, place]),
     )  # fmt: skip
     return [
         Finding(
-            "hidden-overflow", "error", f"{name} returns zeros: a square overflows FP16 inside it",
+            "hidden-overflow", "error", Sentence(
+                "{name} returns zeros: a square overflows FP16 inside it",
+                name=name,
+            ),
             int(table.steps[row]), int(table.steps[-1]), (proof,),
-            "Compute the norm in FP32 (torch.nn.RMSNorm, LayerNorm under autocast), or keep the module in FP32.",
+            L_(
+                "Compute the norm in FP32 (torch.nn.RMSNorm, LayerNorm under autocast), or keep the module in FP32."
+            ),
             0.8, "transformers issue 25938", name, (name,), {"precision_options.keep_fp32": [name]}, blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
@@ -293,23 +348,33 @@ def _emptied_by_infinity(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> 
     row = rows[0]
     made, module, step = made_by(row), str(row.get("made_in") or ""), int(row.get("step") or 0)
     value, low, where = float(row.get("value") or 0), str(row.get("format")).upper(), str(row.get("operation"))
-    name = module if module not in origin.WHOLE else "the loop" if row.get("made_in") is None else "the model"
+    name = module if module not in origin.WHOLE else L_("the loop") if row.get("made_in") is None else L_("the model")
     steps = sorted({int(each.get("step") or 0) for each in rows})
     proof = Evidence(
-        "Inf in 16 bits, finite in FP32, and 0 behind it in > 50 % of a result that FP32 and FP16 hold",
+        L_("Inf in 16 bits, finite in FP32, and 0 behind it in > 50 % of a result that FP32 and FP16 hold"),
         {"step": step, "operation": where, "largest_in_fp32": value},
-        f"In step {step} {made} in {name} goes beyond the range of {low}; most results of the {where} behind it are 0, "
-        f"and up to {value:.3g} where FP32 computes both.",
+        Sentence(
+            "In step {step} {made} in {name} goes beyond the range of {low}; most results of the {where} behind it "
+            "are 0, and up to {value:.3g} where FP32 computes both.",
+            step=step, made=made, name=name, low=low, where=where, value=value,
+        ),
     )  # fmt: skip
     own = name == module
     return Finding(
-        "hidden-overflow", "error", f"{made} in {name} overflows {low}, and what is divided by it becomes 0",
+        "hidden-overflow", "error", Sentence(
+            "{made} in {name} overflows {low}, and what is divided by it becomes 0",
+            made=made, name=name, low=low,
+        ),
         steps[0], int(m.steps[-1]), (proof,),
-        "Compute squares and their sum in FP32, x.float() first (torch.nn.RMSNorm and LayerNorm under autocast do), or "
-        "keep the module in FP32."
+        L_(
+            "Compute squares and their sum in FP32, x.float() first (torch.nn.RMSNorm and LayerNorm under autocast "
+            "do), or keep the module in FP32."
+        )
         if row.get("made_in") is not None
-        else "Compute norms and sums in FP32 (torch.nn.utils.clip_grad_norm_ does): a norm that is Inf makes the "
-        "factor of clipping 0.",
+        else L_(
+            "Compute norms and sums in FP32 (torch.nn.utils.clip_grad_norm_ does): a norm that is Inf makes the "
+            "factor of clipping 0."
+        ),
         0.9, "transformers issue 25938", module if own else "", (module,) if own else (),
         {"precision_options.keep_fp32": [module]} if own else {}, blame=COMPARED,
     )  # fmt: skip
@@ -320,7 +385,7 @@ def _points(table: RecordedRows, values: Values) -> tuple[tuple[int, float], ...
 
 
 RULES = (
-    Rule("hidden-overflow", "A", "Does a norm return zeros after an overflow inside?", hidden_overflow),
-    Rule("headroom", "A", "Are outputs near the end of the range?", headroom),
-    Rule("gradient-underflow", "A", "Are gradients lost below the range?", gradient_underflow),
+    Rule("hidden-overflow", "A", L_("Does a norm return zeros after an overflow inside?"), hidden_overflow),
+    Rule("headroom", "A", L_("Are outputs near the end of the range?"), headroom),
+    Rule("gradient-underflow", "A", L_("Are gradients lost below the range?"), gradient_underflow),
 )

@@ -10,6 +10,7 @@ from precgui.runs.diagnosis.cause import Cause
 from precgui.runs.diagnosis.findings import Blame, Evidence
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.origin import of_loss
+from precgui.sentences import L_, Sentence, together
 
 _GROWN, _SURELY_GROWN = 3.0, 10.0
 HUGE_UPDATE = 0.3  # of the weights' norm in one step
@@ -18,7 +19,7 @@ _FEWEST_BEFORE = 10  # steps
 _QUIET_UPDATE = 0.1  # of the weights' norm in one step
 _QUIET_NORM = 10.0  # times the median gradient norm
 _FAR_FROM_INF = 1000.0
-LARGE_UPDATES = Blame(False, "steps as large as the weights were made of finite gradients, with weights in FP32")
+LARGE_UPDATES = Blame(False, L_("steps as large as the weights were made of finite gradients, with weights in FP32"))
 
 
 def of_rate(m: Measurements, place: int) -> Cause | None:
@@ -38,14 +39,19 @@ def of_rate(m: Measurements, place: int) -> Cause | None:
         return None
     if not (rose and (largest > 0.05 or grown.norm_ratio > 3 or grown.loss_ratio > 30)) and largest < HUGE_UPDATE:
         return None
-    text = (
-        f"Before, the loss rose from {grown.least_loss:.3g} to {grown.last_loss:.3g}, the gradient norm from "
-        f"{grown.first_norm:.3g} to {grown.last_norm:.3g}."
+    text = Sentence(
+        "Before, the loss rose from {least_loss:.3g} to {last_loss:.3g}, the gradient norm from "
+        "{first_norm:.3g} to {last_norm:.3g}.",
+        least_loss=grown.least_loss,
+        last_loss=grown.last_loss,
+        first_norm=grown.first_norm,
+        last_norm=grown.last_norm,
     )
     if early.any():
-        text = f"{text} One step changed the weights by up to {largest:.2g} of their norm."
+        step = Sentence("One step changed the weights by up to {largest:.2g} of their norm.", largest=largest)
+        text = together(text, step)
     proof = Evidence(
-        "loss > 3 min(loss) or |update| / |weight| > 0.3, before the first value that is not finite",
+        L_("loss > 3 min(loss) or |update| / |weight| > 0.3, before the first value that is not finite"),
         {"loss_least": grown.least_loss, "loss_last": grown.last_loss, "norm_first": grown.first_norm,
          "norm_last": grown.last_norm, "update_ratio": largest},
         text, "loss", m.series_of(m.loss, m.finite_loss),
@@ -84,15 +90,26 @@ def _of_one_batch(m: Measurements, place: int) -> Cause | None:
         return None
     step, factor = int(m.steps[at]), float(m.loss[at]) / max(highest, 1e-30)
     proof = Evidence(
-        "loss > 100 max(loss before) in one step, |update| / |weight| < 0.1 and |g| < 10 median(|g|) before it",
+        L_(
+            "loss > 100 max(loss before) in one step, |update| / |weight| < 0.1 and |g| < 10 median(|g|) before it"
+        ),
         {"step": step, "loss": float(m.loss[at]), "highest_before": highest, "update_ratio": float(early.max())},
-        f"The loss of step {step} is {m.loss[at]:.3g}, {factor:.2g} times the highest of the {at} steps before, none "
-        f"of whose recorded updates changed the weights by more than {early.max():.2g} of their norm.",
+        Sentence(
+            "The loss of step {step} is {loss:.3g}, {factor:.2g} times the highest of the {at} steps before, none "
+            "of whose recorded updates changed the weights by more than {early:.2g} of their norm.",
+            step=step, loss=m.loss[at], factor=factor, at=at, early=early.max(),
+        ),
         "loss", m.series_of(m.loss, m.finite_loss),
     )  # fmt: skip
     return Cause(
-        "divergence", f"the training diverged after the batch of step {step}, whose loss jumps {factor:.2g}-fold",
-        f"Look at the inputs and targets of step {step}: their unit, outliers, wrong labels. Clip gradients.",
+        "divergence", Sentence(
+            "the training diverged after the batch of step {step}, whose loss jumps {factor:.2g}-fold",
+            step=step, factor=factor,
+        ),
+        Sentence(
+            "Look at the inputs and targets of step {step}: their unit, outliers, wrong labels. Clip gradients.",
+            step=step,
+        ),
         (proof,), confidence=0.85, certainty="estimate", blame=blame_of_symptom(m),
     )  # fmt: skip
 
@@ -106,9 +123,14 @@ def _of_first_update(m: Measurements, place: int) -> Cause | None:
     if not step < m.steps[place] or not ratio >= HUGE_UPDATE:
         return None
     proof = Evidence(
-        "|update| / |weight before| > 0.3 in the first step taken, before the first value that is not finite",
+        L_(
+            "|update| / |weight before| > 0.3 in the first step taken, before the first value that is not finite"
+        ),
         {"update_ratio": ratio, "step": step},
-        f"The update of step {step} was {ratio:.3g} times as large as the weights before it (L2 norms).",
+        Sentence(
+            "The update of step {step} was {ratio:.3g} times as large as the weights before it (L2 norms).",
+            step=step, ratio=ratio,
+        ),
         "loss", m.series_of(m.loss, m.finite_loss),
     )  # fmt: skip
     return _too_high_rate(m, place, proof, 0.8)
@@ -118,13 +140,13 @@ def _too_high_rate(m: Measurements, place: int, proof: Evidence, confidence: flo
     step, rate = int(m.steps[place]), lower_rate(m)
     decided = blame_of(m, step)
     # The rate is wrong in any format; NaN where FP32 would have held the numbers is still the doing of the format.
-    needs = f"{replay(m, step)}, or the same run in fp32 does"
+    needs = Sentence("{replay}, or the same run in fp32 does", replay=replay(m, step))
     blame = blame_of_symptom(m, needs) if decided.answer is not False else decided
     if certain:
         blame = LARGE_UPDATES
     return Cause(
-        "divergence", "the training diverged first: the learning rate is too high",
-        f"Lower the learning rate to {rate:.3g} and warm it up.", (proof, *decided.evidence), "",
+        "divergence", L_("the training diverged first: the learning rate is too high"),
+        Sentence("Lower the learning rate to {rate:.3g} and warm it up.", rate=rate), (proof, *decided.evidence), "",
         {"optimizer.lr": rate} if rate > 0 else {},
         confidence=confidence, certainty="estimate", blame=blame,
     )  # fmt: skip

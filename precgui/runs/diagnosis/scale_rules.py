@@ -13,12 +13,8 @@ from precgui.runs.diagnosis.causes import LONG, non_finite_cause
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, IN_ANY_FORMAT, UNDECIDED, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
-_RECOVERED = (
-    "because the longest run of skipped steps is {count} (from step {step}, scale {high} to {low}) and steps were "
-    "taken after it"
-)
-_SHORT = "because the longest run of skipped steps is only {count} (from step {step}, scale {high} to {low})"
 _FEWEST_SKIPS = 5
 _RUNAWAY = 2.0**60
 _LONG_WARM_UP, _NEARLY_ALL = 0.4, 0.8  # of the steps
@@ -30,18 +26,33 @@ def scale_collapse(m: Measurements) -> Answer:
         return None
     longest = max(streaks(m), key=lambda each: each.length, default=None)
     if longest is None:
-        return RuledOut("scale-collapse", f"because none of {m.n} steps was skipped")
+        return RuledOut("scale-collapse", Sentence("because none of {steps} steps was skipped", steps=m.n))
     low, high = float(m.scale[longest.last]), float(m.scale[longest.first])
     enough = 24 if m.run.status == "running" else LONG
     endless = longest.last == m.n - 1 and longest.length >= enough
     if not endless and low >= 1:
-        sentence = _RECOVERED if longest.last < m.n - 1 else _SHORT
+        values = {"count": longest.length, "step": m.steps[longest.first], "high": power(high), "low": power(low)}
         return RuledOut(
             "scale-collapse",
-            sentence.format(count=longest.length, step=m.steps[longest.first], high=power(high), low=power(low)),
+            Sentence(
+                "because the longest run of skipped steps is {count} (from step {step}, scale {high} to {low}) and "
+                "steps were taken after it",
+                **values,
+            )
+            if longest.last < m.n - 1
+            else Sentence(
+                "because the longest run of skipped steps is only {count} (from step {step}, scale {high} to {low})",
+                **values,
+            ),
         )
     if not endless:
-        return RuledOut("scale-collapse", f"because steps were taken after the {longest.length} skipped ones")
+        return RuledOut(
+            "scale-collapse",
+            Sentence(
+                "because steps were taken after the {length} skipped ones",
+                length=longest.length,
+            ),
+        )
     if low > 0.99 * high:
         return None  # a static scale, see scale_too_high
     return [_collapse(m, longest)]
@@ -51,17 +62,21 @@ def _collapse(m: Measurements, streak: Streak) -> Finding:
     cause = non_finite_cause(m, streak.first)
     low, high = float(m.scale[streak.last]), float(m.scale[streak.first])
     proof = Evidence(
-        "skipped steps in a row up to the last step >= 8 and log2(scale) falls by one each",
+        L_("skipped steps in a row up to the last step >= 8 and log2(scale) falls by one each"),
         {"skipped_in_a_row": streak.length, "scale_first": high, "scale_last": low},
-        f"{streak.length} steps in a row were skipped up to the last one, while the scale fell from {power(high)} to "
-        f"{power(low)}.",
-        *m.log_of("loss scale", m.scale, 2),
+        Sentence(
+            "{length} steps in a row were skipped up to the last one, while the scale fell from {high} to {low}.",
+            length=streak.length,
+            high=power(high),
+            low=power(low),
+        ),
+        *m.log_of(L_("loss scale"), m.scale, 2),
     )
     enough = low < 2.0**-10
     return Finding(
         "scale-collapse",
         "error",
-        f"The loss scale halves for ever: {cause.short}",
+        Sentence("The loss scale halves for ever: {short}", short=cause.short),
         int(m.steps[streak.first]),
         int(m.steps[streak.last]),
         (proof, *cause.evidence),
@@ -89,27 +104,41 @@ def warm_up(m: Measurements) -> Answer:
         return None
     share = first.length / max(m.n, m.run.total_steps, 1)
     proof = Evidence(
-        "skips end once scale < safe scale; a fault above 40 % of the steps",
+        L_("skips end once scale < safe scale; a fault above 40 % of the steps"),
         {"skipped": first.length, "scale_first": high, "scale_taken": low, "share": share},
-        f"{first.length} steps ({percent(share)}) from {power(high)} down to {power(low)}, then step "
-        f"{m.steps[first.last + 1]} was taken.",
-        *m.log_of("loss scale", m.scale, 2),
+        Sentence(
+            "{length} steps ({share}) from {high} down to {low}, then step {steps} was taken.",
+            length=first.length,
+            share=percent(share),
+            high=power(high),
+            low=power(low),
+            steps=m.steps[first.last + 1],
+        ),
+        *m.log_of(L_("loss scale"), m.scale, 2),
     )
     long = share > _LONG_WARM_UP
     if not long and m.skipped[first.last + 1 :].mean() > _LONG_WARM_UP:
         return None  # a search that ended, in a run that is lost all the same: nothing to call healthy
-    title = f"{percent(share)} of the steps are lost until the loss scale is low enough" if long else (
-        f"The loss scale found its size after {first.length} skipped steps: healthy"
-    )  # fmt: skip
+    title = (
+        Sentence("{share} of the steps are lost until the loss scale is low enough", share=percent(share))
+        if long
+        else (Sentence("The loss scale found its size after {length} skipped steps: healthy", length=first.length))
+    )
     return [
         Finding(
             "scale-too-high" if long else "warm-up",
-            "error" if share > _NEARLY_ALL else "warning" if long else "info", title,
-            int(m.steps[first.first]), int(m.steps[first.last]), (proof,),
-            f"Start at {power(low)} to save these steps.", 0.95, "apex and DeepSpeed start at 2^16 to 2^32",
-            config_change={"scaling.initial_scale": low}, blame=BEYOND_RANGE if long else IN_ANY_FORMAT,
+            "error" if share > _NEARLY_ALL else "warning" if long else "info",
+            title,
+            int(m.steps[first.first]),
+            int(m.steps[first.last]),
+            (proof,),
+            Sentence("Start at {low} to save these steps.", low=power(low)),
+            0.95,
+            L_("apex and DeepSpeed start at 2^16 to 2^32"),
+            config_change={"scaling.initial_scale": low},
+            blame=BEYOND_RANGE if long else IN_ANY_FORMAT,
         )
-    ]  # fmt: skip
+    ]
 
 
 def scale_too_high(m: Measurements) -> Answer:
@@ -122,24 +151,42 @@ def scale_too_high(m: Measurements) -> Answer:
     high, low = float(m.scale.max()), float(m.scale.min())
     if skipped < m.n or m.n < (24 if m.run.status == "running" else 2) or (high > low and low < 1):
         return (
-            None if skipped == m.n else RuledOut("scale-too-high", f"because {m.n - skipped} of {m.n} steps were taken")
+            None
+            if skipped == m.n
+            else RuledOut(
+                "scale-too-high",
+                Sentence(
+                    "because {steps} of {steps2} steps were taken",
+                    steps=m.n - skipped,
+                    steps2=m.n,
+                ),
+            )
         )
     cause = non_finite_cause(m, 0)
     if cause.rule != "scale":
         return None  # see scale_collapse
     static = low > 0.99 * high
     proof = Evidence(
-        "skipped steps = steps",
+        L_("skipped steps = steps"),
         {"skipped": skipped, "steps": m.n, "scale_first": float(m.scale[0]), "scale_last": float(m.scale[-1])},
-        f"{skipped} of {m.n} steps were skipped at scales from {power(high)} to {power(low)}, with a finite loss.",
-        *m.log_of("loss scale", m.scale, 2),
+        Sentence(
+            "{skipped} of {steps} steps were skipped at scales from {high} to {low}, with a finite loss.",
+            skipped=skipped,
+            steps=m.n,
+            high=power(high),
+            low=power(low),
+        ),
+        *m.log_of(L_("loss scale"), m.scale, 2),
     )
     return [
         Finding(
             "scale-too-high", "error",
-            f"No step was taken: the loss scale of {power(low if static else high)} lets every gradient overflow",
+            Sentence(
+                "No step was taken: the loss scale of {low} lets every gradient overflow",
+                low=power(low if static else high),
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof, *cause.evidence),
-            "Use dynamic loss scaling." if static else "Start with a lower scale, or train for longer.",
+            L_("Use dynamic loss scaling.") if static else L_("Start with a lower scale, or train for longer."),
             0.9 if static else 0.7, "Micikevicius et al. 2018",
             config_change={"scaling.mode": "dynamic", "scaling.initial_scale": 2.0**16}, certainty="estimate",
             blame=BEYOND_RANGE,
@@ -160,18 +207,25 @@ def _by_hand(m: Measurements) -> Answer:
     flowing = m.table("activation_gradient")
     infinite = bool(table.infinite.any()) or (flowing is not None and bool(flowing.infinite.any()))
     proof = Evidence(
-        "steps taken = 0, loss finite, gradients not finite in every recorded step",
+        L_("steps taken = 0, loss finite, gradients not finite in every recorded step"),
         {"steps": m.n, "recorded_steps": len(table.steps)},
-        f"None of {m.n} steps was taken; the loss is finite in all, gradients are not finite in each of "
-        f"{len(table.steps)} recorded steps, and no scaler was given to the recorder.",
+        Sentence(
+            "None of {steps} steps was taken; the loss is finite in all, gradients are not finite in each of "
+            "{step_count} recorded steps, and no scaler was given to the recorder.",
+            steps=m.n, step_count=len(table.steps),
+        ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return [
         Finding(
-            "scale-too-high", "error", "No step was taken: the fixed scale of the loss lets every gradient overflow",
+            "scale-too-high", "error", L_(
+                "No step was taken: the fixed scale of the loss lets every gradient overflow"
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Lower the number that the loop multiplies the loss by, or use torch.amp.GradScaler, which lowers it by "
-            "itself.", 0.8, "Micikevicius et al. 2018", certainty="estimate",
+            L_(
+                "Lower the number that the loop multiplies the loss by, or use torch.amp.GradScaler, which lowers "
+                "it by itself."
+            ), 0.8, "Micikevicius et al. 2018", certainty="estimate",
              blame=BEYOND_RANGE if infinite else UNDECIDED,
         )
     ]  # fmt: skip
@@ -192,22 +246,34 @@ def repeated_skips(m: Measurements) -> Answer:
     if count < _FEWEST_SKIPS or share < 0.05:
         return RuledOut(
             "repeated-skips",
-            f"because only {count} of {m.n} steps were skipped at a scale of half or less of one that had worked",
+            Sentence(
+                "because only {count} of {steps} steps were skipped at a scale of half or less of one that had worked",
+                count=count,
+                steps=m.n,
+            ),
         )
     place = int(np.flatnonzero(odd)[0])
     if (m.n - 1) in np.flatnonzero(odd) and m.skipped[place:].all():
         return None  # a collapse
     cause = _not_of_the_scale(m, non_finite_cause(m, place))
     proof = Evidence(
-        "skipped at scale <= (largest scale of a taken step) / 2, share of steps > 0.05",
+        L_("skipped at scale <= (largest scale of a taken step) / 2, share of steps > 0.05"),
         {"skipped": count, "steps": m.n, "share": share},
-        f"{count} of {m.n} steps ({percent(share)}) were skipped at scales that had worked before.",
-        *m.log_of("loss scale", m.scale, 2),
+        Sentence(
+            "{count} of {steps} steps ({share}) were skipped at scales that had worked before.",
+            count=count,
+            steps=m.n,
+            share=percent(share),
+        ),
+        *m.log_of(L_("loss scale"), m.scale, 2),
     )
     return [
         Finding(
             "repeated-skips", "error" if share > 0.2 or m.skipped.mean() > _LONG_WARM_UP else "warning",
-            f"{percent(share)} of the steps are skipped, and not because of the scale: {cause.short}",
+            Sentence(
+                "{share} of the steps are skipped, and not because of the scale: {short}",
+                share=percent(share), short=cause.short,
+            ),
             int(m.steps[place]), int(m.steps[np.flatnonzero(odd)[-1]]), (proof, *cause.evidence),
             cause.fix, 0.85, "pytorch issue 40497", cause.module, cause.tensors,
             config_change=cause.config_change, certainty=cause.certainty, blame=cause.blame,
@@ -219,12 +285,15 @@ def _not_of_the_scale(m: Measurements, cause: Cause) -> Cause:
     """The cause of a step skipped at a scale that others took: a lower scale does not mend it."""
     if cause.rule != "scale":
         return cause
-    where = cause.module or "the loss"
+    where = cause.module or L_("the loss")
     return replace(
-        cause, short=f"gradients overflow in {where} at scales that other steps took",
+        cause, short=Sentence("gradients overflow in {where} at scales that other steps took", where=where),
         blame=UNDECIDED, config_change={},
-        fix=f"Compute {where} in FP32 or BF16, or clip what it divides by: in these steps a derivative is far larger "
-        "than in the others, and no scale mends that.",
+        fix=Sentence(
+            "Compute {where} in FP32 or BF16, or clip what it divides by: in these steps a derivative is far larger "
+            "than in the others, and no scale mends that.",
+            where=where,
+        ),
     )  # fmt: skip
 
 
@@ -250,28 +319,33 @@ def scale_runaway(m: Measurements) -> Answer:
     norms = m.grad_norm[np.isfinite(m.grad_norm)]
     dead = len(norms) > 0 and bool((norms[-min(20, len(norms)) :] == 0).all())
     if last < _RUNAWAY:
-        return RuledOut("scale-runaway", f"because the scale ends at {power(last)}")
+        return RuledOut("scale-runaway", Sentence("because the scale ends at {last}", last=power(last)))
     proof = Evidence(
         "scale > 2^60", {"scale": last, "last_norm": float(norms[-1]) if len(norms) else float("nan")},
-        f"The scale has reached {power(last)}; the last gradient norm is {norms[-1] if len(norms) else 0:.3g}.",
-        *m.log_of("loss scale", m.scale, 2),
+        Sentence(
+            "The scale has reached {last}; the last gradient norm is {norm:.3g}.",
+            last=power(last), norm=norms[-1] if len(norms) else 0,
+        ),
+        *m.log_of(L_("loss scale"), m.scale, 2),
     )  # fmt: skip
     return [
         Finding(
             "scale-runaway", "error" if dead else "warning",
-            "The loss scale grows without end, since all gradients are zero" if dead
-            else "The loss scale grows without end",
+            L_("The loss scale grows without end, since all gradients are zero") if dead
+            else L_("The loss scale grows without end"),
             int(m.steps[0]), int(m.steps[-1]), (proof,),
-            "Look for a cut in the graph: a detach, a frozen model, a loss that does not depend on the weights.",
+            L_(
+                "Look for a cut in the graph: a detach, a frozen model, a loss that does not depend on the weights."
+            ),
             0.9, "pytorch issue 98828", blame=IN_ANY_FORMAT if dead else UNDECIDED,
         )
     ]  # fmt: skip
 
 
 RULES = (
-    Rule("scale-collapse", "A", "Does the loss scale halve for ever?", scale_collapse),
-    Rule("scale-too-high", "A", "Is every step skipped because of the scale?", scale_too_high),
-    Rule("repeated-skips", "A", "Are steps skipped for another reason than the scale?", repeated_skips),
-    Rule("warm-up", "A", "Did the scaler look for its scale?", warm_up),
-    Rule("scale-runaway", "A", "Does the scale grow without end?", scale_runaway),
+    Rule("scale-collapse", "A", L_("Does the loss scale halve for ever?"), scale_collapse),
+    Rule("scale-too-high", "A", L_("Is every step skipped because of the scale?"), scale_too_high),
+    Rule("repeated-skips", "A", L_("Are steps skipped for another reason than the scale?"), repeated_skips),
+    Rule("warm-up", "A", L_("Did the scaler look for its scale?"), warm_up),
+    Rule("scale-runaway", "A", L_("Does the scale grow without end?"), scale_runaway),
 )

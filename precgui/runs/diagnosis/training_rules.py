@@ -28,12 +28,8 @@ from precgui.runs.diagnosis.measurements import Measurements, Values
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rate_cause import HUGE_UPDATE, LARGE_UPDATES
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence, recased
 
-_TITLES = {
-    "skipped": "{cause}; the step was skipped, nothing is lost",
-    "once": "{cause}",
-    "often": "{cause}, and {bad} of {all} steps are not finite",
-}
 _SIGNED_TASKS = ("gan", "cartpole")  # their losses are no measure of progress
 # Precisions that do not make a training diverge: FP32 or FP64 weights, operands of 16 bits or more.
 _WIDE = tuple(
@@ -60,7 +56,11 @@ def non_finite(m: Measurements) -> Answer:
     )
     if not len(bad):
         return RuledOut(
-            "undefined-operation", f"because loss and gradients of all {m.n} steps that were taken are finite"
+            "undefined-operation",
+            Sentence(
+                "because loss and gradients of all {steps} steps that were taken are finite",
+                steps=m.n,
+            ),
         )
     cause = non_finite_cause(m, int(bad[0]))
     if cause.rule == "scale":
@@ -81,15 +81,21 @@ def _of_cause(m: Measurements, cause: Cause, bad: NDArray[np.intp]) -> Finding:
     first = int(m.steps[bad[0]])
     # Inf, as of a sum, whose gradients are finite: the weights took no harm.
     kept = bool((np.isinf(m.loss[bad]) & np.isfinite(m.grad_norm[bad]) & ~m.skipped[bad]).all())
-    title = _TITLES["skipped" if harmless else "once" if len(bad) == 1 else "often"]
-    text = cause.short[0].upper() + cause.short[1:]
+    title = recased(cause.short, "upper")
+    if harmless:
+        title = Sentence("{cause}; the step was skipped, nothing is lost", cause=title)
+    elif len(bad) > 1:
+        title = Sentence("{cause}, and {bad} of {all} steps are not finite", cause=title, bad=len(bad), all=m.n)
     harm = Evidence(
-        "count of steps that are not finite", {"first": first, "count": len(bad), "steps": m.n},
-        f"The first is step {first}; {len(bad)} of {m.n} steps are not finite.", "loss", m.series_of(m.loss),
+        L_("count of steps that are not finite"), {"first": first, "count": len(bad), "steps": m.n},
+        Sentence(
+            "The first is step {first}; {bad_count} of {steps} steps are not finite.",
+            first=first, bad_count=len(bad), steps=m.n,
+        ), "loss", m.series_of(m.loss),
     )  # fmt: skip
     return Finding(
         cause.rule, "info" if harmless else "error" if (last or share > 0.2) and not kept else "warning",
-        title.format(cause=text, bad=len(bad), all=m.n),
+        title,
         first, int(m.steps[bad[-1]]), (*cause.evidence, harm), cause.fix, cause.confidence,
         "docs/diagnosis.md, origin of the first value that is not finite", cause.module, cause.tensors,
         config_change=cause.config_change, certainty=cause.certainty, blame=cause.blame,
@@ -110,7 +116,12 @@ def divergence(m: Measurements) -> Answer:
     wild = result.norm_ratio > 100 and ratio > 0.3 and spiked
     if not (high or chance or wild):
         return RuledOut(
-            "divergence", f"because the loss ends at {result.last_loss:.3g}, having begun at {result.first_loss:.3g}"
+            "divergence",
+            Sentence(
+                "because the loss ends at {last_loss:.3g}, having begun at {first_loss:.3g}",
+                last_loss=result.last_loss,
+                first_loss=result.first_loss,
+            ),
         )
     proof = _growth_proof(m, result, weights, ratio)
     # Small steps that keep the weights: the loss of adversaries, of policies and of harder data rises just so.
@@ -122,30 +133,37 @@ def divergence(m: Measurements) -> Answer:
 
 def _rising(m: Measurements, proof: Evidence) -> Finding:
     return Finding(
-        "rising-loss", "info", "The loss ends higher than it began, in small steps", int(m.steps[0]), int(m.steps[-1]),
-        (proof,), "Expected of adversaries, policies, harder data and terms that are added; else lower the learning "
-        "rate.", 0.5, "docs/diagnosis.md", certainty="estimate",
-        blame=Blame(needs="an evaluation on data of one kind"),
-    )  # fmt: skip
+        "rising-loss",
+        "info",
+        L_("The loss ends higher than it began, in small steps"),
+        int(m.steps[0]),
+        int(m.steps[-1]),
+        (proof,),
+        L_("Expected of adversaries, policies, harder data and terms that are added; else lower the learning rate."),
+        0.5,
+        "docs/diagnosis.md",
+        certainty="estimate",
+        blame=Blame(needs=L_("an evaluation on data of one kind")),
+    )
 
 
 def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by_rate: bool) -> Finding:
     rate = lower_rate(m)
     stored_low = storage(m) in DIGITS or bool(low_state(m)) or rounds_by_itself(m)
     low = stored_low or (not set(_WIDE).issuperset(m.precisions) and not m.own_loop and ratio < 0.05)
-    needs = "the same run in fp32"
+    needs = L_("the same run in fp32")
     blame = Blame(needs=needs) if low else blame_of_symptom(m, needs)
     if ratio > HUGE_UPDATE and storage(m) == "fp32" and not low:
         blame = LARGE_UPDATES
     least_at = int(np.nanargmin(rolling_median(m.loss, max(m.n // 20, 1))))
-    cause = "the learning rate is too high" if rate > 0 else "the updates are too large"
+    cause = L_("the learning rate is too high") if rate > 0 else L_("the updates are too large")
     return Finding(
         "divergence", "error" if grave else "warning",
-        f"The training diverged: {cause}" if by_rate else "The training diverged",
+        Sentence("The training diverged: {cause}", cause=cause) if by_rate else L_("The training diverged"),
         int(m.steps[least_at]), int(m.steps[-1]), (proof,),
-        f"Lower the learning rate to {rate:.3g}, warm it up, or clip the gradients."
+        Sentence("Lower the learning rate to {rate:.3g}, warm it up, or clip the gradients.", rate=rate)
         if rate > 0
-        else "Make the updates smaller; the loop makes them by itself, and no learning rate is recorded.",
+        else L_("Make the updates smaller; the loop makes them by itself, and no learning rate is recorded."),
         0.85, "docs/diagnosis.md",
         config_change={"optimizer.lr": rate} if rate > 0 else {}, certainty="estimate",
         blame=blame,
@@ -153,20 +171,43 @@ def _diverged(m: Measurements, proof: Evidence, *, grave: bool, ratio: float, by
 
 
 def _growth_proof(m: Measurements, growth: Growth, weights: float, ratio: float) -> Evidence:
-    norm = (
-        f"the gradient norm ended at {growth.norm_ratio:.2g} times its first value, "
-        if np.isfinite(growth.norm_ratio)
-        else "no gradient was recorded, "
-    )
     return Evidence(
-        "loss_end > 1.2 loss_begin and norm x10, weights x3, |update| > 0.3 |weight|, loss > 10 min; or norm x100",
-        {"loss_first": growth.first_loss, "loss_least": growth.least_loss, "loss_last": growth.last_loss,
-         "norm_ratio": growth.norm_ratio, "weights_ratio": weights, "update_ratio": ratio},
-        f"The loss began at {growth.first_loss:.3g}, was least at {growth.least_loss:.3g} and ends at "
-        f"{growth.last_loss:.3g}; {norm}the norm of the weights at {weights:.2g} times; one "
-        f"step changed the weights by up to {ratio:.2g} of their norm.",
-        "loss", m.series_of(m.loss),
-    )  # fmt: skip
+        L_("loss_end > 1.2 loss_begin and norm x10, weights x3, |update| > 0.3 |weight|, loss > 10 min; or norm x100"),
+        {
+            "loss_first": growth.first_loss,
+            "loss_least": growth.least_loss,
+            "loss_last": growth.last_loss,
+            "norm_ratio": growth.norm_ratio,
+            "weights_ratio": weights,
+            "update_ratio": ratio,
+        },
+        Sentence(
+            "The loss began at {first_loss:.3g}, was least at {least_loss:.3g} and ends at {last_loss:.3g}; the "
+            "gradient norm ended at {norm_ratio:.2g} times its first value, the norm of the weights at "
+            "{weights:.2g} times; "
+            "one step changed the weights by up to {ratio:.2g} of their norm.",
+            first_loss=growth.first_loss,
+            least_loss=growth.least_loss,
+            last_loss=growth.last_loss,
+            norm_ratio=growth.norm_ratio,
+            weights=weights,
+            ratio=ratio,
+        )
+        if np.isfinite(growth.norm_ratio)
+        else Sentence(
+            "The loss began at {first_loss:.3g}, was least at {least_loss:.3g} and ends at {last_loss:.3g}; no "
+            "gradient was recorded, the norm of the weights at {weights:.2g} times; one step changed the "
+            "weights by up to "
+            "{ratio:.2g} of their norm.",
+            first_loss=growth.first_loss,
+            least_loss=growth.least_loss,
+            last_loss=growth.last_loss,
+            weights=weights,
+            ratio=ratio,
+        ),
+        "loss",
+        m.series_of(m.loss),
+    )
 
 
 def unbounded_loss(m: Measurements) -> Answer:
@@ -183,24 +224,43 @@ def unbounded_loss(m: Measurements) -> Answer:
     if not far and gathers is None:
         return RuledOut(
             "unbounded-loss",
-            f"because the least loss, {least_loss:.3g}, is {abs(least_loss) / begin:.3g} times as large as the first "
-            f"ones, up to {begin:.3g}, of {_UNBOUNDED:g}, and does not fall faster and faster with growing gradients",
+            Sentence(
+                "because the least loss, {least_loss:.3g}, is {least_loss2:.3g} times as large as the first ones, "
+                "up to {begin:.3g}, of {unbounded:g}, and does not fall faster and faster with growing gradients",
+                least_loss=least_loss,
+                least_loss2=abs(least_loss) / begin,
+                begin=begin,
+                unbounded=_UNBOUNDED,
+            ),
         )
     step = int(steps[below[0] if far else np.flatnonzero(loss < -_pace(m) * begin)[0]])
     proof = Evidence(
-        "loss < -10^4 max(|loss| of the first 10 steps) and negative in 90 % of the steps from there on; or < -50 "
-        "times that (-10 where it ends in NaN or Inf), the run falls faster at its end than at its begin, norm x 5",
+        L_(
+            "loss < -10^4 max(|loss| of the first 10 steps) and negative in 90 % of the steps from there on; or < "
+            "-50 times that (-10 where it ends in NaN or Inf), the run falls faster at its end than at its begin, "
+            "norm x 5"
+        ),
         {"begin": begin, "least": least_loss, "step": step, "last": float(loss[-1]), "norm_ratio": gathers or 0.0},
-        f"The losses of the first {_BEGINNING} steps are {begin:.3g} at most in size; in step {step} it is far below, "
-        f"the least is {least_loss:.3g}"
-        + (f", it falls faster and faster, and the gradient norm grew {gathers:.3g}-fold." if gathers else "."),
+        Sentence(
+            "The losses of the first {beginning} steps are {begin:.3g} at most in size; in step {step} it is far "
+            "below, the least is {least_loss:.3g}, it falls faster and faster, and the gradient norm grew "
+            "{gathers:.3g}-fold.",
+            beginning=_BEGINNING, begin=begin, step=step, least_loss=least_loss, gathers=gathers,
+        )
+        if gathers else Sentence(
+            "The losses of the first {beginning} steps are {begin:.3g} at most in size; in step {step} it is far "
+            "below, the least is {least_loss:.3g}.",
+            beginning=_BEGINNING, begin=begin, step=step, least_loss=least_loss,
+        ),
         "loss", m.series_of(m.loss, m.finite_loss),
     )  # fmt: skip
     return [
         Finding(
-            "unbounded-loss", "error", "The loss falls without bound below zero", step, int(m.steps[-1]), (proof,),
-            "Look at the sign of each term of the loss (a likelihood, a divergence, an entropy, a penalty): one that "
-            "has no lower bound is minimised. Change its sign, or bound it.", 0.9,
+            "unbounded-loss", "error", L_("The loss falls without bound below zero"), step, int(m.steps[-1]), (proof,),
+            L_(
+                "Look at the sign of each term of the loss (a likelihood, a divergence, an entropy, a penalty): one "
+                "that has no lower bound is minimised. Change its sign, or bound it."
+            ), 0.9,
             "docs/diagnosis.md", certainty="estimate", blame=_blame_of_falling(m, gathers),
         )
     ]  # fmt: skip
@@ -208,9 +268,9 @@ def unbounded_loss(m: Measurements) -> Answer:
 
 def _blame_of_falling(m: Measurements, gathers: float | None) -> Blame:
     """Who makes a loss fall without bound; finite numbers that fall faster and faster are no matter of formats."""
-    needs = "the same run in fp32"
+    needs = L_("the same run in fp32")
     if gathers is not None and m.finite_loss.all() and storage(m) not in DIGITS:
-        return Blame(False, "the loss falls faster and faster through finite numbers, which have no end there")
+        return Blame(False, L_("the loss falls faster and faster through finite numbers, which have no end there"))
     return blame_of_symptom(m, needs)
 
 
@@ -257,7 +317,12 @@ def no_progress(m: Measurements) -> Answer:
     total = float(ratios[np.isfinite(ratios)].mean() * m.n)
     if total > 1e-3:
         return RuledOut(
-            "no-progress", f"because a step changes the weights by {typical:.2g} of their norm, {total:.2g} in all"
+            "no-progress",
+            Sentence(
+                "because a step changes the weights by {typical:.2g} of their norm, {total:.2g} in all",
+                typical=typical,
+                total=total,
+            ),
         )
     if storage(m) in ("bf16", "fp16"):
         return None  # see stagnation
@@ -266,15 +331,30 @@ def no_progress(m: Measurements) -> Answer:
     if m.lr[-1] > 1.5 * median(m.lr):
         return None  # the rate is being warmed up
     if end < 0.9 * begin:
-        return RuledOut("no-progress", f"because the loss fell from {begin:.3g} to {end:.3g}")
+        return RuledOut(
+            "no-progress",
+            Sentence(
+                "because the loss fell from {begin:.3g} to {end:.3g}",
+                begin=begin,
+                end=end,
+            ),
+        )
     if 0 <= begin < _LEARNT and end < _LEARNT and any(name in operations(m) for name in _OF_CROSS_ENTROPY):
-        return RuledOut("no-progress", f"because the cross entropy begins at {begin:.2g}, as of a trained network")
+        return RuledOut(
+            "no-progress",
+            Sentence(
+                "because the cross entropy begins at {begin:.2g}, as of a trained network",
+                begin=begin,
+            ),
+        )
     proof = Evidence(
-        "|update| / |weight| x steps < 0.001 and the loss falls by less than 10 %",
+        L_("|update| / |weight| x steps < 0.001 and the loss falls by less than 10 %"),
         {"update_ratio": typical, "steps": m.n, "loss_first": begin, "loss_last": end},
-        f"A step changes the weights by {typical:.2g} of their norm, {total:.2g} in {m.n} steps; the loss went from "
-        f"{begin:.4g} "
-        f"to {end:.4g}.",
+        Sentence(
+            "A step changes the weights by {typical:.2g} of their norm, {total:.2g} in {steps} steps; the loss went "
+            "from {begin:.4g} to {end:.4g}.",
+            typical=typical, total=total, steps=m.n, begin=begin, end=end,
+        ),
         "loss", m.series_of(m.loss),
     )  # fmt: skip
     return [_too_small(m, proof, grave=total < 1e-4)]
@@ -288,34 +368,55 @@ def _large_epsilon(m: Measurements) -> Evidence | None:
         return None
     return Evidence(
         "eps > 10 rms(g)", {"eps": eps, "rms": size},
-        f"The epsilon of {name} is {eps:g}, the root mean square of a typical gradient {size:.2g}: the steps are about "
-        f"{size / eps:.1g} of what they are with an epsilon of 0.",
+        Sentence(
+            "The epsilon of {name} is {eps:g}, the root mean square of a typical gradient {size:.2g}: the steps are "
+            "about {size2:.1g} of what they are with an epsilon of 0.",
+            name=name, eps=eps, size=size, size2=size / eps,
+        ),
     )  # fmt: skip
 
 
 def _too_small(m: Measurements, proof: Evidence, *, grave: bool) -> Finding:
     rate, limit = higher_rate(m), clip_limit(m)
-    title = "The steps are too small to learn anything"
+    title = L_("The steps are too small to learn anything")
     if (epsilon := _large_epsilon(m)) is not None:
-        blame = blame_of_symptom(m) if narrow_range(m) else Blame(False, "the epsilon is larger than the gradients are")
+        blame = (
+            blame_of_symptom(m) if narrow_range(m) else Blame(False, L_("the epsilon is larger than the gradients are"))
+        )
         eps = 10.0 ** np.floor(np.log10(float(epsilon.values["rms"])) - 3)
         return Finding(
             "no-progress", "error" if grave else "warning",
-            f"{title}: the epsilon {epsilon.values['eps']:g} of the optimizer is far above the gradients",
+            Sentence(
+                "The steps are too small to learn anything: the epsilon {eps:g} of the optimizer is far above the "
+                "gradients",
+                eps=epsilon.values["eps"],
+            ),
             int(m.steps[0]), int(m.steps[-1]), (proof, epsilon),
-            f"Lower eps to {eps:.0e}, or multiply the loss by a constant.", 0.85, "docs/diagnosis.md",
+            Sentence("Lower eps to {eps:.0e}, or multiply the loss by a constant.", eps=eps), 0.85, "docs/diagnosis.md",
             config_change={"optimizer.eps": float(eps)}, certainty="estimate", blame=blame,
         )  # fmt: skip
-    fix = f"Raise the learning rate from {base_rate(m):.3g} to {rate:.3g}, then in smaller steps while the loss falls."
+    fix = Sentence(
+        "Raise the learning rate from {base_rate:.3g} to {rate:.3g}, then in smaller steps while the loss falls.",
+        base_rate=base_rate(m),
+        rate=rate,
+    )
     if limit is not None:
         clipped = Evidence(
-            "|g| the same within 2 % in > 80 % of the steps", {"norm": limit},
-            f"The gradient norm is {limit:.3g} in nearly all steps: gradients are clipped to it.", "grad_norm",
+            L_("|g| the same within 2 % in > 80 % of the steps"), {"norm": limit},
+            Sentence(
+                "The gradient norm is {limit:.3g} in nearly all steps: gradients are clipped to it.",
+                limit=limit,
+            ), "grad_norm",
             m.series_of(m.grad_norm),
         )  # fmt: skip
         return Finding(
-            "no-progress", "error" if grave else "warning", f"{title}: gradients are clipped to a norm of {limit:.3g}",
-            int(m.steps[0]), int(m.steps[-1]), (proof, clipped), "Raise the norm to which gradients are clipped to 1.",
+            "no-progress", "error" if grave else "warning", Sentence(
+                "The steps are too small to learn anything: gradients are clipped to a norm of {limit:.3g}",
+                limit=limit,
+            ),
+            int(m.steps[0]), int(m.steps[-1]), (proof, clipped), L_(
+                "Raise the norm to which gradients are clipped to 1."
+            ),
             0.9, "docs/diagnosis.md", config_change={"train.clip_norm": 1.0}, blame=IN_ANY_FORMAT,
         )  # fmt: skip
     blame = blame_of_rate(m, median(update_ratios(m)[1]))
@@ -346,24 +447,32 @@ def over_fitting(m: Measurements) -> Answer:
     noise = float(np.std(np.diff(values))) if len(values) > 3 else 0.0
     if best > len(values) - 3 or rise < 2 * noise or rise < 0.1 * values[best]:
         return RuledOut(
-            "over-fitting", f"because the validation loss is least in evaluation {best + 1} of {len(values)}"
+            "over-fitting",
+            Sentence(
+                "because the validation loss is least in evaluation {best} of {value_count}",
+                best=best + 1,
+                value_count=len(values),
+            ),
         )
     proof = Evidence(
         "val_loss_end - val_loss_min > 2 sd", {"least": float(values[best]), "last": float(values[-1]), "sd": noise},
-        f"The validation loss was {values[best]:.4g} at step {steps[best]:.0f} and is {values[-1]:.4g}, "
-        f"{len(after) - 1} evaluations later.",
+        Sentence(
+            "The validation loss was {value:.4g} at step {steps:.0f} and is {value2:.4g}, {after_count} evaluations "
+            "later.",
+            value=values[best], steps=steps[best], value2=values[-1], after_count=len(after) - 1,
+        ),
         "val_loss", tuple(zip(steps.astype(int).tolist(), values.tolist(), strict=True)),
     )  # fmt: skip
-    return [Finding("over-fitting", "info", "The model over-fits: the validation loss rises again",
+    return [Finding("over-fitting", "info", L_("The model over-fits: the validation loss rises again"),
                     int(steps[best]), int(steps[-1]), (proof,),
-                    "Stop earlier, add data or regularisation; no precision changes this.", 0.7,
+                    L_("Stop earlier, add data or regularisation; no precision changes this."), 0.7,
                     "docs/diagnosis.md", blame=blame_of_symptom(m))]  # fmt: skip
 
 
 RULES = (
-    Rule("non-finite", "C", "Is the loss finite, and if not: why?", non_finite),
-    Rule("divergence", "C", "Did the training diverge?", divergence),
-    Rule("unbounded-loss", "C", "Is the loss bounded below?", unbounded_loss),
-    Rule("no-progress", "C", "Are the steps too small?", no_progress),
-    Rule("over-fitting", "C", "Does the model over-fit?", over_fitting),
+    Rule("non-finite", "C", L_("Is the loss finite, and if not: why?"), non_finite),
+    Rule("divergence", "C", L_("Did the training diverge?"), divergence),
+    Rule("unbounded-loss", "C", L_("Is the loss bounded below?"), unbounded_loss),
+    Rule("no-progress", "C", L_("Are the steps too small?"), no_progress),
+    Rule("over-fitting", "C", L_("Does the model over-fit?"), over_fitting),
 )

@@ -10,6 +10,7 @@ from precgui.runs.diagnosis.analysis import FP16_LARGEST, median, percent, power
 from precgui.runs.diagnosis.findings import BEYOND_RANGE, IN_ANY_FORMAT, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
 _FEWEST_ROWS = 10
 _FIT = 0.9  # share of the variance that a straight line explains
@@ -41,18 +42,34 @@ def shrinking_headroom(m: Measurements) -> Answer:
         if fit > _FIT and y[-1] > np.log2(FP16_LARGEST) - _NEAR and reached < total and (not best or reached < best[0]):
             best = float(reached), name, place
     if best is None:
-        return RuledOut("shrinking-headroom", f"because no output in FP16 grows evenly towards 65504 by step {total}")
+        return RuledOut(
+            "shrinking-headroom",
+            Sentence(
+                "because no output in FP16 grows evenly towards 65504 by step {total}",
+                total=total,
+            ),
+        )
     reached, name, place = best
     proof = Evidence(
-        "least squares of log2 amax over the second half: R^2 > 0.9, crosses 65504 before the last step",
+        L_("least squares of log2 amax over the second half: R^2 > 0.9, crosses 65504 before the last step"),
         {"reached": reached, "steps_left": total - int(m.steps[-1])},
-        f"At its present pace the output of {name} reaches 65504 near step {reached:.0f} of {total}.",
-        f"largest output of {name}", m.points_of(table.steps, table.stat("amax")[:, place]), FP16_LARGEST,
-    )  # fmt: skip
+        Sentence(
+            "At its present pace the output of {name} reaches 65504 near step {reached:.0f} of {total}.",
+            name=name,
+            reached=reached,
+            total=total,
+        ),
+        Sentence("largest output of {name}", name=name),
+        m.points_of(table.steps, table.stat("amax")[:, place]),
+        FP16_LARGEST,
+    )
     return [
         Finding(
-            "shrinking-headroom", "warning", f"The outputs of {name} will overflow FP16 near step {reached:.0f}",
-            int(table.steps[half]), int(table.steps[-1]), (proof,), "Use BF16, or keep this module in FP32.", 0.6,
+            "shrinking-headroom", "warning", Sentence(
+                "The outputs of {name} will overflow FP16 near step {reached:.0f}",
+                name=name, reached=reached,
+            ),
+            int(table.steps[half]), int(table.steps[-1]), (proof,), L_("Use BF16, or keep this module in FP32."), 0.6,
             "transformers issue 9295", name, (name,),
             {"precision": "bf16-amp", "precision_options.keep_fp32": [name]}, "estimate", blame=BEYOND_RANGE,
         )
@@ -72,18 +89,28 @@ def scale_probing(m: Measurements) -> Answer:
     share, count = float(tried.mean()), int(tried.sum())
     if share < _PROBED:
         return RuledOut(
-            "scale-probing", f"because {percent(share)} of the steps are skipped right after the scale was raised"
+            "scale-probing",
+            Sentence(
+                "because {share} of the steps are skipped right after the scale was raised",
+                share=percent(share),
+            ),
         )
     proof = Evidence(
-        "steps skipped from a rise of the scale on / steps > 0.25", {"count": count, "steps": m.n, "share": share},
-        f"{count} of {m.n} steps ({percent(share)}) were skipped because the scale had just been raised.",
-        *m.log_of("loss scale", m.scale, 2),
+        L_("steps skipped from a rise of the scale on / steps > 0.25"), {"count": count, "steps": m.n, "share": share},
+        Sentence(
+            "{count} of {steps} steps ({share}) were skipped because the scale had just been raised.",
+            count=count, steps=m.n, share=percent(share),
+        ),
+        *m.log_of(L_("loss scale"), m.scale, 2),
     )  # fmt: skip
     return [
         Finding(
-            "scale-probing", "warning", f"{percent(share)} of the steps are lost in trying a higher scale",
+            "scale-probing", "warning", Sentence(
+                "{share} of the steps are lost in trying a higher scale",
+                share=percent(share),
+            ),
             int(m.steps[np.flatnonzero(tried)[0]]), int(m.steps[-1]), (proof,),
-            "Raise the growth interval to 2000 steps and the growth factor to 2, as torch has them.",
+            L_("Raise the growth interval to 2000 steps and the growth factor to 2, as torch has them."),
             0.95, "torch.amp documentation",
             config_change={"scaling.growth_interval": 2000}, blame=BEYOND_RANGE,
         )
@@ -99,24 +126,35 @@ def scaler_set_anew(m: Measurements) -> Answer:
     lost = [int(m.skipped[at : at + _AFTER].sum()) for at in jumps.tolist()]
     if not lost or max(lost) < 3:
         return RuledOut(
-            "scaler-set-anew", f"because the scale never jumps by more than {float(factor):g} and skips then"
+            "scaler-set-anew",
+            Sentence(
+                "because the scale never jumps by more than {factor:g} and skips then",
+                factor=float(factor),
+            ),
         )
     at = int(jumps[int(np.argmax(lost))])
     proof = Evidence(
-        "scale(t) / scale(t - 1) > growth factor, and 3 of the next 40 steps skipped",
+        L_("scale(t) / scale(t - 1) > growth factor, and 3 of the next 40 steps skipped"),
         {"step": int(m.steps[at]), "before": float(m.scale[at - 1]), "after": float(m.scale[at]), "skipped": max(lost)},
-        f"In step {m.steps[at]} the scale jumps from {power(float(m.scale[at - 1]))} to {power(float(m.scale[at]))}; "
-        f"{max(lost)} of the next {_AFTER} steps are skipped.",
-        *m.log_of("loss scale", m.scale, 2),
+        Sentence(
+            "In step {steps} the scale jumps from {scale} to {scale2}; {lost} of the next {after} steps are skipped.",
+            steps=m.steps[at], scale=power(float(m.scale[at - 1])), scale2=power(float(m.scale[at])),
+            lost=max(lost), after=_AFTER,
+        ),
+        *m.log_of(L_("loss scale"), m.scale, 2),
     )  # fmt: skip
     often, skipped = sum(count >= 3 for count in lost), float(m.skipped.mean())
     severity: Severity = "error" if skipped > _MOST_LOST else "warning" if max(lost) / m.n > 0.05 else "info"
-    title = "The loss scaler was made anew and searched again"
+    title = L_("The loss scaler was made anew and searched again")
     if often > 1 or severity == "error":
-        title = f"The loss scaler was set anew {often} times, and {percent(skipped)} of the steps are skipped"
-    fix = "Save scaler.state_dict() with the checkpoint and load it."
+        title = Sentence(
+            "The loss scaler was set anew {often} times, and {skipped} of the steps are skipped",
+            often=often,
+            skipped=percent(skipped),
+        )
+    fix = L_("Save scaler.state_dict() with the checkpoint and load it.")
     if often > 1:
-        fix = "Make the scaler once, before the loop, and load its state once, after a resume: not in each epoch."
+        fix = L_("Make the scaler once, before the loop, and load its state once, after a resume: not in each epoch.")
     return [
         Finding(
             "scaler-set-anew", severity, title, int(m.steps[jumps[0]]),
@@ -139,30 +177,44 @@ def rate_vanished(m: Measurements) -> Answer:
     if share < _WASTED or not alive.any():
         return RuledOut(
             "rate-vanished",
-            f"because the rate is below a thousandth of its largest value, {rates.max():.3g}, in only {percent(share)} "
-            "of the steps",
+            Sentence(
+                "because the rate is below a thousandth of its largest value, {rates:.3g}, in only {share} of the "
+                "steps",
+                rates=rates.max(),
+                share=percent(share),
+            ),
         )
     first = int(np.argmax(tiny))
     proof = Evidence(
-        "steps after the peak with lr < 0.001 max(lr) > 50 %",
+        L_("steps after the peak with lr < 0.001 max(lr) > 50 %"),
         {"lr_max": float(rates.max()), "lr_last": float(rates[-1]), "share": share, "step": int(m.steps[first])},
-        f"From step {m.steps[first]} of {m.n} on the rate is below a thousandth of {rates.max():.3g}; it ends at "
-        f"{rates[-1]:.3g}, with a gradient norm of {median(m.grad_norm[alive]):.3g}.",
-        *m.log_of("learning rate", m.lr, 10),
+        Sentence(
+            "From step {steps} of {steps2} on the rate is below a thousandth of {rates:.3g}; it ends at {rate:.3g}, "
+            "with a gradient norm of {grad_norm:.3g}.",
+            steps=m.steps[first], steps2=m.n, rates=rates.max(), rate=rates[-1],
+            grad_norm=median(m.grad_norm[alive]),
+        ),
+        *m.log_of(L_("learning rate"), m.lr, 10),
     )  # fmt: skip
     return [
         Finding(
-            "rate-vanished", "warning", f"The rate is next to nothing in {percent(share)} of the steps",
+            "rate-vanished", "warning", Sentence(
+                "The rate is next to nothing in {share} of the steps",
+                share=percent(share),
+            ),
             int(m.steps[first]), int(m.steps[-1]), (proof,),
-            "Step the scheduler as often as it was made for (once an epoch, perhaps), or give it the number of steps.",
+            L_(
+                "Step the scheduler as often as it was made for (once an epoch, perhaps), or give it the number of "
+                "steps."
+            ),
             0.8, "torch.optim.lr_scheduler documentation", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
 
 RULES = (
-    Rule("rate-vanished", "C", "Is the rate large enough until the end?", rate_vanished),
-    Rule("shrinking-headroom", "A", "Will outputs overflow before the end?", shrinking_headroom),
-    Rule("scale-probing", "A", "Is the scale raised too often?", scale_probing),
-    Rule("scaler-set-anew", "D", "Does the scale go on where it was?", scaler_set_anew),
+    Rule("rate-vanished", "C", L_("Is the rate large enough until the end?"), rate_vanished),
+    Rule("shrinking-headroom", "A", L_("Will outputs overflow before the end?"), shrinking_headroom),
+    Rule("scale-probing", "A", L_("Is the scale raised too often?"), scale_probing),
+    Rule("scaler-set-anew", "D", L_("Does the scale go on where it was?"), scaler_set_anew),
 )

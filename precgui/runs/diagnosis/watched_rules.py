@@ -14,7 +14,9 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number
+from precgui.sentences import L_, Sentence, recased, together
 
+_SOME, _OF_OPTIMIZER = L_("a tensor of the loop"), L_("of the optimizer")
 _LOST = 0.5  # share of the elements that an update leaves as they were
 _LOST_OF_WEIGHTS = 0.7  # of weights that an optimizer widens and rounds back: the largest elements always arrive
 _FEWEST_STEPS = 2  # in which an update was seen
@@ -41,8 +43,12 @@ def lost_updates(m: Measurements) -> Answer:
         most = max(float(_steps(row)[-1]["swallowed"]) for row in rows)
         return RuledOut(
             "lost-updates",
-            f"because at most {percent(most)} of the elements of {len(rows)} kinds of updates of numbers stored in 16 "
-            "bits are swallowed, or what they follow is within 3 % or does not go one way",
+            Sentence(
+                "because at most {most} of the elements of {row_count} kinds of updates of numbers stored in 16 "
+                "bits are swallowed, or what they follow is within 3 % or does not go one way",
+                most=percent(most),
+                row_count=len(rows),
+            ),
         )
     return [_lost(m, max(bad, key=lambda row: float(_steps(row)[-1]["swallowed"])))]
 
@@ -97,22 +103,36 @@ def _lost(m: Measurements, row: Mapping[str, Any]) -> Finding:
     share, last, weight = float(seen[-1]["swallowed"]), int(seen[-1]["step"]), _weight(row)
     name = str(row.get("tensor") or "")
     what, fix = _kind(row, name, stored)
-    listed = ", ".join(
-        f"{percent(float(each['swallowed']))} in step {int(each['step'])}" for each in seen[-_MOST_STEPS_SHOWN:]
+    lost = (
+        Sentence("{share} in step {step}", share=percent(float(each["swallowed"])), step=int(each["step"]))
+        for each in seen[-_MOST_STEPS_SHOWN:]
     )
-    follows = f", although what it follows is {percent(float(seen[-1]['intended']) / weight)} away" if weight else ""
+    listed = together(*lost, between=", ")
+    follows = (
+        Sentence(
+            ", although what it follows is {intended} away",
+            intended=percent(float(seen[-1]["intended"]) / weight),
+        )
+        if weight
+        else ""
+    )
     proof = Evidence(
-        "x + update, rounded, = x for update != 0, in > 50 % of the elements (70 % of weights)",
+        L_("x + update, rounded, = x for update != 0, in > 50 % of the elements (70 % of weights)"),
         {"share": share, "step": last, "tensors": int(row.get("tensors") or 1), "intended": float(seen[-1]["intended"]),
          "half_ulp": half_ulp(str(row["format"])), "weight": weight, "direction": float(seen[-1]["direction"])},
-        f"The updates of {what} ({stored}, {row.get('operation')}) leave {listed} of the elements as they "
-        f"were{follows}.",
-        "share of the elements that an update leaves as they were",
+        Sentence(
+            "The updates of {what} ({stored}, {operation}) leave {listed} of the elements as they were{follows}.",
+            what=what, stored=stored, operation=row.get("operation"), listed=listed, follows=follows,
+        ),
+        L_("share of the elements that an update leaves as they were"),
         tuple((int(each["step"]), float(each["swallowed"])) for each in seen),
     )  # fmt: skip
     return Finding(
         "lost-updates", "error" if share > 0.9 else "warning",
-        f"{percent(share)} of the updates of {what} are lost in the rounding of {stored}",
+        Sentence(
+            "{share} of the updates of {what} are lost in the rounding of {stored}",
+            share=percent(share), what=what, stored=stored,
+        ),
         int(seen[0]["step"]), int(m.steps[-1]), (proof,), fix, 0.9,
         "Zamirai et al. 2020, Revisiting BFloat16 Training; diffae issue 16", str(row.get("module") or ""),
         (name,) if name else (), certainty="estimate", blame=COMPARED,
@@ -121,17 +141,21 @@ def _lost(m: Measurements, row: Mapping[str, Any]) -> Finding:
 
 def _overflown(m: Measurements, row: Mapping[str, Any]) -> Finding:
     """A sum or an average in FP16 that has become Inf."""
-    name = str(row.get("tensor") or "") or "a tensor of the loop"
+    name = str(row.get("tensor") or "")
     first = next(each for each in _steps(row) if number(each, "infinite") > 0)
     share = number(first, "infinite")
     proof = Evidence(
-        "an element of what the loop updates in FP16 is Inf", {"share": share, "step": int(first["step"])},
-        f"In step {int(first['step'])} {percent(share)} of {name} (FP16, {row.get('operation')}) are Inf.",
+        L_("an element of what the loop updates in FP16 is Inf"), {"share": share, "step": int(first["step"])},
+        Sentence(
+            "In step {step} {share} of {name} (FP16, {operation}) are Inf.",
+            step=int(first["step"]), share=percent(share), name=name or _SOME, operation=row.get("operation"),
+        ),
     )  # fmt: skip
     return Finding(
-        "lost-updates", "error", f"{name[0].upper()}{name[1:]}, which the loop updates in FP16, overflows",
+        "lost-updates", "error",
+        Sentence("{name}, which the loop updates in FP16, overflows", name=recased(name or _SOME, "upper")),
         int(first["step"]), int(m.steps[-1]), (proof,),
-        "Keep sums, squares and running statistics in FP32: FP16 ends at 65504.", 0.9,
+        L_("Keep sums, squares and running statistics in FP32: FP16 ends at 65504."), 0.9,
         "Micikevicius et al. 2018", str(row.get("module") or ""), certainty="estimate", blame=COMPARED,
     )  # fmt: skip
 
@@ -139,35 +163,63 @@ def _overflown(m: Measurements, row: Mapping[str, Any]) -> Finding:
 def _kind(row: Mapping[str, Any], name: str, stored: str) -> tuple[str, str]:
     """The tensors that are updated, as a clause, and the fix."""
     count = int(row.get("tensors") or 1)
-    more = f" and {count - 1} more" if count > 1 else ""
+    named = name or _SOME
+    if count > 1:
+        named = Sentence("{name} and {count} more", name=named, count=count - 1)
     if row.get("optimizer"):
         return (
-            f"the weights ({name or 'of the optimizer'}{more}), which each step widens, changes and rounds back",
-            f"Make the FP32 copy (master weights) of the {stored} weights once, keep it from step to step, and round "
-            f"only what the model reads; or round stochastically.",
+            Sentence(
+                "the weights ({name} and {count} more), which each step widens, changes and rounds back",
+                name=name or _OF_OPTIMIZER,
+                count=count - 1,
+            )
+            if count > 1
+            else Sentence(
+                "the weights ({name}), which each step widens, changes and rounds back", name=name or _OF_OPTIMIZER
+            ),
+            Sentence(
+                "Make the FP32 copy (master weights) of the {stored} weights once, keep it from step to step, and "
+                "round only what the model reads; or round stochastically.",
+                stored=stored,
+            ),
         )
     last = _steps(row)[-1]
     is_void = bool(last.get("void"))
-    whose = f", whose factor is 1 in {stored}," if is_void else ""
     if row.get("operation") == "mul":
         return (
-            f"{name or 'a tensor of the loop'}{more} by a decay{whose}",
-            "Compute the factor of the decay in FP32 or with numbers of Python, and keep what it makes smaller (or a "
-            f"master copy) in FP32: a change by {number(last, 'intended'):.3g} is below half an ulp of {stored}.",
+            Sentence("{name} by a decay, whose factor is 1 in {format},", name=named, format=stored)
+            if is_void
+            else Sentence("{name} by a decay", name=named),
+            Sentence(
+                "Compute the factor of the decay in FP32 or with numbers of Python, and keep what it makes smaller "
+                "(or a master copy) in FP32: a change by {last:.3g} is below half an ulp of {stored}.",
+                last=number(last, "intended"),
+                stored=stored,
+            ),
         )
     if is_void or _weight(row):
-        return _kind_of_average(row, f"{name or 'a tensor of the loop'}{more}", stored, is_void=is_void)
-    what = name or "a tensor of the loop"
+        return _kind_of_average(row, named, stored, is_void=is_void)
     if _is_rare(row):
         return (
-            f"{what}{more}, written in {number(last, 'writes'):.0f} of {number(last, 'step'):.0f} steps,",
-            f"Keep an FP32 copy of what is merged into (weights, sums), add to that copy, and round it to {stored} for "
-            f"the model: each addition is mostly below half an ulp of {stored}.",
+            Sentence(
+                "{name}, written in {written:.0f} of {steps:.0f} steps,",
+                name=named,
+                written=number(last, "writes"),
+                steps=number(last, "step"),
+            ),
+            Sentence(
+                "Keep an FP32 copy of what is merged into (weights, sums), add to that copy, and round it to "
+                "{stored} for the model: each addition is mostly below half an ulp of {stored}.",
+                stored=stored,
+            ),
         )
     return (
-        f"{what}{more}, which the loop adds to,",
-        "Keep it in FP32 while it is added to (merged weights, sums, averages and counts), and round a copy to "
-        f"{stored}.",
+        Sentence("{name}, which the loop adds to,", name=named),
+        Sentence(
+            "Keep it in FP32 while it is added to (merged weights, sums, averages and counts), and round a copy to "
+            "{stored}.",
+            stored=stored,
+        ),
     )
 
 
@@ -175,14 +227,26 @@ def _kind_of_average(row: Mapping[str, Any], names: str, stored: str, *, is_void
     """The same of a moving average; `is_void`: its factor is 1 in the format."""
     if is_void:
         return (
-            f"the moving average or target copy ({names}), whose factor is 1 in {stored},",
-            "Keep the factor of the average as a number of Python or in FP32, and the average in FP32: all factors "
-            f"from 1 - 2^-{DIGITS[str(row['format'])] + 1} on are 1 in {stored}.",
+            Sentence(
+                "the moving average or target copy ({names}), whose factor is 1 in {stored},",
+                names=names,
+                stored=stored,
+            ),
+            Sentence(
+                "Keep the factor of the average as a number of Python or in FP32, and the average in FP32: all "
+                "factors from 1 - 2^-{digit} on are 1 in {stored}.",
+                digit=DIGITS[str(row["format"])] + 1,
+                stored=stored,
+            ),
         )
     return (
-        f"the moving average or target copy ({names})",
-        f"Keep the average (a target network, a running statistic) in FP32: {_weight(row):.3g} of the difference "
-        f"is below half an ulp of {stored}.",
+        Sentence("the moving average or target copy ({names})", names=names),
+        Sentence(
+            "Keep the average (a target network, a running statistic) in FP32: {weight:.3g} of the difference is "
+            "below half an ulp of {stored}.",
+            weight=_weight(row),
+            stored=stored,
+        ),
     )
 
 
@@ -194,30 +258,61 @@ def merged_positions(m: Measurements) -> Answer:
     bad = [row for row in rows if row.get("format") in DIGITS and _is_merged(row)]
     if not bad:
         return RuledOut(
-            "merged-positions", "because 16 bits merge less than a quarter of the positions that were seen, and their "
-            "angles are off by less than 0.25 rad",
+            "merged-positions", L_(
+                "because 16 bits merge less than a quarter of the positions that were seen, and their angles are "
+                "off by less than 0.25 rad"
+            ),
         )  # fmt: skip
     row = max(bad, key=lambda each: (number(each, "merged"), _angle_error(each)))
     stored, merged, step = str(row["format"]), number(row, "merged"), int(number(row, "step"))
     error, module = max(_angle_error(each) for each in bad), str(row.get("module") or "")
-    texts = [f"In step {step} numbers that were held in {stored.upper()} are used as positions or indices"]
+    texts = [
+        Sentence(
+            "In step {step} numbers that were held in {stored} are used as positions or indices",
+            step=step,
+            stored=stored.upper(),
+        )
+    ]
     if merged > 0:
-        texts.append(f"{percent(merged)} of the whole numbers up to {number(row, 'largest'):.0f} are not distinct")
+        texts.append(
+            Sentence(
+                "{merged} of the whole numbers up to {number:.0f} are not distinct",
+                merged=percent(merged),
+                number=number(row, "largest"),
+            )
+        )
     if error > 0:
-        texts.append(f"an angle computed from them is off by up to {error:.2g} rad, in whatever format it is computed")
+        texts.append(
+            Sentence(
+                "an angle computed from them is off by up to {error:.2g} rad, in whatever format it is computed",
+                error=error,
+            )
+        )
     limit = 2 ** DIGITS[stored]
     proof = Evidence(
-        "merged whole numbers > 25 %, or half an ulp of the angle > 0.25 rad, or an index beyond the exact numbers",
+        L_(
+            "merged whole numbers > 25 %, or half an ulp of the angle > 0.25 rad, or an index beyond the exact "
+            "numbers"
+        ),
         {"merged": merged, "largest": number(row, "largest"), "radians_off": error, "exact_up_to": limit},
-        "; ".join(texts) + ".",
+        Sentence("{reasons}.", reasons=together(*texts, between="; ")),
     )  # fmt: skip
-    title = f"{percent(merged)} of the positions are merged" if merged > 0 else "Positions are rounded"
     return [
         Finding(
-            "merged-positions", "warning", f"{title} in {stored.upper()}, which holds whole numbers up to {limit}",
+            "merged-positions", "warning",
+            Sentence(
+                "{merged} of the positions are merged in {format}, which holds whole numbers up to {limit}",
+                merged=percent(merged), format=stored.upper(), limit=limit,
+            )
+            if merged > 0 else Sentence(
+                "Positions are rounded in {format}, which holds whole numbers up to {limit}",
+                format=stored.upper(), limit=limit,
+            ),
             step, int(m.steps[-1]), (proof,),
-            "Keep positions, time steps and indices in int64 or FP32 from where they are made (also in buffers, which "
-            "model.to(bfloat16) casts), and convert only the result.", 0.85,
+            L_(
+                "Keep positions, time steps and indices in int64 or FP32 from where they are made (also in buffers, "
+                "which model.to(bfloat16) casts), and convert only the result."
+            ), 0.85,
             "gpt-neox issue 1003; transformers issue 29285", module, certainty="estimate", blame=TOO_FEW_DIGITS,
         )
     ]  # fmt: skip
@@ -240,32 +335,41 @@ def broadcast_loss(m: Measurements) -> Answer:
     if not m.own_loop or not m.n:
         return None
     if not rows:
-        return RuledOut("broadcast-loss", "because no loss of a column and a vector was seen") if (
+        return RuledOut("broadcast-loss", L_("because no loss of a column and a vector was seen")) if (
             m.fact("census")
         ) else None  # fmt: skip
     row, count = rows[0], int(number(rows[0], "samples"))
     proof = Evidence(
-        "operands [B, 1] and [B] of a loss, one with a gradient: result [B, B]",
+        L_("operands [B, 1] and [B] of a loss, one with a gradient: result [B, B]"),
         {"samples": count, "step": int(number(row, "step")), "operation": str(row.get("operation"))},
-        f"In step {int(number(row, 'step'))} {row.get('operation')} gets shapes [{count}, 1] and [{count}]: "
-        f"broadcasting compares each of {count} outputs with each of {count} targets.",
+        Sentence(
+            "In step {number} {operation} gets shapes [{count}, 1] and [{count}]: broadcasting compares each of "
+            "{count} outputs with each of {count} targets.",
+            number=int(number(row, "step")), operation=row.get("operation"), count=count,
+        ),
     )  # fmt: skip
     return [
         Finding(
             "broadcast-loss", "warning",
-            f"The loss compares each output with each target: shapes [{count}, 1] and [{count}]",
+            Sentence(
+                "The loss compares each output with each target: shapes [{count}, 1] and [{count}]",
+                count=count,
+            ),
             int(number(row, "step")), int(m.steps[-1]), (proof,),
-            "Give both the same shape: outputs.squeeze(-1), or targets.unsqueeze(-1). In any precision the mean over "
-            "all pairs is least where every output is the mean of the targets.",
+            L_(
+                "Give both the same shape: outputs.squeeze(-1), or targets.unsqueeze(-1). In any precision the mean "
+                "over all pairs is least where every output is the mean of the targets."
+            ),
             0.9, "torch.nn.functional.mse_loss documentation, its warning", blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
 
 
 _LOSSES = {
-    "log_softmax": ("cross entropy", "softmax"), "log_sigmoid_forward": ("the logarithm of a sigmoid", "sigmoid"),
-    "binary_cross_entropy_with_logits": ("binary cross entropy with logits", "sigmoid"),
-}  # fmt: skip
+    "log_softmax": (L_("cross entropy"), "softmax"),
+    "log_sigmoid_forward": (L_("the logarithm of a sigmoid"), "sigmoid"),
+    "binary_cross_entropy_with_logits": (L_("binary cross entropy with logits"), "sigmoid"),
+}
 
 
 def applied_twice(m: Measurements) -> Answer:
@@ -274,24 +378,47 @@ def applied_twice(m: Measurements) -> Answer:
     if not m.own_loop or not m.n:
         return None
     if not rows:
-        return RuledOut("applied-twice", "because no loss was seen to take probabilities for scores") if (
+        return RuledOut("applied-twice", L_("because no loss was seen to take probabilities for scores")) if (
             m.fact("census")
         ) else None  # fmt: skip
     row, step = rows[0], int(number(rows[0], "step"))
     loss, own = _LOSSES[str(row["operation"])]
     function, module = str(row.get("function")), str(row.get("module") or "")
     proof = Evidence(
-        f"operand of {row['operation']} = {function}(x)", {"step": step, "function": function, "loss": loss},
-        f"In step {step} {loss} gets the result of a {function}"
-        f"{f' of {module}' if module not in origin.WHOLE else ''}, and applies a {own} to it.",
-    )  # fmt: skip
+        Sentence("operand of {operation} = {function}(x)", operation=row["operation"], function=function),
+        {"step": step, "function": function, "loss": loss},
+        (
+            Sentence(
+                "In step {step} {loss} gets the result of a {function} of {module}, and applies a {own} to it.",
+                step=step,
+                loss=loss,
+                function=function,
+                module=module,
+                own=own,
+            )
+            if module not in origin.WHOLE
+            else Sentence(
+                "In step {step} {loss} gets the result of a {function}, and applies a {own} to it.",
+                step=step,
+                loss=loss,
+                function=function,
+                own=own,
+            )
+        ),
+    )
     return [
         Finding(
             "applied-twice", "warning",
-            f"The loss applies a {own} to the result of a {function}: it takes probabilities for scores",
+            Sentence(
+                "The loss applies a {own} to the result of a {function}: it takes probabilities for scores",
+                own=own, function=function,
+            ),
             step, int(m.steps[-1]), (proof,),
-            f"Give the loss the scores before the {function} (and apply it for predictions only): of numbers between 0 "
-            "and 1 it cannot make a probability near 1, in any precision.",
+            Sentence(
+                "Give the loss the scores before the {function} (and apply it for predictions only): of numbers "
+                "between 0 and 1 it cannot make a probability near 1, in any precision.",
+                function=function,
+            ),
             0.9, "torch.nn.CrossEntropyLoss and BCEWithLogitsLoss documentation", module, blame=IN_ANY_FORMAT,
         )
     ]  # fmt: skip
@@ -306,16 +433,22 @@ def vanished_values(m: Measurements) -> Answer:
     row = max(bad, key=lambda each: number(each, "share"))
     share, largest, module = number(row, "share"), number(row, "largest"), str(row.get("module") or "")
     proof = Evidence(
-        "fp16(x) = 0 for x != 0, in > 50 % of the elements of a cast",
+        L_("fp16(x) = 0 for x != 0, in > 50 % of the elements of a cast"),
         {"share": share, "largest": largest, "step": int(number(row, "step")), "operation": str(row.get("operation"))},
-        f"In step {int(number(row, 'step'))} {percent(share)} of the numbers that a cast to FP16 rounds "
-        f"become zero; the largest of them is {largest:.3g}, and FP16 ends at 6e-8.",
+        Sentence(
+            "In step {number} {share} of the numbers that a cast to FP16 rounds become zero; the largest of them is "
+            "{largest:.3g}, and FP16 ends at 6e-8.",
+            number=int(number(row, "step")), share=percent(share), largest=largest,
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "vanished-values", "warning", f"{percent(share)} of the numbers that are cast to FP16 vanish",
+            "vanished-values", "warning", Sentence(
+                "{share} of the numbers that are cast to FP16 vanish",
+                share=percent(share),
+            ),
             int(number(row, "step")), int(m.steps[-1]), (proof,),
-            "Keep these numbers in FP32 or BF16, or scale them (in other units) before the cast.",
+            L_("Keep these numbers in FP32 or BF16, or scale them (in other units) before the cast."),
             0.85, "Micikevicius et al. 2018, section 3.2", module, certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
@@ -331,16 +464,23 @@ def wrapped_integers(m: Measurements) -> Answer:
     share, stored, module = number(row, "share"), str(row.get("format")), str(row.get("module") or "")
     operation, largest = str(row.get("operation")).removeprefix("wrapped "), number(row, "largest")
     proof = Evidence(
-        "integer result != exact result, in > 1 % of the elements",
+        L_("integer result != exact result, in > 1 % of the elements"),
         {"share": share, "largest": largest, "step": int(number(row, "step")), "operation": operation},
-        f"In step {int(number(row, 'step'))} {percent(share)} of the results of a {operation} in {stored} are not the "
-        f"exact ones, whose magnitudes reach {largest:.6g}: they wrap around.",
+        Sentence(
+            "In step {number} {share} of the results of a {operation} in {stored} are not the exact ones, whose "
+            "magnitudes reach {largest:.6g}: they wrap around.",
+            number=int(number(row, "step")), share=percent(share), operation=operation, stored=stored,
+            largest=largest,
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "wrapped-integers", "warning", f"{percent(share)} of the numbers wrap around the range of {stored}",
+            "wrapped-integers", "warning", Sentence(
+                "{share} of the numbers wrap around the range of {stored}",
+                share=percent(share), stored=stored,
+            ),
             int(number(row, "step")), int(m.steps[-1]), (proof,),
-            "Convert to int64 or FP32 before the operation, and keep labels and indices in int64.", 0.85,
+            L_("Convert to int64 or FP32 before the operation, and keep labels and indices in int64."), 0.85,
             "torch.Tensor.to documentation", module, certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
@@ -355,28 +495,36 @@ def coarse_data(m: Measurements) -> Answer:
     row = max(bad, key=lambda each: number(each, "share"))
     ratio, stored, step = number(row, "share"), str(row.get("format")).upper(), int(number(row, "step"))
     proof = Evidence(
-        "rms(cast(x) - x) / sd(x) > 0.25, of a column",
+        L_("rms(cast(x) - x) / sd(x) > 0.25, of a column"),
         {"ratio": ratio, "largest": number(row, "largest"), "step": step},
-        f"In step {step} a cast of data to {stored} (magnitudes up to {number(row, 'largest'):.6g}) makes an error of "
-        f"{ratio:.2g} times the standard deviation of a column.",
+        Sentence(
+            "In step {step} a cast of data to {stored} (magnitudes up to {number:.6g}) makes an error of "
+            "{ratio:.2g} times the standard deviation of a column.",
+            step=step, stored=stored, number=number(row, "largest"), ratio=ratio,
+        ),
     )  # fmt: skip
     return [
         Finding(
-            "coarse-data", "warning", f"A cast to {stored} rounds away most of what data or targets differ by", step,
+            "coarse-data", "warning", Sentence(
+                "A cast to {stored} rounds away most of what data or targets differ by",
+                stored=stored,
+            ), step,
             int(m.steps[-1]), (proof,),
-            "Subtract the mean (or the first value, as of time stamps) in the format of the data, divide by the "
-            "spread, and cast the result.", 0.85, "Higham 2002, Accuracy and Stability, section 1.7",
+            L_(
+                "Subtract the mean (or the first value, as of time stamps) in the format of the data, divide by the "
+                "spread, and cast the result."
+            ), 0.85, "Higham 2002, Accuracy and Stability, section 1.7",
             str(row.get("module") or ""), certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
 
 
 RULES = (
-    Rule("lost-updates", "B", "Do updates of averages, targets and merged weights arrive?", lost_updates),
-    Rule("merged-positions", "B", "Are positions and indices distinct?", merged_positions),
-    Rule("vanished-values", "A", "Do numbers vanish in FP16?", vanished_values),
-    Rule("coarse-data", "B", "Have data and targets the digits of their differences?", coarse_data),
-    Rule("wrapped-integers", "A", "Do integers stay in their range?", wrapped_integers),
-    Rule("applied-twice", "C", "Does the loss get scores, not probabilities?", applied_twice),
-    Rule("broadcast-loss", "C", "Does the loss compare each output with its own target?", broadcast_loss),
+    Rule("lost-updates", "B", L_("Do updates of averages, targets and merged weights arrive?"), lost_updates),
+    Rule("merged-positions", "B", L_("Are positions and indices distinct?"), merged_positions),
+    Rule("vanished-values", "A", L_("Do numbers vanish in FP16?"), vanished_values),
+    Rule("coarse-data", "B", L_("Have data and targets the digits of their differences?"), coarse_data),
+    Rule("wrapped-integers", "A", L_("Do integers stay in their range?"), wrapped_integers),
+    Rule("applied-twice", "C", L_("Does the loss get scores, not probabilities?"), applied_twice),
+    Rule("broadcast-loss", "C", L_("Does the loss compare each output with its own target?"), broadcast_loss),
 )

@@ -13,6 +13,7 @@ from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, IN_ANY_FORMA
 from precgui.runs.diagnosis.measurements import Measurements, module_of
 from precgui.runs.diagnosis.origin import WHOLE
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sentences import L_, Sentence
 
 
 def zero_gradients(m: Measurements) -> Answer:
@@ -22,7 +23,13 @@ def zero_gradients(m: Measurements) -> Answer:
         return None
     share = float((m.grad_norm[known] == 0).mean())
     if share < 0.9:
-        return RuledOut("zero-gradients", f"because the gradient norm is zero in {percent(share)} of the steps only")
+        return RuledOut(
+            "zero-gradients",
+            Sentence(
+                "because the gradient norm is zero in {share} of the steps only",
+                share=percent(share),
+            ),
+        )
     if rows := m.fact_rows("cleared_gradients"):
         return [of_cleared(m, rows)]
     flushed, dead = _flushed(m), _dead_end(m)
@@ -31,17 +38,20 @@ def zero_gradients(m: Measurements) -> Answer:
     if flushed is False and _reach_modules(m) and not _zero_factors(m):
         return [_made_zero(m, share, int(known.sum()))]
     proof = Evidence(
-        "|g| = 0 in > 90 % of the steps", {"share": share, "steps": int(known.sum())},
-        f"The gradient norm is exactly zero in {percent(share)} of {int(known.sum())} steps.", "grad_norm",
+        L_("|g| = 0 in > 90 % of the steps"), {"share": share, "steps": int(known.sum())},
+        Sentence(
+            "The gradient norm is exactly zero in {share} of {known} steps.",
+            share=percent(share), known=int(known.sum()),
+        ), "grad_norm",
         m.series_of(m.grad_norm),
     )  # fmt: skip
     reason, fix = _reason(m, flushed)
-    blame = blame_of_symptom(m, "gradients of activations (record.activation_gradients_every)")
+    blame = blame_of_symptom(m, L_("gradients of activations (record.activation_gradients_every)"))
     if flushed:
         blame = BEYOND_RANGE
     elif _zero_factors(m) and flushed is False:
-        blame = Blame(False, "each of two factors is exactly zero, as it was before the first step")
-    title = f"All gradients are zero: {reason}"
+        blame = Blame(False, L_("each of two factors is exactly zero, as it was before the first step"))
+    title = Sentence("All gradients are zero: {reason}", reason=reason)
     return [
         Finding(
             "zero-gradients", "error", title, int(m.steps[0]), int(m.steps[-1]), (proof,), fix, 0.9,
@@ -93,17 +103,22 @@ def of_cleared(m: Measurements, rows: list[Mapping[str, Any]]) -> Finding:
     """Gradients that the backward pass has made, and that are None, or zeros without a sign, at the step."""
     steps, largest_one = [int(row.get("step", 0)) for row in rows], float(rows[-1].get("largest", 0.0))
     proof = Evidence(
-        "g = +0, or None, at the step, of all gradients that the backward pass left with a sign and a size",
+        L_("g = +0, or None, at the step, of all gradients that the backward pass left with a sign and a size"),
         {"steps": len(rows), "largest": largest_one, "parameters": int(rows[-1].get("of", 0))},
-        f"In steps {', '.join(map(str, steps[:6]))} the backward pass left gradients of up to {largest_one:.3g}, and "
-        "the optimizer got none: all are None, or zeros without a sign. A factor of zero leaves the signs.",
+        Sentence(
+            "In steps {steps} the backward pass left gradients of up to {largest_one:.3g}, and the optimizer got "
+            "none: all are None, or zeros without a sign. A factor of zero leaves the signs.",
+            steps=", ".join(map(str, steps[:6])), largest_one=largest_one,
+        ),
         "grad_norm", m.series_of(m.grad_norm),
     )  # fmt: skip
     return Finding(
-        "zero-gradients", "error", "Gradients are cleared between the backward pass and the step: none is left",
+        "zero-gradients", "error", L_(
+            "Gradients are cleared between the backward pass and the step: none is left"
+        ),
         int(m.steps[0]), int(m.steps[-1]), (proof,),
-        "Call zero_grad() before the backward pass or after the step, not between backward() and step().", 0.95,
-        "docs/diagnosis.md", blame=Blame(False, "a clearing leaves nothing, in any format"),
+        L_("Call zero_grad() before the backward pass or after the step, not between backward() and step()."), 0.95,
+        "docs/diagnosis.md", blame=Blame(False, L_("a clearing leaves nothing, in any format")),
     )  # fmt: skip
 
 
@@ -111,18 +126,44 @@ def _behind_zeros(m: Measurements, name: str, share: float, steps: int) -> Findi
     """Gradients that arrive at a module which returns zeros only."""
     whole = name in WHOLE
     proof = Evidence(
-        "outputs = 0 and gradients of them > 0, in all recorded steps with |g| = 0", {"share": share, "steps": steps},
-        f"The gradient norm is exactly zero in {percent(share)} of {steps} steps. In those that were recorded all "
-        f"outputs of {'the model' if whole else name} are zero; the loss sends gradients to them, and none passes.",
-        "grad_norm", m.series_of(m.grad_norm),
-    )  # fmt: skip
-    blame = Blame(False, "where an activation function is flat its derivative is zero in any format")
+        L_("outputs = 0 and gradients of them > 0, in all recorded steps with |g| = 0"),
+        {"share": share, "steps": steps},
+        (
+            Sentence(
+                "The gradient norm is exactly zero in {share} of {steps} steps. In those that were recorded all "
+                "outputs of the model are zero; the loss sends gradients to them, and none passes.",
+                share=percent(share),
+                steps=steps,
+            )
+            if whole
+            else Sentence(
+                "The gradient norm is exactly zero in {share} of {steps} steps. In those that were recorded all "
+                "outputs of {name} are zero; the loss sends gradients to them, and none passes.",
+                share=percent(share),
+                steps=steps,
+                name=name,
+            )
+        ),
+        "grad_norm",
+        m.series_of(m.grad_norm),
+    )
+    blame = Blame(False, L_("where an activation function is flat its derivative is zero in any format"))
     return Finding(
         "zero-gradients", "error",
-        f"All gradients are zero: {'the model' if whole else name} returns zeros only, and no gradient passes them",
+        (
+            L_("All gradients are zero: the model returns zeros only, and no gradient passes them")
+            if whole
+            else Sentence(
+                "All gradients are zero: {name} returns zeros only, and no gradient passes them",
+                name=name,
+            )
+        ),
         int(m.steps[0]), int(m.steps[-1]), (proof,),
-        "Take away the activation function behind the last layer: after a ReLU outputs below zero cannot be learnt, "
-        "and where all are zero nothing is. Elsewhere use a leaky one, or a norm before it, and start anew.", 0.85,
+        L_(
+            "Take away the activation function behind the last layer: after a ReLU outputs below zero cannot be "
+            "learnt, and where all are zero nothing is. Elsewhere use a leaky one, or a norm before it, and start "
+            "anew."
+        ), 0.85,
         "docs/diagnosis.md", "" if whole else name, (name,), certainty="estimate",
         blame=blame_of_symptom(m) if narrow_range(m) else blame,
     )  # fmt: skip
@@ -131,9 +172,12 @@ def _behind_zeros(m: Measurements, name: str, share: float, steps: int) -> Findi
 def _made_zero(m: Measurements, share: float, steps: int) -> Finding:
     """Gradients that arrive, and are zero when the optimizer gets them."""
     proof = Evidence(
-        "|g| = 0 in > 90 % of the steps, and gradients of outputs > 0", {"share": share, "steps": steps},
-        f"The gradient norm is exactly zero in {percent(share)} of {steps} steps, while gradients of outputs that are "
-        "not zero reach the modules.", "grad_norm", m.series_of(m.grad_norm),
+        L_("|g| = 0 in > 90 % of the steps, and gradients of outputs > 0"), {"share": share, "steps": steps},
+        Sentence(
+            "The gradient norm is exactly zero in {share} of {steps} steps, while gradients of outputs that are not "
+            "zero reach the modules.",
+            share=percent(share), steps=steps,
+        ), "grad_norm", m.series_of(m.grad_norm),
     )  # fmt: skip
     overflow = next((row for row in m.fact_rows("finite_in_fp32") if row.get("kind") == "overflow"), None)
     evidence = [proof]
@@ -141,16 +185,23 @@ def _made_zero(m: Measurements, share: float, steps: int) -> Finding:
         value, name, fmt = (overflow.get(key) for key in ("value", "operation", "format"))
         evidence.append(
             Evidence(
-                "Inf in 16 bits, finite in FP32", {"value": value if isinstance(value, int | float) else 0.0},
-                f"{name} gives Inf in {str(fmt).upper()} in step {overflow.get('step')}; in FP32 it is {value}.",
+                L_("Inf in 16 bits, finite in FP32"), {"value": value if isinstance(value, int | float) else 0.0},
+                Sentence(
+                    "{name} gives Inf in {fmt} in step {step}; in FP32 it is {value}.",
+                    name=name, fmt=str(fmt).upper(), step=overflow.get("step"), value=value,
+                ),
             )
         )  # fmt: skip
     blame = COMPARED if overflow is not None else blame_of_symptom(m)
     return Finding(
-        "zero-gradients", "error", "All gradients are zero at the step, although gradients reach the modules",
+        "zero-gradients", "error", L_(
+            "All gradients are zero at the step, although gradients reach the modules"
+        ),
         int(m.steps[0]), int(m.steps[-1]), tuple(evidence),
-        "Look at the lines between the backward pass and the step: a norm that is Inf makes the factor of clipping 0. "
-        "Compute norms and sums in FP32 (torch.nn.utils.clip_grad_norm_ does).",
+        L_(
+            "Look at the lines between the backward pass and the step: a norm that is Inf makes the factor of "
+            "clipping 0. Compute norms and sums in FP32 (torch.nn.utils.clip_grad_norm_ does)."
+        ),
         0.8, "docs/diagnosis.md", certainty="estimate",
         blame=blame,
     )  # fmt: skip
@@ -160,23 +211,31 @@ def _reason(m: Measurements, flushed: bool | None) -> tuple[str, str]:
     """Why all gradients are zero, and the fix."""
     if (names := _zero_factors(m)) and flushed is False:
         return (
-            f"{names[0]} and {names[1]} begin at zero, and each has the gradient times the other",
-            "Initialise one of the two at random, as the first matrix of an adapter is.",
+            Sentence(
+                "{name} and {name2} begin at zero, and each has the gradient times the other",
+                name=names[0],
+                name2=names[1],
+            ),
+            L_("Initialise one of the two at random, as the first matrix of an adapter is."),
         )
     if flushed is False:
         return (
-            "the loss does not depend on the weights",
-            "Look for detach(), torch.no_grad(), .data or .item() between the model and the loss.",
+            L_("the loss does not depend on the weights"),
+            L_("Look for detach(), torch.no_grad(), .data or .item() between the model and the loss."),
         )
     low = low_operations(m)
     if m.loops_scale or (flushed is None and low):
         return (
-            f"the loss is computed in 16 bits ({', '.join(low[:3])})" if low else "flushed, or cut off",
-            "Convert the outputs first, loss_function(outputs.float(), targets): a sum beyond 65504 is Inf, and a "
-            "quotient by Inf has no gradient; or use BF16.",
+            Sentence("the loss is computed in 16 bits ({low})", low=", ".join(low[:3]))
+            if low
+            else L_("flushed, or cut off"),
+            L_(
+                "Convert the outputs first, loss_function(outputs.float(), targets): a sum beyond 65504 is Inf, and "
+                "a quotient by Inf has no gradient; or use BF16."
+            ),
         )
-    reason = "they are flushed below the range of FP16" if flushed else "flushed, or cut off"
-    return reason, "Scale the loss (torch.amp.GradScaler), or use BF16."
+    reason = L_("they are flushed below the range of FP16") if flushed else L_("flushed, or cut off")
+    return reason, L_("Scale the loss (torch.amp.GradScaler), or use BF16.")
 
 
 def _zero_factors(m: Measurements) -> tuple[str, ...]:
@@ -210,18 +269,21 @@ def _flushed(m: Measurements) -> bool | None:
 def of_none(m: Measurements) -> Finding:
     """A run in which no parameter ever had a gradient."""
     proof = Evidence(
-        "count of gradients = 0",
+        L_("count of gradients = 0"),
         {"steps": m.n},
-        f"In {m.n} steps no parameter had a gradient.",
+        Sentence("In {steps} steps no parameter had a gradient.", steps=m.n),
         "loss",
         m.series_of(m.loss),
     )
     return Finding(
-        "zero-gradients", "error", "No parameter ever had a gradient: the loss does not depend on the weights",
-        int(m.steps[0]), int(m.steps[-1]), (proof,), "Look for detach(), torch.no_grad(), .data or .item() between "
-        "the model and the loss.",
+        "zero-gradients", "error", L_(
+            "No parameter ever had a gradient: the loss does not depend on the weights"
+        ),
+        int(m.steps[0]), int(m.steps[-1]), (proof,), L_(
+            "Look for detach(), torch.no_grad(), .data or .item() between the model and the loss."
+        ),
         0.8, "docs/diagnosis.md", blame=IN_ANY_FORMAT,
     )  # fmt: skip
 
 
-RULES = (Rule("zero-gradients", "C", "Are there gradients?", zero_gradients),)
+RULES = (Rule("zero-gradients", "C", L_("Are there gradients?"), zero_gradients),)
