@@ -16,6 +16,10 @@ TEXTS = {"n_": 2, "p_": 2, "counted": 2}  # how many of the arguments are texts;
 PROSE = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}|^[A-Z][a-z]{2,}[:.]?$|^\w*&[A-Za-z]\w+$|\{\} (?!ulp)[a-z]{3,}")
 TAG = re.compile(r"<\w[^<>]*(>|$)")
 NO_PROSE = re.compile(r"^(Q[A-Z]\w+|#)|[{}][^}]*;|::|^\S+$(?<![:.a-z])")
+# Works that a finding is taken from, which stay as they are published.
+SOURCES = re.compile(
+    r"^[A-Z][\w-]+( and [A-Z]\w+| et al\.)? \d{4}\b|\bissues? \d+|^(py)?torch(\.\w+)* .*documentation|^docs/"
+)
 # Names, keys and code, which are the same in every language.
 NAMES = {
     " LoRA on {}",
@@ -25,6 +29,11 @@ NAMES = {
     "first block", "live poller", "model name", "None", "not decided", "not decided here", "one by one",
     "power sampler", "precgui, torch", "quiet nan", "signalling nan", "typed tensor", "normal with outliers",
     "Your own loop", "{} min", "Shiboken", "half ulp", "no bias", "cannot be told",
+}  # fmt: skip
+# Words of messages that are looked for, keys, and exported names.
+KEYS = {
+    "Blame", "Dropout", "Embedding", "Evidence", "Finding", "Inf", "No inf checks were recorded", "Optimizer",
+    "Undecided", "cannot be told", "coarse cast", "out of memory", "precgui replay RUN.h5", "same dtype", "targets of",
 }  # fmt: skip
 CODE = re.compile(
     r"^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \(|Example: )"
@@ -142,5 +151,5 @@ def _collect(node: ast.AST, found: list[tuple[int, str]]) -> None:
 
 def _note(node: ast.expr, text: str, found: list[tuple[int, str]]) -> None:
     prose = PROSE.search(TAG.sub(" ", text))
-    if text not in NAMES and prose and not NO_PROSE.search(text) and not CODE.search(text):
+    if text not in NAMES | KEYS and prose and not any(each.search(text) for each in (NO_PROSE, CODE, SOURCES)):
         found.append((node.lineno, text))

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, QTimer
 
 from precgui.gui.answer import Answer, thread
 from precgui.gui.notices import Notice, Notices
-from precgui.words import _
+from precgui.words import Sentence, _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.diagnosing import JudgedRun
@@ -70,8 +70,11 @@ class LiveDiagnosis(QObject):
             (_("Stop the run"), lambda: self._session.training.stop(key), lambda: self._session.runs.active_key == key),
             (_("Diagnose"), lambda: self._session.requests.go(f"diagnose/{key}")),
         )
-        proof = "\n".join(each.text for each in finding.evidence)
-        text = f"{name}: {finding.title}."
-        details, cause = _("{proof}\nFix: {fix}").format(proof=proof, fix=finding.fix), f"{key} {finding.rule}"
+        proof = "\n".join(translated(each.text) for each in finding.evidence)
+        text = translated(Sentence("{run}: {title}.", run=name, title=finding.title))
+        details, cause = (
+            _("{proof}\nFix: {fix}").format(proof=proof, fix=translated(finding.fix)),
+            f"{key} {finding.rule}",
+        )
         closed = lambda: key not in self._session.runs  # noqa: E731
         self._notices.post(Notice("error", text, details, cause, remedies, closed))

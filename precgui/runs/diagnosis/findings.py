@@ -12,6 +12,7 @@ from precgui.sentences import L_, Sentence, counted
 
 Certainty = Literal["exact", "estimate", "lower bound"]
 Verdict = Literal["healthy", "problems", "cannot be told"]
+CERTAINTIES: dict[Certainty, str] = {"exact": L_("exact"), "estimate": L_("estimate"), "lower bound": L_("lower bound")}
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 PROBLEMS = ("error", "warning")
 REPLAY = "precgui replay RUN.h5"
@@ -202,6 +203,11 @@ def steps_text(first: int, last: int) -> str:
     if first == last:
         return Sentence("step {step}", step=first)
     return Sentence("steps {first} to {last}", first=first, last=last)
+
+
+def blame_alone(finding: Finding) -> str:
+    """Whether precision is to blame, in a sentence without its proof."""
+    return _BLAME_ALONE[finding.precision_is_to_blame]
 
 
 def blame_sentence(finding: Finding) -> str:

@@ -12,10 +12,11 @@ from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.panels.diagnose.sparkline import Sparkline, summary
 from precgui.gui.theme import severity_colour, themes
 from precgui.runs.diagnosis import BLAME, Finding, blame_sentence
+from precgui.runs.diagnosis.findings import CERTAINTIES
 from precgui.runs.loop_lines import fix_lines
+from precgui.words import L_, _, p_, translated
 
-_WORDS = {"error": "Error", "warning": "Warning", "info": "Information"}
-OWN_LOOP = "This run was recorded in a training loop of its own: make the change there."
+OWN_LOOP = L_("This run was recorded in a training loop of its own: make the change there.")
 
 
 class FindingCard(QFrame):
@@ -35,11 +36,11 @@ class FindingCard(QFrame):
         self.finding = finding
         self.setProperty("kind", "card")
         self._mark = PlainLabel(self)
-        self.title = _wrapped(f"{where}{finding.title}", "heading", self)
-        self.show_button = QPushButton("Show me", self)
-        self.fix_button = QPushButton("Try the fix", self)
-        self.edit_button = QPushButton("Open in Run", self)
-        self.measure_button = QPushButton("Measure it", self)
+        self.title = _wrapped(f"{where}{translated(finding.title)}", "heading", self)
+        self.show_button = QPushButton(_("Show me"), self)
+        self.fix_button = QPushButton(_("Try the fix"), self)
+        self.edit_button = QPushButton(_("Open in Run"), self)
+        self.measure_button = QPushButton(_("Measure it"), self)
         self.code = CodeBlock(self)
         self.result = _wrapped(measured, "", self)
         self.result.setVisible(bool(measured))
@@ -63,41 +64,44 @@ class FindingCard(QFrame):
         column.addLayout(head)
         column.addWidget(_wrapped(meta(finding), "muted", self))
         for each in finding.evidence:
-            text = _wrapped(each.text, "", self)
-            text.setToolTip(plain_tip(each.formula))
+            text = _wrapped(translated(each.text), "", self)
+            text.setToolTip(plain_tip(translated(each.formula)))
             column.addWidget(text)
             if len(each.series) > 1:
                 column.addWidget(Sparkline(each, self))
                 column.addWidget(_wrapped(summary(each), "muted", self))
-        column.addWidget(_wrapped(f"Fix: {finding.fix}", "", self))
+        column.addWidget(_wrapped(_("Fix: {fix}").format(fix=translated(finding.fix)), "", self))
         lines = "" if trainable else fix_lines(finding.fix)
-        self.code.show_lines("To paste into the loop:", lines)
+        self.code.show_lines(_("To paste into the loop:"), lines)
         self.code.setVisible(bool(lines))
         column.addWidget(self.code)
         if finding.is_problem and finding.blame.proof:
-            column.addWidget(_wrapped(blame_sentence(finding), "muted", self))
+            column.addWidget(_wrapped(translated(blame_sentence(finding)), "muted", self))
         if finding.needs:
-            column.addWidget(_wrapped(f"To be surer: {finding.needs}.", "muted", self))
+            column.addWidget(
+                _wrapped(_("To be surer: {needs}.").format(needs=translated(finding.needs)), "muted", self)
+            )
         for claim in claims_about(finding.rule):
-            column.addWidget(_wrapped(claim.sentence, "muted", self))
+            column.addWidget(_wrapped(translated(claim.sentence), "muted", self))
         column.addWidget(self.result)
         column.addLayout(self._buttons(trainable))
 
     def _buttons(self, trainable: bool) -> QHBoxLayout:
-        self.show_button.setToolTip("Go to the place that this is about: a tensor, a step, a tab of Inspect")
+        self.show_button.setToolTip(_("Go to the place that this is about: a tensor, a step, a tab of Inspect"))
         changes = ", ".join(f"{path} = {value}" for path, value in self.finding.config_change.items())
         for button in (self.fix_button, self.edit_button):
             button.setVisible(bool(changes))
             button.setEnabled(trainable)
-        self.fix_button.setToolTip(
-            plain_tip(f"Train with {changes}; Compare opens with both runs at the end" if trainable else OWN_LOOP)
-        )
-        self.edit_button.setToolTip(
-            plain_tip(f"The settings with {changes}, to change more" if trainable else OWN_LOOP)
-        )
+        train, edit = translated(OWN_LOOP), translated(OWN_LOOP)
+        if trainable:
+            train = _("Train with {changes}; Compare opens with both runs at the end").format(changes=changes)
+            edit = _("The settings with {changes}, to change more").format(changes=changes)
+        self.fix_button.setToolTip(plain_tip(train))
+        self.edit_button.setToolTip(plain_tip(edit))
         step = self.finding.replay_step
         self.measure_button.setVisible(step is not None)
-        self.measure_button.setToolTip(plain_tip(f"Make step {step} again with FP64 beside it; Inspect > Error opens"))
+        again = _("Make step {step} again with FP64 beside it; Inspect > Error opens").format(step=step)
+        self.measure_button.setToolTip(plain_tip(again))
         row = QHBoxLayout()
         for button in (self.show_button, self.fix_button, self.edit_button, self.measure_button):
             row.addWidget(button)
@@ -107,17 +111,25 @@ class FindingCard(QFrame):
     def _recolour(self) -> None:
         colour = severity_colour(self.finding.severity)
         self._mark.setPixmap(pixmap(self.finding.severity, colour, 18, self.devicePixelRatioF()))
-        self._mark.setToolTip(plain_tip(_WORDS[self.finding.severity]))
+        self._mark.setToolTip(plain_tip(severity_name(self.finding.severity)))
+
+
+def severity_name(severity: str) -> str:
+    """The rank of a finding in the reader's language."""
+    return {"error": p_("severity", "Error"), "warning": p_("severity", "Warning")}.get(severity, _("Information"))
 
 
 def meta(finding: Finding) -> str:
     """Severity, steps, module, blame, certainty and confidence in one line."""
-    parts = [_WORDS[finding.severity], finding.steps]
+    parts = [severity_name(finding.severity), translated(finding.steps)]
     if finding.module:
         parts.append(finding.module)
     if finding.is_problem:
-        parts.append(BLAME[finding.precision_is_to_blame])
-        parts.append(f"{finding.certainty}, confidence {finding.confidence:.0%}")
+        parts.append(translated(BLAME[finding.precision_is_to_blame]))
+        certainty = translated(CERTAINTIES[finding.certainty])
+        parts.append(
+            _("{certainty}, confidence {confidence:.0%}").format(certainty=certainty, confidence=finding.confidence)
+        )
     return " · ".join(parts)
 
 

@@ -16,12 +16,13 @@ from precgui.gui.session import Session
 from precgui.places.jobs import RUN_FILE
 from precgui.runs.diagnosis import BLAME
 from precgui.runs.replays import REPLAYS
+from precgui.words import L_, _, translated
 
-MEASURE, STOP = "Measure it", "Stop measuring"
+MEASURE, STOP = L_("Measure it"), L_("Stop measuring")
 REFUSALS = Refusals(
-    "A step is made again from a run file; this run has none.",
-    "The run is still going on; measure it when it has ended.",
-    "The run trained a loop of its own, which no run file starts; call precgui.shadow in its loop.",
+    L_("A step is made again from a run file; this run has none."),
+    L_("The run is still going on; measure it when it has ended."),
+    L_("The run trained a loop of its own, which no run file starts; call precgui.shadow in its loop."),
 )
 
 
@@ -48,16 +49,18 @@ class StepMeasurement(QObject):
         replay = REPLAYS.one(opened.run.path, step)
         if replay is None:
             return ""
-        return f"Measured in FP64, step {step}: {BLAME[replay.precision_is_to_blame]}. {replay.message}"
+        return _("Measured in FP64, step {step}: {blame}. {message}").format(
+            step=step, blame=translated(BLAME[replay.precision_is_to_blame]), message=replay.message
+        )
 
     def mark(self, button: QPushButton, key: str, step: int | None) -> None:
         """Name a button for a finding on a step by what it does now."""
         opened = self._session.runs.get(key)
         own, why_not = self._place == (key, step), REFUSALS.reason(opened.run) if opened is not None else ""
-        button.setText(STOP if self._replay.busy and own else MEASURE)
+        button.setText(translated(STOP if self._replay.busy and own else MEASURE))
         button.setEnabled(own if self._replay.busy else not why_not)
         if why_not:
-            button.setToolTip(plain_tip(why_not))
+            button.setToolTip(plain_tip(translated(why_not)))
 
     def toggle(self, key: str, step: int | None) -> None:
         """Begin to replay a step, or stop."""
@@ -82,18 +85,21 @@ class StepMeasurement(QObject):
             self._replay.ask(child("precgui.job:serve_replay", {"path": str(opened.run.path), "step": step}))
         self.changed.emit()
 
-    def _keep(self, _: object) -> None:
+    def _keep(self, _answer: object) -> None:
         self._is_kept = True
 
     def _take(self, event: dict[str, Any]) -> None:
         self._is_kept = event["kind"] == "kept"
 
     def _refuse(self, why: str) -> None:
-        self._session.notice.emit(Problem(f"The step cannot be made again: {why}", severity="warning"))
+        text = _("The step cannot be made again: {why}").format(why=translated(why))
+        self._session.notice.emit(Problem(text, severity="warning"))
 
     def _end(self, fault: str) -> None:
         if fault:
-            self._session.notice.emit(Problem(f"The step was not made again: {fault}"))
+            self._session.notice.emit(
+                Problem(_("The step was not made again: {fault}").format(fault=translated(fault)))
+            )
         elif self._is_kept and self._place[0] in self._session.runs:
             self._session.requests.inspect(self._place[0], "error")
         self.changed.emit()

@@ -31,14 +31,17 @@ from precgui.gui.requests import TensorPlace
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.diagnosis import Diagnosis, Finding
-from precgui.runs.diagnosis.findings import BLAME
+from precgui.runs.diagnosis.findings import blame_alone
 from precgui.runs.recorded_facts import breaks_sentence
+from precgui.words import L_, _, error_text, together, translated
 
 REFRESH_MS = 2000
-RUNS, SCRIPT, LOOP = "Runs", "A script", "Your own loop"
+RUNS, SCRIPT, LOOP = L_("Runs"), L_("A script"), L_("Your own loop")
 SCRIPT_TAB, LOOP_TAB = "script", "loop"  # of `show_tab`; `script:FILE` opens a file
 _SHARE = 20  # a diagnosis of a run that goes on may take one part in so many of the time
-_EMPTY = "Open a run or start one: whether it is healthy, and if not why, stands here, with the numbers that prove it."
+_EMPTY = L_(
+    "Open a run or start one: whether it is healthy, and if not why, stands here, with the numbers that prove it."
+)
 
 
 class DiagnosePanel(Pages):
@@ -47,7 +50,7 @@ class DiagnosePanel(Pages):
     place_changed = Signal()
 
     def __init__(self, session: Session, parent: QWidget | None = None) -> None:
-        super().__init__(EmptyState("diagnose", "No runs are open", _EMPTY, "Choose runs"), parent)
+        super().__init__(EmptyState("diagnose", _("No runs are open"), translated(_EMPTY), _("Choose runs")), parent)
         self._session = session
         self.diagnoses: dict[str, Diagnosis] = {}
         self._stale: set[str] = set()
@@ -60,7 +63,7 @@ class DiagnosePanel(Pages):
         self._column = QVBoxLayout()
         self._measurement = StepMeasurement(session, self)
         self.view = SegmentedChoice(
-            (RUNS, SCRIPT, LOOP), "Findings of runs, of a training script, or how to record", self
+            (RUNS, SCRIPT, LOOP), _("Findings of runs, of a training script, or how to record"), self
         )
         self.script, self.loop = ScriptView(self), LoopView(self)
         self._judging = Answer(self, answered=self._take)
@@ -101,7 +104,7 @@ class DiagnosePanel(Pages):
         whole.setSpacing(12)
         whole.addWidget(self.verdicts)
         whole.addWidget(area, 1)
-        head = panel_head("Diagnose", self.view)
+        head = panel_head(_("Diagnose"), self.view)
         head.setContentsMargins(24, 16, 24, 0)
         self.head.addLayout(head)
         self.add_page(self.script)
@@ -240,16 +243,16 @@ class DiagnosePanel(Pages):
         self._heading.setVisible(bool(self._heading.text()))
         lines = _ruled_out(self.diagnoses[keys[0]]) if keys else []
         self.ruled_out.setText("\n".join(lines))
-        self.fold.setText(f"Ruled out ({len(lines)})")
+        self.fold.setText(_("Ruled out ({count})").format(count=len(lines)))
         self.fold.setVisible(bool(lines))
         self.ruled_out.setVisible(bool(lines) and self.fold.isChecked())
 
     def _heading_of(self, keys: list[str]) -> str:
-        lines = ["Two runs are chosen: first what only one of them has."] if len(keys) == 2 else []
+        lines = [_("Two runs are chosen: first what only one of them has.")] if len(keys) == 2 else []
         for key in keys:
             opened = self._session.runs[key]
             if why := breaks_sentence(opened.run):
-                lines.append(f"{opened.name} {why}.")
+                lines.append(f"{opened.name} {translated(why)}.")
         return "\n".join(lines)
 
     def _finding_rows(self, keys: list[str]) -> list[tuple[str, Finding, str]]:
@@ -258,10 +261,11 @@ class DiagnosePanel(Pages):
         reported = {key: {each.rule for each in self.diagnoses[key].findings} for key in keys}
         both = reported[keys[0]] & reported[keys[1]]
         only = [
-            (key, each, f"Only in {self._session.runs[key].name}: ")
+            (key, each, _("Only in {run}: ").format(run=self._session.runs[key].name))
             for key in keys for each in self.diagnoses[key].findings if each.rule not in both
         ]  # fmt: skip
-        return only + [(keys[0], each, "In both: ") for each in self.diagnoses[keys[0]].findings if each.rule in both]
+        shared = [each for each in self.diagnoses[keys[0]].findings if each.rule in both]
+        return only + [(keys[0], each, _("In both: ")) for each in shared]
 
     def _card(self, key: str, finding: Finding, where: str) -> FindingCard:
         run = self._session.runs[key].run
@@ -311,26 +315,30 @@ class DiagnosePanel(Pages):
         try:
             config = changed(opened.run.config, dict(finding.config_change))
         except ConfigError as error:
-            self._session.notice.emit(Problem(f"The fix cannot be made in these settings: {error}", severity="warning"))
+            text = _("The fix cannot be made in these settings: {error}").format(error=error_text(error))
+            self._session.notice.emit(Problem(text, severity="warning"))
             return
         if not at_once:
-            self._session.requests.set_up(config, f"{opened.name}, fixed")
+            self._session.requests.set_up(config, _("{run}, fixed").format(run=opened.name))
             return
         changes = ", ".join(f"{path} = {value}" for path, value in finding.config_change.items())
-        text = f"{opened.name} is trained again with {changes}; Compare opens with both runs at the end."
+        text = _("{run} is trained again with {changes}; Compare opens with both runs at the end.").format(
+            run=opened.name, changes=changes
+        )
         self._session.notice.emit(Problem(text, severity="info"))
         self._session.training.try_fix(config, key)
 
 
 def _answer(diagnosis: Diagnosis) -> str:
     """The diagnosis in a few sentences, with the blame of the weightiest problem."""
-    blame = BLAME[diagnosis.problems[0].precision_is_to_blame] if diagnosis.problems else ""
-    return f"{diagnosis.sentence} {blame[:1].upper()}{blame[1:]}." if blame else diagnosis.sentence
+    blame = blame_alone(diagnosis.problems[0]) if diagnosis.problems else ""
+    return translated(together(diagnosis.sentence, blame))
 
 
 def _ruled_out(diagnosis: Diagnosis) -> list[str]:
-    lines = [f"{each.rule}: {each.why}" for each in diagnosis.ruled_out]
-    return lines + [f"{each.rule}: cannot be told; record {each.needs}" for each in diagnosis.undecided]
+    lines = [f"{each.rule}: {translated(each.why)}" for each in diagnosis.ruled_out]
+    missing = _("{rule}: cannot be told; record {needs}")
+    return lines + [missing.format(rule=each.rule, needs=translated(each.needs)) for each in diagnosis.undecided]
 
 
 def _rules(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:

@@ -15,18 +15,20 @@ from precgui.gui.kit.code_edit import CodeEdit
 from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.parts import button, column, label, row
 from precgui.gui.kit.plain_text import plain_tip
+from precgui.gui.panels.diagnose.card import severity_name
 from precgui.gui.theme import severity_colour, themes
 from precgui.lint.check import ScriptError, ScriptFinding, check, read_script
 from precgui.lint.notebook import SUFFIX
 from precgui.lint.rewrites import difference
+from precgui.words import L_, Sentence, _, error_text, n_, translated
 
 DEBOUNCE_MS = 300
 _SEVERITIES = ("info", "warning", "error")
-_EMPTY = (
+_EMPTY = L_(
     "Drop a Python file or a notebook here, paste a script or a part of one, or type. It is read, never run: "
     "mistakes in mixed precision are named beside their lines."
 )
-_NOTHING = "Nothing was found. The text of a script shows only some mistakes; a recorded run shows the others."
+_NOTHING = L_("Nothing was found. The text of a script shows only some mistakes; a recorded run shows the others.")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def checked(text: str, name: str) -> CheckedScript:
     try:
         return CheckedScript(tuple((each, difference(text, each, name)) for each in check(text)))
     except ScriptError as error:
-        return CheckedScript((), f"The text {error}.")
+        return CheckedScript((), Sentence("The text {error}.", error=error))
 
 
 class _DiffText(QPlainTextEdit):
@@ -51,7 +53,7 @@ class _DiffText(QPlainTextEdit):
     def __init__(self, change: str, parent: QWidget) -> None:
         super().__init__("\n".join(change.splitlines()[2:]), parent)
         self.setReadOnly(True)
-        self.setAccessibleName("Change of the script")
+        self.setAccessibleName(_("Change of the script"))
         self.setFont(fixed_font())
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -69,13 +71,17 @@ class ScriptFindingCard(QFrame):
         super().__init__(parent)
         self.finding, self.change = finding, change
         self.setProperty("kind", "card")
-        self.title = label(f"{finding.title}.", "heading", selectable=True)
+        self.title = label(_("{title}.").format(title=translated(finding.title)), "heading", selectable=True)
         self.place = label("", "muted")
-        self.fix = label(f"Fix: {finding.fix}.", selectable=True)
-        self.claims = label("\n".join(each.sentence for each in claims_about(finding.rule)), "muted", selectable=True)
+        self.fix = label(_("Fix: {fix}.").format(fix=translated(finding.fix)), selectable=True)
+        self.claims = label(
+            "\n".join(translated(each.sentence) for each in claims_about(finding.rule)), "muted", selectable=True
+        )
         self.diff = _DiffText(change, self)
-        self.copy_button = button("Copy the change", self._copy, "Copy this change as a unified diff")
-        self.line_button = button(f"Line {finding.line}", lambda: self.chosen.emit(finding.line), "Show this line")
+        self.copy_button = button(_("Copy the change"), self._copy, _("Copy this change as a unified diff"))
+        self.line_button = button(
+            _("Line {line}").format(line=finding.line), lambda: self.chosen.emit(finding.line), _("Show this line")
+        )
         column(
             self.title,
             self.place,
@@ -96,7 +102,7 @@ class ScriptFindingCard(QFrame):
         self._recolour()
 
     def _recolour(self) -> None:
-        self.place.setText(f"{self.finding.severity.capitalize()} · {self.finding.rule}")
+        self.place.setText(f"{severity_name(self.finding.severity)} · {self.finding.rule}")
         self.place.setStyleSheet(f"color: {severity_colour(self.finding.severity)}")
 
     def _copy(self) -> None:
@@ -110,12 +116,12 @@ class ScriptView(QWidget):
         super().__init__(parent)
         self._name = ""
         self.cards: list[ScriptFindingCard] = []
-        self.editor = CodeEdit("Training script", self)
-        self.editor.setPlaceholderText(_EMPTY)
-        self.summary = label(_EMPTY)
+        self.editor = CodeEdit(_("Training script"), self)
+        self.editor.setPlaceholderText(translated(_EMPTY))
+        self.summary = label(translated(_EMPTY))
         self.name = label("", "muted")
-        self.open_button = button("Open a script...", self._ask, "Choose a Python file or a notebook")
-        self.clear_button = button("Clear", lambda: self.show_text("", ""), "Empty the field")
+        self.open_button = button(_("Open a script..."), self._ask, _("Choose a Python file or a notebook"))
+        self.clear_button = button(_("Clear"), lambda: self.show_text("", ""), _("Empty the field"))
         self._column = QVBoxLayout()
         self._checking = Answer(self, answered=self._show)
         self._wait = QTimer(self, singleShot=True, interval=DEBOUNCE_MS)
@@ -149,7 +155,7 @@ class ScriptView(QWidget):
             self.show_text(read_script(path), path.name)
         except ScriptError as error:
             self.show_text("", "")
-            self.summary.setText(str(error))
+            self.summary.setText(error_text(error))
             self._wait.stop()
 
     def show_text(self, text: str, name: str) -> None:
@@ -160,7 +166,7 @@ class ScriptView(QWidget):
         self.editor.setPlainText(text)
 
     def _ask(self) -> None:
-        dialog = QFileDialog(self, "Open a script", "", "Python (*.py *.ipynb);;All files (*)")
+        dialog = QFileDialog(self, _("Open a script"), "", _("Python (*.py *.ipynb);;All files (*)"))
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         themes().dress(dialog)
@@ -186,7 +192,7 @@ class ScriptView(QWidget):
             card.chosen.connect(self.editor.go_to)
             self._column.addWidget(card)
         marks: dict[int, str] = {}
-        for finding, _ in sorted(findings, key=lambda each: _SEVERITIES.index(each[0].severity)):
+        for finding, _change in sorted(findings, key=lambda each: _SEVERITIES.index(each[0].severity)):
             marks[finding.line] = finding.severity
         self.editor.mark(marks)
         self.summary.setText(_summary(result))
@@ -199,8 +205,8 @@ def _script_name(name: str) -> str:
 
 def _summary(result: CheckedScript | None) -> str:
     if result is None:
-        return _EMPTY
+        return translated(_EMPTY)
     if result.fault:
-        return result.fault
+        return translated(result.fault)
     count = len(result.findings)
-    return f"{count} finding{'s' * (count != 1)}." if count else _NOTHING
+    return n_("{count} finding.", "{count} findings.", count).format(count=count) if count else translated(_NOTHING)

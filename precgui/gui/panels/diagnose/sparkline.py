@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import severity_colour, themes
 from precgui.runs.diagnosis import Evidence
+from precgui.words import Sentence, _, translated
 
 _HEIGHT, _MARGIN = 44, 5
 _LEAST_SHARE = 1e-3  # of the largest value: a smaller span is that of the last digits of a constant
@@ -53,7 +54,7 @@ class Sparkline(QWidget):
 
 
 def _span(evidence: Evidence) -> tuple[float, float]:
-    known = [value for _, value in evidence.series if math.isfinite(value)]
+    known = [value for _step, value in evidence.series if math.isfinite(value)]
     if math.isfinite(evidence.limit):
         known.append(evidence.limit)
     low, high = min(known, default=0.0), max(known, default=1.0)
@@ -97,18 +98,26 @@ def broken(evidence: Evidence, width: int) -> list[float]:
 
 def summary(evidence: Evidence) -> str:
     """The curve in words."""
-    known = [value for _, value in evidence.series if math.isfinite(value)]
-    steps = f"steps {evidence.series[0][0]} to {evidence.series[-1][0]}" if evidence.series else "no steps"
-    logarithm, _, name = evidence.signal.partition(" of ") if evidence.signal.startswith("log") else ("", "", "")
+    known = [value for _step, value in evidence.series if math.isfinite(value)]
+    signal, many = translated(evidence.signal), len(evidence.series)
+    steps = _("no steps")
+    if evidence.series:
+        steps = _("steps {first} to {last}").format(first=evidence.series[0][0], last=evidence.series[-1][0])
     if not known:
-        return f"{evidence.signal}, {steps}: not finite"
-    zeros = sum(value == -math.inf for _, value in evidence.series) if logarithm else 0
-    lost = len(evidence.series) - len(known) - zeros
-    text = (
-        f"{evidence.signal}, {steps}: first {known[0]:.4g}, least {min(known):.4g}, largest {max(known):.4g}, last "
-        f"{known[-1]:.4g}"
+        return _("{signal}, {steps}: not finite").format(signal=signal, steps=steps)
+    is_logarithm = evidence.signal.startswith("log") and " of " in evidence.signal
+    zeros = sum(value == -math.inf for _step, value in evidence.series) if is_logarithm else 0
+    lost = many - len(known) - zeros
+    text = _("{signal}, {steps}: first {begin:.4g}, least {least:.4g}, largest {largest:.4g}, last {end:.4g}").format(
+        signal=signal, steps=steps, begin=known[0], least=min(known), largest=max(known), end=known[-1]
     )
     if zeros:
-        last = ", the last among them" if evidence.series[-1][1] == -math.inf else ""
-        text += f"; {name} is 0 at {zeros} of {len(evidence.series)} points{last}"
-    return f"{text}; {lost} of {len(evidence.series)} points are not finite" if lost else text
+        name = translated(evidence.signal.values["name"]) if isinstance(evidence.signal, Sentence) else signal
+        text += (
+            _("; the {name} is 0 at {zeros} of {count} points, the last among them")
+            if evidence.series[-1][1] == -math.inf
+            else _("; the {name} is 0 at {zeros} of {count} points")
+        ).format(name=name, zeros=zeros, count=many)
+    if lost:
+        text += _("; {lost} of {count} points are not finite").format(lost=lost, count=many)
+    return text

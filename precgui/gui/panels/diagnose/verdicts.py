@@ -11,6 +11,7 @@ from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.export import swatch_icon
 from precgui.runs.diagnosis import Diagnosis
+from precgui.words import _, translated
 
 _MOST_ROWS = 6
 
@@ -21,8 +22,8 @@ class VerdictTable(QTableWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(0, 2, parent)
         self.keys: list[str] = []
-        self.setHorizontalHeaderLabels(["Run", "Diagnosis"])
-        self.setAccessibleName("Diagnosis of each open run")
+        self.setHorizontalHeaderLabels([_("Run"), _("Diagnosis")])
+        self.setAccessibleName(_("Diagnosis of each open run"))
         self.verticalHeader().setVisible(False)
         self.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
         self.horizontalHeader().setStretchLastSection(True)
@@ -64,7 +65,7 @@ class VerdictTable(QTableWidget):
         name.setText(opened.name)
         name.setIcon(swatch_icon(opened))
         name.setToolTip(plain_tip(opened.name))
-        text = diagnosis.sentence if diagnosis is not None else "Reading..."
+        text = translated(diagnosis.sentence) if diagnosis is not None else _("Reading...")
         verdict.setText(text)
         verdict.setToolTip(plain_tip(text))
         verdict.setForeground(QColor(verdict_colour(diagnosis)))
