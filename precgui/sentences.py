@@ -41,6 +41,10 @@ class Sentence(str):
     def __getnewargs_ex__(self) -> tuple[tuple[str, str, int, Case], dict[str, Any]]:
         return (self.template, self.plural, self.number, self.case), dict(self.values)
 
+    def with_values(self, **values: Any) -> Sentence:
+        """The same sentence with other values."""
+        return Sentence(self.template, self.plural, self.number, self.case, **{**self.values, **values})
+
     def __copy__(self) -> Sentence:
         return self
 

@@ -33,6 +33,9 @@ NAMES = {
 # Words of messages that are looked for, keys, and exported names.
 KEYS = {
     "Blame", "Dropout", "Embedding", "Evidence", "Finding", "Inf", "No inf checks were recorded", "Optimizer",
+    "Accelerator", "Adam", "Adamax", "Identity", "Parameter", "Sequential", "Sigmoid", "Softmax", "Tanh", "Trainer",
+    ", written to {name}: open that file to check it", ", left out: no Python that can be parsed",
+    "{}\n\\ No newline at end of file\n", "log sigmoid", "log softmax", "read from outside by training", "Linear",
     "Undecided", "cannot be told", "coarse cast", "out of memory", "precgui replay RUN.h5", "same dtype", "targets of",
 }  # fmt: skip
 CODE = re.compile(

@@ -81,7 +81,11 @@ def check(text: str) -> list[ScriptFinding]:
             )
         ) from None
     except SyntaxError as error:
-        raise ScriptError(f"{_NO_PYTHON} (line {error.lineno})" if error.lineno else _NO_PYTHON) from None
+        raise ScriptError(
+            Sentence("{no_python} (line {line})", no_python=_NO_PYTHON, line=error.lineno)
+            if error.lineno
+            else _NO_PYTHON
+        ) from None
     except ValueError:
         raise ScriptError(_NO_PYTHON) from None
     except (RecursionError, MemoryError):
@@ -97,7 +101,7 @@ def check_file(path: Path) -> list[ScriptFinding]:
     try:
         findings = [each for text in texts for each in check(text)]
     except ScriptError as error:
-        raise ScriptError(f"{path} {error}; choose a training script.") from None
+        raise ScriptError(Sentence("{path} {error}; choose a training script.", path=path, error=error)) from None
     if notebook is None:
         return findings
     return [_in_cell(notebook, each) for each in sorted(findings, key=lambda each: (each.line, each.rule))]
@@ -116,7 +120,7 @@ def notebook_at(path: Path) -> Notebook | None:
     try:
         return read_notebook(_text(path, _MOST_NOTEBOOK_BYTES))
     except NotebookError as error:
-        raise ScriptError(f"{path} {error}; choose a training script.") from None
+        raise ScriptError(Sentence("{path} {error}; choose a training script.", path=path, error=error)) from None
 
 
 def read_script(path: Path) -> str:
@@ -136,7 +140,9 @@ def _text(path: Path, most_bytes: int) -> str:
                 "is too large to check (more than {most_bytes} KiB)",
                 most_bytes=most_bytes >> 10,
             )
-            raise ScriptError(f"{path} {too_large}; choose a training script.") from None
+            raise ScriptError(
+                Sentence("{path} {error}; choose a training script.", path=path, error=too_large)
+            ) from None
         reason = error.strerror if isinstance(error, OSError) else L_("it is no UTF-8 text")
         raise ScriptError(
             Sentence(

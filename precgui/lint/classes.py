@@ -6,9 +6,8 @@ import ast
 
 from precgui.lint.flow import SAME_MODEL, model_format, statement, weights_format, whole_chain
 from precgui.lint.source import Function, Source
-from precgui.sentences import L_
 
-_CONTAINERS = SAME_MODEL | {L_("Sequential")}
+_CONTAINERS = SAME_MODEL | {"Sequential"}
 _MOST_LEVELS = 4  # of classes that hold one another: attention, block, transformer, model
 _MOST_OBJECTS = 8  # of one class
 

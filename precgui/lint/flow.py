@@ -7,7 +7,6 @@ import ast
 from precgui.lint.arguments import keyword, number
 from precgui.lint.source import CallSite, Source, is_disabled
 from precgui.lint.variables import Variable
-from precgui.sentences import L_
 
 UNKNOWN = "unknown"
 _MOST_OPTIMIZERS = 32
@@ -28,7 +27,7 @@ _SAME_FORMAT = (SAME_VALUES - {"to", "type", "float", "half", "bfloat16", "doubl
 }  # fmt: skip
 OPERATIONS = {"softmax", "log_softmax", "sigmoid", "tanh", "std", "var", "mean"}
 _PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum", "linear"}
-_MODULES = {L_("Softmax"): "softmax", "LogSoftmax": "log_softmax", L_("Sigmoid"): "sigmoid", L_("Tanh"): "tanh"}
+_MODULES = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 
 
 def definition(source: Source, node: ast.AST, conditional: bool = False) -> ast.expr | None:

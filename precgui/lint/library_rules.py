@@ -19,7 +19,7 @@ _MOST_CALLS = 64
 
 def past_accelerate(source: Source) -> Mistakes:
     """loss.backward() or torch's own clipping in a script whose Accelerator scales the loss."""
-    makers = [site for site in source.of(L_("Accelerator")) if site.name.startswith("accelerate.")]
+    makers = [site for site in source.of("Accelerator") if site.name.startswith("accelerate.")]
     precision = keyword(makers[0].node, "mixed_precision") if len(makers) == 1 else None
     if not makers or not isinstance(precision, ast.Constant) or precision.value != "fp16":
         return
@@ -47,7 +47,7 @@ def past_accelerate(source: Source) -> Mistakes:
 
 def past_lightning(source: Source) -> Mistakes:
     """loss.backward() in a manual optimization of Lightning, where a Trainer of this file trains in FP16."""
-    given = [keyword(site.node, "precision") for site in source.of(L_("Trainer"))]
+    given = [keyword(site.node, "precision") for site in source.of("Trainer")]
     precisions = {str(each.value) for each in given if isinstance(each, ast.Constant)}
     manual = any(
         isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is False

@@ -141,11 +141,11 @@ def no_scaler(source: Source) -> Mistakes:
         direct = any(site.owner and not site.node.args for site in backward)
         if direct and region_is_fp16(source, call) and not _without_gradients(source, region):
             yield (
-                region.lineno, "warning", L_("autocast to FP16 ") + ("with a disabled" if disabled else "without a")
-                + L_(" gradient scaler: small gradients become zero"),
-                "torch.amp.GradScaler" + ("" if not disabled else L_(" with enabled=True")) + L_(
-                    ", or dtype=torch.bfloat16"
-                ),
+                region.lineno, "warning",
+                L_("autocast to FP16 with a disabled gradient scaler: small gradients become zero") if disabled
+                else L_("autocast to FP16 without a gradient scaler: small gradients become zero"),
+                L_("torch.amp.GradScaler with enabled=True, or dtype=torch.bfloat16") if disabled
+                else L_("torch.amp.GradScaler, or dtype=torch.bfloat16"),
             )  # fmt: skip
             return
 
@@ -201,9 +201,6 @@ def _is_of_gradients(site: CallSite) -> bool:
     return False
 
 
-_CLIPPED_LATE = "gradients are clipped after the step of line {line}, which has used them"
-
-
 def clip_after_step(source: Source) -> Mistakes:
     """Gradients clipped between a step and the end of the loop: no step gets them."""
     for clip in source.of(*CLIPS)[:_MOST_CALLS]:
@@ -222,7 +219,9 @@ def clip_after_step(source: Source) -> Mistakes:
                if source.contains(loop, source.places[each])):  # fmt: skip
             continue
         yield (
-            clip.line, "error", _CLIPPED_LATE.format(line=before[-1].line),
+            clip.line, "error", Sentence(
+                "gradients are clipped after the step of line {line}, which has used them", line=before[-1].line
+            ),
             L_("clip between backward() and the step (with a scaler, after scaler.unscale_(optimizer))"),
         )  # fmt: skip
 

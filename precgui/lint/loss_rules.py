@@ -21,11 +21,11 @@ _MOST_VALUES = 16  # that are assigned to one variable
 _HALF_SMALLEST = 2.0**-25  # what is not larger is rounded to zero in FP16
 _LOW_RESULTS = ("sigmoid", "tanh", "std", "var", "mean")  # of operations that autocast leaves in FP16
 _STABLE = {
-    L_("log softmax"): (
+    "log softmax": (
         L_("the logarithm of softmax is -Inf where a probability is rounded to zero"),
         "log_softmax(logits)",
     ),
-    L_("log sigmoid"): (L_("the logarithm of sigmoid is -Inf where it is rounded to zero"), "logsigmoid(logits)"),
+    "log sigmoid": (L_("the logarithm of sigmoid is -Inf where it is rounded to zero"), "logsigmoid(logits)"),
     "1 - softmax": (
         L_("log(1 - p) of a softmax is -Inf where a probability is rounded to 1"),
         L_("logsumexp over the other logits, minus logsumexp over all"),

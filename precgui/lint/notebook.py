@@ -16,7 +16,7 @@ SUFFIX = ".ipynb"
 _LINE = re.compile(r"\bline (\d+)")
 _HEAD = "# %% cell {cell}"
 _WRITES = _HEAD + ", written to {name}: open that file to check it"
-_LEFT_OUT = _HEAD + L_(", left out: no Python that can be parsed")
+_LEFT_OUT = _HEAD + ", left out: no Python that can be parsed"
 
 
 class NotebookError(ValueError):
@@ -44,7 +44,17 @@ class Notebook:
 
     def placed(self, sentence: str) -> str:
         """A sentence about `text` with the lines that it names as `cell:line`."""
-        return _LINE.sub(lambda match: "line {}:{}".format(*self.place(int(match[1]))), sentence)
+        if not isinstance(sentence, Sentence):
+            return _LINE.sub(lambda match: f"line {self._named(int(match[1]))}", sentence)
+        values = {
+            name: self._named(value) if name.startswith("line") and isinstance(value, int) else self.placed(value)
+            if isinstance(value, Sentence) else value
+            for name, value in sentence.values.items()
+        }  # fmt: skip
+        return sentence.with_values(**values)
+
+    def _named(self, line: int) -> str:
+        return "{}:{}".format(*self.place(line))
 
 
 def read_notebook(content: str) -> Notebook:

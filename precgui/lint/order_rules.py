@@ -9,17 +9,29 @@ from precgui.lint.flow import is_optimizer
 from precgui.lint.scaler_rules import CLIPS, is_unused
 from precgui.lint.source import CallSite, Mistakes, Source, scaled_loss
 from precgui.lint.variables import NO_TEXT, Variable, path_text
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, filled
 
 _MOST_CALLS = 64  # of one scaler; a training loop has a few
 _REFUSED = {
-    ("step", "step"): ("{scaler}.step({given}) is called a second time (first in line {line}) without "
-                       "{scaler}.update(): torch raises", L_("remove one of the two")),
-    ("unscale_", "unscale_"): ("{scaler}.unscale_({given}) is called a second time (first in line {line}) without "
-                               "{scaler}.update(): torch raises", L_("remove one of the two")),
-    ("step", "unscale_"): ("{scaler}.unscale_({given}) is called after {scaler}.step({given}) in line {line}: torch "
-                           "raises", L_("call it before the step")),
-}  # fmt: skip
+    ("step", "step"): (
+        L_(
+            "{scaler}.step({given}) is called a second time (first in line {line}) without {scaler}.update(): "
+            "torch raises"
+        ),
+        L_("remove one of the two"),
+    ),
+    ("unscale_", "unscale_"): (
+        L_(
+            "{scaler}.unscale_({given}) is called a second time (first in line {line}) without {scaler}.update(): "
+            "torch raises"
+        ),
+        L_("remove one of the two"),
+    ),
+    ("step", "unscale_"): (
+        L_("{scaler}.unscale_({given}) is called after {scaler}.step({given}) in line {line}: torch raises"),
+        L_("call it before the step"),
+    ),
+}
 _AVERAGED_ELSEWHERE = ("reduction='sum'", 'reduction="sum"', "deepspeed", "accelerator")
 
 
@@ -45,7 +57,7 @@ def scaler_out_of_order(source: Source) -> Mistakes:
             text = _REFUSED.get((last.method, site.method)) if last is not None else None
             if last is not None and text is not None and not _may_differ(source, last, site):
                 named = {"scaler": scaler, "given": given, "line": last.line}
-                yield site.line, "error", text[0].format(**named), text[1]
+                yield site.line, "error", filled(text[0], **named), text[1]
 
 
 def _same(site: CallSite, given: str) -> bool:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from precgui.lint.check import ScriptError, ScriptFinding, check
 from precgui.lint.fragment import Fragment, lines_of
 from precgui.lint.source import CallSite, Source
-from precgui.sentences import Sentence
 
 _SYNCHRONIZE = "torch.cuda.synchronize()"
 _CLOCKS = ("time.time", "time.perf_counter", "time.monotonic", "time.process_time")
@@ -57,15 +56,7 @@ def difference(text: str, finding: ScriptFinding, name: str = "script.py") -> st
         return ""
     before, after = lines_of(text), lines_of(changed)
     pieces = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", n=2)
-    return "".join(
-        piece
-        if piece.endswith("\n")
-        else Sentence(
-            "{piece}\n\\ No newline at end of file\n",
-            piece=piece,
-        )
-        for piece in pieces
-    )
+    return "".join(piece if piece.endswith("\n") else f"{piece}\n\\ No newline at end of file\n" for piece in pieces)
 
 
 def _applied(text: str, edits: list[Edit]) -> str:

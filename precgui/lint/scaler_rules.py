@@ -9,10 +9,10 @@ from precgui.lint.arguments import keyword
 from precgui.lint.flow import definition, is_optimizer, statement
 from precgui.lint.source import CallSite, Mistakes, Source, scaled_loss
 from precgui.lint.variables import Variable, path_text
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, filled
 
 _CLIPPED = L_("gradients are clipped while they are multiplied by the scale")
-_CLIPPED_BEFORE = (
+_CLIPPED_BEFORE = L_(
     "gradients are clipped while they are multiplied by the scale ({scaler}.unscale_() comes later, in line {line})"
 )
 _MOST_CALLS = 64  # of one scaler in one function
@@ -39,7 +39,9 @@ def scaler_not_used(source: Source) -> Mistakes:
                 "the scaler {scaler} is made and does not scale: {reported}",
                 scaler=scaler, reported=reported,
             ),
-            f"{scaler}.scale(loss).backward(), then {scaler}.step(optimizer) and {scaler}.update()",
+            Sentence(
+                "{scaler}.scale(loss).backward(), then {scaler}.step(optimizer) and {scaler}.update()", scaler=scaler
+            ),
         )  # fmt: skip
 
 
@@ -79,8 +81,10 @@ def clip_before_unscale(source: Source) -> Mistakes:
             continue
         text = _CLIPPED_BEFORE if unscaled else _CLIPPED
         yield (
-            clip.line, "error", text.format(scaler=scaler, line=unscaled[0].line if unscaled else 0),
-            f"call {scaler}.unscale_(optimizer) before {clip.method}",
+            clip.line, "error", filled(text, scaler=scaler, line=unscaled[0].line if unscaled else 0),
+            Sentence(
+                "call {scaler}.unscale_(optimizer) before {method}", scaler=scaler, method=clip.method
+            ),
         )  # fmt: skip
 
 
@@ -180,7 +184,7 @@ def no_update(source: Source) -> Mistakes:
                     "{scaler}.update() is never called: a scale that is too high stays so",
                     scaler=scaler,
                 ),
-                f"call {scaler}.update() after {scaler}.step(optimizer)",
+                Sentence("call {scaler}.update() after {scaler}.step(optimizer)", scaler=scaler),
             )  # fmt: skip
 
 

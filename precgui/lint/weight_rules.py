@@ -23,12 +23,11 @@ from precgui.lint.source import CallSite, Mistakes, Source
 from precgui.lint.variables import Variable, path_text
 from precgui.sentences import L_, Sentence
 
-_FP16_WEIGHTS = "{model} is trained with FP16 weights: small updates and gradients are lost"
 _FP16_SMALLEST = 6e-8
 _SMALL_RATE = (
     3e-4  # Adam moves a weight by about the rate; the weights of a layer are about 0.03, their ulp/2 in BF16 6e-5
 )
-_LIKE_ADAM = (L_("Adam"), "AdamW", "NAdam", "RAdam", L_("Adamax"))
+_LIKE_ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
 _ALIKE = {"load_state_dict", "manual_seed", "seed_everything", "set_seed", "copy_"}  # calls that make weights the same
 _MOST_AVERAGES = 16
 _AVERAGES = ("ema", "average", "averaged", "shadow")
@@ -97,7 +96,7 @@ def _read_from_outside(source: Source, functions: set[ast.AST]) -> dict[Variable
                     found.setdefault(variable, set()).add(source.scope(node))
         return found
 
-    return source.cached(L_("read from outside by training"), collect)
+    return source.cached("read from outside by training", collect)
 
 
 def half_weights(source: Source) -> Mistakes:
@@ -107,10 +106,15 @@ def half_weights(source: Source) -> Mistakes:
             continue
         scaled = any(source.scope(each.node) is source.scope(site.node) for scaler in source.scaling
                      for each in source.calls_of(scaler, "step"))  # fmt: skip
-        text = _FP16_WEIGHTS.format(model=model)
         yield (
             getattr(cast, "lineno", site.line), "error" if scaled else "warning",
-            Sentence("{text}, and torch's scaler refuses FP16 gradients", text=text) if scaled else text,
+            Sentence(
+                "{model} is trained with FP16 weights: small updates and gradients are lost, and torch's scaler "
+                "refuses FP16 gradients", model=model,
+            )
+            if scaled else Sentence(
+                "{model} is trained with FP16 weights: small updates and gradients are lost", model=model
+            ),
             L_("keep FP32 weights and use torch.autocast with a GradScaler"),
         )  # fmt: skip
         given = keyword(site.node, "eps", 3)
@@ -217,7 +221,7 @@ def _is_layer(source: Source, value: ast.expr) -> bool:
     call = base(value)
     name = source.name_of(call.func) if isinstance(call, ast.Call) else ""
     last = name.rpartition(".")[2]
-    return name.startswith("torch.nn.") and last[:1].isupper() and last not in (L_("Parameter"), L_("Identity"))
+    return name.startswith("torch.nn.") and last[:1].isupper() and last not in ("Parameter", "Identity")
 
 
 def other_initial_weights(source: Source) -> Mistakes:
