@@ -387,7 +387,7 @@ def unshifted_targets(m: Measurements) -> Answer:
     if not m.own_loop or not m.n or result is None or not m.fact("census"):
         return None
     if any(row.get("reads_ahead") is True for row in m.fact_rows("exact_steps")):
-        return RuledOut("unshifted-targets", "because the answers depend on tokens that come after them, too")
+        return RuledOut("unshifted-targets", L_("because the answers depend on tokens that come after them, too"))
     left = result.last_loss / result.first_loss if result.first_loss > 0 else 1.0
     if len(rows) < _SEEN_UNSHIFTED or not left < _REPEATED:
         return RuledOut(
