@@ -99,23 +99,17 @@ def _of_weights(m: Measurements, place: int) -> Cause | None:
     step = int(table.steps[row])
     if step == 0:
         start = Evidence(
-            L_("weights not finite at step 0"),
-            {"tensor": name},
+            L_("weights not finite at step 0"), {"tensor": name},
             Sentence(
                 "{name} holds NaN or Inf before step 1.",
                 name=name,
             ),
-        )
+        )  # fmt: skip
         return Cause(
-            "weights-not-finite",
-            L_("weights hold NaN or Inf before the first step"),
+            "weights-not-finite", L_("weights hold NaN or Inf before the first step"),
             L_("Initialise all weights: check empty tensors, meta devices and checkpoints that do not match."),
-            (start,),
-            name.rpartition(".")[0],
-            confidence=0.97,
-            tensors=(name,),
-            blame=_of_beginning(m),
-        )
+            (start,), name.rpartition(".")[0], confidence=0.97, tensors=(name,), blame=_of_beginning(m),
+        )  # fmt: skip
     proof = Evidence(
         L_("weights not finite after a step with finite loss and gradients"), {"step": step, "tensor": name},
         Sentence(
@@ -414,12 +408,9 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
                 "the loss is computed in FP16 and overflows in step {step}",
                 step=origin.step,
             ),
-            L_("Convert the outputs first (outputs.float()), or take a mean in place of a sum."),
-            (proof,),
-            confidence=0.9,
-            certainty="estimate",
-            blame=BEYOND_RANGE,
-        )
+            L_("Convert the outputs first (outputs.float()), or take a mean in place of a sum."), (proof,),
+            confidence=0.9, certainty="estimate", blame=BEYOND_RANGE,
+        )  # fmt: skip
     decided, names = blame_of(m, origin.step), low_operations(m)
     if decided.answer is None and low == "fp16" and (vanished := vanished_epsilon(m)) is not None:
         decided = Blame(True, COMPARED.proof, "", "estimate", (vanished,))

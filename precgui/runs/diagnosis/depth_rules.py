@@ -47,7 +47,7 @@ def vanishing_gradients(m: Measurements) -> Answer:
                 ratio=ratio,
                 fall=percent(max(fall, 0)),
             ),
-        )
+        )  # fmt: skip
     names = tuple(table.names[index] for index in own[:third])
     proof = Evidence(
         L_("rms(g first third) / rms(g last third) < 1e-4 and the loss falls by < 10 %"),
@@ -63,23 +63,15 @@ def vanishing_gradients(m: Measurements) -> Answer:
         ),
         Sentence("rms of the gradient of {name}", name=names[0]),
         m.points_of(table.steps, table.stat("rms")[:, own[0]]),
-    )
+    )  # fmt: skip
     return [
         Finding(
-            "vanishing-gradients",
-            "warning",
-            L_("The gradients vanish on their way to the first layers"),
-            int(m.steps[0]),
-            int(m.steps[-1]),
-            (proof,),
-            L_("Add residuals or norms, or use another initialisation or activation."),
-            0.8,
-            "docs/diagnosis.md",
-            module_of(names[0], "gradient"),
-            names[:20],
-            blame=blame_of_symptom(m),
+            "vanishing-gradients", "warning", L_("The gradients vanish on their way to the first layers"),
+            int(m.steps[0]), int(m.steps[-1]), (proof,),
+            L_("Add residuals or norms, or use another initialisation or activation."), 0.8, "docs/diagnosis.md",
+            module_of(names[0], "gradient"), names[:20], blame=blame_of_symptom(m),
         )
-    ]
+    ]  # fmt: skip
 
 
 @np.errstate(all="ignore")

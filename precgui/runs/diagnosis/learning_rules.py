@@ -52,7 +52,7 @@ def batch_norm_gap(m: Measurements) -> Answer:
                 module=module,
                 count=count,
             ),
-        )
+        )  # fmt: skip
     ratio = _gap(m)
     lowest = float(np.min(ratio)) if len(ratio) > 1 else float("nan")
     fall = 1 - result.last_loss / result.first_loss
@@ -86,9 +86,8 @@ def batch_norm_gap(m: Measurements) -> Answer:
         ),
         {"values": count, "least_ratio": lowest, "fall": fall},
         Sentence("{module} takes each mean over {count:.0f} values; {gap}", module=module, count=count, gap=gap),
-        "loss",
-        m.series_of(m.loss, m.finite_loss),
-    )
+        "loss", m.series_of(m.loss, m.finite_loss),
+    )  # fmt: skip
     return [
         Finding(
             "batch-norm-gap", "warning", Sentence(

@@ -61,7 +61,7 @@ def parameters_left_out(m: Measurements) -> Answer:
                 "because an optimizer updates each of {known_count} parameters that learns",
                 known_count=len(known),
             ),
-        )
+        )  # fmt: skip
     if (stale := _replaced_since(m, out)) is not None:
         return [stale]
     sizes = {each.name: math.prod(each.shape) for each in known if each.requires_grad}
@@ -186,7 +186,7 @@ def frozen_average(m: Measurements) -> Answer:
                 "because the {name_count} averages of weights are in FP32",
                 name_count=len(table.names),
             ),
-        )
+        )  # fmt: skip
     learning = table.steps <= learning_ends(m)  # later the average is where the weights are
     changed = middle(table.stat("changed")[learning if learning.any() else slice(None)][:, low], 0)
     typical = median(changed)
@@ -197,7 +197,7 @@ def frozen_average(m: Measurements) -> Answer:
                 "because a step changes {typical} of the averages of the weights",
                 typical=percent(typical),
             ),
-        )
+        )  # fmt: skip
     if not _moves(table, low):
         return RuledOut(
             "frozen-average",
@@ -206,7 +206,7 @@ def frozen_average(m: Measurements) -> Answer:
                 "reference",
                 low_count=len(low),
             ),
-        )
+        )  # fmt: skip
     if typical < _UNSEEN and (_replaced(table, low) or _keeps_up(m, table, low)):
         return RuledOut("frozen-average", L_("because the copies are replaced as a whole now and then"))
     names = tuple(table.names[place] for place in low)
@@ -220,7 +220,7 @@ def frozen_average(m: Measurements) -> Answer:
         ),
         Sentence("share of {name} that a step changes", name=names[0]),
         thinned(table.steps, table.stat("changed")[:, low[0]]),
-    )
+    )  # fmt: skip
     return [
         Finding(
             "frozen-average", "error" if typical < _FROZEN else "warning",

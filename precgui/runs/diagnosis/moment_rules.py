@@ -51,7 +51,7 @@ def frozen_moments(m: Measurements) -> Answer:
                 "because the second moments of {place_count} parameters are in FP32",
                 place_count=len(moments.places),
             ),
-        )
+        )  # fmt: skip
     stored, decay = table.formats[low[0]], moments.decay
     if decay >= 2.0 ** -DIGITS[stored] and not _is_subnormal(table, low, stored):
         return RuledOut(
@@ -61,7 +61,7 @@ def frozen_moments(m: Measurements) -> Answer:
                 decay=decay,
                 digit=DIGITS[stored],
             ),
-        )
+        )  # fmt: skip
     worst = median(_moment_ratio(m, table, low, decay))
     if not np.isfinite(worst):
         return None
@@ -72,7 +72,7 @@ def frozen_moments(m: Measurements) -> Answer:
                 "because the second moments are {worst:.2g} times those that the gradients give in FP32",
                 worst=worst,
             ),
-        )
+        )  # fmt: skip
     proof = Evidence(
         L_("mean(v) / (sum of (1 - b2) b2^(T - t) mean(g_t^2)) > 4"),
         {"ratio": worst, "tensors": len(low), "decay": decay},

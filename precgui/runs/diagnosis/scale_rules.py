@@ -115,7 +115,7 @@ def warm_up(m: Measurements) -> Answer:
             steps=m.steps[first.last + 1],
         ),
         *m.log_of(L_("loss scale"), m.scale, 2),
-    )
+    )  # fmt: skip
     long = share > _LONG_WARM_UP
     if not long and m.skipped[first.last + 1 :].mean() > _LONG_WARM_UP:
         return None  # a search that ended, in a run that is lost all the same: nothing to call healthy
@@ -127,18 +127,12 @@ def warm_up(m: Measurements) -> Answer:
     return [
         Finding(
             "scale-too-high" if long else "warm-up",
-            "error" if share > _NEARLY_ALL else "warning" if long else "info",
-            title,
-            int(m.steps[first.first]),
-            int(m.steps[first.last]),
-            (proof,),
-            Sentence("Start at {low} to save these steps.", low=power(low)),
-            0.95,
-            L_("apex and DeepSpeed start at 2^16 to 2^32"),
-            config_change={"scaling.initial_scale": low},
+            "error" if share > _NEARLY_ALL else "warning" if long else "info", title, int(m.steps[first.first]),
+            int(m.steps[first.last]), (proof,), Sentence("Start at {low} to save these steps.", low=power(low)),
+            0.95, L_("apex and DeepSpeed start at 2^16 to 2^32"), config_change={"scaling.initial_scale": low},
             blame=BEYOND_RANGE if long else IN_ANY_FORMAT,
         )
-    ]
+    ]  # fmt: skip
 
 
 def scale_too_high(m: Measurements) -> Answer:

@@ -48,7 +48,7 @@ def shrinking_headroom(m: Measurements) -> Answer:
                 "because no output in FP16 grows evenly towards 65504 by step {total}",
                 total=total,
             ),
-        )
+        )  # fmt: skip
     reached, name, place = best
     proof = Evidence(
         L_("least squares of log2 amax over the second half: R^2 > 0.9, crosses 65504 before the last step"),
@@ -59,10 +59,9 @@ def shrinking_headroom(m: Measurements) -> Answer:
             reached=reached,
             total=total,
         ),
-        Sentence("largest output of {name}", name=name),
-        m.points_of(table.steps, table.stat("amax")[:, place]),
+        Sentence("largest output of {name}", name=name), m.points_of(table.steps, table.stat("amax")[:, place]),
         FP16_LARGEST,
-    )
+    )  # fmt: skip
     return [
         Finding(
             "shrinking-headroom", "warning", Sentence(
