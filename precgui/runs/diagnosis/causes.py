@@ -425,34 +425,22 @@ def _of_loss_itself(m: Measurements, place: int, origin: Origin) -> Cause:
             "Compute it in FP32 from before {made_by}, whose small results are 0 (or, near 1, are 1) in 16 bits.",
             made_by=made_by(row),
         )
-    where = (
-        L_("the loss function")
-        if why is None
-        else Sentence(
-            "the loss function, which computes in {name},",
-            name=_NAMES[low],
-        )
-    )
-    returned = (
-        Sentence(
-            "{where} returns {loss} in step {step} for finite outputs",
-            where=where,
-            loss=m.loss[place],
-            step=origin.step,
-        )
-        if recorded
-        else Sentence(
-            "{where} returns {loss} in step {step}",
-            where=where,
-            loss=m.loss[place],
-            step=origin.step,
-        )
-    )
+    returned = _returned(m.loss[place], origin.step, low if why is not None else "", recorded=recorded)
     return Cause(
         "undefined-operation", returned, fix,
         (proof, *((why,) if why is not None else ()), *decided.evidence), confidence=0.8,
         certainty=decided.certainty, blame=decided,
     )  # fmt: skip
+
+
+def _returned(loss: float, step: int, low: str, *, recorded: bool) -> str:
+    """The loss that is not finite, as a clause; `low` is the format that it is computed in, `recorded` of outputs."""
+    where = L_("the loss function")
+    if low:
+        where = Sentence("the loss function, which computes in {name},", name=_NAMES[low])
+    if recorded:
+        return Sentence("{where} returns {loss} in step {step} for finite outputs", where=where, loss=loss, step=step)
+    return Sentence("{where} returns {loss} in step {step}", where=where, loss=loss, step=step)
 
 
 def _loss_overflows(m: Measurements, step: int, row: Mapping[str, Any], proof: Evidence) -> Cause:
