@@ -23,7 +23,7 @@ from tests.gui.conftest import close_window
 TABS = (
     "formats/bits", "formats/line", "formats/range", "formats/arithmetic", "formats/quantise", "formats/reference",
     "hardware/devices", "hardware/formats", "hardware/measured", "hardware/live", "hardware/places",
-    "hardware/calculator", "library", "live",
+    "hardware/calculator", "library", "live", "setup", "setup/study", "setup/existing",
 )  # fmt: skip
 
 

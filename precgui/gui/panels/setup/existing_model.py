@@ -45,7 +45,7 @@ class ExistingModel(QWidget):
     def __init__(self, session: Session, consent: Consent, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._session, self._consent = session, consent
-        self.source, self.task, self.formats, self.budget, self.place = (QLineEdit() for _ in range(5))
+        self.source, self.task, self.formats, self.budget, self.place = (QLineEdit() for _line in range(5))
         self.target = QComboBox()
         self.methods = {name: QCheckBox(translated(title)) for name, title in METHODS.items()}
         self.rounded = {name: QCheckBox(translated(title.capitalize())) for name, title in ROUNDED.items()}
@@ -97,7 +97,7 @@ class ExistingModel(QWidget):
             ((_("Methods"), self.methods), (_("Rounded"), self.rounded)), len(lines) + 1
         ):
             grid.addWidget(label(text), place, 0)
-            grid.addLayout(row(*boxes.values(), 1, spacing=16), place, 1)
+            grid.addLayout(row(*boxes.values(), 1, spacing=16), place, 1, 1, 2)
         column(grid, row(self.start_button, 1), self.answer, 1, spacing=12, on=self)
 
     def ask(self, *, folder: bool) -> QFileDialog:

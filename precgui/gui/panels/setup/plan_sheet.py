@@ -79,8 +79,8 @@ class FormulaPlan(QWidget):
         self.network.addItems([*NETWORKS])
         self.network.setCurrentText("llama-7b")
         self.device = _spin(1, 4096, _DEVICE_GIB)
-        self.sizes = {name: _spin(least, most, 1) for name, (_, least, most) in _SIZES.items()}
-        self.counts = {name: _spin(least, most, least) for name, (_, least, most) in _COUNTS.items()}
+        self.sizes = {name: _spin(least, most, 1) for name, (_title, least, most) in _SIZES.items()}
+        self.counts = {name: _spin(least, most, least) for name, (_title, least, most) in _COUNTS.items()}
         self.choices = {name: QComboBox(self) for name in _CHOICES}
         self.checkpointing = QCheckBox(_("Compute activations again"), self)
         self.answer = PlainLabel(self)
