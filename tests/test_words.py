@@ -69,6 +69,8 @@ FINISHED = (
     "runs/model_memory.py",
     "runs/models/comparison_rows.py",
     "runs/outcome.py",
+    "runs/outlook.py",
+    "runs/precision_advice.py",
     "runs/ranks.py",
     "runs/ratio_interval.py",
     "runs/recorded_gradients.py",

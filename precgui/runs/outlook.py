@@ -12,11 +12,15 @@ from precgui.config.precision_traits import traits
 from precgui.hardware.device import Device
 from precgui.hardware.measured import best_tops, noise_of, of_device
 from precgui.runs.facts import seconds_text
-from precgui.runs.step_times import step_time, total_steps
+from precgui.runs.step_times import StepTime, step_time, total_steps
+from precgui.sentences import L_, Sentence, filled, together
 
 Level = Literal["native", "slow", "emulated", "unknown"]
-WORDS: dict[Level, str] = {"native": "native", "slow": "slow", "emulated": "emulated", "unknown": "not known"}
-_NOT_MEASURED = "How fast it is here was not measured: Hardware > Measured does it."
+WORDS: dict[Level, str] = {
+    "native": L_("native"), "slow": L_("slow"), "emulated": L_("emulated"), "unknown": L_("not known"),
+}  # fmt: skip
+_NATIVE = L_("Native: {device} multiplies {format}.")
+_NOT_MEASURED = L_("How fast it is here was not measured: Hardware > Measured does it.")
 _SLOW_BELOW = 0.8  # a measured rate below this share of FP32's is called slow, whatever a table says
 # Precisions that precgui computes by rounding operands and multiplying in FP32, whatever the device.
 _ALWAYS_EMULATED = ("mxfp8", "mxfp6", "mxfp4", "nvfp4")
@@ -35,13 +39,17 @@ def outlook(precision: str, device: Device, results: Sequence[Mapping[str, Any]]
     """How `device` computes a precision. `results` are the kept measurements. Raises KeyError for an unknown name."""
     own = traits(precision)
     if own.weight_bits is not None:
-        text = "Training rounds to integers and multiplies in FP32, slower than fp32; only the result runs on integers."
-        return PrecisionOutlook("emulated", f"Emulated while it trains. {text}")
+        text = Sentence(
+            "Emulated while it trains. Training rounds to integers and multiplies in FP32, slower than fp32; only the "
+            "result runs on integers."
+        )
+        return PrecisionOutlook("emulated", text)
     if reason := _rounded_and_multiplied(precision, own.operand, device):
-        return PrecisionOutlook("emulated", f"{reason} The numbers are right, the speed says nothing about the format.")
+        right = L_("The numbers are right, the speed says nothing about the format.")
+        return PrecisionOutlook("emulated", together(reason, right))
     name = own.operand
     if name == "fp32":
-        return PrecisionOutlook("native", f"Native: {device.name} multiplies FP32.", 1.0)
+        return PrecisionOutlook("native", filled(_NATIVE, device=device.name, format="FP32"), 1.0)
     level = device.level(name)
     reason = device.formats[name].reason if name in device.formats else ""
     return _measured(name, level, reason, device, results)
@@ -50,13 +58,13 @@ def outlook(precision: str, device: Device, results: Sequence[Mapping[str, Any]]
 def _rounded_and_multiplied(precision: str, name: str, device: Device) -> str:
     """Why precgui itself emulates a precision on this device; empty where the device computes it."""
     if precision.startswith(EMULATED) or precision in _ALWAYS_EMULATED:
-        return "Emulated: operands are rounded to the format and multiplied in FP32."
+        return L_("Emulated: operands are rounded to the format and multiplied in FP32.")
     if device.kind == "cpu" and name == "fp16":
-        return "Emulated on a CPU: operands are rounded to FP16 and multiplied in FP32."
+        return L_("Emulated on a CPU: operands are rounded to FP16 and multiplied in FP32.")
     if name == "tf32" and device.level("tf32") != "native":
-        return "Emulated: this device multiplies FP32 operands exactly, so they are rounded to TF32 first."
+        return L_("Emulated: this device multiplies FP32 operands exactly, so they are rounded to TF32 first.")
     if precision == "fp8" and (device.kind != "cuda" or device.level("e4m3fn") != "native"):
-        return "Emulated: this device has no FP8 product, so operands are rounded to FP8 and multiplied in FP32."
+        return L_("Emulated: this device has no FP8 product, so operands are rounded to FP8 and multiplied in FP32.")
     return ""
 
 
@@ -66,15 +74,27 @@ def _measured(
     factor, how = _factor(name, device, results)
     fmt = name.upper()
     if factor is None:
-        known: Level = "native" if level == "native" else "slow" if level in ("slow", "emulated") else "unknown"
-        reported = f"Native: {device.name} multiplies {fmt}." if known == "native" else f"{WORDS[known].capitalize()}: "
-        reported += "" if known == "native" else f"{reason or 'no table knows this device.'}"
-        return PrecisionOutlook(known, f"{reported} {_NOT_MEASURED}")
+        return _not_measured(level, fmt, reason or L_("no table knows this device."), device)
     if factor < _SLOW_BELOW:
-        return PrecisionOutlook(
-            "slow", f"Slow here: {fmt} products take {1 / factor:.3g} times their FP32 time ({how}).", factor
-        )
-    return PrecisionOutlook("native", f"{fmt} products run at {factor:.3g} times the FP32 rate here ({how}).", factor)
+        text = Sentence(
+            "Slow here: {format} products take {times:.3g} times their FP32 time ({how}).",
+            format=fmt, times=1 / factor, how=how,
+        )  # fmt: skip
+        return PrecisionOutlook("slow", text, factor)
+    text = Sentence(
+        "{format} products run at {times:.3g} times the FP32 rate here ({how}).", format=fmt, times=factor, how=how
+    )
+    return PrecisionOutlook("native", text, factor)
+
+
+def _not_measured(level: str, fmt: str, reason: str, device: Device) -> PrecisionOutlook:
+    """Where only tables say something of a format."""
+    if level == "native":
+        reported = filled(_NATIVE, device=device.name, format=fmt)
+        return PrecisionOutlook("native", together(reported, _NOT_MEASURED))
+    if level in ("slow", "emulated"):
+        return PrecisionOutlook("slow", together(Sentence("Slow: {reason}", reason=reason), _NOT_MEASURED))
+    return PrecisionOutlook("unknown", together(Sentence("Not known: {reason}", reason=reason), _NOT_MEASURED))
 
 
 def _factor(name: str, device: Device, results: Sequence[Mapping[str, Any]]) -> tuple[float | None, str]:
@@ -83,7 +103,8 @@ def _factor(name: str, device: Device, results: Sequence[Mapping[str, Any]]) -> 
         best = best_tops(result)
         if best.get(name) and best.get("fp32"):
             spread = max(noise_of(result, name), noise_of(result, "fp32"))
-            return best[name] / best["fp32"], f"measured {str(result['started'])[:10]}, spread {spread:.0%}"
+            day = str(result["started"])[:10]
+            return best[name] / best["fp32"], Sentence("measured {day}, spread {spread:.0%}", day=day, spread=spread)
     return None, ""
 
 
@@ -102,23 +123,66 @@ def time_estimate(config: RunConfig, fp32_factor: float | None, place: str = "")
     FP32 gives the range in which one in this precision lies, since not all of a step is products.
     """
     own = step_time(config, config.precision, place)
-    here, on = (f"at {place}",) * 2 if place else ("here", "on this machine")
     if own is not None:
-        seconds = own.step_s * total_steps(config, own.steps_per_epoch)
-        text = f"About {seconds_text(seconds)} {on}: the same work took {seconds_text(own.step_s)} a step"
-        return TimeEstimate(seconds, f"{text} in {config.precision} ({own.measured}).")
+        return _timed(config, own, place)
     base = step_time(config, "fp32", place)
     if base is None:
-        return TimeEstimate(None, f"Time: not measured, no run of this work has been made {on} yet.")
-    steps = total_steps(config, base.steps_per_epoch)
-    in_fp32 = base.step_s * steps
+        if place:
+            return TimeEstimate(
+                None, Sentence("Time: not measured, no run of this work has been made at {place} yet.", place=place)
+            )
+        return TimeEstimate(None, L_("Time: not measured, no run of this work has been made on this machine yet."))
+    in_fp32 = base.step_s * total_steps(config, base.steps_per_epoch)
     if fp32_factor is None:
-        base_text = f"in fp32 the same work takes about {seconds_text(in_fp32)} {here}"
-        text = f"Time: not measured in {config.precision}; {base_text}."
-        return TimeEstimate(None, text)
-    ends = sorted((in_fp32, in_fp32 / fp32_factor))
-    span = f"Between {seconds_text(ends[0])} and {seconds_text(ends[1])} {here}"
-    text = f"{span}: from a run in fp32 ({base.measured}) and"
-    return TimeEstimate(
-        ends[1], f"{text} the measured rate of products; a run in {config.precision} was not timed yet."
+        return TimeEstimate(None, _time_in_fp32(config, in_fp32, place))
+    return _between(config, base, sorted((in_fp32, in_fp32 / fp32_factor)), place)
+
+
+def _timed(config: RunConfig, own: StepTime, place: str) -> TimeEstimate:
+    """From a run of the same work in the same precision."""
+    seconds = own.step_s * total_steps(config, own.steps_per_epoch)
+    values = {
+        "time": seconds_text(seconds), "step_time": seconds_text(own.step_s), "precision": config.precision,
+        "day": own.measured,
+    }  # fmt: skip
+    if place:
+        text = Sentence(
+            "About {time} at {place}: the same work took {step_time} a step in {precision} ({day}).",
+            place=place, **values,
+        )  # fmt: skip
+        return TimeEstimate(seconds, text)
+    text = Sentence(
+        "About {time} on this machine: the same work took {step_time} a step in {precision} ({day}).", **values
     )
+    return TimeEstimate(seconds, text)
+
+
+def _time_in_fp32(config: RunConfig, seconds: float, place: str) -> Sentence:
+    values = {"precision": config.precision, "time": seconds_text(seconds)}
+    if place:
+        return Sentence(
+            "Time: not measured in {precision}; in fp32 the same work takes about {time} at {place}.",
+            place=place, **values,
+        )  # fmt: skip
+    return Sentence("Time: not measured in {precision}; in fp32 the same work takes about {time} here.", **values)
+
+
+def _between(config: RunConfig, base: StepTime, ends: Sequence[float], place: str) -> TimeEstimate:
+    """From a run in FP32 and the rate of products."""
+    values = {
+        "least": seconds_text(ends[0]), "most": seconds_text(ends[1]), "day": base.measured,
+        "precision": config.precision,
+    }  # fmt: skip
+    if place:
+        text = Sentence(
+            "Between {least} and {most} at {place}: from a run in fp32 ({day}) and the measured rate of products; a "
+            "run in {precision} was not timed yet.",
+            place=place, **values,
+        )  # fmt: skip
+        return TimeEstimate(ends[1], text)
+    text = Sentence(
+        "Between {least} and {most} here: from a run in fp32 ({day}) and the measured rate of products; a run in "
+        "{precision} was not timed yet.",
+        **values,
+    )
+    return TimeEstimate(ends[1], text)

@@ -17,8 +17,9 @@ from precgui.runs.metric import decimals
 from precgui.runs.step_times import TimedRow, step_time, timed_runs
 from precgui.runs.timing import RunTiming, TimeSignal, clock_for, why_no_time
 from precgui.runs.verdict.paired import paired_difference
+from precgui.sentences import L_, Sentence, filled, together
 
-_NO_PAIRS = "No difference was measured with this model: a study with {fewest} seeds at least measures one."
+_NO_PAIRS = L_("No difference was measured with this model: a study with {fewest} seeds at least measures one.")
 SHORT_STEP_S = 0.005  # below it launches and data count, see `hardware.advice.SIZES`
 _KINDS = {"segmentation": "segmentation", "detection": "detection", "gan": "gan", "cartpole": "rl"}
 _SMALL_MODELS = ("cnn", "mlp", "linear")
@@ -98,32 +99,37 @@ def precision_advice(
     base = step_time(config, "fp32", place)
     size = _size(config, base.step_s if base is not None else None)
     advice = advise(Situation(device, task, size, gain(device.name, results)))
-    begin = f"Advised for this model {f'at {place}' if place else 'here'}: {{precision}}."
-    if advice.precision == "fp32":
-        return PrecisionAdvice("fp32", task, size, f"{begin.format(precision='fp32')} {advice.reason}")
-    if place:
-        return PrecisionAdvice(
-            advice.precision, task, size, f"{begin.format(precision=advice.precision)} {advice.reason}"
-        )
+    if place or advice.precision == "fp32":
+        begin = _begin(advice.precision, place)
+        return PrecisionAdvice(advice.precision, task, size, together(begin, advice.reason))
     speed = paired_speedup(config, advice.precision)
     best = "fp32" if speed.differs and speed.ratio is not None and speed.ratio < 1 else advice.precision
-    measured = _measured(speed, advice.precision)
-    reason = "" if speed.differs else f" {advice.reason}"
-    return PrecisionAdvice(best, task, size, f"{begin.format(precision=best)}{reason} {measured}")
+    reason = "" if speed.differs else advice.reason
+    return PrecisionAdvice(best, task, size, together(_begin(best), reason, _measured(speed, advice.precision)))
+
+
+def _begin(precision: str, place: str = "") -> Sentence:
+    if place:
+        return Sentence("Advised for this model at {place}: {precision}.", place=place, precision=precision)
+    return Sentence("Advised for this model here: {precision}.", precision=precision)
 
 
 def _measured(speed: PairedSpeedup, precision: str) -> str:
     """The measured speed-up in words, the same as Compare has it: with its interval, or that there is none."""
     if speed.ratio is None or speed.ci is None:
-        return _NO_PAIRS.format(fewest=FEWEST_PAIRS) if speed.n else "It was not timed with this model yet."
+        return filled(_NO_PAIRS, fewest=FEWEST_PAIRS) if speed.n else L_("It was not timed with this model yet.")
     low, high = speed.ci
     digits = decimals(2, speed.ratio - 1, speed.ci)
-    clock = "CPU time" if speed.signal == "cpu_s" else "time by the clock"
-    text = (
-        f"In {speed.n} pairs of runs of the same work {precision} was {speed.ratio:.{digits}f}x as fast as fp32 "
-        f"[{low:.{digits}f}, {high:.{digits}f}] ({100 * LEVEL:.0f} %, {clock})"
-    )
-    return f"{text}." if speed.differs else f"{text}: no difference was measured."
+    text = Sentence(
+        "In {count} pairs of runs of the same work {precision} was {ratio}x as fast as fp32 [{low}, {high}] "
+        "({level:.0f} %, {clock})",
+        count=speed.n, precision=precision, ratio=f"{speed.ratio:.{digits}f}", low=f"{low:.{digits}f}",
+        high=f"{high:.{digits}f}", level=100 * LEVEL,
+        clock=L_("CPU time") if speed.signal == "cpu_s" else L_("time by the clock"),
+    )  # fmt: skip
+    if speed.differs:
+        return Sentence("{measured}.", measured=text)
+    return Sentence("{measured}: no difference was measured.", measured=text)
 
 
 def _task(config: RunConfig) -> str | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from precgui import words
 from precgui.config import PRECISIONS, RunConfig, build
 from precgui.hardware.device import Device
 from precgui.hardware.support import FORMATS, Support
@@ -68,6 +71,31 @@ def test_that_what_precgui_emulates_is_called_so(precision: str, where: Device, 
 
 def test_that_every_precision_has_a_sentence() -> None:
     assert all(outlook(name, device(), []).sentence.endswith((".", "does it.")) for name in PRECISIONS)
+
+
+@pytest.fixture
+def chinese() -> Iterator[None]:
+    words.use("zh_CN")
+    yield
+    words.use("en")
+
+
+def test_that_the_outlook_is_in_the_readers_language_where_it_is_shown(chinese: None, tmp_path: Path) -> None:
+    sentences = [
+        outlook(name, where, results).sentence
+        for name in PRECISIONS
+        for where in (device(), device("cuda"), device("cuda", bf16="emulated", e4m3fn="none"), device(bf16="unknown"))
+        for results in ([], bench(fp32=1.0, bf16=0.02), bench(fp32=1.0, bf16=2.0))
+    ]
+    config = build({"precision": "bf16-amp"})
+    sentences += [time_estimate(config, None, place).sentence for place in ("", "box")]
+    kept("fp32", tmp_path / "a.h5")
+    sentences += [time_estimate(config, factor).sentence for factor in (None, 2.0)]
+    kept("bf16-amp", tmp_path / "b.h5")
+    sentences.append(time_estimate(config, None).sentence)
+    left = [text for text in map(words.translated, sentences) if re.search("[a-z]{2,} [a-z]{2,} [a-z]{2,}", text)]
+    assert [text for text in left if "says why" not in text] == []  # the reason that `device` above pretends
+    assert len({*map(words.translated, sentences)}) == len({*sentences})
 
 
 def kept(precision: str, path: Path) -> None:

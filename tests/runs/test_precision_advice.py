@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from precgui import words
 from precgui.config import RECIPES, RunConfig, build
 from precgui.hardware.datasheet import datasheet_devices
 from precgui.runs.precision_advice import precision_advice
@@ -61,6 +63,22 @@ def test_that_pairs_timed_here_overrule_the_tree(low_s: float, best: str, tmp_pa
     advice = precision_advice(LOW, CARD, [])
     assert advice is not None and advice.precision == best
     assert "In 3 pairs of runs of the same work bf16-amp was" in advice.sentence
+
+
+def test_that_the_advice_is_in_the_readers_language_where_it_is_shown(tmp_path: Path) -> None:
+    shown = [precision_advice(LOW, CARD, [], "box"), precision_advice(LOW, CARD, [])]
+    for seed, load in enumerate((1.0, 1.1, 0.95)):
+        timed(FP32, 0.02 * load, tmp_path, seed)
+        shown.append(precision_advice(LOW, CARD, []))
+        timed(LOW, 0.004 * load * (1 + 0.01 * seed), tmp_path, seed)
+    shown.append(precision_advice(LOW, CARD, []))
+    try:
+        words.use("zh_CN")
+        chinese = [words.translated(advice.sentence) for advice in shown if advice is not None]
+    finally:
+        words.use("en")
+    assert len(chinese) == len(shown)
+    assert [text for text in chinese if re.search("[a-z]{3,} [a-z]{2,}", text)] == []
 
 
 def test_that_single_runs_at_their_own_loads_measure_no_difference(tmp_path: Path) -> None:

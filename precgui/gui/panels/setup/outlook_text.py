@@ -161,7 +161,7 @@ class OutlookText(QFrame):
             *([("claims", _("Claims of guides ({count})").format(count=count))] if count else []),
         ]
         if precision in (FP16, BF16):
-            links.append(("sixteen", "FP16 or BF16 here"))
+            links.append(("sixteen", _("FP16 or BF16 here")))
         if self.advice is not None and self.advice.precision != precision:
             links.insert(0, ("use", _("Use {precision}").format(precision=self.advice.precision)))
         self._precision = precision
