@@ -79,6 +79,7 @@ class Call:
     name: str
     node: ast.Call
     in_function: bool
+    in_text: bool  # in an f-string
 
 
 def called_name(node: ast.AST) -> str:
@@ -87,14 +88,15 @@ def called_name(node: ast.AST) -> str:
 
 
 def calls(tree: ast.Module) -> Iterator[Call]:
-    """Every call of a mark, and whether it is made when a function runs."""
-    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    """Every call of a mark, whether it is made when a function runs, and whether it stands in an f-string."""
+    waiting: list[tuple[ast.AST, bool, bool]] = [(tree, False, False)]
     while waiting:
-        node, inside = waiting.pop()
+        node, inside, in_text = waiting.pop()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS:
-            yield Call(node.func.id, node, inside)
+            yield Call(node.func.id, node, inside, in_text)
         inside = inside or isinstance(node, ast.FunctionDef | ast.Lambda)
-        waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
+        in_text = in_text or isinstance(node, ast.JoinedStr)
+        waiting += [(child, inside, in_text) for child in ast.iter_child_nodes(node)]
 
 
 def texts(call: Call) -> list[ast.expr]:

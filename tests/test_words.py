@@ -120,6 +120,8 @@ def faults_of(path: Path) -> list[str]:
             found.append(f"{place} {call.name}() takes whole literal texts: no f-string, no variable, no joined pieces")
         if call.name in NOW and room not in ("gui", "cli"):
             found.append(f"{place} only the window and the command line translate; mark with L_ or Sentence here")
+        if call.in_text:
+            found.append(f"{place} {call.name}() inside an f-string is not found by Python 3.11; call it before")
         if call.name in NOW and not call.in_function:
             found.append(f"{place} {call.name}() runs at import, before a language is chosen; mark with L_ here")
     return [*found, *_hidden_marks(tree, path)]
@@ -144,7 +146,15 @@ def test_that_every_marked_text_is_one_literal_that_is_translated_at_the_right_t
 
 @pytest.mark.parametrize(
     "line",
-    ['_(f"{x} runs")', '_("a " + "b")', "_(text)", '_("a {}".format(x))', 'Sentence(f"{x}")', 'n_("a", b, 2)'],
+    [
+        '_(f"{x} runs")',
+        "f'{_(\"a\")}: {x}'",
+        '_("a " + "b")',
+        "_(text)",
+        '_("a {}".format(x))',
+        'Sentence(f"{x}")',
+        'n_("a", b, 2)',
+    ],
 )
 def test_that_a_text_in_pieces_is_found(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.PACKAGE", tmp_path)

@@ -97,7 +97,7 @@ def _print(console: HarmlessConsole, path: Path, findings: list[ScriptFinding], 
         place = f"{each.line}" if each.cell is None else f"{each.cell}:{each.line}"
         severity, title = translated(each.severity), escape(translated(each.title))
         console.print(f"{escape(str(path))}:{place}: [{colour}]{severity}[/] {title} ({each.rule})")
-        console.print(f"    {_('Fix: {fix}').format(fix=escape(translated(each.fix)))}")
+        console.print("    " + _("Fix: {fix}").format(fix=escape(translated(each.fix))))
         for claim in claims_about(each.rule):
             console.print(f"    [dim]{escape(translated(claim.sentence))}[/]")
         if change:

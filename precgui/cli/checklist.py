@@ -96,7 +96,7 @@ def _print(lines: Sequence[CheckLine], effects: Effects) -> None:
         console.print(Text(f"  {translated(line.measured)}"))
         for path, value in line.change.items():
             text = str(value).lower() if isinstance(value, bool) else value
-            console.print(Text(f"  {_('try: --set {path}={value}').format(path=path, value=text)}"))
+            console.print(Text("  " + _("try: --set {path}={value}").format(path=path, value=text)))
             for title, cell in effects.get(path, ()):
                 console.print(Text(f"    {translated(title)}: {translated(cell)}", style="cyan"))
     console.print(Text(translated(lines_met(lines))))

@@ -213,7 +213,7 @@ def _metric_rows(comparison: RunComparison) -> _Rows:
 
 
 def _heading(run: Compared, baseline: str) -> str:
-    return f"{escape(run.run)}\n{_('baseline') if run.run == baseline else ''}"
+    return escape(run.run) + "\n" + (_("baseline") if run.run == baseline else "")
 
 
 def _train_loss(loss: float | None, steps: int) -> str:

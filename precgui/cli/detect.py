@@ -153,7 +153,7 @@ def _print(
         _print_device(console, device)
         _print_advice(console, advices[device.id], situation, fits.get(device.id, ""))
     host = machine.host
-    console.rule(f"[bold]{_('Machine')}", align="left")
+    console.rule("[bold]" + _("Machine"), align="left")
     console.print(f"{escape(host['os'])}, Python {host['python']}, {_memory(host['memory_bytes'])}")
     for sensor in machine.sensors:
         console.print(f"{'[green]●' if sensor.available else '[dim]○'}[/] {escape(translated(sensor.message))}")

@@ -117,7 +117,7 @@ def _print_finding(console: Console, finding: Finding) -> None:
     console.print(f"  [{_COLOURS[finding.severity]}]{severity}[/] [bold]{escape(title)}[/] ({finding.rule}, {steps})")
     for each in finding.evidence:
         console.print(f"    {escape(translated(each.text))}")
-    console.print(f"    {_('Fix: {fix}').format(fix=escape(translated(finding.fix)))}")
+    console.print("    " + _("Fix: {fix}").format(fix=escape(translated(finding.fix))))
     for name, value in finding.config_change.items():
         console.print(f"      --set {escape(name)}={escape(_setting(value))}")
     if finding.is_problem:

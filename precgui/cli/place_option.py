@@ -177,7 +177,7 @@ class LinkWords:
         """`state` is that of a `PlacedJob`."""
         if bool(state) != self._was_lost:
             self._was_lost = bool(state)
-            say(f"precgui: {translated(state) or _('the link is there again')}", file=sys.stderr)
+            say("precgui: " + (translated(state) or _("the link is there again")), file=sys.stderr)
 
 
 def _bring_files(job: Any, homes: Sequence[Path], beside: Path | None) -> None:

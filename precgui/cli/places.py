@@ -163,7 +163,7 @@ def _show(answers: list[PlaceAnswer]) -> None:
             continue
         names = "\n".join(f"{device.id}  {device.name}" for device in hello.devices)
         free = "\n".join(gibibytes(device.free_bytes) if device.free_bytes else "" for device in hello.devices)
-        versions = f"{hello.precgui}, {hello.torch or _('no torch')}"
+        versions = ", ".join((hello.precgui, hello.torch or _("no torch")))
         table.add_row(place, escape(names), free, escape(versions), escape(answer.place.text))
     HarmlessConsole().print(table)
 
@@ -182,7 +182,7 @@ def _jobs(args: argparse.Namespace) -> int:
     for title, fold in ((_("Job"), False), (_("Title"), True), (_("Started"), False), ("", False), (_("Files"), True)):
         table.add_column(title, no_wrap=not fold, overflow="fold")
     for line in lines:
-        state = f"[green]{_('running')}" if line.is_running else _("ended")
+        state = "[green]" + _("running") if line.is_running else _("ended")
         started = line.started[:16].replace("T", " ")
         table.add_row(line.job[:_SHOWN_DIGITS], escape(line.title), started, state, escape(", ".join(line.files[:3])))
     HarmlessConsole().print(table if lines else _("No jobs at {name}.").format(name=args.name))

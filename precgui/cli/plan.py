@@ -225,7 +225,7 @@ def _print(console: Console, plain: dict[str, Any]) -> None:
         if size := plain["parts"][f"{name}_bytes"]:
             table.add_row(translated(title), mib(size), f"{size / max(plain['total_bytes'], 1):.0%}")
     moment = translated(_MOMENTS.get(plain["phase"], ""))
-    table.add_row(f"[bold]{_('Peak')}", f"[bold]{mib(plain['total_bytes'])}", moment)
+    table.add_row("[bold]" + _("Peak"), f"[bold]{mib(plain['total_bytes'])}", moment)
     console.print(f"[bold]{escape(plain['config'])}[/] ({escape(translated(plain['method']))})", highlight=False)
     console.print(table)
     for note in plain.get("notes", ()):

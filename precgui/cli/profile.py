@@ -204,7 +204,7 @@ def _print_memory(console: Console, document: dict[str, Any]) -> None:
             sizes = [ledger.parts[part] for ledger in ledgers.values()]
             if any(sizes):
                 table.add_row(translated(title), *(mib(size) for size in sizes))
-        table.add_row(f"[bold]{_('Peak')}", *(f"[bold]{mib(ledger.total_bytes)}" for ledger in ledgers.values()))
+        table.add_row("[bold]" + _("Peak"), *(f"[bold]{mib(ledger.total_bytes)}" for ledger in ledgers.values()))
         console.print(table)
     if memory.get("difference"):
         console.print(escape(translated(memory["difference"])), highlight=False)

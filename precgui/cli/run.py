@@ -150,7 +150,7 @@ def _follow(requested: config.RunConfig, broken: Path | None = None) -> int:
     with stop_on_signals(stop.set, interrupt):
         fault = follow(requested, stop.is_set, broken)
     if fault:
-        say(f"precgui: {_('failed: {why}').format(why=translated(fault))}", file=sys.stderr)
+        say("precgui: " + _("failed: {why}").format(why=translated(fault)), file=sys.stderr)
     return int(bool(fault))
 
 

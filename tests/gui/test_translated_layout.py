@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -9,21 +10,27 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
 from precgui import words
+from precgui.config import RunConfig
+from precgui.events import Event, RunEnded, RunStarted, StepDone
 from precgui.examples import EXAMPLES
 from precgui.gui.notices import Notices
+from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.compare.groups import VIEWS
 from precgui.gui.panels.compare.panel import DIFFERENCES, RUNS, ComparePanel
+from precgui.gui.panels.diagnose.panel import DiagnosePanel
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.tabs import TABS as TABS_OF_INSPECT
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
 from tests.gui.conftest import close_window
+from tests.runs.synthetic import live_run
 
 TABS = (
     "formats/bits", "formats/line", "formats/range", "formats/arithmetic", "formats/quantise", "formats/reference",
     "hardware/devices", "hardware/formats", "hardware/measured", "hardware/live", "hardware/places",
     "hardware/calculator", "library", "live", "setup", "setup/study", "setup/existing",
+    "diagnose", "diagnose/script", "diagnose/loop",
 )  # fmt: skip
 
 
@@ -111,3 +118,24 @@ def test_that_nothing_is_cut_in_inspect_with_a_run(translated_window: Window, qt
         QApplication.processEvents()
         found[spec.id] = cut(window)
     assert {tab: texts for tab, texts in found.items() if texts} == {}
+
+
+def test_that_findings_of_a_run_and_of_a_script_are_not_cut(translated_window: Window, qtbot: QtBot) -> None:
+    losses = [*(2.0 * 0.95**step for step in range(20)), *[math.nan] * 20]
+    events: list[Event] = [RunStarted(0.0, 0, 0, "cpu")]
+    for step, loss in enumerate(losses, 1):
+        events.append(StepDone(step, 0.1 * step, loss, 1.0, False, 0.1, 1.0, 0.1, 0.0, 8, math.nan))
+    run = live_run([*events, RunEnded(9.0, "completed")], RunConfig())
+    assert translated_window.session is not None
+    translated_window.session.runs.put(OpenRun("broken", run, "broken", 0, 0))
+    translated_window.show_panel("diagnose")
+    panel = translated_window.findChild(DiagnosePanel)
+    assert panel is not None
+    qtbot.waitUntil(lambda: len(panel.cards) > 0)
+    QApplication.processEvents()
+    found = cut(translated_window)
+    translated_window.show_panel("diagnose/script")
+    panel.script.show_text("import torch\nscaler = torch.cuda.amp.GradScaler()\n", "train.py")
+    qtbot.waitUntil(lambda: len(panel.script.cards) > 0)
+    QApplication.processEvents()
+    assert found + cut(translated_window) == []

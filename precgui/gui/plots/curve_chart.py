@@ -55,7 +55,8 @@ def power_sentences(runs: Sequence[DrawnRun]) -> str:
     for opened in runs:
         for sensor in opened.run.environment.get("power_sensors") or ():
             reason = translated(sensor["reason"]) if sensor.get("reason") else _("no reading yet")
-            line = f"{sensor.get('name') or _('sensor')}: {reason}"
+            name = sensor.get("name") or _("sensor")
+            line = f"{name}: {reason}"
             if line not in lines:
                 lines.append(line)
     if not lines:

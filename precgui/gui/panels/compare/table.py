@@ -246,7 +246,8 @@ class CompareTable(QTableWidget):
         bold = self.verticalHeaderItem(row)
         shown = _("{name} (baseline)").format(name=name) if is_base else name
         head = QTableWidgetItem(swatch_icon(opened, 5.0 if is_base else 2.0), shown)
-        head.setToolTip(plain_tip(f"{opened.name}\n{compared.path or _('not saved')}"))
+        place = compared.path or _("not saved")
+        head.setToolTip(plain_tip(f"{opened.name}\n{place}"))
         if bold is not None:
             head.setFont(bold.font())  # of the current run
         self.setVerticalHeaderItem(row, head)
