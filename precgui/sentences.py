@@ -14,6 +14,25 @@ from typing import Any, Literal
 Case = Literal["", "lower", "upper"]
 
 
+# Placeholders of names that the user has given: shown as they are, though a module may be called "loss".
+NAMES_OF_USERS = frozenset(
+    (
+        "file",
+        "folder",
+        "layer",
+        "layers",
+        "module",
+        "modules",
+        "parameter",
+        "parameters",
+        "path",
+        "run",
+        "tensor",
+        "tensors",
+    )
+)
+
+
 def L_(text: str) -> str:
     """Mark a text of a table for translation; it stays English until `translated` shows it."""
     return text

@@ -19,8 +19,8 @@ from precgui.errors import SentenceError
 from precgui.paths import resources
 from precgui.pseudo import PseudoTranslations
 from precgui.sentences import L_ as L_
+from precgui.sentences import NAMES_OF_USERS, Wording, with_case
 from precgui.sentences import Sentence as Sentence
-from precgui.sentences import Wording, with_case
 from precgui.sentences import counted as counted
 from precgui.sentences import filled as filled
 from precgui.sentences import recased as recased
@@ -84,7 +84,7 @@ def translated(text: str) -> str:
             template = catalogue.ngettext(text.template, text.plural, text.number)
         else:
             template = catalogue.gettext(text.template)
-        shown = template.format(**{name: _shown(value) for name, value in text.values.items()})
+        shown = template.format(**{name: _shown(name, value) for name, value in text.values.items()})
         return with_case(shown, text.case if _Chosen.language in ("en", PSEUDO) else "")
     return _catalogue().gettext(text) if text else text
 
@@ -94,9 +94,11 @@ def wording() -> Wording:
     return Wording(language().replace("_", "-"), translated)
 
 
-def _shown(value: Any) -> Any:
+def _shown(name: str, value: Any) -> Any:
     if isinstance(value, BaseException):
         return error_text(value)
+    if name in NAMES_OF_USERS and not isinstance(value, Sentence):
+        return value
     return translated(value) if isinstance(value, str) else value
 
 

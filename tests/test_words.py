@@ -315,6 +315,16 @@ def test_that_a_sentence_is_english_for_programs_and_keeps_its_parts() -> None:
     words.use("en")
 
 
+def test_that_names_of_users_are_shown_as_they_were_given(chinese: None) -> None:
+    """A module may be called `loss`, a word that the catalogue has."""
+    assert translated("loss") != "loss"
+    of_user = Sentence("In step {step} the output of {module} is the first that is not finite.", step=3, module="loss")
+    of_ours = of_user.with_values(module=Sentence("loss"))
+    assert "loss" in translated(of_user)
+    assert "loss" not in translated(of_ours)
+    assert translated(of_user) != of_user
+
+
 def test_that_the_pseudo_language_is_longer_and_keeps_what_is_filled_in() -> None:
     assert pseudo("Open {file} with `precgui run`").startswith("Ópéñ {file} ẃíth".replace("ẃ", "w"))
     assert len(pseudo("a word")) >= 1.3 * len("a word")

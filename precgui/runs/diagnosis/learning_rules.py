@@ -350,12 +350,12 @@ def _saturated_at_chance(m: Measurements, flat: tuple[tuple[str, float], ...]) -
         Sentence(
             "{share} of the results of the function in {module} are next to its ends, where the derivative is next to "
             "zero, and 60 % or more in {more} more modules.",
-            share=percent(share), module=module or L_("the model"), more=len(flat) - 1,
+            share=percent(share), module=module or Sentence("the model"), more=len(flat) - 1,
         )
         if flat[1:] else Sentence(
             "{share} of the results of the function in {module} are next to its ends, where the derivative is next to "
             "zero.",
-            share=percent(share), module=module or L_("the model"),
+            share=percent(share), module=module or Sentence("the model"),
         ),
     )  # fmt: skip
     return Finding(

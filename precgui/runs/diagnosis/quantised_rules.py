@@ -214,7 +214,7 @@ def clipped_in_quantisation(m: Measurements) -> Answer:
             ),
         )
     module, step = str(row.get("module") or ""), int(row.get("step") or 0)
-    place = Sentence("activations in {module}", module=module or L_("the model"))
+    place = Sentence("activations in {module}", module=module or Sentence("the model"))
     unsigned = lowest >= 0
     proof = Evidence(
         L_("|clip(x) - x| > |x| / 2 for > 20 % of the x other than zero, and |clip(x) - x| > 0.3 |x| (norms)"),
