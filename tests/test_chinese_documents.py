@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import re
 import shlex
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from precgui import words
-from precgui.cli.main import main
+from precgui.cli.main import COMMANDS, main
+from precgui.cli.parser import Parser
 
 ROOT = Path(__file__).parent.parent
 CHINESE = ".zh-CN.md"
@@ -90,3 +92,19 @@ def test_that_a_command_of_the_documents_works_in_its_language(path: Path, line:
     with contextlib.redirect_stdout(out):
         assert main(shlex.split(line)[1:]) == 0
     assert out.getvalue().strip()
+
+
+def whole_commands(path: Path) -> set[str]:
+    """The commands of a document, of its sentences those with an operand, with a number for N and without `> FILE`."""
+    text = path.read_text(encoding="utf-8")
+    lines = [*commands(text), *re.findall(r"`(precgui [\w-]+ [^-`\n][^`\n]*)`", FENCE.sub("", text))]
+    return {re.sub(r"\bN\b", "1", line.partition(" > ")[0]) for line in lines if whole(line)}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_that_the_program_understands_every_command_of_a_chinese_document(path: Path) -> None:
+    words.use("zh_CN")
+    for _, command, *arguments in map(shlex.split, sorted(whole_commands(path))):
+        parser = Parser(prog="precgui")
+        importlib.import_module(COMMANDS[command]).add_parsers(parser.add_subparsers(required=True))
+        assert parser.parse_args([command, *arguments]).run is not None
