@@ -77,6 +77,7 @@ FINISHED = (
     "runs/report/",
     "runs/scaler_simulation.py",
     "runs/short_answer.py",
+    "runs/speedup/",
     "runs/study/",
     "runs/tensors/",
     "runs/timing.py",

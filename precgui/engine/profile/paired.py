@@ -29,6 +29,7 @@ from precgui.engine.profile.operations import (
 )
 from precgui.engine.profile.step_template import StepTemplate, template_of, times_of_steps
 from precgui.engine.tasks import Batch, Task
+from precgui.sentences import L_
 
 WARM_STEPS = 3
 BLOCK_S, MOST_BLOCK = 0.3, 12  # steps of one side in a row
@@ -158,7 +159,7 @@ def one_thread(device: torch.device) -> bool:
 
 def clock_name(device: torch.device) -> str:
     """The kind of time that steps are measured in, as text."""
-    return "CPU time of the thread" if one_thread(device) else "wall time"
+    return L_("CPU time of the thread") if one_thread(device) else L_("wall time")
 
 
 def timed_step(side: Side) -> tuple[float, float, float]:

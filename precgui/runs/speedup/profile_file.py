@@ -14,7 +14,7 @@ from precgui.runs.speedup.products import products_of
 from precgui.runs.speedup.profile_schema import check_types
 from precgui.runs.speedup.waterfall import Waterfall, waterfall
 from precgui.safe_open import read_text
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence, filled
 
 SCHEMA = 1
 PAIRS_S, MOST_PAIRS_S = 25.0, 3600.0  # for which a profile repeats pairs of plain and profiled steps
@@ -38,13 +38,13 @@ def read_profile(path: Path) -> dict[str, Any]:
         document = json_text.load(read_text(path, _LARGEST))
         check(document)
     except FileNotFoundError:
-        raise RunFileError(f"{path} is not there; make it with precgui profile.") from None
+        raise RunFileError(Sentence("{path} is not there; make it with precgui profile.", path=path)) from None
     except OSError as error:
-        raise RunFileError(f"{path} cannot be read: {error.strerror}; make it anew with precgui profile.") from None
+        text = L_("{path} cannot be read: {reason}; make it anew with precgui profile.")
+        raise RunFileError(filled(text, path=path, reason=error.strerror)) from None
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise RunFileError(
-            f"{path} is not a profile of precgui ({error}); make it anew with precgui profile."
-        ) from None
+        text = L_("{path} is not a profile of precgui ({reason}); make it anew with precgui profile.")
+        raise RunFileError(filled(text, path=path, reason=f"{error}")) from None
     return document
 
 

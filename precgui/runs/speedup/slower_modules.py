@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from precgui.sentences import L_, filled
+
 _SLOWER = 1.25  # times the time in FP32, so that noise names no module
 _WORTH = 0.03  # of the step, that keeping the modules of a pattern in FP32 saves at least
 _MOST = 3  # patterns
-_KEEP = (
+_KEEP = L_(
     "Keep {modules} in FP32 (precision_options.keep_fp32): the products there take {times:.1f} times as long in "
     "{format} as in FP32 on this device, and about {share:.0%} of the step is saved."
 )
@@ -32,7 +34,7 @@ class SlowerModules:
 
     def remedy(self, fmt: str) -> str:
         """How to keep them in FP32, in a sentence; `fmt` is the format of the run."""
-        return _KEEP.format(modules=", ".join(self.patterns), times=self.times, format=fmt, share=self.share)
+        return filled(_KEEP, modules=", ".join(self.patterns), times=self.times, format=fmt, share=self.share)
 
 
 def slower_modules(profile: Mapping[str, Any]) -> SlowerModules | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from precgui.runs.verdict.paired import paired_difference
+from precgui.sentences import L_, Sentence
 
 TRIAL_S = 10.0  # the most for one change
 _LEAST_ROUNDS = 3
@@ -34,12 +35,17 @@ class Trial:
     def in_words(self) -> str:
         """The result as a sentence."""
         if self.gain is None or self.interval is None:
-            return f"It could not be tried here: {self.fault.rstrip('.')}."
+            return Sentence("It could not be tried here: {reason}.", reason=self.fault.rstrip("."))
         low, high = self.interval
-        told = f"Tried here in pairs: {self.gain:.2f} [{low:.2f}, {high:.2f}] times as many samples a second"
+        told = Sentence(
+            "Tried here in pairs: {gain:.2f} [{low:.2f}, {high:.2f}] times as many samples a second",
+            gain=self.gain, low=low, high=high,
+        )  # fmt: skip
         if low > 1:
-            return f"{told}."
-        return f"{told}, so it is no gain here." if high < 1 else f"{told}, so a gain is not certain."
+            return Sentence("{result}.", result=told)
+        if high < 1:
+            return Sentence("{result}, so it is no gain here.", result=told)
+        return Sentence("{result}, so a gain is not certain.", result=told)
 
 
 def trial_of(profile: Mapping[str, Any], settings: Mapping[str, str]) -> Trial | None:
@@ -53,7 +59,7 @@ def trial_of(profile: Mapping[str, Any], settings: Mapping[str, str]) -> Trial |
 def _trial(gains: Sequence[float], fault: str) -> Trial:
     values = [float(gain) for gain in gains]
     if len(values) < _LEAST_ROUNDS or min(values) <= 0:
-        return Trial(None, None, fault or "it was stopped before there were enough pairs")
+        return Trial(None, None, fault or L_("it was stopped before there were enough pairs"))
     low, high = paired_difference([math.log(value) for value in values]).interval(0.95)
     gain = statistics.median(values)
     return Trial(gain, (min(math.exp(low), gain), max(math.exp(high), gain)))

@@ -18,12 +18,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from precgui.runs.speedup.factor_texts import TEXTS
 from precgui.runs.speedup.slower_modules import slower_modules
+from precgui.runs.speedup.step_parts import times_of, total_s
 from precgui.runs.speedup.trials import Trial, trial_of
 from precgui.runs.verdict.paired import paired_difference
+from precgui.sentences import L_, Sentence, filled, recased, together
 
-_BUSY = "Other programs were busy: this one had the CPU for {share:.0%} of its steps, so times are {clock}"
-_BUSY_WALL = (
+_BUSY = L_("Other programs were busy: this one had the CPU for {share:.0%} of its steps, so times are {clock}")
+_BUSY_WALL = L_(
     "Other programs were busy: this one had the CPU for {share:.0%} of its steps, so wall times are not those of the "
     "run"
 )
@@ -53,7 +56,7 @@ class Factor:
     @property
     def remedy(self) -> str:
         """The fix, and what its settings gained where they were tried."""
-        return f"{self.fix} {self.trial.in_words}" if self.fix and self.trial is not None else self.fix
+        return together(self.fix, self.trial.in_words) if self.fix and self.trial is not None else self.fix
 
     @property
     def offered(self) -> Mapping[str, str]:
@@ -89,16 +92,20 @@ class Waterfall:
     def closing(self) -> str:
         """Whether the factors close, in a sentence."""
         if not self.closes:
-            return (
-                f"Unexplained {self.unexplained:+.1%}: the account does not close; profile again on a quiet machine or "
-                "for longer."
+            return Sentence(
+                "Unexplained {share:+.1%}: the account does not close; profile again on a quiet machine or for longer.",
+                share=self.unexplained,
             )
         if self.uncertainty > UNEXPLAINED_LIMIT:
-            return (
-                f"Unexplained {self.unexplained:+.1%}, but pairs of plain and profiled steps leave "
-                f"±{self.uncertainty:.0%} open: profile again on a quiet machine or for longer."
-            )
-        return f"Unexplained {self.unexplained:+.1%} (±{self.uncertainty:.1%}), so the account closes."
+            return Sentence(
+                "Unexplained {share:+.1%}, but pairs of plain and profiled steps leave ±{open:.0%} open: profile again "
+                "on a quiet machine or for longer.",
+                share=self.unexplained, open=self.uncertainty,
+            )  # fmt: skip
+        return Sentence(
+            "Unexplained {share:+.1%} (±{open:.1%}), so the account closes.",
+            share=self.unexplained, open=self.uncertainty,
+        )  # fmt: skip
 
     @property
     def unexplained(self) -> float:
@@ -117,9 +124,12 @@ class Waterfall:
 
 
 _LEAST_PART = 0.01  # of the step, from which a part is named
-_PART_WORDS = {
-    "products": "products", "casts": "casts", "others": "other operations", "gaps": "between operations and launches",
-}  # fmt: skip
+_PART_RANGES = {
+    "products": L_("products {least:.0%} to {most:.0%}"),
+    "casts": L_("casts {least:.0%} to {most:.0%}"),
+    "others": L_("other operations {least:.0%} to {most:.0%}"),
+    "gaps": L_("between operations and launches {least:.0%} to {most:.0%}"),
+}
 
 
 def waterfall(profile: Mapping[str, Any]) -> Waterfall:
@@ -127,10 +137,10 @@ def waterfall(profile: Mapping[str, Any]) -> Waterfall:
     fp32, run = profile["fp32"], profile["run"]
     ratio = profile["peak"]["ratio"]
     r = float(ratio) if ratio else 1.0
-    big, small = _times(fp32), _times(run)
+    big, small = times_of(fp32), times_of(run)
     saved = min(sum(float(row["gain_s"]) for row in profile["padding"]), small["products"] * 0.99)
     reached = _reached(big, small, r, saved)
-    observed = _total(fp32) / max(_total(run), 1e-12)
+    observed = total_s(fp32) / max(total_s(run), 1e-12)
     costs, factors, before = _costs(big, small, r, saved), [], 1.0
     for key, value in reached:
         factors.append(_factor(profile, key, value / before, value, costs.get(key, 0.0)))
@@ -139,7 +149,8 @@ def waterfall(profile: Mapping[str, Any]) -> Waterfall:
     rounds = [float(value) for value in profile["rounds"]]
     quarters = statistics.quantiles(rounds, n=4) if len(rounds) > 1 else [observed] * 3
     spread = (quarters[2] - quarters[0]) / observed
-    notes = [] if ratio else [f"The ratio of peaks is not measured: {profile['peak']['note']}; 1 is taken."]
+    unknown = L_("The ratio of peaks is not measured: {reason}; 1 is taken.")
+    notes = [] if ratio else [filled(unknown, reason=profile["peak"]["note"])]
     uncertainty = math.hypot(*(float(side.get("uncertainty") or 0.0) for side in (fp32, run)))
     return Waterfall(
         tuple(factors), observed, before, spread, (*notes, *profile.get("notes", ())), _interval(rounds, observed),
@@ -151,14 +162,17 @@ def repeated_sentence(profile: Mapping[str, Any]) -> str:
     """How far the parts of the step differ between accounts that were repeated; empty where there was one."""
     repeated = profile["run"].get("repeated") or {}
     ranges = [
-        f"{_PART_WORDS[name]} {min(shares):.0%} to {max(shares):.0%}"
+        filled(_PART_RANGES[name], least=min(shares), most=max(shares))
         for name, shares in repeated.items()
-        if name in _PART_WORDS and len(shares) > 1 and max(shares) > _LEAST_PART
+        if name in _PART_RANGES and len(shares) > 1 and max(shares) > _LEAST_PART
     ]
     count = max((len(shares) for shares in repeated.values()), default=0)
     if not ranges:
         return ""
-    return f"Of the step, in {count} accounts one after the other: {', '.join(ranges)}."
+    return Sentence(
+        "Of the step, in {count} accounts one after the other: {ranges}.",
+        count=count, ranges=together(*ranges, between=", "),
+    )  # fmt: skip
 
 
 def _interval(rounds: Sequence[float], observed: float) -> tuple[float, float] | None:
@@ -175,18 +189,7 @@ def _caveat(profile: Mapping[str, Any]) -> str:
     if not isinstance(share, int | float) or share >= _QUIET:
         return ""
     clock = str(profile.get("clock", "wall time"))
-    return (_BUSY_WALL if clock == "wall time" else _BUSY).format(share=share, clock=clock)
-
-
-def _times(side: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        "products": float(side["products_s"]), "casts": float(side["casts_s"]), "others": float(side["others_s"]),
-        "gaps": float(side["gaps_s"]), "data": float(side["data_s"]),
-    }  # fmt: skip
-
-
-def _total(side: Mapping[str, Any]) -> float:
-    return float(side["step_s"]) + float(side["data_s"])
+    return filled(_BUSY_WALL if clock == "wall time" else _BUSY, share=share, clock=clock)
 
 
 def _reached(big: Mapping[str, float], small: Mapping[str, float], r: float, saved: float) -> list[tuple[str, float]]:
@@ -223,7 +226,7 @@ def _costs(big: Mapping[str, float], small: Mapping[str, float], r: float, saved
 
 
 def _factor(profile: Mapping[str, Any], key: str, value: float, after: float, cost: float) -> Factor:
-    title, describe, fix = _TEXTS[key]
+    title, describe, fix = TEXTS[key]
     mendable = cost > _CAUSE or (key in ("amdahl", "unexplained") and value < 1 - _CAUSE)
     remedy, settings = fix(profile) if mendable else "", _settings(profile, key)
     trial = trial_of(profile, settings) if settings else None
@@ -248,175 +251,34 @@ def _settings(profile: Mapping[str, Any], key: str) -> dict[str, str]:
     return results
 
 
-def _peak(profile: Mapping[str, Any]) -> str:
-    peak = profile["peak"]
-    if peak["ratio"] is None:
-        return f"Not measured: {peak['note']}."
-    size = peak["size"]
-    if peak["ratio"] < 1:
-        return (
-            f"This device multiplies two {size} x {size} matrices in {peak['format']} at {peak['ratio']:.2g} times the "
-            "rate of FP32, so products cannot become faster by the format."
-        )
-    return f"A product of two {size} x {size} matrices in {peak['format']} against FP32, measured on this device."
-
-
-def _amdahl(profile: Mapping[str, Any]) -> str:
-    big = _times(profile["fp32"])
-    share = big["products"] / max(big["products"] + big["others"], 1e-12)
-    return f"{share:.0%} of the time of operations in FP32 is products; only those become faster by the format."
-
-
-def _products(profile: Mapping[str, Any]) -> str:
-    r = profile["peak"]["ratio"] or 1.0
-    rows = sorted(profile["layers"], key=lambda row: row["fp32_s"] / r - row["run_s"])
-    named = [_layer(row) for row in rows[:3] if row["run_s"] > 1.1 * row["fp32_s"] / r]
-    if not named:
-        return "All products gain as much as the large square one."
-    return f"Products that gain less than the large square one: {'; '.join(named)}."
-
-
-def _layer(row: Mapping[str, Any]) -> str:
-    gain = row["fp32_s"] / max(row["run_s"], 1e-12)
-    sizes = " x ".join(str(size) for size in row["sizes"][0][1:]) if row["sizes"] else row["kind"]
-    return f"{row['module'] or '(model)'} {row['phase']} ({sizes}) {gain:.2f} times"
-
-
-def _alignment(profile: Mapping[str, Any]) -> str:
-    rows = profile["padding"]
-    if not rows:
-        return "No large product has sizes that are no multiple of 8."
-    reported = [f"{row['module'] or '(model)'} {row['phase']}: {_padded(row)} {_gained(row)}" for row in rows]
-    return f"Tried on this device: {'; '.join(reported)}."
-
-
-def _padded(row: Mapping[str, Any]) -> str:
-    pairs = [f"{a} to {b}" for a, b in zip(row["sizes"], row["padded"], strict=True) if a != b]
-    return ", ".join(pairs)
-
-
-def _gained(row: Mapping[str, Any]) -> str:
-    return f"saves {row['gain']:.0%} of its time" if row["gain"] > 0.01 else "saves nothing"
-
-
-def _others(profile: Mapping[str, Any]) -> str:
-    big, small = profile["fp32"]["kinds"], profile["run"]["kinds"]
-    names = [k for k in small if k not in ("product", "convolution", "attention", "recurrent", "cast")]
-    largest = sorted(names, key=lambda k: -(small[k] - big.get(k, 0.0)))[:2]
-    text = ", ".join(f"{k} {_ms(big.get(k, 0.0))} to {_ms(small[k])}" for k in largest)
-    return f"Operations without products, FP32 to the run: {text}." if text else "No other operations."
-
-
-def _casts(profile: Mapping[str, Any]) -> str:
-    total = _total(profile["run"])
-    rows = [row for row in profile["operations"] if row["kind"] == "cast" and row["module"]]
-    share = profile["run"]["casts_s"] / max(total, 1e-12)
-    where = ", ".join(dict.fromkeys(f"{row['module']} ({row['format']})" for row in rows[:3]))
-    return f"{share:.1%} of the step converts between formats{': ' + where if where else ''}."
-
-
-def _gaps(profile: Mapping[str, Any]) -> str:
-    fp32, run = profile["fp32"], profile["run"]
-    shares = [side["gaps_s"] / max(_total(side), 1e-12) for side in (fp32, run)]
-    return (
-        f"{shares[1]:.0%} of the step (FP32: {shares[0]:.0%}) passes between operations or in starting them: "
-        f"{run['calls']} calls a step."
-    )
-
-
-def _data(profile: Mapping[str, Any]) -> str:
-    shares = [side["data_s"] / max(_total(side), 1e-12) for side in (profile["fp32"], profile["run"])]
-    return f"{shares[1]:.0%} of the step (FP32: {shares[0]:.0%}) waits for the next batch."
-
-
-def _unexplained(profile: Mapping[str, Any]) -> str:
-    return "What the profiled step and the steps without the profiler do not agree on."
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
-
-
-def _say(sentence: str) -> Any:
-    return lambda _: sentence
-
-
-def _slow_fix(profile: Mapping[str, Any]) -> str:
-    return f"Train in fp32 here, or on a device with fast products in {profile['peak']['format']}."
-
-
-def _pad_fix(profile: Mapping[str, Any]) -> str:
-    row = max(profile["padding"], key=lambda row: row["gain_s"], default=None)
-    if row is None:
-        return ""
-    return f"Pad {row['module'] or 'this layer'}: {_padded(row)}; the added rows are never chosen."
-
-
-def _batch_fix(profile: Mapping[str, Any]) -> str:
-    batch = profile["settings"]["batch_size"]
-    if profile["settings"]["compile"]:
-        return f"Give the device more work at once: a batch of {4 * batch} instead of {batch}."
-    return f"Give the device more work at once: a batch of {4 * batch} instead of {batch}, or torch.compile."
-
-
-def _products_fix(profile: Mapping[str, Any]) -> str:
-    slower = slower_modules(profile)
-    return slower.remedy(profile["peak"]["format"]) if slower is not None else _batch_fix(profile)
-
-
-def _fuse_fix(profile: Mapping[str, Any]) -> str:
-    if profile["settings"]["compile"]:
-        return "The step is compiled already: a wider model has a larger share of products."
-    return "Fuse what is not a product: torch.compile, channels_last, a fused optimizer; or a wider model."
-
-
-def _others_fix(profile: Mapping[str, Any]) -> str:
-    if profile["settings"]["compile"]:
-        return "Leave these operations in the format that is fast for them."
-    return "Leave these operations in the format that is fast for them, or fuse them with torch.compile."
-
-
-def _casts_fix(profile: Mapping[str, Any]) -> str:
-    if profile["settings"]["compile"]:
-        return "Convert once, outside of loops, or store weights in the format (bf16-pure, master weights)."
-    return "Convert once, outside of loops; store weights in the format (bf16-pure, master weights) or compile."
-
-
-def _data_fix(profile: Mapping[str, Any]) -> str:
-    return "Load in the background: more loader processes, pinned memory on a GPU, decoded data kept."
-
-
-_TEXTS: dict[str, tuple[str, Any, Any]] = {
-    "peak": ("Ratio of peaks", _peak, _slow_fix),
-    "amdahl": ("Share of products", _amdahl, _fuse_fix),
-    "products": ("Products below the peak", _products, _products_fix),
-    "alignment": ("Sizes that do not fit", _alignment, _pad_fix),
-    "others": ("Other operations", _others, _others_fix),
-    "casts": ("Casts", _casts, _casts_fix),
-    "gaps": ("Launches and gaps", _gaps, _batch_fix),
-    "data": ("Waiting for data", _data, _data_fix),
-    "unexplained": ("Unexplained", _unexplained, _say("Profile again on a quiet machine.")),
-}  # fmt: skip
-
-
 def verdict(account: Waterfall, precision: str) -> str:
     """One sentence: the observed speed-up, and what loses most of the possible one."""
+    text = _first_sentence(account, precision)
+    return together(text, Sentence("{caveat}.", caveat=account.caveat)) if account.caveat else text
+
+
+def _first_sentence(account: Waterfall, precision: str) -> Sentence:
     causes = account.causes()
     possible = next((f.after for f in account.factors if f.key == "amdahl"), account.observed)
-    first = f"{precision} runs {account.speed_text} times as fast as FP32 here"
+    first = Sentence(
+        "{precision} runs {times} times as fast as FP32 here", precision=precision, times=account.speed_text
+    )
     if causes and causes[0].key == "peak":
-        text = (
-            f"{first}; most is lost to: ratio of peaks, since its products are slower than those of FP32 on this "
-            f"device, {causes[0].cost:.0%} of the step."
-        )
-    elif not causes or causes[0].key in BOUNDS:
-        text = f"{first}; its share of products allows {possible:.2f}, and nothing else loses more than {_CAUSE:.0%}."
-    else:
-        text = (
-            f"{first}, of {possible:.2f} that its share of products allows; most is lost to: "
-            f"{causes[0].title.lower()}, {causes[0].cost:.0%} of the step."
-        )
-    return f"{text} {account.caveat}." if account.caveat else text
+        return Sentence(
+            "{speed}; most is lost to: ratio of peaks, since its products are slower than those of FP32 on this "
+            "device, {cost:.0%} of the step.",
+            speed=first, cost=causes[0].cost,
+        )  # fmt: skip
+    if not causes or causes[0].key in BOUNDS:
+        return Sentence(
+            "{speed}; its share of products allows {possible:.2f}, and nothing else loses more than {least:.0%}.",
+            speed=first, possible=possible, least=_CAUSE,
+        )  # fmt: skip
+    return Sentence(
+        "{speed}, of {possible:.2f} that its share of products allows; most is lost to: {cause}, {cost:.0%} of the "
+        "step.",
+        speed=first, possible=possible, cause=recased(causes[0].title, "lower"), cost=causes[0].cost,
+    )  # fmt: skip
 
 
 def rows(account: Waterfall) -> Sequence[dict[str, Any]]:

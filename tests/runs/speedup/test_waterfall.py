@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from precgui import words
 from precgui.runs.errors import RunFileError
 from precgui.runs.speedup.profile_file import profile_of, profile_path, read_profile, write_profile
 from precgui.runs.speedup.waterfall import repeated_sentence, rows, verdict, waterfall
@@ -74,6 +76,24 @@ def test_that_the_factors_multiply_to_the_observed_speedup(name: str) -> None:
     assert math.prod(factor.value for factor in account.factors) == pytest.approx(account.observed)
     assert account.factors[-1].after == pytest.approx(account.observed)
     assert account.closes
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_that_an_account_is_in_the_readers_language_where_it_is_shown(name: str) -> None:
+    document = CASES[name][1] | {"cpu_share": 0.5, "clock": "CPU time of the thread"}
+    document |= {"run": document["run"] | {"repeated": {"products": [0.1, 0.2], "casts": [0.3, 0.4]}}}
+    tried = [{"settings": dict(each.settings), "gains": [0.9, 1.2, 1.0], "fault": ""}
+             for each in waterfall(document).factors if each.settings]  # fmt: skip
+    account = waterfall(document | {"trials": tried})
+    texts = [verdict(account, "bf16-amp"), account.closing, repeated_sentence(document)]
+    texts += [text for each in account.factors for text in (each.title, each.detail, each.remedy)]
+    try:
+        words.use("zh_CN")
+        shown = [words.translated(text) for text in texts if text]
+    finally:
+        words.use("en")
+    assert len(shown) > 20
+    assert [text for text in shown if re.search("[a-z]{2,} [a-z]{2,}", text)] == []
 
 
 def test_that_amdahl_bounds_what_products_can_gain() -> None:
