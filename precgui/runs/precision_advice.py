@@ -23,6 +23,7 @@ _NO_PAIRS = L_("No difference was measured with this model: a study with {fewest
 SHORT_STEP_S = 0.005  # below it launches and data count, see `hardware.advice.SIZES`
 _KINDS = {"segmentation": "segmentation", "detection": "detection", "gan": "gan", "cartpole": "rl"}
 _SMALL_MODELS = ("cnn", "mlp", "linear")
+_SIXTEEN_BITS = ("bf16-amp", "fp16-amp")
 
 
 LEVEL = 0.95
@@ -90,8 +91,8 @@ def precision_advice(
     """The precision to start with for the work of `config`; None for a task that the decision tree does not know.
 
     `results` are the kept measurements of `bench`. A difference that a study of the same work measured here, in pairs,
-    overrules the tree; single runs do not, since each ran at a load of its own. With `place`, the name of the place of
-    `device`, nothing that was measured here counts.
+    overrules the tree, also where it advises fp32; single runs do not, since each ran at a load of its own. With
+    `place`, the name of the place of `device`, nothing that was measured here counts.
     """
     task = _task(config)
     if task is None:
@@ -99,13 +100,23 @@ def precision_advice(
     base = step_time(config, "fp32", place)
     size = _size(config, base.step_s if base is not None else None)
     advice = advise(Situation(device, task, size, gain(device.name, results)))
-    if place or advice.precision == "fp32":
-        begin = _begin(advice.precision, place)
-        return PrecisionAdvice(advice.precision, task, size, together(begin, advice.reason))
-    speed = paired_speedup(config, advice.precision)
-    best = "fp32" if speed.differs and speed.ratio is not None and speed.ratio < 1 else advice.precision
-    reason = "" if speed.differs else advice.reason
-    return PrecisionAdvice(best, task, size, together(_begin(best), reason, _measured(speed, advice.precision)))
+    if place:
+        return PrecisionAdvice(advice.precision, task, size, together(_begin(advice.precision, place), advice.reason))
+    other, speed = _other_precision(config, advice.precision)
+    faster = speed.differs and speed.ratio is not None and speed.ratio > 1
+    best = advice.precision
+    if speed.differs:
+        best = other if faster else "fp32"
+    is_foretold = not speed.differs and (advice.precision != "fp32" or speed.ratio is None)
+    measured = _measured(speed, other) if speed.n or advice.precision != "fp32" else ""
+    return PrecisionAdvice(best, task, size, together(_begin(best), advice.reason if is_foretold else "", measured))
+
+
+def _other_precision(config: RunConfig, advised: str) -> tuple[str, PairedSpeedup]:
+    """The precision that is compared with fp32: the advised one, else that of 16 bits with the best measured speed."""
+    names = _SIXTEEN_BITS if advised == "fp32" else (advised,)
+    measured = [(name, paired_speedup(config, name)) for name in names]
+    return max(measured, key=lambda each: (each[1].differs, each[1].ratio or 0.0, each[1].n))
 
 
 def _begin(precision: str, place: str = "") -> Sentence:

@@ -108,6 +108,40 @@ def test_that_pairs_that_leave_it_open_say_so(tmp_path: Path) -> None:
     assert advice.sentence.endswith("no difference was measured.")
 
 
+PLAIN = replace(  # the tree advises fp32 for it
+    CARD, formats={name: replace(own, support="emulated") for name, own in CARD.formats.items()}
+)
+
+
+@pytest.mark.parametrize(
+    ("low_s", "best", "says"),
+    [
+        ((0.004, 0.0041, 0.0042), "bf16-amp", "as fast as fp32"),
+        ((0.05, 0.051, 0.052), "fp32", "as fast as fp32"),
+        ((0.03, 0.012, 0.02), "fp32", "no difference was measured"),
+    ],
+)
+def test_that_pairs_speak_also_where_the_tree_advises_fp32(
+    low_s: tuple[float, ...], best: str, says: str, tmp_path: Path
+) -> None:
+    foretold = precision_advice(FP32, PLAIN, [])
+    assert foretold is not None and foretold.precision == "fp32" and "would cost time" in foretold.sentence
+    for seed, own_s in enumerate(low_s):
+        timed(FP32, 0.02, tmp_path, seed)
+        timed(LOW, own_s, tmp_path, seed)
+    advice = precision_advice(FP32, PLAIN, [])
+    assert advice is not None and advice.precision == best
+    assert says in advice.sentence and "would cost time" not in advice.sentence
+
+
+def test_that_a_pair_of_runs_beside_an_advice_of_fp32_measures_no_difference(tmp_path: Path) -> None:
+    timed(FP32, 0.02, tmp_path)
+    timed(LOW, 0.03, tmp_path)
+    advice = precision_advice(FP32, PLAIN, [])
+    assert advice is not None and advice.precision == "fp32"
+    assert "No difference was measured" in advice.sentence
+
+
 def test_that_a_damaged_row_of_kept_times_is_left_out(tmp_path: Path) -> None:
     timed(FP32, 0.02, tmp_path)
     (path,) = (tmp_path / "state" / "step-times").iterdir()

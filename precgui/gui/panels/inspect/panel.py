@@ -57,7 +57,7 @@ class InspectPanel(Pages):
         self.run_choice.setMinimumContentsLength(20)
         self.run_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         ignore_wheel(self.run_choice)
-        self.again_button.setToolTip(translated(_AGAIN))
+        self.again_button.setToolTip(plain_tip(translated(_AGAIN)))
         self.export_button.setText(_("Export"))
         self.export_button.setToolTip(_("Write the run for other tools"))
         self.export_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)

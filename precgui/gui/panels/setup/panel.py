@@ -85,7 +85,7 @@ class SetupPanel(QWidget):
         ignore_wheel(self.recipes)
         self.gallery_button = QPushButton(_("Recipes..."), self)
         tip = _("All recipes with a picture, what they learn, and the time that they take here")
-        self.gallery_button.setToolTip(tip)
+        self.gallery_button.setToolTip(plain_tip(tip))
         self.recipe_note = PlainLabel(self)
         self.precision = ChoiceCards(PRECISION_GROUPS, (EMULATED, EMULATED_SENTENCE, "e4m3fn"), self, usual=USUAL)
         self.outlook = OutlookText(self)
