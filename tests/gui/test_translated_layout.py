@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QPushButton, QSizePolicy, QToolButton
@@ -35,8 +36,11 @@ TABS = (
 
 
 @pytest.fixture(params=[("pseudo", 800, 600), ("zh_CN", 800, 600), ("pseudo", 1280, 800)], ids=str)
-def translated_window(request: pytest.FixtureRequest, qtbot: QtBot, notices: Notices) -> Iterator[Window]:
+def translated_window(
+    request: pytest.FixtureRequest, qtbot: QtBot, notices: Notices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Window]:
     language, width, height = request.param
+    monkeypatch.setenv("PRECGUI_RUNS", str(tmp_path / "a folder of runs with a long name" / "and another one in it"))
     words.use(language)
     made = Window(Settings(), notices)
     made.resize(width, height)

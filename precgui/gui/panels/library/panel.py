@@ -15,7 +15,7 @@ from precgui.gui.broken_runs import BrokenRuns, may_go_on
 from precgui.gui.examples import offer_examples
 from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
 from precgui.gui.kit.icons import icon
-from precgui.gui.kit.plain_text import PlainInputDialog, PlainLabel, plain_tip
+from precgui.gui.kit.plain_text import ElidedLabel, PlainInputDialog, PlainLabel, plain_tip
 from precgui.gui.kit.when_visible import WhenVisible
 from precgui.gui.open_run import Problem
 from precgui.gui.panels.library.arrange_bar import ArrangeBar
@@ -63,7 +63,7 @@ class LibraryPanel(QWidget):
         self.arrange = ArrangeBar(self)
         self.bar = ConfirmBar([self.actions_[name] for name in ON_RUNS], _("Move to the bin"), _("Keep"), self)
         self.search = QLineEdit(self)
-        self.folder = PlainLabel(self)
+        self.folder = ElidedLabel(self)
         self.message = PlainLabel(self)
         self.pages = Pages(EmptyState("library", translated(READING), "", _("Set up a run")), self)
         self._follow = QTimer(self, interval=FOLLOW_MS)
@@ -105,8 +105,7 @@ class LibraryPanel(QWidget):
         self.search.setAccessibleName(_("Filter the runs"))
         for label in (self.folder, self.message):
             label.setProperty("kind", "muted")
-            label.setTextFormat(Qt.TextFormat.PlainText)
-            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.message.setWordWrap(True)
         self.message.setFixedHeight(2 * self.fontMetrics().height() + 8)
         self.message.setAlignment(Qt.AlignmentFlag.AlignTop)
