@@ -96,6 +96,14 @@ def whole(clause: str) -> Sentence:
     return Sentence("{clause}.", clause=recased(clause, "upper"))
 
 
+def message_of(error: BaseException) -> str:
+    """The message of an error; where it is a `Sentence` it stays one, so that it can still be translated."""
+    match error.args:
+        case (Sentence() as sentence,):
+            return sentence
+    return str(error)
+
+
 # Between whole sentences, entries of a list, clauses: other languages write other marks, or none.
 _JOINTS = {
     " ": L_("{sentence} {next_sentence}"),

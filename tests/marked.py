@@ -40,6 +40,7 @@ KEYS = {
 }  # fmt: skip
 CODE = re.compile(
     r"^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \(|Example: )"
+    r"|^(make wheel |(\{\})?python3 -m pip |import sys; )"
     r"|arguments?( are required|s: | \(\?P)"
 )
 INTERNAL = {

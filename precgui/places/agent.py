@@ -50,14 +50,15 @@ from precgui.runs.broken_off import broken_off
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.repair import complete
+from precgui.sentences import L_, Sentence, message_of
 
 FOLLOW_S = 0.02
 LOOK_S = 0.5  # between looks whether the process of a job is there
 ROWS_AT_ONCE_BYTES = 256 << 10  # of rows of tensors between two looks for messages
 START_S = 60.0  # in which a process takes its job
-_LOST = "the process of the run ended without a last word; somebody ended it, or the system was out of memory"
-_KILLED = "stopped; the process of the run did not answer and was ended"
-_NO_TORCH = "torch is not installed at this place; there run `python -m pip install torch`"
+_LOST = L_("the process of the run ended without a last word; somebody ended it, or the system was out of memory")
+_KILLED = L_("stopped; the process of the run did not answer and was ended")
+_NO_TORCH = L_("torch is not installed at this place; there run `python -m pip install torch`")
 _PROGRAM = "import sys; sys.path.append({parent!r}); from precgui.places.runner import main; sys.exit(main())"
 
 
@@ -161,7 +162,7 @@ class Agent:
     def _resume(self, folder: JobFolder, part: int) -> None:
         if part > folder.part_number:
             if not isinstance(folder.order(), StartRun):
-                raise OrderError("only a run can go on after it had ended")
+                raise OrderError(L_("only a run can go on after it had ended"))
             if folder.is_claimed and folder.is_process_gone:
                 _end_of(folder, 1)  # completes the file of a run whose process was killed
             broken_off(folder.out / RUN_FILE)
@@ -201,7 +202,15 @@ class Agent:
             try:
                 self._relay_frames(folder, read, process)
             except (SentenceError, OSError) as error:
-                self.send(Refused(folder.job, f"the record of the job cannot be read: {error}"))
+                self.send(
+                    Refused(
+                        folder.job,
+                        Sentence(
+                            "the record of the job cannot be read: {error}",
+                            error=message_of(error),
+                        ),
+                    )
+                )
             finally:
                 self._followed.discard(folder.job)
 
@@ -243,7 +252,7 @@ def _some(frames: Iterator[bytes]) -> Iterator[bytes]:
 def _known(job: str) -> JobFolder:
     folder = JobFolder(job)
     if not folder.exists:
-        raise OrderError(f"there is no job {job} at this place")
+        raise OrderError(Sentence("there is no job {job} at this place", job=job))
     return folder
 
 
@@ -251,7 +260,7 @@ def _check(order: StartRun | StartCommand) -> None:
     """Raises SentenceError for an order that would fail, before anything is made."""
     if isinstance(order, StartCommand):
         if not order.words or order.words[0] not in COMMANDS:
-            raise OrderError(f"a place runs the commands {', '.join(COMMANDS)}")
+            raise OrderError(Sentence("a place runs the commands {commands}", commands=", ".join(COMMANDS)))
         if order.of:
             _check_of(order.of)
         return
@@ -261,7 +270,12 @@ def _check(order: StartRun | StartCommand) -> None:
     if is_own_task(config.task) and task_file(config.task) not in {file.name for file in order.files}:
         code = task_file(config.task) or config.task
         raise ConfigError(
-            {"task": f"the code {code} was not sent; it runs here only when its file is sent with the run"}
+            {
+                "task": Sentence(
+                    "the code {code} was not sent; it runs here only when its file is sent with the run",
+                    code=code,
+                )
+            }
         )
 
 
@@ -269,9 +283,9 @@ def _check_of(job: str) -> None:
     """Raises OrderError where no command can be run in the folder of a job."""
     folder = _known(job)
     if folder.is_running:
-        raise OrderError(f"the job {job} has not ended")
+        raise OrderError(Sentence("the job {job} has not ended", job=job))
     if isinstance(folder.order(), StartRun) and not (folder.out / RUN_FILE).is_file():
-        raise OrderError(f"the run {job} has left no file")
+        raise OrderError(Sentence("the run {job} has left no file", job=job))
 
 
 def _end_of(folder: JobFolder, number: int) -> JobEvents | CommandEnded:

@@ -21,6 +21,7 @@ from precgui.process.child import ChildTask, Ready, Stop
 from precgui.process.frames import FrameError
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
+from precgui.sentences import Sentence, message_of, together
 
 RUN_TASK = "precgui.job:serve"
 
@@ -65,7 +66,7 @@ class PlaceChannel:
                 self._begin(self._tasks.popleft())
             message = self.job.receive(timeout_s)
         except (ContactError, SentenceError) as error:
-            self._is_over, self.why = True, str(error)
+            self._is_over, self.why = True, message_of(error)
             raise EOFError(str(error)) from None
         if self.job.is_ready and not self._was_ready:
             self._was_ready = True
@@ -73,7 +74,7 @@ class PlaceChannel:
         try:
             return self._events(message)
         except FrameError as error:  # a history that is none
-            self._is_over, self.why = True, str(error)
+            self._is_over, self.why = True, message_of(error)
             raise EOFError(str(error)) from None
 
     def is_alive(self) -> bool:
@@ -99,7 +100,10 @@ class PlaceChannel:
         arguments = task.arguments
         if task.task != RUN_TASK or arguments.get("goes_on"):
             raise JobError(
-                f"a run of this machine cannot go on at {self.job.place.name}, only one that was trained there"
+                Sentence(
+                    "a run of this machine cannot go on at {name}, only one that was trained there",
+                    name=self.job.place.name,
+                )
             )
         self._home = Path(arguments["path"])
         name = self.job.place.name
@@ -120,8 +124,10 @@ class PlaceChannel:
                 if RUN_FILE in self.job.files():
                     bring_home(self.job, self._home)
             except (SentenceError, OSError) as error:
-                text = f"its file is still at {self.job.place.name}: {error}"
-                events[-1] = replace(ended, message=f"{ended.message}; {text}" if ended.message else text)
+                text = Sentence(
+                    "its file is still at {name}: {error}", name=self.job.place.name, error=message_of(error)
+                )
+                events[-1] = replace(ended, message=together(ended.message, text, between="; "))
             self._is_over = True
         return events
 
@@ -137,9 +143,17 @@ def bring_home(job: PlacedJob, path: Path | None) -> None:
         try:
             run_id = _run_id(draft)
         except RunFileError as error:
-            raise JobError(f"the file from {job.place.name} is no run: {error}") from None
+            raise JobError(
+                Sentence("the file from {name} is no run: {error}", name=job.place.name, error=message_of(error))
+            ) from None
         if run_id != job.job:
-            raise JobError(f"the file from {job.place.name} is of another run, {run_id[:40]}")
+            raise JobError(
+                Sentence(
+                    "the file from {name} is of another run, {run_id}",
+                    name=job.place.name,
+                    run_id=run_id[:40],
+                )
+            )
 
     def is_same(path: Path) -> bool:
         try:

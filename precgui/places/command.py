@@ -15,6 +15,7 @@ from precgui.places.messages import CommandEnded, JobOutput, SentFile, StartComm
 from precgui.places.placed_job import Detached, JobError, PlacedJob
 from precgui.places.settings import NamedPlace
 from precgui.sanitize import one_line, sanitize_tree
+from precgui.sentences import Sentence
 
 MOST_CHARACTERS = 32 << 20
 CODES_WITH_FILES = (0, 1)  # 1: there are problems, or a plan could not be shown to keep the metric
@@ -77,8 +78,11 @@ def bring_results(job: PlacedJob, path: Path) -> int:
 
 
 def _failed(place: NamedPlace, said: str, code: int) -> JobError:
-    last = said.strip().splitlines()[-1:] or [f"exit code {code}"]
-    return JobError(f"{place.name}: {one_line(last[0].removeprefix('precgui: '), 400)}")
+    lines = said.strip().splitlines()
+    if not lines:
+        return JobError(Sentence("{place}: exit code {code}", place=place.name, code=code))
+    text = one_line(lines[-1].removeprefix("precgui: "), 400)
+    return JobError(Sentence("{place}: {message}", place=place.name, message=text))
 
 
 def document_there(
@@ -91,7 +95,7 @@ def document_there(
     try:
         return sanitize_tree(json.loads(printed_there(place, words, files, look), parse_constant=_refuse))
     except (ValueError, RecursionError):
-        raise JobError(f"{place.name} printed no JSON document; upgrade precgui there") from None
+        raise JobError(Sentence("{name} printed no JSON document; upgrade precgui there", name=place.name)) from None
 
 
 def _refuse(constant: str) -> None:
@@ -110,7 +114,13 @@ def _heard(job: PlacedJob, look: Callable[[], object]) -> tuple[str, str, int]:
                 texts[message.stream].append(message.text)
                 size += len(message.text)
                 if size > MOST_CHARACTERS:
-                    raise JobError(f"{job.place.name} prints more than {MOST_CHARACTERS >> 20} million characters")
+                    raise JobError(
+                        Sentence(
+                            "{name} prints more than {most} million characters",
+                            name=job.place.name,
+                            most=MOST_CHARACTERS >> 20,
+                        )
+                    )
             elif isinstance(message, CommandEnded):
                 return "".join(texts["stdout"]), "".join(texts["stderr"]), message.exit_code
     except (ContactError, Detached):

@@ -10,6 +10,7 @@ from precgui.errors import SentenceError
 from precgui.places.settings import NamedPlace
 from precgui.process.frames import PROTOCOL
 from precgui.sanitize import one_line
+from precgui.sentences import L_, Sentence
 
 
 class ContactError(SentenceError, OSError):
@@ -29,8 +30,13 @@ def _install(place: NamedPlace, before: str = "") -> str:
     install = f"{before}python3 -m pip install ./{wheel}"
     if place.host:
         copy = f"make wheel && scp dist/{wheel} {place.host}:"
-        return f"`{copy}` in your checkout, then `ssh {place.host} '{install}'`"
-    return f"`make wheel` in your checkout, a copy of dist/{wheel} there, and `{install}` there"
+        return Sentence(
+            "`{copy}` in your checkout, then `ssh {host} '{install}'`", copy=copy, host=place.host, install=install
+        )
+    return Sentence(
+        "`make wheel` in your checkout, a copy of dist/{wheel} there, and `{install}` there",
+        wheel=wheel, install=install,
+    )  # fmt: skip
 
 
 def upgrade(place: NamedPlace) -> str:
@@ -42,74 +48,114 @@ def upgrade(place: NamedPlace) -> str:
 
 
 def _key_changed(place: NamedPlace) -> str:
-    return (
-        f"the host key of {place.host} is another one than ssh knows; find out why, then "
-        f"`ssh-keygen -R {place.host}` forgets the old one"
+    return Sentence(
+        "the host key of {host} is another one than ssh knows; find out why, then `ssh-keygen -R {host}` "
+        "forgets the old one",
+        host=place.host,
     )
 
 
 def _unknown_host_key(place: NamedPlace) -> str:
-    return (
-        f"ssh does not know the host key of {place.host} yet; run `ssh {place.host}` once and compare its fingerprint"
+    return Sentence(
+        "ssh does not know the host key of {host} yet; run `ssh {host}` once and compare its fingerprint",
+        host=place.host,
     )
 
 
 def _no_key(place: NamedPlace) -> str:
-    return f"{place.host} takes none of your ssh keys; `ssh-copy-id {place.host}` puts yours there"
+    return Sentence(
+        "{host} takes none of your ssh keys; `ssh-copy-id {host}` puts yours there",
+        host=place.host,
+    )
 
 
 def _unknown_name(place: NamedPlace) -> str:
-    return f"no host is called {place.host}; correct its name, or give it one in ~/.ssh/config"
+    return Sentence(
+        "no host is called {host}; correct its name, or give it one in ~/.ssh/config",
+        host=place.host,
+    )
 
 
 def _not_installed(place: NamedPlace) -> str:
-    return (
-        f"precgui is not installed at {place.name}; install it with {_install(place)}, or name its path with --precgui"
+    return Sentence(
+        "precgui is not installed at {name}; install it with {commands}, or name its path with --precgui",
+        name=place.name,
+        commands=_install(place),
     )
 
 
 def _not_whole(place: NamedPlace) -> str:
-    return f"libraries that precgui needs are not installed at {place.name}; install them with {_install(place)}"
+    return Sentence(
+        "libraries that precgui needs are not installed at {name}; install them with {commands}",
+        name=place.name,
+        commands=_install(place),
+    )
 
 
 def no_torch(place: NamedPlace) -> str:
     """The sentence about a place that can train nothing."""
     install = "python3 -m pip install torch"
-    where = f"`ssh {place.host} {install}`" if place.host else f"`{install}` there"
-    return f"torch is not installed at {place.name}, which trains nothing without it; {where} installs it"
+    if place.host:
+        return Sentence(
+            "torch is not installed at {name}, which trains nothing without it; `ssh {host} {install}` installs it",
+            name=place.name, host=place.host, install=install,
+        )  # fmt: skip
+    return Sentence(
+        "torch is not installed at {name}, which trains nothing without it; `{install}` there installs it",
+        name=place.name, install=install,
+    )  # fmt: skip
 
 
 def _too_old(place: NamedPlace) -> str:
-    return f"precgui at {place.name} is too old to be a place; upgrade it with {upgrade(place)}"
+    return Sentence(
+        "precgui at {name} is too old to be a place; upgrade it with {commands}",
+        name=place.name,
+        commands=upgrade(place),
+    )
 
 
 def other_protocol(place: NamedPlace, number: int) -> ContactError:
     """The place speaks the protocol `number`."""
-    how = f"upgrade precgui there with {upgrade(place)}"
+    how: str = Sentence("upgrade precgui there with {commands}", commands=upgrade(place))
     if number > PROTOCOL:
-        how = "upgrade precgui here with `git pull && python3 -m pip install .` in your checkout"
-    return ContactError(f"{place.name} speaks protocol {number} and this precgui protocol {PROTOCOL}; {how}")
+        how = L_("upgrade precgui here with `git pull && python3 -m pip install .` in your checkout")
+    return ContactError(
+        Sentence(
+            "{name} speaks protocol {number} and this precgui protocol {protocol}; {how}",
+            name=place.name,
+            number=number,
+            protocol=PROTOCOL,
+            how=how,
+        )
+    )
 
 
 def _refused(place: NamedPlace) -> str:
-    return f"{place.host} refuses connections; start sshd there, or name the port in ~/.ssh/config"
+    return Sentence(
+        "{host} refuses connections; start sshd there, or name the port in ~/.ssh/config",
+        host=place.host,
+    )
 
 
 def _no_answer(place: NamedPlace) -> str:
-    return f"{place.host or place.name} does not answer; check that it is on and that this machine is in its network"
+    return Sentence(
+        "{host} does not answer; check that it is on and that this machine is in its network",
+        host=place.host or place.name,
+    )
 
 
 # What is printed, the sentence, and whether another try would fail in the same way.
-_CAUSES: tuple[tuple[str, Callable[[NamedPlace], str], bool], ...] = (
-    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", _key_changed, True),
-    (r"Host key verification failed|No \S+ host key is known", _unknown_host_key, True),
-    (r"Permission denied \(|Too many authentication failures", _no_key, True),
-    (r"Could not resolve hostname", _unknown_name, False),
-    (r"Connection refused", _refused, False),
-    (r"timed out|No route to host|Network is unreachable|closed by remote host|reset by peer", _no_answer, False),
-    (r"serve is neither a file nor a command|invalid choice: '?serve", _too_old, True),
-    (r"No module named '?(pydantic|h5py|numpy|tomli_w|psutil|rich)\b", _not_whole, True),
-    (r"command not found|precgui: not found|No module named '?precgui|precgui: No such file|can't open file",
+_CAUSES: tuple[tuple[re.Pattern[str], Callable[[NamedPlace], str], bool], ...] = (
+    (re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED"), _key_changed, True),
+    (re.compile(r"Host key verification failed|No \S+ host key is known"), _unknown_host_key, True),
+    (re.compile(r"Permission denied \(|Too many authentication failures"), _no_key, True),
+    (re.compile(r"Could not resolve hostname"), _unknown_name, False),
+    (re.compile(r"Connection refused"), _refused, False),
+    (re.compile(r"timed out|No route to host|Network is unreachable|closed by remote host|reset by peer"),
+     _no_answer, False),
+    (re.compile(r"serve is neither a file nor a command|invalid choice: '?serve"), _too_old, True),
+    (re.compile(r"No module named '?(pydantic|h5py|numpy|tomli_w|psutil|rich)\b"), _not_whole, True),
+    (re.compile(r"command not found|precgui: (not found|No such file)|No module named '?precgui|can't open file"),
      _not_installed, True),
 )  # fmt: skip
 
@@ -118,19 +164,31 @@ def no_program(place: NamedPlace) -> ContactError:
     """The program of its command is not on this machine."""
     if place.host:
         return ContactError(
-            "there is no ssh on this machine; install the OpenSSH client (Debian: `apt install openssh-client`, "
-            "Windows: Settings, Optional features)"
+            L_(
+                "there is no ssh on this machine; install the OpenSSH client (Debian: `apt install openssh-client`, "
+                "Windows: Settings, Optional features)"
+            )
         )
-    return ContactError(f"there is no program {place.command[0]} on this machine; correct the command of {place.name}")
+    return ContactError(
+        Sentence(
+            "there is no program {command} on this machine; correct the command of {name}",
+            command=place.command[0],
+            name=place.name,
+        )
+    )
 
 
 def explained(place: NamedPlace, words: str, exit_code: int | None) -> ContactError:
     """The error of a command that has ended; `words` is the end of what it has printed."""
     for pattern, sentence, is_final in _CAUSES:
-        if re.search(pattern, words):
+        if pattern.search(words):
             return ContactError(sentence(place), is_final=is_final)
     if exit_code == 127:
         return ContactError(_not_installed(place))
-    last = one_line(words.strip().splitlines()[-1]) if words.strip() else "it printed nothing"
-    code = "" if exit_code is None else f" with exit code {exit_code}"
-    return ContactError(f"the agent at {place.name} ended{code}: {last}", is_final=False)
+    last = one_line(words.strip().splitlines()[-1]) if words.strip() else L_("it printed nothing")
+    if exit_code is None:
+        return ContactError(Sentence("the agent at {name} ended: {last}", name=place.name, last=last), is_final=False)
+    text = Sentence(
+        "the agent at {name} ended with exit code {code}: {last}", name=place.name, code=exit_code, last=last
+    )
+    return ContactError(text, is_final=False)

@@ -25,6 +25,7 @@ from precgui.process.frames import FrameError
 from precgui.runs.file.event_tables import EVENT_TABLES, EventRows, EventTable, by_type
 from precgui.runs.file.schema import TABLES
 from precgui.safe_open import open_regular
+from precgui.sentences import L_, Sentence
 
 BLOCK_EVENTS = 512  # events, or messages, after which a block is written
 _MOST_ORDER = 3
@@ -55,7 +56,7 @@ def history_of(job: str, first: int, number: int, events: Sequence[Event]) -> Jo
 def events_of(history: JobHistory) -> list[Any]:
     """Its events, those of tables as one `EventRows` for each table and device. Raises FrameError."""
     if any(isinstance(event, RunEnded) for event in history.events):
-        raise FrameError("a history holds the end of its run, which comes as a message of its own")
+        raise FrameError(L_("a history holds the end of its run, which comes as a message of its own"))
     return [*history.events, *map(_unpacked, history.tables)]
 
 
@@ -108,14 +109,29 @@ def _planes(words: _Words) -> bytes:
 def _unpacked(packed: HistoryTable) -> EventRows:
     table = _BY_PATH.get(packed.table)
     if table is None:
-        raise FrameError(f"a history has the unknown table {packed.table[:40]!r}")
+        raise FrameError(Sentence("a history has the unknown table {table!r}", table=packed.table[:40]))
     columns = table.columns
     if not (len(packed.units) == len(packed.orders) == len(columns)) or packed.count < 1:
-        raise FrameError(f"the table {packed.table} of a history has not the columns that it should have")
+        raise FrameError(
+            Sentence(
+                "the table {table} of a history has not the columns that it should have",
+                table=packed.table,
+            )
+        )
     if len(packed.planes) != 8 * packed.count * len(columns):
-        raise FrameError(f"the table {packed.table} of a history has not the size that its columns have")
+        raise FrameError(
+            Sentence(
+                "the table {table} of a history has not the size that its columns have",
+                table=packed.table,
+            )
+        )
     if not all(0 <= order <= _MOST_ORDER for order in packed.orders):
-        raise FrameError(f"the table {packed.table} of a history has differences of an unknown order")
+        raise FrameError(
+            Sentence(
+                "the table {table} of a history has differences of an unknown order",
+                table=packed.table,
+            )
+        )
     planes = np.frombuffer(packed.planes, np.uint8).reshape(len(columns), 8, packed.count)
     unsigned = np.ascontiguousarray(planes.transpose(0, 2, 1)).view("<u8")[..., 0].astype(np.uint64)
     words = (unsigned >> np.uint64(1)).view(np.int64) ^ -(unsigned & np.uint64(1)).view(np.int64)
@@ -123,7 +139,7 @@ def _unpacked(packed: HistoryTable) -> EventRows:
         rows = np.stack([_values(*column) for column in zip(packed.units, packed.orders, words, strict=True)])
         for name, row in zip(columns, rows, strict=True):
             if TABLES[table.path].columns[name].dtype.kind in "iu" and not np.array_equal(row, np.rint(row)):
-                raise FrameError(f"{name} of a history is no whole number")
+                raise FrameError(Sentence("{name} of a history is no whole number", name=name))
     return EventRows(table, rows, packed.device)
 
 

@@ -39,6 +39,7 @@ from precgui.process.channel import LAST_WORDS_BYTES
 from precgui.process.frames import HEAD, FrameError, FrameHead
 from precgui.runs.file.process import is_gone, this_process
 from precgui.safe_open import open_regular
+from precgui.sentences import L_, Sentence
 
 PART_BYTES = 1 << 20
 RUN_FILE = "run.h5"
@@ -51,7 +52,7 @@ class JobFolder:
 
     def __init__(self, job: str) -> None:
         if not JOB_NAME.fullmatch(job):
-            raise OrderError("the name of a job is 32 hexadecimal digits")
+            raise OrderError(L_("the name of a job is 32 hexadecimal digits"))
         self.job, self.path = job, jobs_dir() / job
         self.out = self.path / "out"
         self.part_number = self._last_part()
@@ -73,7 +74,7 @@ class JobFolder:
         """The folder of the job in this part, begun unless it has been. Raises OrderError."""
         if part > self.part_number:
             if not self.is_claimed or self.is_running or part != self.part_number + 1:
-                raise OrderError("the run has not ended, so it cannot go on from a checkpoint; attach to it")
+                raise OrderError(L_("the run has not ended, so it cannot go on from a checkpoint; attach to it"))
             self._part_folder(part).mkdir(exist_ok=True)
         return JobFolder(self.job)
 
@@ -100,7 +101,7 @@ class JobFolder:
         """Raises FrameError, OSError."""
         order = ORDERS.decode((self.path / "order").read_bytes())
         if not isinstance(order, (StartRun, StartCommand)):
-            raise FrameError(f"{self.path} holds no order")
+            raise FrameError(Sentence("{path} holds no order", path=self.path))
         return order
 
     # Its process
@@ -180,9 +181,9 @@ class JobFolder:
     def part(self, name: str, offset: int) -> FilePart:
         """Raises OrderError, OSError."""
         if not is_file_name(name) or not (self.out / name).is_file():
-            raise OrderError(f"the job has no file {name!r}")
+            raise OrderError(Sentence("the job has no file {name!r}", name=name))
         if self.is_running:
-            raise OrderError("files come when the job has ended")
+            raise OrderError(L_("files come when the job has ended"))
         path = self.out / name
         with open_regular(path) as file:
             file.seek(max(offset, 0))
@@ -202,7 +203,7 @@ class JobFolder:
     def remove(self) -> None:
         """Raises OrderError, OSError."""
         if self.is_running:
-            raise OrderError("the job is still running; stop it first")
+            raise OrderError(L_("the job is still running; stop it first"))
         shutil.rmtree(self.path)
 
 
@@ -294,9 +295,9 @@ def is_end(message: object) -> bool:
 
 def _write_sent(folder: Path, file: SentFile) -> None:
     if not is_file_name(file.name) or "/" in file.name:
-        raise OrderError(f"a file cannot be sent as {file.name!r}")
+        raise OrderError(Sentence("a file cannot be sent as {name!r}", name=file.name))
     if hashlib.sha256(file.content).hexdigest() != file.sha256:
-        raise OrderError(f"{file.name} did not arrive as it was sent; send it again")
+        raise OrderError(Sentence("{name} did not arrive as it was sent; send it again", name=file.name))
     (folder / file.name).write_bytes(file.content)
 
 

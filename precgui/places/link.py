@@ -16,6 +16,7 @@ from precgui.places.messages import ORDERS, REPLIES, Ping, PlaceHello
 from precgui.places.settings import NamedPlace
 from precgui.process.channel import LAST_WORDS_BYTES
 from precgui.process.frames import FrameError, FrameReader, ProtocolError
+from precgui.sentences import Sentence, message_of
 
 HELLO_S = 30.0
 PING_S = 5.0
@@ -55,10 +56,20 @@ class PlaceLink:
             while (message := self.receive(0.1)) is None:
                 if time.monotonic() > until_s:
                     raise ContactError(
-                        f"{self.place.name} said nothing for {HELLO_S:.0f} s; try it later", is_final=False
+                        Sentence(
+                            "{name} said nothing for {seconds:.0f} s; try it later",
+                            name=self.place.name,
+                            seconds=HELLO_S,
+                        ),
+                        is_final=False,
                     )
             if not isinstance(message, PlaceHello):
-                raise ContactError(f"the command of {self.place.name} is not an agent of precgui; correct it")
+                raise ContactError(
+                    Sentence(
+                        "the command of {name} is not an agent of precgui; correct it",
+                        name=self.place.name,
+                    )
+                )
         except BaseException:
             self.close()
             raise
@@ -79,7 +90,14 @@ class PlaceLink:
         if self._cannot_write:
             raise self._gone()
         if since_s and time.monotonic() - since_s > SILENT_S:
-            raise ContactError(f"{self.place.name} has read no order for {SILENT_S:.0f} s", is_final=False)
+            raise ContactError(
+                Sentence(
+                    "{name} has read no order for {seconds:.0f} s",
+                    name=self.place.name,
+                    seconds=SILENT_S,
+                ),
+                is_final=False,
+            )
 
     def receive(self, timeout_s: float) -> object | None:
         """The next message, None where none comes in that time. Raises ContactError when the link is gone."""
@@ -97,14 +115,21 @@ class PlaceLink:
         if isinstance(message, ProtocolError):
             raise other_protocol(self.place, message.number) from None
         if isinstance(message, FrameError):
-            raise ContactError(str(message), is_final=False) from None
+            raise ContactError(message_of(message), is_final=False) from None
         self._heard_s = time.monotonic()
         return message
 
     def _look(self) -> None:
         """Ask an agent that is silent whether it is there. Raises ContactError where it does not answer."""
         if self.silent_s > SILENT_S and hasattr(self, "hello"):
-            raise ContactError(f"no answer from {self.place.name} for {self.silent_s:.0f} s", is_final=False)
+            raise ContactError(
+                Sentence(
+                    "no answer from {name} for {seconds:.0f} s",
+                    name=self.place.name,
+                    seconds=self.silent_s,
+                ),
+                is_final=False,
+            )
         if hasattr(self, "hello") and min(self.silent_s, time.monotonic() - self._pinged_s) > PING_S:
             self._pinged_s = time.monotonic()
             self.send(Ping())
@@ -182,7 +207,13 @@ def start_command(place: NamedPlace) -> subprocess.Popen[bytes]:
     except FileNotFoundError:
         raise no_program(place) from None
     except OSError as error:
-        raise ContactError(f"{place.command[0]} cannot be started: {error.strerror}") from None
+        raise ContactError(
+            Sentence(
+                "{command} cannot be started: {reason}",
+                command=place.command[0],
+                reason=error.strerror,
+            )
+        ) from None
 
 
 def _parts(stream: IO[bytes]) -> Iterator[bytes]:

@@ -19,9 +19,10 @@ from precgui.hardware.support import Level, Peak, Support
 from precgui.places.command import document_there
 from precgui.places.placed_job import JobError
 from precgui.places.settings import NamedPlace
+from precgui.sentences import L_, Sentence
 
 _MOST_RESULTS = 200
-_NO_BANDWIDTH = Missing("no system tells it; Measure measures it")
+_NO_BANDWIDTH = Missing(L_("no system tells it; Measure measures it"))
 _SWITCHES = tuple(
     f"backends.{part}.fp32_precision" for part in ("cuda.matmul", "cudnn.conv", "mkldnn.matmul")
 )  # that the window shows
@@ -37,7 +38,7 @@ class _Cell(_Read):
     source: StrictStr = ""
     unit: StrictStr = ""
     peak_tops: StrictFloat | StrictInt | None = None
-    peak_reason: StrictStr = "peak unknown"
+    peak_reason: StrictStr = L_("peak unknown")
     peak_formula: StrictStr = ""
     datasheet_tops: StrictFloat | StrictInt | None = None
 
@@ -73,13 +74,13 @@ class _Device(_Read):
 
     def device(self) -> Device:
         details = tuple(
-            (label, Missing(self.not_available.get(label, "not told")) if value is None else value)
+            (label, Missing(self.not_available.get(label, L_("not told"))) if value is None else value)
             for label, value in self.details.items()
         )
         return Device(
             self.id, self.kind, self.name, self.architecture, self.capability,
             {name: cell.support_of() for name, cell in self.formats.items()},
-            Missing("not told") if self.memory_bytes is None else self.memory_bytes,
+            Missing(L_("not told")) if self.memory_bytes is None else self.memory_bytes,
             _NO_BANDWIDTH if self.bandwidth_gbs is None else self.bandwidth_gbs,
             details, self.problem or "", self.uuid or "", tuple(FactSource(**dict(each)) for each in self.sources),
         )  # fmt: skip
@@ -155,7 +156,7 @@ def measure_there(place: NamedPlace, device: str, look: Callable[[], object] = l
     """Measure a device of a place, which keeps the result; a minute or more. Raises as `document_there`, and what
     `look` raises: the measurement is stopped then."""
     if not measured.is_result(document_there(place, ("bench", "--device", device, "--json"), look=look)):
-        raise JobError(f"{place.name} printed no measurement; upgrade precgui there")
+        raise JobError(Sentence("{name} printed no measurement; upgrade precgui there", name=place.name))
 
 
 def machine_of(document: object, name: str) -> tuple[Machine, str]:
@@ -163,7 +164,12 @@ def machine_of(document: object, name: str) -> tuple[Machine, str]:
     try:
         read = _Document.model_validate(document)
     except ValidationError:
-        raise JobError(f"{name} did not describe its machine as this precgui reads it; upgrade precgui there") from None
+        raise JobError(
+            Sentence(
+                "{name} did not describe its machine as this precgui reads it; upgrade precgui there",
+                name=name,
+            )
+        ) from None
     sensors = tuple(SensorReport(each.source, each.device, each.found, each.message) for each in read.host.sensors)
     host: Mapping[str, Any] = read.host.model_dump(exclude={"sensors"})
     facts = read.torch.model_dump(exclude={"problem"})

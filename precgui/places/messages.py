@@ -15,6 +15,7 @@ from precgui.errors import SentenceError
 from precgui.events import Event, TensorStats
 from precgui.process.frames import Codec, FrameError
 from precgui.sanitize import one_line
+from precgui.sentences import Sentence
 
 JOB_NAME = re.compile(r"[0-9a-f]{32}")
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -43,8 +44,13 @@ class PlaceDevice:
         """Raises FrameError."""
         if not 0 <= self.free_bytes <= self.memory_bytes:
             raise FrameError(
-                f"the place says that {one_line(self.id, 40)} has {self.free_bytes} of {self.memory_bytes} bytes free, "
-                "which cannot be; upgrade precgui there"
+                Sentence(
+                    "the place says that {device} has {free_bytes} of {memory_bytes} bytes free, which cannot be; "
+                    "upgrade precgui there",
+                    device=one_line(self.id, 40),
+                    free_bytes=self.free_bytes,
+                    memory_bytes=self.memory_bytes,
+                )
             )
 
 

@@ -10,6 +10,7 @@ from precgui.places.jobs import RUN_FILE
 from precgui.places.messages import JobLine
 from precgui.places.placed_job import JobError, PlacedJob
 from precgui.places.settings import NamedPlace
+from precgui.sentences import Sentence
 
 
 def opened_there(place: NamedPlace, line: JobLine) -> Path:
@@ -17,10 +18,20 @@ def opened_there(place: NamedPlace, line: JobLine) -> Path:
     OSError."""
     if line.kind != "run" or RUN_FILE not in line.files:
         raise JobError(
-            f"{line.job[:12]} at {place.name} has no run file; `precgui places jobs {place.name}` shows which"
+            Sentence(
+                "{job} at {name} has no run file; `precgui places jobs {name}` shows which",
+                job=line.job[:12],
+                name=place.name,
+            )
         )
     if line.is_running:
-        raise JobError(f"{line.job[:12]} is still running at {place.name}; attach to it, or open it when it has ended")
+        raise JobError(
+            Sentence(
+                "{job} is still running at {name}; attach to it, or open it when it has ended",
+                job=line.job[:12],
+                name=place.name,
+            )
+        )
     path = state_dir() / "places" / place.name / f"{line.job}-{line.part}.h5"
     if not path.exists():
         job = PlacedJob(place, line.job)

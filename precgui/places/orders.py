@@ -10,6 +10,7 @@ from precgui.errors import SentenceError
 from precgui.places.jobs import is_file_name, task_file
 from precgui.places.messages import SentFile, StartRun
 from precgui.safe_open import open_regular
+from precgui.sentences import Sentence
 
 MOST_CODE_BYTES = 4 << 20
 
@@ -24,15 +25,25 @@ def run_order(config: RunConfig, run_id: str, place: str, *, may_send_code: bool
     if code is None and is_own_task(config.task):
         module, _, function = config.task.rpartition(":")
         raise CodeError(
-            f"the task {config.task} of a module cannot be used at a place; give its file, such as "
-            f"{module.rpartition('.')[2]}.py:{function}, and --own-code"
+            Sentence(
+                "the task {task} of a module cannot be used at a place; give its file, such as "
+                "{module}.py:{function}, and --own-code",
+                task=config.task,
+                module=module.rpartition(".")[2],
+                function=function,
+            )
         )
     if code is None:
         return StartRun(run_id, config.model_dump(mode="json"), place)
     if not may_send_code:
         raise CodeError(
-            f"this run needs the code {task_file(config.task)} (SHA-256 {code.sha256[:16]}...), which is sent to "
-            f"{place} and runs there only with your consent; --own-code gives it"
+            Sentence(
+                "this run needs the code {task} (SHA-256 {sha256}...), which is sent to {place} and runs there only "
+                "with your consent; --own-code gives it",
+                task=task_file(config.task),
+                sha256=code.sha256[:16],
+                place=place,
+            )
         )
     tree = config.model_dump(mode="json")
     tree["task"] = f"{code.name}:{config.task.rpartition(':')[2]}"
@@ -53,9 +64,26 @@ def sent_file(path: Path) -> SentFile:
         with open_regular(path) as file:
             content = file.read(MOST_CODE_BYTES + 1)
     except OSError as error:
-        raise CodeError(f"{path} cannot be read: {error.strerror}; correct the task") from None
+        raise CodeError(
+            Sentence(
+                "{path} cannot be read: {reason}; correct the task",
+                path=path,
+                reason=error.strerror,
+            )
+        ) from None
     if len(content) > MOST_CODE_BYTES:
-        raise CodeError(f"{path} is larger than {MOST_CODE_BYTES >> 20} MiB; only one file of code is sent")
+        raise CodeError(
+            Sentence(
+                "{path} is larger than {most} MiB; only one file of code is sent",
+                path=path,
+                most=MOST_CODE_BYTES >> 20,
+            )
+        )
     if not is_file_name(path.name):
-        raise CodeError(f"{path.name} cannot be sent; give it a name of letters, digits, `_`, `.` and `-`")
+        raise CodeError(
+            Sentence(
+                "{name} cannot be sent; give it a name of letters, digits, `_`, `.` and `-`",
+                name=path.name,
+            )
+        )
     return SentFile(path.name, hashlib.sha256(content).hexdigest(), content)

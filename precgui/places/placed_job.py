@@ -36,6 +36,7 @@ from precgui.places.messages import (
     StopJob,
 )
 from precgui.places.settings import NamedPlace
+from precgui.sentences import Sentence, message_of
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 60.0  # between two tries to connect
 MOST_LOST = 3  # links that are lost before the job has begun
@@ -161,15 +162,15 @@ class PlacedJob:
         """The link in one sentence; empty while it is well."""
         link = self._link
         if link is not None:
-            return f"no answer from {self.place.name} for {link.silent_s:.0f} s" if link.silent_s > 7 else ""
+            return _no_answer(self.place, link.silent_s) if link.silent_s > 7 else ""
         if not self._lost_at_s:
             return ""
         now = time.monotonic()
-        goes_on = ", the run goes on there" if self.has_begun else ""
-        return (
-            f"no answer from {self.place.name} for {now - self._lost_at_s:.0f} s{goes_on}; next try in "
-            f"{max(self._next_try_s - now, 0):.0f} s ({self._why})"
-        )
+        lost = _no_answer(self.place, now - self._lost_at_s)
+        values = {"lost": lost, "seconds": max(self._next_try_s - now, 0), "reason": self._why}
+        if self.has_begun:
+            return Sentence("{lost}, the run goes on there; next try in {seconds:.0f} s ({reason})", **values)
+        return Sentence("{lost}; next try in {seconds:.0f} s ({reason})", **values)
 
     def receive(self, timeout_s: float) -> JobMessage | None:
         """The next message of the job, None where none comes in that time; a lost link is opened again.
@@ -178,7 +179,7 @@ class PlacedJob:
         """
         message = self._next(timeout_s)
         if isinstance(message, Refused):
-            raise JobError(f"{self.place.name}: {message.message}")
+            raise JobError(Sentence("{place}: {message}", place=self.place.name, message=message.message))
         if isinstance(message, PlaceReady):
             self.is_ready = True
         if not isinstance(message, JobMessage) or message.job != self.job:
@@ -188,8 +189,11 @@ class PlacedJob:
         if message.number <= read:
             return None
         if first != read + 1:
-            what = "row" if isinstance(message, JobRow) else "message"
-            self._lost(ContactError(f"{what} {read + 1} is missing", is_final=False))
+            if isinstance(message, JobRow):
+                missing = Sentence("row {number} is missing", number=read + 1)
+            else:
+                missing = Sentence("message {number} is missing", number=read + 1)
+            self._lost(ContactError(missing, is_final=False))
             return None
         if isinstance(message, JobRow):
             self.row_number = message.number
@@ -227,10 +231,23 @@ class PlacedJob:
                 break
             draft.unlink()
             if not left:
-                raise JobError(f"{name} arrived from {self.place.name} other than it is there; fetch it again")
+                raise JobError(
+                    Sentence(
+                        "{name} arrived from {place} other than it is there; fetch it again",
+                        name=name,
+                        place=self.place.name,
+                    )
+                )
         check(draft)
         if path.exists() and not may_replace(path):
-            raise JobError(f"{path} is there already; the file from {self.place.name} stays at {draft}")
+            raise JobError(
+                Sentence(
+                    "{path} is there already; the file from {name} stays at {draft}",
+                    path=path,
+                    name=self.place.name,
+                    draft=draft,
+                )
+            )
         draft.replace(path)
 
     def _fetch_parts(self, name: str, draft: Path) -> str:
@@ -263,14 +280,15 @@ class PlacedJob:
                 self._try(lambda link: link.send(order))
             message = self._next(0.2)
             if isinstance(message, Refused):
-                raise JobError(f"{self.place.name}: {message.message}")
+                raise JobError(Sentence("{place}: {message}", place=self.place.name, message=message.message))
             if is_wanted(message):
                 return message
 
     def _next(self, timeout_s: float) -> object | None:
         if self._let_go.is_set():
-            goes_on = "the run goes on at" if self.has_begun else "let go before the run had begun at"
-            raise Detached(f"{goes_on} {self.place.name}")
+            if self.has_begun:
+                raise Detached(Sentence("the run goes on at {place}", place=self.place.name))
+            raise Detached(Sentence("let go before the run had begun at {place}", place=self.place.name))
         if self._link is None and not self._connected():
             self._let_go.wait(min(timeout_s, max(self._next_try_s - time.monotonic(), 0.0)))
             return None
@@ -284,7 +302,12 @@ class PlacedJob:
         if isinstance(message, JobStarted) and message.job == self.job:
             self.has_begun = True
             if self.part not in (None, message.part) and self.number:
-                raise JobError(f"the run at {self.place.name} was let go on by somebody else; attach to it once more")
+                raise JobError(
+                    Sentence(
+                        "the run at {name} was let go on by somebody else; attach to it once more",
+                        name=self.place.name,
+                    )
+                )
             self.part = message.part
         return message
 
@@ -304,20 +327,36 @@ class PlacedJob:
             raise error
         self._lost_before += not self.has_begun
         if not self.has_begun and self._lost_before >= MOST_LOST:
-            what = "the run began" if self.job else "it answered"
-            name = self.place.name
+            values = {"name": self.place.name, "count": MOST_LOST, "reason": message_of(error)}
+            if self.job:
+                raise ContactError(
+                    Sentence(
+                        "the link to {name} was lost {count} times before the run began ({reason}); `precgui places "
+                        "test {name}` asks whether it works",
+                        **values,
+                    )
+                )
             raise ContactError(
-                f"the link to {name} was lost {MOST_LOST} times before {what} ({error}); `precgui places test {name}` "
-                f"asks whether it works"
+                Sentence(
+                    "the link to {name} was lost {count} times before it answered ({reason}); `precgui places test "
+                    "{name}` asks whether it works",
+                    **values,
+                )
             )
         if self._futile >= MOST_FUTILE:
             name = self.place.name
             raise ContactError(
-                f"the agent at {name} answered {MOST_FUTILE} times, and ended each time when it was asked for the run "
-                f"({error}); the run may go on there, and `precgui places test {name}` asks whether the place works"
+                Sentence(
+                    "the agent at {name} answered {count} times, and ended each time when it was asked for "
+                    "the run ({reason}); the run may go on there, and `precgui places test {name}` asks whether the "
+                    "place works",
+                    name=name,
+                    count=MOST_FUTILE,
+                    reason=message_of(error),
+                )
             )
         self._lost_at_s = self._lost_at_s or time.monotonic()
-        self._why, self._next_try_s = str(error), time.monotonic() + self._wait_s
+        self._why, self._next_try_s = message_of(error), time.monotonic() + self._wait_s
         self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
 
     def _connected(self) -> bool:
@@ -351,3 +390,7 @@ def followed_run(run: PlacedRun) -> PlacedJob:
     order = ResumeRun(run.run_id, run.part) if run.part else None
     read = run.part if run.after else None
     return PlacedJob(run.place, run.run_id, order, after=run.after, after_row=run.after_row, part=read)
+
+
+def _no_answer(place: NamedPlace, seconds: float) -> Sentence:
+    return Sentence("no answer from {name} for {seconds:.0f} s", name=place.name, seconds=seconds)

@@ -36,13 +36,14 @@ from precgui.places.messages import (
 )
 from precgui.process.child import ChildTask, import_torch, redirect_output, work
 from precgui.process.frames import FrameError
+from precgui.sentences import L_
 
 POLL_S = 0.1
 MOST_TENSOR_BYTES = 64 << 20  # of rows of tensors among the messages; the run file has all of them
 MOST_TEXT = 1 << 16  # characters in one message
 _RUN = "precgui.job:serve"
 _COMMAND = "precgui.cli.main:main"
-_ROWS_LEFT_OUT = "rows of tensors are not sent any more; the run file has all of them"
+_ROWS_LEFT_OUT = L_("rows of tensors are not sent any more; the run file has all of them")
 
 
 class JobConnection:

@@ -14,7 +14,7 @@ from precgui.config.reading import read_toml, toml_fault
 from precgui.errors import SentenceError
 from precgui.paths import state_dir
 from precgui.safe_open import replace_file
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence
 
 HERE = L_("this machine")  # no place can have this name
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
@@ -53,14 +53,19 @@ def ssh_place(name: str, host: str, precgui: str = "precgui", options: Sequence[
     `options` are more arguments of ssh. Everything else is as the user's own configuration of ssh says.
     """
     if not host or host.startswith("-") or any(character.isspace() for character in host):
-        raise PlaceError(f"{host!r} is no host; write ssh:HOST with a name that `ssh HOST` knows")
+        raise PlaceError(
+            Sentence(
+                "{host!r} is no host; write ssh:HOST with a name that `ssh HOST` knows",
+                host=host,
+            )
+        )
     return _checked(NamedPlace(name, (*_SSH, *options, "--", host, f"{precgui} {_SERVE}")))
 
 
 def command_place(name: str, words: Sequence[str]) -> NamedPlace:
     """A place behind any command, such as `docker exec -i BOX precgui serve --stdio`. Raises PlaceError."""
     if not words:
-        raise PlaceError("a place needs ssh:HOST or the words of a command that starts `precgui serve --stdio`")
+        raise PlaceError(L_("a place needs ssh:HOST or the words of a command that starts `precgui serve --stdio`"))
     return _checked(NamedPlace(name, tuple(words)))
 
 
@@ -73,7 +78,12 @@ def places() -> dict[str, NamedPlace]:
     except (OSError, ValueError) as error:
         raise PlaceError(toml_fault(places_file(), error, "another $PRECGUI_STATE")) from None
     if not isinstance(tables, Mapping):
-        raise PlaceError(f"{places_file()}: places is no table; write [places.NAME] and command = [...]")
+        raise PlaceError(
+            Sentence(
+                "{file}: places is no table; write [places.NAME] and command = [...]",
+                file=places_file(),
+            )
+        )
     return {name: _read(name, table) for name, table in tables.items()}
 
 
@@ -81,10 +91,16 @@ def place_called(name: str) -> NamedPlace:
     """Raises PlaceError."""
     known = places()
     if not name:
-        raise PlaceError("the name of a place is empty; `precgui places` shows the names")
+        raise PlaceError(L_("the name of a place is empty; `precgui places` shows the names"))
     if name not in known:
-        names = ", ".join(known) or "there is none yet"
-        raise PlaceError(f"there is no place {name}; known: {names}; `precgui places add NAME ssh:HOST` adds one")
+        names = ", ".join(known) or L_("there is none yet")
+        raise PlaceError(
+            Sentence(
+                "there is no place {name}; known: {names}; `precgui places add NAME ssh:HOST` adds one",
+                name=name,
+                names=names,
+            )
+        )
     return known[name]
 
 
@@ -100,7 +116,12 @@ def add_place(place: NamedPlace) -> None:
     """Raises PlaceError, also where the name is taken."""
     known = places()
     if place.name in known:
-        raise PlaceError(f"there is a place {place.name} already; remove it first with `precgui places remove`")
+        raise PlaceError(
+            Sentence(
+                "there is a place {name} already; remove it first with `precgui places remove`",
+                name=place.name,
+            )
+        )
     _write({**known, place.name: place})
 
 
@@ -118,13 +139,24 @@ def places_file() -> Path:
 def _read(name: str, table: object) -> NamedPlace:
     command = table.get("command") if isinstance(table, Mapping) else None
     if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
-        raise PlaceError(f"{places_file()}: place {name} has no command; write command = [...] with its words")
+        raise PlaceError(
+            Sentence(
+                "{file}: place {name} has no command; write command = [...] with its words",
+                file=places_file(),
+                name=name,
+            )
+        )
     return _checked(NamedPlace(name, tuple(command)))
 
 
 def _checked(place: NamedPlace) -> NamedPlace:
     if not _NAME.fullmatch(place.name):
-        raise PlaceError(f"{place.name!r} is no name for a place; use up to 40 letters, digits, `_`, `.` and `-`")
+        raise PlaceError(
+            Sentence(
+                "{name!r} is no name for a place; use up to 40 letters, digits, `_`, `.` and `-`",
+                name=place.name,
+            )
+        )
     return place
 
 
@@ -135,5 +167,9 @@ def _write(known: Mapping[str, NamedPlace]) -> None:
         replace_file(places_file(), tomli_w.dumps({"places": tables}).encode())
     except OSError as error:
         raise PlaceError(
-            f"{places_file()} cannot be written: {error.strerror}; choose another $PRECGUI_STATE"
+            Sentence(
+                "{file} cannot be written: {reason}; choose another $PRECGUI_STATE",
+                file=places_file(),
+                reason=error.strerror,
+            )
         ) from None

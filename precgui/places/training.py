@@ -16,9 +16,10 @@ from precgui.places.placed_job import PlacedRun
 from precgui.places.settings import NamedPlace
 from precgui.process.supervised import DeathWords, Supervised
 from precgui.runs.training_process import TrainingProcess
+from precgui.sentences import L_
 
 KILL_AFTER_S = 10.0  # after a stop: a round trip more than here
-WORDS = DeathWords("the run", "the run", "it was ended there")
+WORDS = DeathWords(L_("the run"), L_("the run"), L_("it was ended there"))
 
 
 class PlacedTraining:

@@ -15,6 +15,7 @@ from precgui.places.placed_job import JobError, PlacedJob
 from precgui.places.settings import NamedPlace
 from precgui.process.frames import PROTOCOL
 from precgui.sanitize import one_line, sanitize_tree
+from precgui.sentences import Sentence, message_of
 
 _MOST_AT_ONCE = 8
 
@@ -51,7 +52,7 @@ def answer_of(place: NamedPlace) -> PlaceAnswer:
     try:
         link = PlaceLink(place)
     except ContactError as error:
-        return PlaceAnswer(place, None, str(error))
+        return PlaceAnswer(place, None, message_of(error))
     link.close()
     return PlaceAnswer(place, link.hello)
 
@@ -70,8 +71,16 @@ def job_of_run(place: NamedPlace, run_id: str, path: Path, where: str) -> JobLin
     """The job at a place of the run in a file of this machine. Raises SentenceError."""
     line = next((line for line in jobs_of(place) if line.job == run_id), None)
     if line is None:
-        trained = f"at {one_line(where, 40)}" if where else "on this machine"
-        raise JobError(f"{path} was trained {trained}, and {place.name} has no run of this name")
+        values = {"path": path, "place": place.name}
+        if where:
+            raise JobError(
+                Sentence(
+                    "{path} was trained at {where}, and {place} has no run of this name",
+                    where=one_line(where, 40),
+                    **values,
+                )
+            )
+        raise JobError(Sentence("{path} was trained on this machine, and {place} has no run of this name", **values))
     return line
 
 
@@ -81,7 +90,7 @@ def visit(place: NamedPlace) -> tuple[PlaceAnswer, tuple[JobLine, ...]]:
     try:
         return answer, jobs_of(place) if answer.hello is not None else ()
     except SentenceError as error:
-        return replace(answer, hello=None, why=str(error)), ()
+        return replace(answer, hello=None, why=message_of(error)), ()
 
 
 def answers_of(places: list[NamedPlace]) -> list[PlaceAnswer]:

@@ -17,6 +17,7 @@ from typing import Any, Literal, Union
 
 from precgui.errors import SentenceError
 from precgui.sanitize import one_line
+from precgui.sentences import L_, Sentence, filled, message_of
 
 PROTOCOL = 2
 MAGIC = b"pcgf"
@@ -41,10 +42,12 @@ class ProtocolError(FrameError):
 
     def __init__(self, number: int) -> None:
         self.number = number
-        older = "there" if number < PROTOCOL else "here"
-        super().__init__(
-            f"the far end speaks protocol {number} and this precgui protocol {PROTOCOL}; upgrade precgui {older}"
-        )
+        values = {"number": number, "own": PROTOCOL}
+        if number < PROTOCOL:
+            text = L_("the far end speaks protocol {number} and this precgui protocol {own}; upgrade precgui there")
+        else:
+            text = L_("the far end speaks protocol {number} and this precgui protocol {own}; upgrade precgui here")
+        super().__init__(filled(text, **values))
 
 
 class Codec:
@@ -60,7 +63,13 @@ class Codec:
         text = json.dumps({"message": tree, "blobs": [len(blob) for blob in blobs]}, separators=(",", ":"))
         header, blob = text.encode("utf-8"), b"".join(blobs)
         if len(header) > MOST_HEADER_BYTES or len(blob) > MOST_BLOB_BYTES:
-            raise FrameError(f"a {type(message).__name__} of {len(header) + len(blob)} bytes is too large to be sent")
+            raise FrameError(
+                Sentence(
+                    "a {message} of {size} bytes is too large to be sent",
+                    message=type(message).__name__,
+                    size=len(header) + len(blob),
+                )
+            )
         stored_header, stored_blob = _deflated(header), _deflated(blob)
         flags = _HEADER_DEFLATED * (stored_header is not header) | _BLOBS_DEFLATED * (stored_blob is not blob)
         head = HEAD.pack(MAGIC, PROTOCOL, flags, len(stored_header), len(header), len(stored_blob), len(blob))
@@ -71,12 +80,18 @@ class Codec:
         head = FrameHead.read(frame)
         body = memoryview(frame)[HEAD.size :]
         if len(body) != head.body_bytes:
-            raise FrameError(f"a frame has {len(body)} bytes after its head, which gives {head.body_bytes}")
+            raise FrameError(
+                Sentence(
+                    "a frame has {size} bytes after its head, which gives {body_bytes}",
+                    size=len(body),
+                    body_bytes=head.body_bytes,
+                )
+            )
         header = _inflated(body[: head.header_stored], head.header_bytes, bool(head.flags & _HEADER_DEFLATED))
         blob = _inflated(body[head.header_stored :], head.blob_bytes, bool(head.flags & _BLOBS_DEFLATED))
         tree = _parsed(header)
         if not isinstance(tree, dict) or tree.keys() != {"message", "blobs"}:
-            raise FrameError("the header of a frame does not consist of `message` and `blobs`")
+            raise FrameError(L_("the header of a frame does not consist of `message` and `blobs`"))
         return self._message(tree["message"], "message", _split(blob, tree["blobs"]))
 
 
@@ -99,19 +114,39 @@ class FrameHead:
     def read(cls, data: bytes | bytearray) -> FrameHead:
         """Raises FrameError, ProtocolError for another protocol."""
         if len(data) < HEAD.size:
-            raise FrameError(f"a frame has {len(data)} bytes, fewer than its head")
+            raise FrameError(
+                Sentence(
+                    "a frame has {size} bytes, fewer than its head",
+                    size=len(data),
+                )
+            )
         magic, protocol, flags, *sizes = HEAD.unpack_from(data)
         if magic != MAGIC:
-            raise FrameError(f"a frame begins with {bytes(magic)!r}; something else writes to the same stream")
+            raise FrameError(
+                Sentence(
+                    "a frame begins with {magic!r}; something else writes to the same stream",
+                    magic=bytes(magic),
+                )
+            )
         if protocol != PROTOCOL:
             raise ProtocolError(protocol)
         if flags & ~(_HEADER_DEFLATED | _BLOBS_DEFLATED):
-            raise FrameError(f"a frame has the unknown flags {flags:#x}")
+            raise FrameError(Sentence("a frame has the unknown flags {flags:#x}", flags=flags))
         head = cls(flags, *sizes)
         if max(head.header_stored, head.header_bytes) > MOST_HEADER_BYTES:
-            raise FrameError(f"the header of a frame is larger than {MOST_HEADER_BYTES} bytes")
+            raise FrameError(
+                Sentence(
+                    "the header of a frame is larger than {most} bytes",
+                    most=MOST_HEADER_BYTES,
+                )
+            )
         if max(head.blob_stored, head.blob_bytes) > MOST_BLOB_BYTES:
-            raise FrameError(f"the data of a frame are larger than {MOST_BLOB_BYTES} bytes")
+            raise FrameError(
+                Sentence(
+                    "the data of a frame are larger than {most} bytes",
+                    most=MOST_BLOB_BYTES,
+                )
+            )
         return head
 
 
@@ -155,7 +190,12 @@ class FrameReader:
             self._skipped += self._buffer[:noise]
             del self._buffer[:noise]
         if len(self._skipped) > MOST_NOISE_BYTES:
-            raise FrameError(f"no frame came within the first {MOST_NOISE_BYTES} bytes; the command is not an agent")
+            raise FrameError(
+                Sentence(
+                    "no frame came within the first {most} bytes; the command is not an agent",
+                    most=MOST_NOISE_BYTES,
+                )
+            )
         self._noise = place < 0
         return place >= 0
 
@@ -171,15 +211,15 @@ def _deflated(data: bytes) -> bytes:
 def _inflated(data: memoryview, size: int, is_deflated: bool) -> bytes:
     if not is_deflated:
         if len(data) != size:
-            raise FrameError("a part of a frame has not the size that its head gives")
+            raise FrameError(L_("a part of a frame has not the size that its head gives"))
         return bytes(data)
     inflater = zlib.decompressobj()
     try:
         result = inflater.decompress(data, size + 1)
     except zlib.error as error:
-        raise FrameError(f"a part of a frame cannot be inflated: {error}") from None
+        raise FrameError(Sentence("a part of a frame cannot be inflated: {error}", error=message_of(error))) from None
     if len(result) != size or not inflater.eof or inflater.unused_data:
-        raise FrameError("a part of a frame has not the size that its head gives")
+        raise FrameError(L_("a part of a frame has not the size that its head gives"))
     return result
 
 
@@ -187,14 +227,22 @@ def _parsed(header: bytes) -> Any:
     try:
         return json.loads(header.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise FrameError(f"the header of a frame is no JSON text: {one_line(str(error))}") from None
+        raise FrameError(
+            Sentence("the header of a frame is no JSON text: {error}", error=one_line(str(error)))
+        ) from None
 
 
 def _split(blob: bytes, sizes: Any) -> list[bytes]:
     if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
-        raise FrameError("the sizes of the data of a frame are no list of whole numbers")
+        raise FrameError(L_("the sizes of the data of a frame are no list of whole numbers"))
     if sum(sizes) != len(blob):
-        raise FrameError(f"the data of a frame have {len(blob)} bytes, and its header gives {sum(sizes)}")
+        raise FrameError(
+            Sentence(
+                "the data of a frame have {size} bytes, and its header gives {sizes}",
+                size=len(blob),
+                sizes=sum(sizes),
+            )
+        )
     result, place = [], 0
     for size in sizes:
         result.append(blob[place : place + size])
@@ -218,7 +266,14 @@ def _tree(value: Any, blobs: list[bytes]) -> Any:
 
 
 def _fault(where: str, value: Any, expected: str) -> FrameError:
-    return FrameError(f"{where} is {one_line(repr(value), _MOST_SHOWN)}, which is not {expected}")
+    return FrameError(
+        Sentence(
+            "{where} is {value}, which is not {expected}",
+            where=where,
+            value=one_line(repr(value), _MOST_SHOWN),
+            expected=expected,
+        )
+    )
 
 
 def _decoder_of_classes(classes: Sequence[type]) -> _Decoder:
@@ -230,8 +285,21 @@ def _decoder_of_classes(classes: Sequence[type]) -> _Decoder:
         kind = value.get("class") if isinstance(value, dict) else None
         if not isinstance(kind, str) or kind not in known:
             if kind is None and isinstance(value, dict):
-                raise FrameError(f"{where} has no `class`, which is one of {', '.join(known)}")
-            raise _fault(where, kind if isinstance(value, dict) else value, f"one of {', '.join(known)}")
+                raise FrameError(
+                    Sentence(
+                        "{where} has no `class`, which is one of {known}",
+                        where=where,
+                        known=", ".join(known),
+                    )
+                )
+            raise _fault(
+                where,
+                kind if isinstance(value, dict) else value,
+                Sentence(
+                    "one of {known}",
+                    known=", ".join(known),
+                ),
+            )
         if kind not in readers:
             readers[kind] = _decoder_of_class(known[kind])
         return readers[kind](value, kind, blobs)
@@ -252,7 +320,13 @@ def _decoder_of_class(kind: type) -> _Decoder:
         names = value.keys() - {"class"}
         if not needed <= names <= fields.keys():
             wrong = sorted(map(str, (needed - names) or (names - fields.keys())))
-            raise FrameError(f"{where} lacks or does not know {one_line(', '.join(wrong), _MOST_SHOWN)}")
+            raise FrameError(
+                Sentence(
+                    "{where} lacks or does not know {wrong}",
+                    where=where,
+                    wrong=one_line(", ".join(wrong), _MOST_SHOWN),
+                )
+            )
         return kind(**{name: decoders[name](value[name], f"{where}.{name}", blobs) for name in names})
 
     return decode
@@ -281,10 +355,10 @@ def _decoder(hint: Any) -> _Decoder:
 
 
 _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
-    str: ((str,), "a text"),
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number of 64 bits"),
-    float: ((int, float), "a number"),
+    str: ((str,), L_("a text")),
+    bool: ((bool,), L_("true or false")),
+    int: ((int,), L_("a whole number of 64 bits")),
+    float: ((int, float), L_("a number")),
 }
 
 
@@ -300,14 +374,14 @@ def _scalar(accepted: tuple[type, ...], expected: str) -> _Decoder:
 def _blob(value: Any, where: str, blobs: _Blobs) -> bytes:
     number = value.get("blob") if isinstance(value, dict) and value.keys() == {"blob"} else None
     if type(number) is not int or not 0 <= number < len(blobs):
-        raise _fault(where, value, "one of the data of its frame")
+        raise _fault(where, value, L_("one of the data of its frame"))
     return blobs[number]
 
 
 def _choice(choices: tuple[Any, ...]) -> _Decoder:
     def decode(value: Any, where: str, blobs: _Blobs) -> Any:
         if not isinstance(value, str) or value not in choices:
-            raise _fault(where, value, f"one of {', '.join(choices)}")
+            raise _fault(where, value, Sentence("one of {choices}", choices=", ".join(choices)))
         return value
 
     return decode
@@ -316,7 +390,7 @@ def _choice(choices: tuple[Any, ...]) -> _Decoder:
 def _items(decoder: _Decoder) -> _Decoder:
     def decode(value: Any, where: str, blobs: _Blobs) -> Any:
         if not isinstance(value, list):
-            raise _fault(where, value, "a list")
+            raise _fault(where, value, L_("a list"))
         return tuple(decoder(item, where, blobs) for item in value)
 
     return decode
@@ -324,5 +398,5 @@ def _items(decoder: _Decoder) -> _Decoder:
 
 def _mapping(value: Any, where: str, blobs: _Blobs) -> Any:
     if not isinstance(value, dict):
-        raise _fault(where, value, "an object")
+        raise _fault(where, value, L_("an object"))
     return value

@@ -13,6 +13,7 @@ from precgui.events import RunEnded
 from precgui.process.channel import Channel, SpawnedChannel
 from precgui.process.child import Ready, Stop
 from precgui.process.child import main as serve_task
+from precgui.sentences import Sentence, message_of
 
 POLL_S = 0.1
 
@@ -50,20 +51,37 @@ class ProcessEnd:
     def in_words(self, words: DeathWords) -> str:
         """How it ended: with which exit code, by which signal, or that it never began."""
         if self.not_started:
-            return f"{words.process} could not be started: {self.not_started}"
+            return Sentence(
+                "{process} could not be started: {reason}",
+                process=words.process,
+                reason=self.not_started,
+            )
         if self.exit_code >= 0:
-            return f"{words.process} ended by itself with exit code {self.exit_code}"
+            return Sentence(
+                "{process} ended by itself with exit code {code}",
+                process=words.process,
+                code=self.exit_code,
+            )
         try:
             name = signal.Signals(-self.exit_code).name
         except ValueError:
             name = f"signal {-self.exit_code}"
-        reason = f": {words.sigkill}" if name == "SIGKILL" else ""
-        return f"{words.process} was killed by {name}{reason}"
+        values = {"process": words.process, "signal": name}
+        if name == "SIGKILL":
+            return Sentence("{process} was killed by {signal}: {reason}", reason=words.sigkill, **values)
+        return Sentence("{process} was killed by {signal}", **values)
 
     def run_ended(self, words: DeathWords) -> RunEnded:
         """The last event of a run whose process did not send one."""
         if self.was_stopped:
-            return RunEnded(0.0, "stopped", f"stopped; {words.stopped_process} did not answer and was ended")
+            return RunEnded(
+                0.0,
+                "stopped",
+                Sentence(
+                    "stopped; {process} did not answer and was ended",
+                    process=words.stopped_process,
+                ),
+            )
         return RunEnded(0.0, "failed", self.in_words(words), self.last_words)
 
 
@@ -96,7 +114,7 @@ class Supervised:
             try:
                 self.start()
             except OSError as error:  # no memory or no more processes
-                return ProcessEnd(1, self.stopping, not_started=str(error))
+                return ProcessEnd(1, self.stopping, not_started=message_of(error))
             with contextlib.ExitStack() as unless_relayed:
                 unless_relayed.callback(self._channel.kill)
                 while (message := self.receive(stopped)) is not None:

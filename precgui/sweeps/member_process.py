@@ -11,10 +11,11 @@ from precgui.config import RunConfig
 from precgui.events import Event, RunEnded
 from precgui.process.supervised import DeathWords, task_process
 from precgui.runs.training_process import TrainingProcess
+from precgui.sentences import L_
 from precgui.sweeps.state import RUN_PROCESS
 
 KILL_AFTER_S = 3.0  # after a stop; the child gives up a step that does not end in `child.GRACE_S`
-WORDS = DeathWords(RUN_PROCESS, "the process", "somebody ended it, or the system was out of memory")
+WORDS = DeathWords(RUN_PROCESS, L_("the process"), L_("somebody ended it, or the system was out of memory"))
 
 
 class TrainMember(Protocol):

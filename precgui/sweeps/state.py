@@ -13,11 +13,12 @@ from typing import Any, Literal
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.outcome import why_failed
+from precgui.sentences import L_
 from precgui.sweeps.plan import Member
 
 MemberStatus = Literal["waiting", "running", "completed", "failed", "cut off", "skipped", "given up"]
 ENDED = ("completed", "failed")
-RUN_PROCESS = "the process of the run"
+RUN_PROCESS = L_("the process of the run")
 KILLED = f"{RUN_PROCESS} was killed by"  # how the message of such a run begins
 
 

@@ -51,6 +51,7 @@ WRONG = (
     ["twin", "digits-quick", "--branches", "1"],
     ["whatif", RUN, "--scale", "3"], ["bench", "--sizes", "1"], ["run", "digits-quick", "--resume", "-o", "a.h5"],
     ["assign", "digits-quick", "--formats", "fp16", "--budget", "x"],
+    ["places", "test", "nowhere"], ["run", "digits-quick", "--place", ""],
 )  # fmt: skip
 
 

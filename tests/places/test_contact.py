@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
 
-from precgui import __version__
+from precgui import __version__, words
 from precgui.cli.main import main
 from precgui.places.contact import explained, no_program, other_protocol
-from precgui.places.messages import REPLIES, JobLine, Pong
+from precgui.places.messages import REPLIES, JobLine, Pong, Refused
 from precgui.places.settings import (
     NamedPlace,
     PlaceError,
@@ -23,6 +24,7 @@ from precgui.places.settings import (
 )
 from precgui.places.trial import answer_of
 from precgui.process.frames import PROTOCOL
+from precgui.sentences import Sentence
 
 SERVE = f"{sys.executable} -m precgui"
 WHEEL = f"precgui-{__version__}-py3-none-any.whl"
@@ -30,35 +32,56 @@ INSTALL = f"`make wheel && scp dist/{WHEEL} gpu1:` in your checkout, then `ssh g
 UPGRADE = f"`ssh gpu1 'python3 -m pip uninstall --yes precgui && python3 -m pip install ./{WHEEL}'`"
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence", "is_final"),
-    [
-        ("No ED25519 host key is known for gpu1\nHost key verification failed.", "run `ssh gpu1` once", True),
-        (
-            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
-            "ssh-keygen -R gpu1",
-            True,
-        ),
-        ("me@gpu1: Permission denied (publickey).", "`ssh-copy-id gpu1` puts yours there", True),
-        ("ssh: Could not resolve hostname gpu1: Name or service not known", "no host is called gpu1", False),
-        ("ssh: connect to host gpu1 port 22: Connection refused", "gpu1 refuses connections", False),
-        ("ssh: connect to host gpu1 port 22: Connection timed out", "gpu1 does not answer", False),
-        ("bash: line 1: precgui: command not found", f"install it with {INSTALL}", True),
-        ("/usr/bin/python3: No module named precgui", "precgui is not installed at gpu1", True),
-        (
-            "ModuleNotFoundError: No module named 'pydantic'",
-            f"install them with {INSTALL}",
-            True,
-        ),
-        ("precgui: serve is neither a file nor a command", UPGRADE, True),
-        ("first\nSegmentation fault", "the agent at gpu1 ended with exit code 9: Segmentation fault", False),
-    ],
-)
-def test_that_each_failure_is_one_sentence_with_its_cure(words: str, sentence: str, is_final: bool) -> None:
-    error = explained(ssh_place("gpu1", "gpu1"), words, 9)
+FAILURES = [
+    ("No ED25519 host key is known for gpu1\nHost key verification failed.", "run `ssh gpu1` once", True),
+    (
+        "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+        "ssh-keygen -R gpu1",
+        True,
+    ),
+    ("me@gpu1: Permission denied (publickey).", "`ssh-copy-id gpu1` puts yours there", True),
+    ("ssh: Could not resolve hostname gpu1: Name or service not known", "no host is called gpu1", False),
+    ("ssh: connect to host gpu1 port 22: Connection refused", "gpu1 refuses connections", False),
+    ("ssh: connect to host gpu1 port 22: Connection timed out", "gpu1 does not answer", False),
+    ("bash: line 1: precgui: command not found", f"install it with {INSTALL}", True),
+    ("/usr/bin/python3: No module named precgui", "precgui is not installed at gpu1", True),
+    (
+        "ModuleNotFoundError: No module named 'pydantic'",
+        f"install them with {INSTALL}",
+        True,
+    ),
+    ("precgui: serve is neither a file nor a command", UPGRADE, True),
+    ("first\nSegmentation fault", "the agent at gpu1 ended with exit code 9: Segmentation fault", False),
+]
+
+
+@pytest.mark.parametrize(("printed", "sentence", "is_final"), FAILURES)
+def test_that_each_failure_is_one_sentence_with_its_cure(printed: str, sentence: str, is_final: bool) -> None:
+    error = explained(ssh_place("gpu1", "gpu1"), printed, 9)
     assert sentence in str(error)
     assert "\n" not in str(error)
     assert error.is_final == is_final
+
+
+def test_that_failures_are_in_the_readers_language_where_they_are_shown() -> None:
+    place = ssh_place("gpu1", "gpu1")
+    errors: list[BaseException] = [explained(place, said, 9) for said, _, _ in FAILURES]
+    errors += [explained(place, "", None), explained(place, "", 127), no_program(place), other_protocol(place, 1)]
+    errors += [other_protocol(place, 99), no_program(command_place("box", ["nothing-here"]))]
+    try:
+        words.use("zh_CN")
+        shown = [words.error_text(error) for error in errors]
+    finally:
+        words.use("en")
+    plain = [re.sub("`[^`]*`|Segmentation fault", "", text) for text in shown]
+    assert [text for text in plain if re.search("[a-z]{2,} [a-z]{2,} [a-z]{2,}", text)] == []
+    assert not any(text == str(error) for text, error in zip(shown, errors, strict=True))
+
+
+def test_that_a_frame_has_the_english_text_of_a_sentence() -> None:
+    text = Sentence("there is no job {job} at this place", job="abc")
+    sent = REPLIES.encode(Refused("abc", text))
+    assert sent == REPLIES.encode(Refused("abc", "there is no job abc at this place"))
 
 
 def test_that_a_place_without_ssh_gets_a_copy_of_the_wheel() -> None:
@@ -119,11 +142,11 @@ def test_that_memory_that_cannot_be_is_refused(memory: int, free: int) -> None:
 
 def test_that_empty_names_are_said_to_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
     add_place(hello_place())
-    for words, sentence in (
+    for given, sentence in (
         (["run", "digits-quick", "--place", ""], "the name of a place is empty"),
         (["places", "attach", "box", ""], "the name of a job is empty"),
     ):
-        assert main(words) == 2
+        assert main(given) == 2
         assert sentence in capsys.readouterr().err
 
 

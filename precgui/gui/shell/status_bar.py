@@ -12,7 +12,7 @@ from precgui.gui.going_on import going_on
 from precgui.gui.kit.icons import icon, pixmap
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
 from precgui.gui.theme import themes
-from precgui.words import _
+from precgui.words import _, translated
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -194,7 +194,7 @@ def _run_text(session: Session, name: str, state: str) -> str:
     training = session.training
     values = {"name": name, "place": training.place, "state": state}
     text = (_("{name} at {place}: {state}") if training.place else _("{name}: {state}")).format(**values)
-    if lost := training.link_state:
+    if lost := translated(training.link_state):
         text = f"{lost[:1].upper()}{lost[1:]}"
     if not training.waiting:
         return text

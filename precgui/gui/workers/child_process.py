@@ -18,13 +18,14 @@ from precgui.gui.workers.kept_thread import ManagedThread
 from precgui.process.child import ChildTask
 from precgui.process.supervised import DeathWords, ProcessEnd, Supervised, task_process
 from precgui.runs.training_process import TrainingProcess
+from precgui.words import L_
 
 if TYPE_CHECKING:
     from precgui.places.placed_job import PlacedRun
     from precgui.places.settings import NamedPlace
 
 KILL_AFTER_S = 0.9  # after Stop; the child itself gives up a stuck step after `child.GRACE_S`
-WORDS = DeathWords("the engine process", "the engine process", "the system was probably out of memory")
+WORDS = DeathWords(L_("the engine process"), L_("the engine process"), L_("the system was probably out of memory"))
 
 
 class ChildThread(ManagedThread):

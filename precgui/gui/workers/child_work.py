@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui.gui.workers.child_process import WORDS, ChildThread
 from precgui.process.supervised import ProcessEnd
+from precgui.words import translated
 
 DRAIN_MS = 50
 
@@ -23,7 +24,7 @@ class _Child(ChildThread):
 
     def process_ended(self, end: ProcessEnd) -> None:
         if not end.is_clean:
-            self.fault = "\n".join([end.in_words(WORDS), *end.last_words.splitlines()[-1:]])
+            self.fault = "\n".join([translated(end.in_words(WORDS)), *end.last_words.splitlines()[-1:]])
 
 
 class ChildWork(QObject):

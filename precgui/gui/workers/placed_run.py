@@ -13,6 +13,7 @@ from precgui.places.placed_job import PlacedRun
 from precgui.places.settings import NamedPlace
 from precgui.places.training import KILL_AFTER_S
 from precgui.process.supervised import ProcessEnd, Supervised
+from precgui.words import Sentence
 
 
 class PlacedRunThread(RunThread):
@@ -51,6 +52,6 @@ class PlacedRunThread(RunThread):
             return
         why = end.not_started or self._channel.why
         if self._channel.job.has_begun or not why:
-            self.let_go = why or f"the run goes on at {self.place.name}"
+            self.let_go = why or Sentence("the run goes on at {place}", place=self.place.name)
         else:  # it never began
             self.inbox.append([RunEnded(0.0, "failed", why)])

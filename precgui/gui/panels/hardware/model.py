@@ -17,7 +17,7 @@ from precgui.hardware.device import Device
 from precgui.places.machine import MachineThere, ask_machine, machine_asked
 from precgui.places.settings import NamedPlace
 from precgui.sanitize import one_line
-from precgui.words import _
+from precgui.words import _, error_text
 
 ASK_TORCH_AFTER_MS = 3000  # the window starts first, and a run has the machine to itself
 
@@ -219,4 +219,4 @@ def _asked(place: NamedPlace) -> MachineThere | tuple[NamedPlace, str]:
     try:
         return ask_machine(place)
     except SentenceError as error:
-        return place, one_line(str(error), 400)
+        return place, one_line(error_text(error), 400)

@@ -84,7 +84,7 @@ class PlaceSheet(QDialog):
 
     def _take(self, answer: PlaceAnswer) -> None:
         if answer.hello is None:
-            self._say(answer.why, "error")
+            self._say(translated(answer.why), "error")
             return
         devices = ", ".join(device.name for device in answer.hello.devices)
         torch = f"torch {answer.hello.torch}" if answer.hello.torch else _("no torch, which a run needs")

@@ -172,7 +172,7 @@ class PlacesTab(QWidget):
         if place.name in self._asked or answer is None:
             state = Cell(translated(_ASKING if place.name in self._asked else _NOT_ASKED), colour=themes().theme.muted)
         elif hello is None:
-            state = Cell(one_line(answer.why, 400), colour=themes().theme.error)
+            state = Cell(one_line(translated(answer.why), 400), colour=themes().theme.error)
         else:
             state = Cell(translated(_ANSWERED), colour=themes().theme.ok)
         devices = hello.devices if hello is not None else ()

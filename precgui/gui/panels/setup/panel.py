@@ -218,7 +218,7 @@ class SetupPanel(QWidget):
     def _mark_precisions(self) -> None:
         """Put beside each precision what the machine makes of it."""
         levels = self.outlook.levels(self.form.value())
-        words = {name: (word_of(each), each.sentence) for name, each in levels.items()}
+        words = {name: (word_of(each), translated(each.sentence)) for name, each in levels.items()}
         words = dict.fromkeys(PRECISIONS, ("", "")) | words  # none of another machine
         self.precision.set_words(words)
         self.study.set_words(words)

@@ -11,11 +11,14 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
 
+from precgui import words
 from precgui.config import PRECISIONS, RECIPES, RunConfig, load
 from precgui.gui.panels.setup.command import command, value_text
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.recipe_gallery import TIME
+from precgui.runs.outlook import PrecisionOutlook
 from precgui.runs.step_times import keep_step_time
+from precgui.sentences import Sentence
 from tests.fakes import Orders
 from tests.runs.synthetic import live_run, synthetic_events
 
@@ -63,6 +66,22 @@ def test_that_the_form_has_a_place_for_the_weights_of_adapters_too(panel: SetupP
     row.editor.set("")
     panel.form.rows["adapter.kind"].editor.set("lora")
     assert row.relevant and "PEFT" in row.hint.text()
+
+
+def test_that_a_card_has_the_outlook_in_the_readers_language(
+    panel: SetupPanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = PrecisionOutlook("slow", Sentence("Slow: {reason}", reason="x"))
+    monkeypatch.setattr(panel.outlook, "levels", lambda config: {"fp16-amp": slow})
+    try:
+        words.use("zh_CN")
+        panel.outlook.known.emit()
+        card = panel.precision.cards["fp16-amp"]
+        assert card.word.text() == "较慢"
+        assert "较慢：x" in card.button.accessibleDescription()
+        assert "较慢：x" in panel.study.boxes["fp16-amp"].toolTip()
+    finally:
+        words.use("en")
 
 
 def test_that_a_family_of_precisions_takes_a_format(panel: SetupPanel) -> None:

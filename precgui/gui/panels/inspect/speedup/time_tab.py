@@ -26,7 +26,7 @@ from precgui.gui.session import Session
 from precgui.gui.trial import trial_button
 from precgui.runs.speedup.profile_file import operation_text
 from precgui.runs.speedup.waterfall import Factor, Waterfall, repeated_sentence, verdict, waterfall
-from precgui.words import L_, _, translated
+from precgui.words import L_, Sentence, _, together, translated
 
 WALL_TIME = L_("wall time")
 _UPPER, _LOWER = 400, 320  # pixels at the start
@@ -160,10 +160,10 @@ def _bar(account: Waterfall, place: int) -> BarRow:
 
 def _cause(factor: Factor) -> str:
     if factor.cost:
-        title = _("{title} ({share:.0%} of the step).").format(title=translated(factor.title), share=factor.cost)
+        title = Sentence("{title} ({share:.0%} of the step).", title=factor.title, share=factor.cost)
     else:
-        title = _("{sentence}.").format(sentence=translated(factor.title))
-    return " ".join(part for part in (title, translated(factor.detail), translated(factor.remedy)) if part)
+        title = Sentence("{sentence}.", sentence=factor.title)
+    return translated(together(title, factor.detail, factor.remedy))
 
 
 def _closing(account: Waterfall, document: dict[str, Any]) -> str:
