@@ -302,7 +302,9 @@ def estimate_text(estimate: SweepEstimate) -> str:
     )
     parts = [_("{count} runs. {time}.").format(count=estimate.runs, time=time)]
     if estimate.by_arm:
-        each = ", ".join(f"{arm} {estimate.difference_text(value)}" for arm, value in estimate.by_arm.items())
+        each = ", ".join(
+            f"{arm} {translated(estimate.difference_text(value))}" for arm, value in estimate.by_arm.items()
+        )
         parts.append(_("Smallest difference that can be told apart: about {each}.").format(each=each))
     return "\n".join([" ".join(parts), *(translated(whole(source)) for source in estimate.sources)])
 
