@@ -10,6 +10,7 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from precgui import config
+from precgui.engine.errors import EngineError
 from precgui.engine.train import train
 from precgui.events import Event, Incident, RunEnded, RunStarted, StepDone, TensorStats
 from precgui.job import Job
@@ -20,7 +21,8 @@ def print_run(
     recipe: str, *settings: str, steps: int = 3, to_the_end: bool = False, device: str = "cuda:0",
     of_gpu: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Print one line of JSON: losses on both devices, and counts of each step on the pretended one.
+    """Print one line of JSON: losses on both devices, and counts of each step on the pretended one; `refused` has the
+    sentence of each device on which the config is refused.
 
     A run that does not go `to_the_end` stops after its last step, without a validation. The budget is so large that
     which tensors are measured in a step does not depend on the time that the others took. `of_gpu` are settings that
@@ -29,7 +31,7 @@ def print_run(
     common = [*settings, f"train.max_steps={steps}", "data.batch_size=16", "record.budget=100"]
     places = (device, "cpu")
     result: dict[str, Any] = {name: {place: [] for place in places} for name in ("losses", "incidents", "gradients")}
-    result["steps"] = []
+    result |= {"steps": [], "refused": {}}
     updates = [0]
 
     def count(*_: Any) -> None:
@@ -60,7 +62,10 @@ def print_run(
             return len(losses) == steps and not to_the_end
 
         own = () if place == "cpu" else of_gpu
-        train(config.load(recipe, [*common, *own, f"device={place}"]), emit, stopped)
+        try:
+            train(config.load(recipe, [*common, *own, f"device={place}"]), emit, stopped)
+        except (config.ConfigError, EngineError) as error:
+            result["refused"][place] = str(error)
     counter.remove()
     print("ROW " + json.dumps({**result, "lost": host_math.lost(), "elsewhere": host_math.elsewhere}))  # noqa: T201
 
