@@ -72,7 +72,7 @@ def why_not(run: SavedRun) -> str:
     if run.status == "running":
         return Sentence("{file} is still being written; stop that run first.", file=path)
     if config.task == OWN_LOOP:
-        return no_start(str(path)) + "."
+        return Sentence("{clause}.", clause=no_start(str(path)))
     if run.status == "completed":
         return Sentence("{file} has completed its {steps} steps; nothing is left to train.", file=path, steps=run.steps)
     if not any(step <= run.steps for step in checkpoint_files(path)):

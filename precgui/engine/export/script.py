@@ -16,6 +16,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.export import loop
 from precgui.engine.export.modules import copied
 from precgui.engine.parallel.agreement import PLACES
+from precgui.sentences import L_
 
 _SECTIONS = ("task", "seed", "precision", "model", "data", "train", "optimizer", "scaling", "precision_options", "qat")
 
@@ -61,7 +62,7 @@ def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
     if config.adapter.kind != "none":
         raise EngineError("adapter.kind = lora: a script has no adapters; adapter.save_to keeps the weights of a run")
     if config.task == OWN_LOOP:
-        raise EngineError(no_start("this run", "its script is the one that recorded it"))
+        raise EngineError(no_start(L_("this run"), L_("its script is the one that recorded it")))
     recorded = environment.get("data")
     facts = {str(k): v for k, v in recorded.items() if _is_plain(v)} if isinstance(recorded, Mapping) else {}
     threads = environment.get("threads")

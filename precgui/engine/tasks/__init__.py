@@ -28,6 +28,7 @@ from precgui.engine.tasks.segmentation import Segmentation
 from precgui.engine.tasks.speech import Speech
 from precgui.engine.tasks.text import Text
 from precgui.events import Metric
+from precgui.sentences import L_
 
 __all__ = ["TASKS", "Batch", "Digits", "Metric", "Task", "Tell", "make", "maker", "place_in_task", "ratio"]
 
@@ -60,7 +61,7 @@ def make(config: RunConfig, tell: Tell = lambda _: None) -> Task:
     if config.task in DOWNLOADED and config.data.download:
         fetch(DOWNLOADED[config.task].dataset, datasets_folder(config), tell)
     if config.task == OWN_LOOP:
-        raise EngineError(no_start("this run", "run its own script again, or choose a task"))
+        raise EngineError(no_start(L_("this run"), L_("run its own script again, or choose a task")))
     return maker(config)(config)
 
 
