@@ -60,7 +60,8 @@ print("BUILT", *sorted(path.stem for path in Path(os.environ["TRITON_CACHE_DIR"]
 """
 # Element formats by the one whose kernels serve them, too: their constants are arguments.
 FORMS = {
-    "fp32": ("fp64",),  # hold each number of FP32
+    "fp32": (),
+    "fp64": (),  # as fp32, but what is beyond it is infinity in every direction
     "bf16": ("tf32",),  # have its range
     "fp16": ("e4m3fn", "e5m2", "e4m3_ieee", "e3m4_ieee"),
     "e3m2": ("e2m3", "e2m1"),  # have nothing beyond their largest number
