@@ -16,7 +16,7 @@ from rich.text import Text
 
 from precgui import config, paths
 from precgui.cli.console import HarmlessConsole
-from precgui.cli.parser import UserError
+from precgui.cli.parser import UserError, add_settings
 from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
 from precgui.words import L_, _, error_text, n_, translated
@@ -50,9 +50,7 @@ def add_parsers(subparsers: Any) -> None:
         "--budget", required=True, metavar="bits=B|loss=X",
         help=_("bits of a weight on average, or how much the held-out loss may rise"),
     )  # fmt: skip
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=_("change one value")
-    )
+    add_settings(parser, _("change one value"))
     parser.add_argument(
         "--seeds", type=int, default=_DEFAULT_SEEDS, metavar="N", help=_("runs of each arm that verify")
     )

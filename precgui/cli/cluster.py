@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from precgui import config
-from precgui.cli.parser import UserError
+from precgui.cli.parser import UserError, add_settings
 from precgui.cli.terminal import say
 from precgui.words import _
 
@@ -19,7 +19,7 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser = subparsers.add_parser("cluster", help=_("write the files that start one run on several hosts with Slurm"))
     parser.add_argument("config", nargs="?", metavar="CONFIG.toml|RECIPE", help=_("a run with parallel.strategy"))
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=_("folder on a disk that all hosts share"))
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=_("as in run"))
+    add_settings(parser, _("as in run"))
     parser.add_argument("--nodes", type=int, default=2, metavar="N", help=_("hosts (default 2)"))
     parser.add_argument(
         "--ranks-per-node", type=int, default=1, metavar="N", help=_("processes of each host (default 1)")

@@ -105,3 +105,8 @@ _SENTENCES: tuple[tuple[str, Callable[..., str]], ...] = (
     (r"one of the arguments (?P<names>.*) is required", _one_of),
     (r"unrecognized arguments: (?P<words>.*)", lambda **named: _("{words} is not understood").format(**named)),
 )
+
+
+def add_settings(parser: argparse._ActionsContainer, text: str) -> None:
+    """`--set KEY=VALUE`, any number of times; the values come as `args.settings`. `text` is its help."""
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=text)

@@ -15,7 +15,7 @@ from rich.table import Table
 from precgui import config as configs
 from precgui.cli import plan_ranks
 from precgui.cli.console import HarmlessConsole
-from precgui.cli.parser import UserError
+from precgui.cli.parser import UserError, add_settings
 from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.planner.communication import Link, Traffic
 from precgui.planner.ledger import PARTS, mib
@@ -65,8 +65,7 @@ def add_parsers(subparsers: Any) -> None:
         ),
     )  # fmt: skip
     parser.add_argument("--device", metavar="24GB", help=_("memory of the device (default: what this machine has)"))
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-                        help=_("change one value of the config, e.g. --set data.batch_size=256"))  # fmt: skip
+    add_settings(parser, _("change one value of the config, e.g. --set data.batch_size=256"))
     parser.add_argument(
         "--search", action="store_true", help=_("find the largest batch by steps really made, in a child")
     )

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from precgui import config as configs
 from precgui.cli.console import HarmlessConsole
-from precgui.cli.parser import UserError
+from precgui.cli.parser import UserError, add_settings
 from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.profile_ranks import show_ranks
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, mib
@@ -39,8 +39,7 @@ def add_parsers(subparsers: Any) -> None:
         "config", nargs="?", default=configs.DEFAULT_RECIPE, metavar="CONFIG.toml|RECIPE|RUN.h5",
         help=_("what to run; of a run file its config, and the profile is kept beside it as RUN.h5.profile.json"),
     )  # fmt: skip
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-                        help=_("change one value of the config, e.g. --set precision=bf16-amp"))  # fmt: skip
+    add_settings(parser, _("change one value of the config, e.g. --set precision=bf16-amp"))
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help=_("keep the profile in this file"))
     parser.add_argument("--seconds", type=float, default=PAIRS_S, metavar="S",
                         help=_("repeat pairs of plain and profiled steps for up to S seconds, until the time that the "

@@ -14,7 +14,7 @@ from typing import Any
 from rich.text import Text
 
 from precgui.cli.format_tables import console, print_json, table
-from precgui.cli.parser import UserError
+from precgui.cli.parser import UserError, add_settings
 from precgui.cli.terminal import say
 from precgui.planner.ledger import mib
 from precgui.quantize_job import (
@@ -55,8 +55,7 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         "--task", default="", metavar="RECIPE|CONFIG.toml|FILE.py:F",
         help=_("model and data for the weights; needless where the file names them, as those of train.save_to do"),
     )  # fmt: skip
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-                        help=_("change one value of the task's config"))  # fmt: skip
+    add_settings(parser, _("change one value of the task's config"))
     parser.add_argument(
         "--own-code", action="store_true", help=_("run the code of a task of your own that a file names")
     )

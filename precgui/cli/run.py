@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from precgui import config, paths
 from precgui.cli.auto_precision import add_options, searched_config
 from precgui.cli.console import HarmlessConsole
-from precgui.cli.parser import UserError
+from precgui.cli.parser import UserError, add_settings
 from precgui.cli.place_option import add_place_option
 from precgui.cli.run_display import RunDisplay, interrupt, report, stop_on_signals, tell
 from precgui.cli.terminal import say
@@ -53,14 +53,7 @@ def add_parsers(subparsers: Any) -> None:
         ),
     )
     parser.add_argument("-o", "--output", type=Path, metavar="RUN.h5", help=_("the run file; must not exist yet"))
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="settings",
-        help=_("change one value, e.g. --set precision=bf16-amp --set optimizer.lr=0.01"),
-    )
+    add_settings(parser, _("change one value, e.g. --set precision=bf16-amp --set optimizer.lr=0.01"))
     parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     add_options(parser)
     parser.add_argument("--keys", action="store_true", help=_("list every key of the config with its default"))

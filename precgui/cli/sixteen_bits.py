@@ -17,7 +17,7 @@ from rich.text import Text
 
 from precgui import config
 from precgui.cli.console import HarmlessConsole
-from precgui.cli.parser import UserError
+from precgui.cli.parser import UserError, add_settings
 from precgui.cli.terminal import say
 from precgui.words import _, translated, wording
 
@@ -51,9 +51,7 @@ def add_parsers(subparsers: Any) -> None:
         metavar="N",
         help=_("the most steps of a run (default {steps}; 0: as the config has it)").format(steps=_STEPS),
     )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=_("change one value")
-    )
+    add_settings(parser, _("change one value"))
     parser.add_argument("--html", type=Path, metavar="FILE", help=_("write the page as one HTML file"))
     parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
     parser.set_defaults(run=run)

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from precgui import config, paths
 from precgui.cli.console import HarmlessConsole
-from precgui.cli.parser import UserError
+from precgui.cli.parser import UserError, add_settings
 from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
 from precgui.words import L_, _, translated
@@ -51,9 +51,7 @@ def add_parsers(subparsers: Any) -> None:
     new.add_argument(
         "--vary", action="append", default=[], metavar="KEY=A,B", help=_("also vary a field of the config")
     )
-    new.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=_("change one value")
-    )
+    add_settings(new, _("change one value"))
     new.add_argument(
         "--timing-rounds", type=int, default=0, metavar="N", help=_("rounds of short interleaved runs for times")
     )

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from precgui import config
 from precgui.cli.console import HarmlessConsole
-from precgui.cli.parser import UserError
+from precgui.cli.parser import UserError, add_settings
 from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
 from precgui.sanitize import some_names
@@ -46,9 +46,7 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("source", metavar="CONFIG.toml|RECIPE|RUN.h5", help=_("what to train, or a run to train again"))
     parser.add_argument("--precision", metavar="P", help=_("beside FP32; default: that of the source"))
     _add_branches(parser)
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=_("change one value")
-    )
+    add_settings(parser, _("change one value"))
     parser.add_argument(
         "--own-code", action="store_true", help=_("run the code of a task of your own that a run names")
     )

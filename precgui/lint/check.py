@@ -27,7 +27,6 @@ from precgui.sentences import L_, Sentence
 
 _MOST_BYTES = 512 << 10  # a script of this length takes about 300 MB while it is checked
 _MOST_NOTEBOOK_BYTES = 64 << 20  # with the pictures of its outputs, which are left out
-_TOO_LARGE = Sentence("is too large to check (more than {most_bytes} KiB)", most_bytes=_MOST_BYTES >> 10)
 _NO_PYTHON = L_("is no Python that can be parsed")
 
 
@@ -68,7 +67,7 @@ def check(text: str) -> list[ScriptFinding]:
 
     Raises ScriptError for text that is no Python, and for text that is too large or too deeply nested to check."""
     if len(text) > _MOST_BYTES:
-        raise ScriptError(_TOO_LARGE)
+        raise ScriptError(_too_large(_MOST_BYTES))
     try:
         source = Source(Fragment.of(text).code)
         results = [ScriptFinding(name, *each) for name, rule in LINT_RULES.items() for each in rule(source)]
@@ -129,6 +128,10 @@ def read_script(path: Path) -> str:
     return _text(path, _MOST_BYTES) if notebook is None else notebook.text
 
 
+def _too_large(most_bytes: int) -> Sentence:
+    return Sentence("is too large to check (more than {most_bytes} KiB)", most_bytes=most_bytes >> 10)
+
+
 def _text(path: Path, most_bytes: int) -> str:
     if path.is_dir():
         raise ScriptError(Sentence("{path} is a folder; name the training scripts in it.", path=path))
@@ -136,13 +139,8 @@ def _text(path: Path, most_bytes: int) -> str:
         return read_text(path, most_bytes).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
-            too_large = Sentence(
-                "is too large to check (more than {most_bytes} KiB)",
-                most_bytes=most_bytes >> 10,
-            )
-            raise ScriptError(
-                Sentence("{path} {error}; choose a training script.", path=path, error=too_large)
-            ) from None
+            too_large = Sentence("{path} {error}; choose a training script.", path=path, error=_too_large(most_bytes))
+            raise ScriptError(too_large) from None
         reason = error.strerror if isinstance(error, OSError) else L_("it is no UTF-8 text")
         raise ScriptError(
             Sentence(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from precgui.engine.shadow.tape import Tape, TapeOp
 
-DIFFERENCES = ("sub.", "sub_.", "add.", "add_.", "rsub.", "addcmul", "lerp")
+SUMS = ("sub.", "sub_.", "add.", "add_.", "rsub.")
+DIFFERENCES = (*SUMS, "addcmul", "lerp")
 _TIMES = 1e4  # that a difference is smaller than what it is made of: FP32 has three digits left, or fewer
 
 
@@ -34,4 +35,4 @@ def least_left(tape: Tape) -> Difference | None:
     return max(found, key=lambda each: each.times, default=None)
 
 
-__all__ = ["DIFFERENCES", "Difference", "least_left"]
+__all__ = ["DIFFERENCES", "SUMS", "Difference", "least_left"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from precgui.engine.shadow.differences import least_left
+from precgui.engine.shadow.differences import SUMS, least_left
 from precgui.engine.shadow.measures import LOSS_ROUNDINGS, SMOOTH, StepMeasures
 from precgui.engine.shadow.tape import NO_LINE, SourceLine
 from precgui.engine.shadow.unavoidable_error import by_line, is_avoidable, is_product
@@ -24,7 +24,6 @@ _FLIPPED, _FLIPPED_MORE = 0.1, 3.0  # of the gradient, and times its error: less
 _LEFT_BY_PRODUCTS = 0.5  # of error and flips, when all but products runs in FP64
 _MOST_TRIED = 6  # lines
 _CANCELLED = 8.0  # times a difference is smaller than what it is made of: three bits are gone
-_SUMS = ("sub.", "sub_.", "add.", "add_.", "rsub.")
 _NEGLIGIBLE = 1e-5  # a gradient with five right digits is no problem, whoever made the rest
 _ROUNDOFF_FP32 = 2.0**-24
 _FAR_IN_FP32 = 0.05  # relative error of a gradient, and of a difference, without any 16 bits
@@ -256,7 +255,7 @@ def _cancelling_first(shadow: StepMeasures, lines: Sequence[SourceLine]) -> list
     sizes, most = shadow.step.tape.magnitudes, dict.fromkeys(lines, 0.0)
     for operation in shadow.step.tape.operations:
         line, result = operation.origin.line, operation.outputs[0] if operation.outputs else None
-        if line in most and operation.name.startswith(_SUMS) and not operation.origin.backward:
+        if line in most and operation.name.startswith(SUMS) and not operation.origin.backward:
             size = sizes.get(result, 0.0) if result is not None else 0.0
             most[line] = max(most[line], max(sizes.get(id, 0.0) for id in operation.inputs) / size if size else 0.0)
     first = max(lines, key=lambda line: most[line])
