@@ -34,13 +34,25 @@ class SortedTranslations(NullTranslations):
     def pgettext(self, context: str, message: str) -> str:
         return self._found(message, context) or message
 
+    def has(self, message: str, plural: str = "") -> bool:
+        """Whether the text is there, with this form for many or with none."""
+        place = self._place(message)
+        if place is None:
+            return False
+        forms = self._slice(self._keys, place).partition(_FORMS_END)[2]
+        return forms.decode() == plural
+
     def _found(self, message: str, context: str = "") -> str:
         """The first form of a text; empty where there is none."""
-        key = message.encode(), context.encode()
-        place = bisect.bisect_left(self._places, key, key=self._key)
-        if place == self._count or self._key(place) != key:
+        place = self._place(message, context)
+        if place is None:
             return ""
         return self._slice(self._texts, place).partition(_FORMS_END)[0].decode()
+
+    def _place(self, message: str, context: str = "") -> int | None:
+        key = message.encode(errors="surrogatepass"), context.encode()
+        place = bisect.bisect_left(self._places, key, key=self._key)
+        return None if place == self._count or self._key(place) != key else place
 
     def _key(self, place: int) -> tuple[bytes, bytes]:
         """Text and context, in the order in which Babel sorts them."""

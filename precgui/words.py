@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from gettext import NullTranslations
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from precgui.sorted_translations import SortedTranslations
 VARIABLE = "PRECGUI_LANGUAGE"
 LANGUAGES = {"en": "English", "zh_CN": "简体中文"}  # each in its own words
 CHOICES = ("system", *LANGUAGES)
+_TRANSLATED = tuple(tag for tag in LANGUAGES if tag != "en")
 PSEUDO = "pseudo"  # for tests of the layout: longer, with accents
 _LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
 _TRADITIONAL = {"tw", "hk", "mo", "hant"}
@@ -87,6 +89,18 @@ def translated(text: str) -> str:
         shown = template.format(**{name: _shown(name, value) for name, value in text.values.items()})
         return with_case(shown, text.case if _Chosen.language in ("en", PSEUDO) else "")
     return _catalogue().gettext(text) if text else text
+
+
+def is_known(template: str, plural: str = "") -> bool:
+    """Whether a catalogue of this precgui has the text, so that one of a file or another process may be filled in."""
+    catalogue = _Chosen.catalogue if _Chosen.language in _TRANSLATED else _catalogue_of_keys()
+    return isinstance(catalogue, SortedTranslations) and catalogue.has(template, plural)
+
+
+@cache
+def _catalogue_of_keys() -> NullTranslations:
+    """A catalogue that has the texts, for a reader of English."""
+    return _read(_TRANSLATED[0])
 
 
 def wording() -> Wording:

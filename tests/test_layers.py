@@ -31,6 +31,7 @@ GROUND = {
     "paths",
     "pseudo",
     "safe_open",
+    "sentence_keys",
     "sentences",
     "words",
 }
@@ -47,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "paths": set(),
     "pseudo": set(),
     "sanitize": {"sentences"},
+    "sentence_keys": {"sanitize", "sentences", "words"},
     "sentences": set(),
     "sorted_translations": set(),
     "words": {"catalogue", "errors", "paths", "pseudo", "sentences", "sorted_translations"},

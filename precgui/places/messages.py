@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from precgui.errors import SentenceError
 from precgui.events import Event, TensorStats
-from precgui.process.frames import Codec, FrameError
+from precgui.process.frames import WITHOUT_SENTENCES, Codec, FrameError
 from precgui.sanitize import one_line
 from precgui.sentences import Sentence
 
@@ -290,4 +290,5 @@ REPLIES = Codec((
     PlaceHello, PlaceReady, JobStarted, JobEvents, JobRow, JobHistory, JobOutput, CommandEnded, JobList, FilePart,
     Refused, Pong,
 ))  # fmt: skip
-ORDERS = Codec((Prepare, StartRun, StartCommand, ResumeRun, AttachJob, StopJob, ListJobs, FetchPart, RemoveJob, Ping))
+ORDERS = Codec((Prepare, StartRun, StartCommand, ResumeRun, AttachJob, StopJob, ListJobs, FetchPart, RemoveJob, Ping),
+               WITHOUT_SENTENCES)  # fmt: skip

@@ -17,9 +17,11 @@ from typing import Any, Literal, Union
 
 from precgui.errors import SentenceError
 from precgui.sanitize import one_line
+from precgui.sentence_keys import SENTENCES, keys_in, restore
 from precgui.sentences import L_, Sentence, filled, message_of
 
-PROTOCOL = 2
+PROTOCOL = 3
+WITHOUT_SENTENCES = 2  # the protocol before: read as well, and enough for orders, so that older agents take them
 MAGIC = b"pcgf"
 HEAD = struct.Struct("<4sBB2xIIII")  # magic, protocol, flags, then stored and inflated bytes of header and of blobs
 MOST_HEADER_BYTES = 16 << 20
@@ -51,16 +53,22 @@ class ProtocolError(FrameError):
 
 
 class Codec:
-    """Messages to bytes and back. `kinds` are the dataclasses that may be sent by themselves."""
+    """Messages to bytes and back. `kinds` are the dataclasses that may be sent by themselves.
 
-    def __init__(self, kinds: Iterable[type]) -> None:
-        self._message = _decoder_of_classes(tuple(kinds))
+    A text that is a `Sentence` comes back as one, so that the far end shows it in its own language.
+    """
+
+    def __init__(self, kinds: Iterable[type], protocol: int = PROTOCOL) -> None:
+        self._message, self._protocol = _decoder_of_classes(tuple(kinds)), protocol
 
     def encode(self, message: object) -> bytes:
         """One frame. Raises FrameError where it would be larger than a reader takes."""
         blobs: list[bytes] = []
         tree = _tree(message, blobs)
-        text = json.dumps({"message": tree, "blobs": [len(blob) for blob in blobs]}, separators=(",", ":"))
+        parts = {"message": tree, "blobs": [len(blob) for blob in blobs]}
+        if self._protocol > WITHOUT_SENTENCES and (keys := keys_in(tree)):
+            parts[SENTENCES] = keys
+        text = json.dumps(parts, separators=(",", ":"))
         header, blob = text.encode("utf-8"), b"".join(blobs)
         if len(header) > MOST_HEADER_BYTES or len(blob) > MOST_BLOB_BYTES:
             raise FrameError(
@@ -72,7 +80,7 @@ class Codec:
             )
         stored_header, stored_blob = _deflated(header), _deflated(blob)
         flags = _HEADER_DEFLATED * (stored_header is not header) | _BLOBS_DEFLATED * (stored_blob is not blob)
-        head = HEAD.pack(MAGIC, PROTOCOL, flags, len(stored_header), len(header), len(stored_blob), len(blob))
+        head = HEAD.pack(MAGIC, self._protocol, flags, len(stored_header), len(header), len(stored_blob), len(blob))
         return head + stored_header + stored_blob
 
     def decode(self, frame: bytes) -> Any:
@@ -90,8 +98,9 @@ class Codec:
         header = _inflated(body[: head.header_stored], head.header_bytes, bool(head.flags & _HEADER_DEFLATED))
         blob = _inflated(body[head.header_stored :], head.blob_bytes, bool(head.flags & _BLOBS_DEFLATED))
         tree = _parsed(header)
-        if not isinstance(tree, dict) or tree.keys() != {"message", "blobs"}:
+        if not isinstance(tree, dict) or tree.keys() - {SENTENCES} != {"message", "blobs"}:
             raise FrameError(L_("the header of a frame does not consist of `message` and `blobs`"))
+        restore(tree["message"], tree.get(SENTENCES))
         return self._message(tree["message"], "message", _split(blob, tree["blobs"]))
 
 
@@ -128,7 +137,7 @@ class FrameHead:
                     magic=bytes(magic),
                 )
             )
-        if protocol != PROTOCOL:
+        if protocol not in (WITHOUT_SENTENCES, PROTOCOL):
             raise ProtocolError(protocol)
         if flags & ~(_HEADER_DEFLATED | _BLOBS_DEFLATED):
             raise FrameError(Sentence("a frame has the unknown flags {flags:#x}", flags=flags))
@@ -355,7 +364,7 @@ def _decoder(hint: Any) -> _Decoder:
 
 
 _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
-    str: ((str,), L_("a text")),
+    str: ((str, Sentence), L_("a text")),
     bool: ((bool,), L_("true or false")),
     int: ((int,), L_("a whole number of 64 bits")),
     float: ((int, float), L_("a number")),

@@ -6,12 +6,18 @@ import glob
 import json
 import re
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, WrapValidator
 
 from precgui.runs.errors import RunFileError
+from precgui.runs.file import json_text
 from precgui.safe_open import read_text, replace_file
+from precgui.sentence_keys import SENTENCES, restored, with_keys
+from precgui.sentences import Sentence
+
+# A text that may be a `Sentence`, of which pydantic would keep the English only. The file holds its key, too.
+Text = Annotated[str, WrapValidator(lambda value, check: value if isinstance(value, Sentence) else check(value))]
 
 
 class SideFilePart(BaseModel):
@@ -45,7 +51,8 @@ class SideFiles(Generic[Document]):
 
     def write(self, path: Path, document: Document) -> Path:
         """Write or replace a file in one piece. Raises RunFileError when that cannot be done."""
-        text = json.dumps(document.model_dump(), ensure_ascii=False, indent=self._indent, allow_nan=False)
+        content = with_keys(document.model_dump())
+        text = json.dumps(content, ensure_ascii=False, indent=self._indent, allow_nan=False)
         write_side_file(path, text)
         return path
 
@@ -66,7 +73,10 @@ class SideFiles(Generic[Document]):
 
     def _read(self, path: Path) -> Document | None:
         try:
-            return self._model.model_validate_json(read_text(path, self._most_bytes))
+            text = read_text(path, self._most_bytes)
+            if f'"{SENTENCES}"' not in text:
+                return self._model.model_validate_json(text)
+            return self._model.model_validate(restored(json_text.load(text)))
         except (OSError, ValueError):
             return None
 

@@ -25,6 +25,7 @@ from precgui.places.settings import (
 from precgui.places.trial import answer_of
 from precgui.process.frames import PROTOCOL
 from precgui.sentences import Sentence
+from precgui.words import translated
 
 SERVE = f"{sys.executable} -m precgui"
 WHEEL = f"precgui-{__version__}-py3-none-any.whl"
@@ -78,10 +79,11 @@ def test_that_failures_are_in_the_readers_language_where_they_are_shown() -> Non
     assert not any(text == str(error) for text, error in zip(shown, errors, strict=True))
 
 
-def test_that_a_frame_has_the_english_text_of_a_sentence() -> None:
+def test_that_a_frame_has_the_english_text_of_a_sentence_and_its_key() -> None:
     text = Sentence("there is no job {job} at this place", job="abc")
-    sent = REPLIES.encode(Refused("abc", text))
-    assert sent == REPLIES.encode(Refused("abc", "there is no job abc at this place"))
+    received = REPLIES.decode(REPLIES.encode(Refused("abc", text)))
+    assert received == Refused("abc", "there is no job abc at this place")
+    assert translated(received.message) == translated(text)
 
 
 def test_that_a_place_without_ssh_gets_a_copy_of_the_wheel() -> None:
@@ -89,7 +91,7 @@ def test_that_a_place_without_ssh_gets_a_copy_of_the_wheel() -> None:
     assert f"a copy of dist/{WHEEL} there, and `python3 -m pip install ./{WHEEL}` there" in str(error)
 
 
-@pytest.mark.parametrize(("number", "how"), [(PROTOCOL - 1, UPGRADE), (PROTOCOL + 1, "`git pull && python3 -m pip")])
+@pytest.mark.parametrize(("number", "how"), [(PROTOCOL - 2, UPGRADE), (PROTOCOL + 1, "`git pull && python3 -m pip")])
 def test_that_another_protocol_is_one_sentence_with_the_command_that_upgrades(number: int, how: str) -> None:
     printed = bytearray(REPLIES.encode(Pong()))
     printed[4] = number

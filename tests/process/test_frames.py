@@ -16,8 +16,17 @@ from typing import Any
 
 import pytest
 
-from precgui import events
-from precgui.events import EXPONENT_BINS, TENSOR_STATS, ModuleInfo, RunStarted, StepDone, TensorStats
+from precgui import events, words
+from precgui.events import (
+    EXPONENT_BINS,
+    TENSOR_STATS,
+    Incident,
+    ModuleInfo,
+    RunEnded,
+    RunStarted,
+    StepDone,
+    TensorStats,
+)
 from precgui.places import messages
 from precgui.places.history import events_of, history_of
 from precgui.places.messages import ORDERS, REPLIES, FilePart, JobEvents, JobHistory, Ping, SentFile, StartRun
@@ -27,11 +36,14 @@ from precgui.process.frames import (
     MOST_HEADER_BYTES,
     MOST_NOISE_BYTES,
     PROTOCOL,
+    WITHOUT_SENTENCES,
     Codec,
     FrameError,
     FrameReader,
     ProtocolError,
 )
+from precgui.sentences import Sentence, counted, together, whole
+from tests.test_words import needs_babel
 
 JOB = "0123456789abcdef" * 2
 MUTATIONS = int(os.environ.get("PRECGUI_FUZZ", "400"))
@@ -52,6 +64,37 @@ def batch() -> JobEvents:
     )
     started = RunStarted(0.0, 10, 5, "cpu", {"torch": {"threads": 1, "tf32": None}}, 1)
     return JobEvents(JOB, 1, (started, described, step(1, math.nan), step(2), row()))
+
+
+def said() -> JobEvents:
+    """Sentences, one of them in another, and a text."""
+    reason = Sentence("a frame has {size} bytes, fewer than its head", size=3)
+    message = together(whole(reason), counted("{count} run", "{count} runs", 2), between=" ")
+    return JobEvents(
+        JOB, 1, (Incident(0.5, 1, "note", "info", message), Incident(0.5, 1, "note", "info", "text"),
+                 RunEnded(1.0, "failed", reason)),
+    )  # fmt: skip
+
+
+@needs_babel
+def test_that_sentences_are_shown_in_the_language_of_the_far_end() -> None:
+    """The message itself is the same with and without them."""
+    received = REPLIES.decode(REPLIES.encode(said()))
+    plain = REPLIES.decode(with_header(lambda tree: tree.pop("sentences"), said()))
+    assert received == plain == said()
+    words.use("zh_CN")
+    shown = [[words.translated(event.message) for event in each.events] for each in (said(), received, plain)]
+    words.use("en")
+    assert shown[0] == shown[1]
+    assert shown[0][0] != shown[2][0] == said().events[0].message
+
+
+def test_that_frames_of_the_protocol_before_are_read_and_orders_are_written_in_it() -> None:
+    """So a window reaches places with an older precgui, and follows jobs that one has begun."""
+    frame = bytearray(REPLIES.encode(batch()))
+    frame[4] = WITHOUT_SENTENCES
+    assert repr(REPLIES.decode(bytes(frame))) == repr(batch())
+    assert ORDERS.encode(order())[4] == WITHOUT_SENTENCES
 
 
 def history() -> JobHistory:
@@ -161,7 +204,9 @@ def test_that_sizes_are_capped_before_anything_is_read() -> None:
         REPLIES.decode(HEAD.pack(MAGIC, PROTOCOL, 0, len(deep), len(deep), 0, 0) + deep)
 
 
-@pytest.mark.parametrize(("codec", "message"), [(REPLIES, batch()), (REPLIES, history()), (ORDERS, order())])
+@pytest.mark.parametrize(
+    ("codec", "message"), [(REPLIES, batch()), (REPLIES, history()), (REPLIES, said()), (ORDERS, order())]
+)
 def test_that_mutated_frames_are_read_or_refused_and_import_nothing(codec: Codec, message: object) -> None:
     random_source = random.Random(7)
     sound, before = codec.encode(message), set(sys.modules)
