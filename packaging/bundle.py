@@ -37,7 +37,7 @@ class BuildWithResources(build_py):
                 logging.warning("%s is left out: install Babel to build the translations", target.name)
                 continue
             self.mkpath(str(target.parent))
-            compiler["write_compiled"](target, content)
+            compiler["write_whole"](target, content)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         bundled = [] if self.editable_mode else [str(target) for _, target in self._bundled()]

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
+from precgui.catalogue import write_whole
 from precgui.words import LANGUAGES
 
 ROOT = Path(__file__).parent.parent
@@ -74,12 +76,13 @@ def update(po: Path, source: Catalog) -> Catalog:
 
 
 def write_catalogue(po: Path, catalogue: Catalog) -> None:
-    """Write without dates and line numbers, so that two branches seldom change the same line."""
+    """Write in one step, without dates and line numbers, so that two branches seldom change the same line."""
     catalogue.header_comment, catalogue.fuzzy = HEADER, False
     for name in ("creation_date", "revision_date"):
         setattr(catalogue, name, EPOCH)
-    with po.open("wb") as file:
-        write_po(file, catalogue, width=120, include_lineno=False, sort_by_file=True, omit_header=False)
+    content = BytesIO()
+    write_po(content, catalogue, width=120, include_lineno=False, sort_by_file=True, omit_header=False)
+    write_whole(po, content.getvalue())
 
 
 def is_translated(message: Message) -> bool:

@@ -7,6 +7,8 @@ import struct
 from gettext import NullTranslations
 
 _MAGIC = 0x950412DE
+_HEADER = struct.Struct("<5I")  # magic, revision, texts, start of the table of keys, start of the table of texts
+_ENTRY = struct.Struct("<2I")  # length and start of a text
 _CONTEXT_END = b"\x04"  # between a context and its text
 _FORMS_END = b"\0"  # between the forms of a text with a plural
 
@@ -14,16 +16,25 @@ _FORMS_END = b"\0"  # between the forms of a text with a plural
 class SortedTranslations(NullTranslations):
     """The texts of a .mo file, by binary search in its bytes; `GNUTranslations` decodes all of them at the start.
 
-    For languages with one form for all counts, such as Chinese. Raises ValueError for other bytes.
+    For languages with one form for all counts, such as Chinese. Raises ValueError for other bytes and for a file that
+    was cut; a text whose bytes are damaged is one that is not there.
     """
 
     def __init__(self, content: bytes) -> None:
         super().__init__()
-        magic, _, self._count, self._keys, self._texts = struct.unpack_from("<5I", content) if content else (0,) * 5
+        magic, _, self._count, self._keys, self._texts = _HEADER.unpack(content[: _HEADER.size].ljust(_HEADER.size))
         if magic != _MAGIC:
             raise ValueError("a catalogue of translations is no .mo file of this byte order; build it again")
         self._content = content
         self._places = range(self._count)
+        if not all(map(self._is_whole, (self._keys, self._texts))):
+            raise ValueError("a catalogue of translations ends before its last text; build it again")
+
+    def _is_whole(self, table: int) -> bool:
+        """Whether the file holds a table and its last text, which stands behind all others."""
+        if len(self._content) < table + _ENTRY.size * self._count:
+            return False
+        return not self._count or sum(self._entry(table, self._count - 1)) <= len(self._content)
 
     def gettext(self, message: str) -> str:
         return self._found(message) or message
@@ -47,7 +58,10 @@ class SortedTranslations(NullTranslations):
         place = self._place(message, context)
         if place is None:
             return ""
-        return self._slice(self._texts, place).partition(_FORMS_END)[0].decode()
+        try:
+            return self._slice(self._texts, place).partition(_FORMS_END)[0].decode()
+        except UnicodeDecodeError:
+            return ""
 
     def _place(self, message: str, context: str = "") -> int | None:
         key = message.encode(errors="surrogatepass"), context.encode()
@@ -60,5 +74,10 @@ class SortedTranslations(NullTranslations):
         return message, context
 
     def _slice(self, table: int, place: int) -> bytes:
-        length, start = struct.unpack_from("<2I", self._content, table + 8 * place)
+        length, start = self._entry(table, place)
         return self._content[start : start + length]
+
+    def _entry(self, table: int, place: int) -> tuple[int, int]:
+        """Length and start of a text, in bytes."""
+        length, start = _ENTRY.unpack_from(self._content, table + _ENTRY.size * place)
+        return length, start

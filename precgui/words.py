@@ -8,14 +8,14 @@ values apart (`precgui/sentences.py`), and `translated` shows either in the read
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from gettext import NullTranslations
 from pathlib import Path
 from typing import Any
 
-from precgui.catalogue import compile_catalogue, is_outdated, write_compiled
+from precgui.catalogue import compile_catalogue, is_outdated, write_whole
 from precgui.errors import SentenceError
 from precgui.paths import resources
 from precgui.pseudo import PseudoTranslations
@@ -157,21 +157,38 @@ def _known(tag: str) -> str | None:
 
 
 def _read(language: str) -> NullTranslations:
-    """The catalogue of a language, compiled first where this is a checkout with a newer .po and Babel is there."""
+    """The catalogue of a language; English, with a warning, where it is damaged.
+
+    A checkout with a newer .po compiles it first, where Babel is there; one with a damaged .mo compiles it again.
+    """
     if language == "en":
         return NullTranslations()
     mo = resources() / "words" / f"{language}.mo"
     po = mo.with_suffix(".po")
-    with suppress(ImportError):
-        if is_outdated(mo, po):
-            content = compile_catalogue(po)
-            with suppress(OSError):  # a folder that may not be written to
-                write_compiled(mo, content)
-            return SortedTranslations(content)
-    return _read_compiled(mo)
+    sources: list[Callable[[], bytes]] = [mo.read_bytes, partial(_compile, po, mo)]
+    fault = ""
+    for source in reversed(sources) if is_outdated(mo, po) else sources:
+        try:
+            return SortedTranslations(source())
+        except (ImportError, FileNotFoundError):
+            continue
+        except (OSError, ValueError) as error:
+            fault = fault or str(error)
+    if fault:
+        _warn(f"{mo} cannot be read, so texts are in English: {fault}")
+    return NullTranslations()
 
 
-def _read_compiled(mo: Path) -> NullTranslations:
-    if not mo.exists():
-        return NullTranslations()
-    return SortedTranslations(mo.read_bytes())
+def _compile(po: Path, mo: Path) -> bytes:
+    """The compiled form of a catalogue, kept for the next start. Raises as `compile_catalogue` does."""
+    modified_ns = po.stat().st_mtime_ns
+    content = compile_catalogue(po)
+    with suppress(OSError):  # a folder that may not be written to
+        write_whole(mo, content, modified_ns)
+    return content
+
+
+def _warn(sentence: str) -> None:
+    import logging  # seldom needed
+
+    logging.getLogger(__name__).warning("%s", sentence)

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from precgui import words
+from precgui.catalogue import compile_catalogue
 from precgui.errors import SentenceError
 from precgui.paths import resources
 from precgui.pseudo import pseudo
+from precgui.sorted_translations import SortedTranslations
 from precgui.words import Sentence, counted, translated
 from tests.marked import IMPORTED, NOW, calls, marked_texts, texts, unmarked
 
@@ -248,18 +250,31 @@ def _mentions(text: str, term: str) -> bool:
     return bool(re.search(rf"\b{re.escape(term)}(s|es)?\b", plain, re.IGNORECASE))
 
 
+def a_catalogue(folder: Path, monkeypatch: pytest.MonkeyPatch, shown: str) -> Path:
+    """The only catalogue that `words` sees: `word` in Chinese."""
+    po = folder / "words" / "zh_CN.po"
+    po.parent.mkdir(exist_ok=True)
+    monkeypatch.setattr(words, "resources", lambda: folder)
+    head = r'msgid ""' + "\n" + r'msgstr "Content-Type: text/plain; charset=utf-8\n"' + "\n\n"
+    po.write_text(f'{head}msgid "word"\nmsgstr "{shown}"\n', encoding="utf-8")
+    return po
+
+
+@pytest.fixture
+def english_again() -> Iterator[None]:
+    yield
+    words.use("en")
+
+
 @needs_babel
-def test_that_a_checkout_reads_a_changed_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "words").mkdir()
-    po = tmp_path / "words" / "zh_CN.po"
-    monkeypatch.setattr(words, "resources", lambda: tmp_path)
+def test_that_a_checkout_reads_a_changed_catalogue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, english_again: None
+) -> None:
     for shown in ("甲", "乙"):
-        head = r'msgid ""' + "\n" + r'msgstr "Content-Type: text/plain; charset=utf-8\n"' + "\n\n"
-        po.write_text(f'{head}msgid "word"\nmsgstr "{shown}"\n', encoding="utf-8")
+        po = a_catalogue(tmp_path, monkeypatch, shown)
         words.use("zh_CN")
         assert translated("word") == shown
         os.utime(po.with_suffix(".mo"), ns=(0, 0))
-    words.use("en")
 
 
 @needs_babel
@@ -274,6 +289,94 @@ def test_that_every_text_of_the_catalogue_is_found_in_its_compiled_form(chinese:
             assert translated(message.id) == message.string
     assert translated("a text that no catalogue has") == "a text that no catalogue has"
     assert words.n_("{count} of none", "{count} of nones", 2) == "{count} of nones"
+
+
+@needs_babel
+def test_that_a_catalogue_that_changes_while_it_is_compiled_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, english_again: None
+) -> None:
+    po = a_catalogue(tmp_path, monkeypatch, "甲")
+    compiled = compile_catalogue
+
+    def compiled_while_it_changes(path: Path) -> bytes:
+        content = compiled(path)
+        path.write_text(path.read_text(encoding="utf-8").replace("甲", "乙"), encoding="utf-8")
+        os.utime(path, (2000, 2000))
+        return content
+
+    os.utime(po, (1000, 1000))
+    monkeypatch.setattr(words, "compile_catalogue", compiled_while_it_changes)
+    words.use("zh_CN")
+    monkeypatch.setattr(words, "compile_catalogue", compiled)
+    assert po.with_suffix(".mo").exists()
+    words.use("zh_CN")
+    assert translated("word") == "乙"
+
+
+@needs_babel
+def test_that_a_catalogue_is_whole_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool, po = _tool(), a_catalogue(tmp_path, monkeypatch, "甲")
+    before, written, seen = po.read_bytes(), tool.write_po, []
+
+    def written_while_another_reads(file: Any, *args: Any, **options: Any) -> None:
+        file.write(b"half")
+        seen.append(po.read_bytes())
+        written(file, *args, **options)
+
+    monkeypatch.setattr(tool, "write_po", written_while_another_reads)
+    tool.write_catalogue(po, tool.read_catalogue(po))
+    assert seen == [before]
+    assert po.read_bytes() != before
+    assert list(po.parent.iterdir()) == [po]
+
+
+@needs_babel
+@pytest.mark.parametrize("damage", ["empty", "short", "cut", "text", "noise"])
+def test_that_a_damaged_catalogue_shows_english_and_says_so_once(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, english_again: None
+) -> None:
+    po = a_catalogue(tmp_path, monkeypatch, "甲")
+    whole, mo = compile_catalogue(po), po.with_suffix(".mo")
+    po.unlink()  # as in an installed package
+    damaged = {"empty": b"", "short": whole[:12], "cut": whole[:-4], "text": b"msgid", "noise": bytes(range(256)) * 9}
+    mo.write_bytes(damaged[damage])
+    words.use("zh_CN")
+    assert translated("word") == "word"
+    assert [row.getMessage().partition(":")[0] for row in caplog.records] == [
+        f"{mo} cannot be read, so texts are in English"
+    ]
+
+
+@needs_babel
+def test_that_a_catalogue_that_was_cut_anywhere_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = compile_catalogue(a_catalogue(tmp_path, monkeypatch, "甲"))
+    for size in range(len(whole) - 1):  # the last byte ends the last text
+        with pytest.raises(ValueError, match="build it again"):
+            SortedTranslations(whole[:size])
+
+
+@needs_babel
+def test_that_a_text_with_damaged_bytes_is_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = compile_catalogue(a_catalogue(tmp_path, monkeypatch, "甲"))
+    assert SortedTranslations(whole).gettext("word") == "甲"
+    assert SortedTranslations(whole.replace("甲".encode(), b"\xff\xff\xff")).gettext("word") == "word"
+
+
+@needs_babel
+@pytest.mark.parametrize("damage", ["mo", "po"])
+def test_that_a_checkout_with_one_whole_file_shows_chinese(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, capsys: Any, english_again: None
+) -> None:
+    po = a_catalogue(tmp_path, monkeypatch, "甲")
+    words.use("zh_CN")
+    if damage == "mo":
+        po.with_suffix(".mo").write_bytes(b"\0")
+    else:
+        po.write_text("<<<<<<< ours\n", encoding="utf-8")
+        os.utime(po.with_suffix(".mo"), ns=(0, 0))
+    words.use("zh_CN")
+    assert translated("word") == "甲"
+    assert not caplog.records and capsys.readouterr() == ("", "")
 
 
 # The language ----------------------------------------------------------------------------------------------
