@@ -61,7 +61,11 @@ def fact(run: Run, name: str) -> Reading[Mapping[str, Any]]:
     result = run.environment.get(name)
     if isinstance(result, Mapping):
         unavailable = result.get("unavailable")
-        return result if unavailable is None else Missing(str(unavailable))
+        return (
+            result
+            if unavailable is None
+            else Missing(unavailable if isinstance(unavailable, str) else str(unavailable))
+        )
     if run.status == "imported":
         return Missing("event files hold scalars only")
     if run.config.task != OWN_LOOP and name in _OF_OWN_LOOPS:

@@ -52,8 +52,7 @@ def open_writer(path: Path, config: RunConfig | None = None, **options: Any) -> 
         run_id="7f",
         created="2026-01-02T03:04:05+00:00",
         machine={"devices": [{"name": "a CPU"}]},
-        environment={"python": "3.11", "temperature": math.nan},
-        **options,
+        **{"environment": {"python": "3.11", "temperature": math.nan}, **options},
     )
 
 

@@ -19,6 +19,7 @@ from precgui.runs.file.safe_hdf5 import Torn, Unusable
 from precgui.runs.file.schema import BEAT, EVENT_ROW, ROWS_VALID, TABLES, Column
 from precgui.runs.file.snapshot import FileSnapshot
 from precgui.sanitize import sanitize, sanitize_tree
+from precgui.sentence_keys import restored
 
 _CHANGED = "The file was changed, moved or deleted after it was opened; what had not been read is not shown."
 
@@ -161,7 +162,7 @@ class RunFileView:
         written = self.text(name)
         try:
             loaded = json_text.load(written or "{}")
-            return loaded if name == "config" else dict(sanitize_tree(loaded))
+            return loaded if name == "config" else restored(dict(sanitize_tree(loaded)))
         except ValueError as reason:
             self.note(name, f"/{name} is not the JSON that it should be ({reason}).")
             return {}

@@ -35,6 +35,7 @@ from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.event_tables import EVENT_TABLES, by_type, event_rows
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import BEAT, TABLES, tensor_room
+from precgui.runs.file.sentence_lines import SentenceWriter
 from precgui.runs.file.table_file import Columns, DescriptorClosed, TableFile
 from precgui.runs.recorded_model import model_columns
 from precgui.runs.summary import summarise
@@ -76,6 +77,7 @@ class EventStore:
             self._ballast.drop()
             raise
         self._names, self._dtypes = Names(self.file.tensor_room), Dtypes()
+        self._sentences = SentenceWriter()
         self._reported_left_out = 0
         self._started: dict[str, Any] = {} if earlier is None else earlier.started
         self._last_time_s, self._last_step = 0.0, 0
@@ -247,7 +249,7 @@ class EventStore:
         if not incidents:
             return {}
         rows, texts = event_rows(incidents, self.file.rows["texts"])
-        return {"events": rows, "texts": texts}
+        return {"events": rows, "texts": texts, **self._sentences.rows(incident.message for incident in incidents)}
 
     def _tensors(self, events: Sequence[TensorStats]) -> dict[str, Columns]:
         if not events:

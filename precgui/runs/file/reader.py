@@ -16,6 +16,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file import process, safe_hdf5
 from precgui.runs.file.contents import RunFileView, decoded
 from precgui.runs.file.schema import SCHEMA, STATUS
+from precgui.runs.file.sentence_lines import SentenceReader
 from precgui.runs.file.user_notes import read_notes
 from precgui.runs.growable import GrowableArray, Values
 from precgui.runs.recorded_model import RecordedModel, read_model
@@ -64,6 +65,7 @@ class SavedRun:
         self._names: dict[str, list[str]] = {}
         self._weight_norms = WeightNorms()
         self._events: list[Incident] = []
+        self._sentences = SentenceReader()
         self.run_id = contents.attribute("run_id")
         self.created = one_line(contents.attribute("created"))
         self.config = _read_config(contents)
@@ -116,7 +118,9 @@ class SavedRun:
     @property
     def message(self) -> str:
         """The last words of a run that has ended."""
-        return one_line(str(self._end.get("message") or ""), _MOST_MESSAGE)
+        message = self._end.get("message") or ""
+        line = one_line(str(message), _MOST_MESSAGE)
+        return message if message == line else line
 
     @property
     def details(self) -> str:
@@ -230,6 +234,7 @@ class SavedRun:
     def events(self, kind: str | None = None) -> list[Incident]:
         known, rows = len(self._events), self._contents.rows("events")
         if known < rows:
+            self._sentences.read(self._contents)
             self._events += [self._incident(row) for row in self._contents.read("events", "", known, rows)]
         return [event for event in self._events if kind is None or event.kind == kind]
 
@@ -257,7 +262,7 @@ class SavedRun:
             step=int(row["step"]),
             kind=cast(IncidentKind, decoded(row["kind"])),
             severity=cast(Severity, decoded(row["severity"])),
-            message=self._message(row),
+            message=self._sentences.sentence(self._message(row)),
             module=decoded(row["module"]),
         )
 

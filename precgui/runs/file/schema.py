@@ -170,6 +170,7 @@ TABLES: dict[str, Table] = {
     ),
     "events": _one(EVENT_ROW, 64),
     "texts": _one(_U1, 4096),  # messages too long for their row
+    "sentences": _one(_U1, 4096, late=True),  # keys and values of messages, a line of JSON each
     "tensors/names": _one(_NAME, 64),
     **{f"tensors/{kind}": _tensor_table(kind in _LATE_KINDS) for kind in TENSOR_KINDS},
     "tensors/dtypes": Table(  # a row for each kind and tensor, and another one when the dtype changes

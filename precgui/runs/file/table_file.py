@@ -32,6 +32,7 @@ from precgui.runs.file.schema import (
     Table,
     text_type,
 )
+from precgui.sentence_keys import with_keys
 
 Columns = Mapping[str, NDArray[Any]]
 Batch = Mapping[str, Columns]
@@ -196,8 +197,9 @@ class TableFile:
                 start += max(rows, 1)
 
     def write_text(self, name: str, document: Mapping[str, Any]) -> None:
-        """Fill one of the RESERVED_TEXTS; entries too large for the room are left out (null)."""
-        self._write_in_place(name, json_text.dump_within(document, RESERVED_TEXTS[name]))
+        """Fill one of the RESERVED_TEXTS; without room for all, keys of sentences, then large entries are left out."""
+        size, text = RESERVED_TEXTS[name], json_text.dump(with_keys(document))
+        self._write_in_place(name, text if len(text.encode()) <= size else json_text.dump_within(document, size))
 
     def write_status(self, status: str) -> None:
         """The last word: written after everything else, in one small piece."""

@@ -16,6 +16,7 @@ from precgui.events import CheckpointDue, Event, Incident, RunEnded, RunStarted
 from precgui.runs.file import disk, json_text, process
 from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.event_store import EventStore, file_identity
+from precgui.sentence_keys import with_keys
 
 FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms
 BEAT_S = 5.0  # a sign of life for other hosts, also while nothing happens that is recorded
@@ -55,8 +56,8 @@ class RunWriter:
             attributes={"run_id": run_id, "title": config.display_title, "created": created},
             texts={
                 "config": json_text.dump(config.model_dump(mode="json")),
-                "machine": json_text.dump(machine),
-                "environment": json_text.dump({**environment, "writer": process.this_process()}),
+                "machine": json_text.dump(with_keys(machine)),
+                "environment": json_text.dump(with_keys({**environment, "writer": process.this_process()})),
             },
             reserve_bytes=reserve_bytes,
             earlier=earlier,
