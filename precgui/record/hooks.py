@@ -90,7 +90,7 @@ class LoopWatch:
         self._later = LaterNumbers()
         self._scaler = scaler
         self._order_of_loop = LoopOrder(scaler, _device(model), guard, self._later, active=active and not compiled)
-        self._later_steps = LaterSteps(model, guard, active=active and not compiled)
+        self._later_steps = LaterSteps(model, guard, self._later, active=active and not compiled)
         self._first_step = self._watch_of_first_step(compiled) if active else None
         self._passes, self._manual = BackwardCount(guard), ManualUpdates()
         self._order: dict[str, int] = {}  # of the parameters in the backward pass of the first step

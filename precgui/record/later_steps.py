@@ -39,6 +39,7 @@ from precgui.engine.unshifted_targets import UnshiftedTargets
 from precgui.engine.write_times import WriteTimes
 from precgui.record.exact_steps import ExactSteps
 from precgui.record.gradient_edits import GradientEdits
+from precgui.record.later_numbers import LaterNumbers
 from precgui.record.rewritten_weights import RewrittenWeights
 
 _AFTER_ALARMS = 6  # steps that are watched since the loss of the step before was not finite
@@ -169,10 +170,10 @@ class LaterSteps:
     next call of a module.
     """
 
-    def __init__(self, model: nn.Module, guard: Guard, *, active: bool) -> None:
+    def __init__(self, model: nn.Module, guard: Guard, later: LaterNumbers, *, active: bool) -> None:
         self.watchers, self.edits, self.exact = Watchers(model), GradientEdits(guard), ExactSteps()
         self.watchers.rounded = self.edits.rounded
-        self._rewritten = RewrittenWeights()
+        self._rewritten = RewrittenWeights(later)
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}

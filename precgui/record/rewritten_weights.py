@@ -5,14 +5,17 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from precgui.engine.device import has_fp64
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Weight
+from precgui.record.later_numbers import LaterNumbers
 
 _STEPS = frozenset(2 * 4**power + more for power in range(12) for more in (0, 1))  # 2, 3, 8, 9, 32, 33 ...
 _FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -22,6 +25,7 @@ _MOST_INTERVALS = 2000  # between two steps, in which a sample is kept because w
 _MOST_SOUND = 3  # times that they were written and not rounded, then writing is no reason any more
 
 _Mark = tuple[int, int]  # address of a tensor's memory, and how often it was written
+_COLUMNS = len(_FORMATS) + 3  # of `_compared`
 
 
 @dataclass
@@ -42,10 +46,11 @@ class RewrittenWeights:
     """Compares a sample of the weights in FP32 as an optimizer has left them with what it finds in its next step.
 
     It does so after steps of fixed numbers, and, once somebody else has written weights, up to the next such time.
+    The samples stay on their device, and the answer comes with the other numbers of the step.
     """
 
-    def __init__(self) -> None:
-        self._step = 0
+    def __init__(self, later: LaterNumbers) -> None:
+        self._later, self._step = later, 0
         self._names: dict[int, str] = {}
         self._watched: weakref.WeakKeyDictionary[Optimizer, _Watched] = weakref.WeakKeyDictionary()
         self._is_expected, self._left, self._sound = False, _MOST_INTERVALS, _MOST_SOUND
@@ -94,33 +99,48 @@ class RewrittenWeights:
 
     def _compare(self, state: _Watched, *, is_written: bool) -> None:
         found = _samples(state.chosen)
-        if not len(found) == len(state.after) == len(state.before):
+        shapes = [[each.shape for each in samples] for samples in (state.before, state.after, found)]
+        if not shapes[0] == shapes[1] == shapes[2] != []:
             return
-        before, after, now = _on_cpu(state.before, state.after, found)
-        name, rounded = "", [False]
-        for each, dtype in _FORMATS.items():
-            own = [_is_rounded(old, new, dtype) for old, new in zip(after, now, strict=True)]
-            name, rounded = (each, own) if sum(own) > sum(rounded) else (name, rounded)
-        if 2 * sum(rounded) < len(now):  # some tensors may be rounded by chance, such as weights near 1
+        names = [self._names.get(id(reference()), "") for reference in state.chosen]
+        numbers = [_compared(*samples) for samples in zip(state.before, state.after, found, strict=True)]
+        single = [number for each in numbers for number in each.unbind()]
+        self._later.ask(single, partial(self._judge, self._step, names, is_written=is_written))
+
+    def _judge(self, step: int, names: list[str], values: list[float], *, is_written: bool) -> None:
+        """`values` are the numbers of `_compared` of the parameters with these names."""
+        rows = [values[place : place + _COLUMNS] for place in range(0, len(values), _COLUMNS)]
+        counts = [sum(column) for column in list(zip(*rows, strict=True))[: len(_FORMATS)]]
+        place = counts.index(max(counts))
+        rounded = [row[place] > 0 for row in rows]
+        if 2 * sum(rounded) < len(rows):  # some tensors may be rounded by chance, such as weights near 1
             self._sound -= is_written
             self._is_expected &= self._sound > 0
             return
-        parts = [[each for each, is_own in zip(samples, rounded, strict=True) if is_own]
-                 for samples in (before, after, now)]  # fmt: skip
-        held = [reference() for reference, is_own in zip(state.chosen, rounded, strict=True) if is_own]
-        names = [self._names.get(id(each), "") for each in held]
-        row = {"step": self._step, "format": name, "parameters": len(held), "of": len(rounded)}
-        self._rows.append(row | {"tensors": [each for each in names if each][:_MOST_NAMES]} | _sizes(*parts))
+        own = [row[len(_FORMATS) :] for row, is_own in zip(rows, rounded, strict=True) if is_own]
+        error, update, left = map(sum, zip(*own, strict=True))
+        held = [name for name, is_own in zip(names, rounded, strict=True) if is_own]
+        row = {"step": step, "format": [*_FORMATS][place], "parameters": len(held), "of": len(rounded)}
+        row["tensors"] = [each for each in held if each][:_MOST_NAMES]
+        sizes = {"error": error**0.5, "update": update**0.5, "made": left / update if update else 0.0}
+        if len(self._rows) < _MOST_ROWS:
+            self._rows.append(row | sizes)
         self._is_expected = True
 
 
-def _sizes(before: list[Tensor], after: list[Tensor], now: list[Tensor]) -> dict[str, float]:
-    """Norms of the update and of what the rounding changed, and the part of the update that is left in the end."""
-    old, updated, new = (torch.cat(samples).double() for samples in (before, after, now))
+def _compared(before: Tensor, after: Tensor, now: Tensor) -> Tensor:
+    """_COLUMNS numbers on the device of samples of one parameter around its last step, and before its next.
+
+    1 for each of _FORMATS of which `now` is the rounding of `after`, which has more digits, else 0; the squared norms
+    of what the rounding changed and of the update; and the product of the update with what is left of it.
+    """
+    dtype = torch.float64 if has_fp64(now.device) else torch.float32
+    differs = ((after != now).sum() >= _FEWEST // 2) & now.isfinite().all()
+    rounded = [differs & (after.to(each).float() == now).all() for each in _FORMATS.values()]
+    old, updated, new = before.to(dtype), after.to(dtype), now.to(dtype)
     update = updated - old
-    size = float(update.square().sum())
-    made = float(((new - old) * update).sum()) / size if size else 0.0
-    return {"error": float((new - updated).norm()), "update": size**0.5, "made": made}
+    sizes = [(new - updated).square().sum(), update.square().sum(), ((new - old) * update).sum()]
+    return torch.stack([*(each.to(dtype) for each in rounded), *sizes])
 
 
 def _chosen(optimizer: Optimizer) -> list[weakref.ref[Tensor]]:
@@ -142,22 +162,3 @@ def _samples(chosen: list[weakref.ref[Tensor]]) -> list[Tensor]:
         flat = values.detach().reshape(-1)
         samples.append(flat[:: -(-flat.numel() // _SAMPLE)].clone())
     return samples
-
-
-def _on_cpu(*groups: list[Tensor]) -> list[list[Tensor]]:
-    """The samples in main memory; one transfer from each device, for which the host waits."""
-    every = [each for group in groups for each in group]
-    moved: dict[int, Tensor] = {}
-    for device in {each.device for each in every}:
-        own = [index for index, each in enumerate(every) if each.device == device]
-        joined = torch.cat([every[index] for index in own]).cpu()
-        moved |= zip(own, joined.split([every[index].numel() for index in own]), strict=True)
-    values = iter(range(len(every)))
-    return [[moved[next(values)] for _ in group] for group in groups]
-
-
-def _is_rounded(old: Tensor, new: Tensor, dtype: torch.dtype) -> bool:
-    """Whether these numbers are the rounding of the old ones, which have more digits."""
-    if old.shape != new.shape or not bool(new.isfinite().all()):
-        return False
-    return bool((old.to(dtype).float() == new).all()) and int((old != new).sum()) >= _FEWEST // 2
