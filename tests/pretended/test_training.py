@@ -23,7 +23,10 @@ host_math.install_compiled()
 _TRAINING = "from tests.pretended.training import print_run\n"
 # Relative distance of losses: the CPU emulates the products of FP16, and adds those of BF16 in another order.
 CLOSE = {"fp16-amp": 1e-2, "fp16-pure": 1e-2, "bf16-pure": 2e-2, "bf16-amp": 1e-3}
-CLOSE_RECIPES = {"gpt-qlora": 1e-4, "cartpole-quick": 1e-5}  # the loss of the cart is a small sum of both signs
+CLOSE_RECIPES = {"gpt-qlora": 1e-4, "cartpole-quick": 1e-5, "gan-quick": 1e-5}  # the cart's: a small sum of both signs
+# The first batch norm takes a spectrogram that is transposed, whose numbers it adds in another order on a GPU; where
+# the last digit of FP32 has changed, rounding to TF32 may change one that is 2^13 times larger.
+CLOSE_CELLS = {("speech-quick", "tf32"): 1e-4}
 # By precision, of a step of digits-quick with telemetry: waits of the host, and copies from main memory, which are two
 # of the batch and one for each measurement of a module or of a kind of tensor.
 WAITS = {"fp16-amp": 3, "fp16-pure": 3}
@@ -45,8 +48,6 @@ LONG_RECIPES = {
     "speech-quick": (), "recommender-quick": (),
     "gpt-qlora": ("model.size=small", "base.train_steps=2"),
 }  # fmt: skip
-# The other recipes have a row in their own precision only, because rows in every one take minutes for each of them.
-IN_EVERY_PRECISION = (*QUICK_RECIPES, "digits-adamw", "digits-int8", "recommender-quick", "gpt-qlora")
 # `emulated:` and the name of a format has a class of its own.
 EVERY_PRECISION = (*PRECISIONS, "emulated:e5m2")
 REFUSED = "adapter.kind = lora goes with {}, not with {}; base.format holds the base in other formats"
@@ -80,6 +81,10 @@ def check_row(row: dict[str, Any], close: float, *, nan_ok: bool = False) -> Non
     assert own == pytest.approx(cpu, rel=close, nan_ok=nan_ok)
     assert row["lost"] == 0, "a kernel was launched that nothing has computed"
     assert row["elsewhere"] == {}, "the device of a run is the current one in all of it"
+
+
+def _close(recipe: str, precision: str) -> float:
+    return max(CLOSE.get(precision, 1e-6), CLOSE_RECIPES.get(recipe, 0), CLOSE_CELLS.get((recipe, precision), 0))
 
 
 def _call(recipe: str, *settings: str, **words: object) -> str:
@@ -159,25 +164,20 @@ def test_that_runs_in_every_precision_have_the_losses_of_the_cpu(on_pretended_gp
 
 
 @pytest.mark.pretended_long
-@pytest.mark.parametrize("recipe", LONG_RECIPES)
-def test_that_every_task_has_the_losses_of_the_cpu(on_pretended_gpu: Script, recipe: str) -> None:
-    (row,) = rows_of(on_pretended_gpu, [_call(recipe, *LONG_RECIPES[recipe])])
-    check_row(row, max(CLOSE_RECIPES.get(recipe, 0), CLOSE.get(RECIPES[recipe][1].precision, 1e-6)))
-
-
-@pytest.mark.pretended_long
-@pytest.mark.parametrize("recipe", IN_EVERY_PRECISION)
-def test_that_a_task_has_the_losses_of_the_cpu_in_every_precision(on_pretended_gpu: Script, recipe: str) -> None:
-    """`digits-quick` has a row for each precision above."""
+@pytest.mark.parametrize("precision", EVERY_PRECISION)
+@pytest.mark.parametrize("recipe", [*QUICK_RECIPES, *LONG_RECIPES])
+def test_that_a_task_has_the_losses_of_the_cpu_in_every_precision(
+    on_pretended_gpu: Script, recipe: str, precision: str
+) -> None:
+    """Each in a process of its own, whose end hides no other; `digits-quick` has a row for each precision above."""
     settings = {**LONG_RECIPES, **QUICK_RECIPES}[recipe]
-    calls = [_call(recipe, *settings, f"precision={precision}") for precision in EVERY_PRECISION]
-    for precision, row in zip(EVERY_PRECISION, rows_of(on_pretended_gpu, calls), strict=True):
-        if recipe == "gpt-qlora" and precision not in WITH_ADAPTERS:
-            sentence = REFUSED.format(", ".join(WITH_ADAPTERS), precision)
-            assert row["refused"] == {"cuda:0": sentence, "cpu": sentence}
-        else:
-            close = max(CLOSE.get(precision, 1e-6), CLOSE_RECIPES.get(recipe, 0))
-            check_row(row, close, nan_ok=precision == "fp16-pure")  # in which AdamW's epsilon of 1e-8 is 0
+    (row,) = rows_of(on_pretended_gpu, [_call(recipe, *settings, f"precision={precision}")])
+    if recipe == "gpt-qlora" and precision not in WITH_ADAPTERS:
+        sentence = REFUSED.format(", ".join(WITH_ADAPTERS), precision)
+        assert row["refused"] == {"cuda:0": sentence, "cpu": sentence}
+    else:
+        nan_ok = precision == "fp16-pure"  # in which AdamW's epsilon of 1e-8 is 0
+        check_row(row, _close(recipe, precision), nan_ok=nan_ok)
 
 
 _BLOCKS = """
