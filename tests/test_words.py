@@ -97,7 +97,9 @@ LATER = (  # parts of them that are not
     "sweeps/state.py",
 )
 needs_babel = pytest.mark.skipif(importlib.util.find_spec("babel") is None, reason="Babel is not installed")
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.name not in ("words.py", "sentences.py"))
+SOURCES = sorted(
+    path for path in PACKAGE.rglob("*.py") if path.name not in ("words.py", "sentences.py", "sentence_keys.py")
+)
 
 
 @pytest.fixture
@@ -231,23 +233,59 @@ def kept_parts(text: str) -> tuple[set[str], list[str], list[str], bool, bool]:
 @needs_babel
 def test_that_one_notion_has_one_chinese_term() -> None:
     with (WORDS / "glossary.csv").open(encoding="utf-8", newline="") as file:
-        terms = [(row["english"], row["chinese"].split("|")) for row in csv.DictReader(file)]
-    assert len(terms) > 40
+        rows = list(csv.DictReader(file))
+    terms = [(re.compile(rf"\b{row['english']}(s|es)?\b", re.IGNORECASE), row["chinese"].split("|")) for row in rows]
+    assert len(terms) > 120
     wrong = []
     for message in catalogue():
         for english, chinese in forms(message):
-            used = [(term, allowed) for term, allowed in terms if chinese and _mentions(english, term)]
-            wrong += [(term, english, chinese) for term, allowed in used if not any(a in chinese for a in allowed)]
+            prose = NO_PROSE.sub(" ", english).replace("&", "")
+            used = [(term, allowed) for term, allowed in terms if chinese and term.search(prose)]
+            wrong += [
+                (term.pattern, english, chinese) for term, allowed in used if not any(a in chinese for a in allowed)
+            ]
     assert wrong == []
 
 
-def _mentions(text: str, term: str) -> bool:
-    plain = re.sub(
-        r"\{[^{}]*\}\w*|`[^`]*`|\w+:[A-Z]\w*|--[\w-]+|\w+=\S+|precgui \w+|\w+\.\w[\w.]*(\(\w*\))?|\.\w+\(\w*\)",
-        " ",
-        text,
-    ).replace("&", "")
-    return bool(re.search(rf"\b{re.escape(term)}(s|es)?\b", plain, re.IGNORECASE))
+NO_PROSE = re.compile(  # placeholders, code, options, keys and calls in a text
+    r"\{[^{}]*\}\w*|`[^`]*`|\w+:\w+|--[\w-]+|\w+=\S+|precgui \w+|\w+\.\w[\w.]*(\(\w*\))?|\.?\w+\([^()]*\)"
+)
+
+
+HAN = "[\u4e00-\u9fff]"
+FAULTS_OF_CHINESE = {
+    "a half-width mark": re.compile(rf"{HAN} ?[,;:!?](?![;=])|{HAN}\((?!&)"),
+    "no space between Chinese and Latin": re.compile(rf"{HAN}[A-Za-z0-9]|[A-Za-z0-9]{HAN}"),
+    "a space beside a full-width mark": re.compile(r" [，。；：、（）“”]|[，。；：、（）“”] "),
+    "two marks": re.compile(r"[，。；：、]{2}"),
+    "the reader by another pronoun": re.compile("你"),
+}
+
+
+@needs_babel
+def test_that_chinese_is_set_as_chinese() -> None:
+    wrong = [
+        (fault, chinese)
+        for message in catalogue()
+        for _english, chinese in forms(message)
+        for fault, pattern in FAULTS_OF_CHINESE.items()
+        if pattern.search(re.sub(r"`[^`]*`", "code", chinese))
+    ]
+    assert wrong == []
+
+
+@needs_babel
+def test_that_a_way_through_the_window_names_what_the_window_shows() -> None:
+    """In “对比 > 组” both are titles of the catalogue."""
+    shown = {re.sub(r"\(&\w\)|\.\.\.", "", chinese) for message in catalogue() for _english, chinese in forms(message)}
+    ways = [
+        way
+        for message in catalogue()
+        for _english, chinese in forms(message)
+        for way in re.findall("“([^”]* > [^”]*)”", chinese)
+    ]
+    assert len(ways) > 10
+    assert [way for way in ways if not {*way.split(" > ")} <= shown] == []
 
 
 def a_catalogue(folder: Path, monkeypatch: pytest.MonkeyPatch, shown: str) -> Path:
