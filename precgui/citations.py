@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
 from precgui.paths import resources
+from precgui.sentences import Sentence, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,14 @@ class FactSource:
     def reference(self) -> str:
         """Document, place and address, with a word where the document was not opened."""
         named = f"{self.title}, {self.place}" if self.place else self.title
-        return f"{named} ({self.address})" if self.was_read else f"{named} ({self.address}; not opened for this table)"
+        if self.was_read:
+            return f"{named} ({self.address})"
+        return Sentence("{document} ({address}; not opened for this table)", document=named, address=self.address)
 
     @property
     def sentence(self) -> str:
         """The reference and how its figures were checked, as one sentence."""
-        return f"{self.reference}{f'; {self.checked}' if self.checked else ''}."
+        return Sentence("{clause}.", clause=together(self.reference, self.checked, between="; "))
 
 
 @cache
@@ -53,9 +56,9 @@ def source_keys(keys: Iterable[str]) -> tuple[FactSource, ...]:
     return sources_of(dict.fromkeys(keys, ""))
 
 
-def source_lines(sources: Iterable[FactSource]) -> str:
-    """The sources as sentences, one a line."""
-    return "\n".join(source.sentence for source in sources)
+def source_lines(sources: Iterable[FactSource], shown: Callable[[str], str] = str) -> str:
+    """The sources as sentences, one a line, in the language that `shown` translates to."""
+    return "\n".join(shown(source.sentence) for source in sources)
 
 
 def sources_json(sources: Iterable[FactSource]) -> list[dict[str, Any]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from precgui.sentences import L_, Sentence
+
 
 class SentenceError(Exception):
     """Something that the user can correct: the message is one sentence that names the thing and the cure.
@@ -25,15 +27,15 @@ def read_fault(error: BaseException) -> str:
     """Plain words for an error of Python on the content of a file, without advice for programmers."""
     match error:
         case json.JSONDecodeError():
-            return f"its JSON is damaged at character {error.pos + 1}"
+            return Sentence("its JSON is damaged at character {place}", place=error.pos + 1)
         case UnicodeDecodeError():
-            return f"byte {error.start + 1} of its text is not UTF-8"
+            return Sentence("byte {place} of its text is not UTF-8", place=error.start + 1)
         case RecursionError():
-            return "it is nested too deep"
+            return L_("it is nested too deep")
         case OSError() if error.strerror:
             return error.strerror
         case KeyError() if error.args:
             return str(error.args[0])
         case ValueError() if "int_max_str_digits" in str(error):
-            return "a number in it has too many digits"
+            return L_("a number in it has too many digits")
     return first_line(error)

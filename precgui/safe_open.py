@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from precgui.paths import is_example
+from precgui.sentences import L_, Sentence
 
 _PLAIN = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-EXAMPLE_STAYS = "it belongs to an example of precgui, which stays as it is"
+EXAMPLE_STAYS = L_("it belongs to an example of precgui, which stays as it is")
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -37,7 +38,7 @@ def open_to_write(path: Path, flags: int, mode: int = 0o644) -> int:
         return _checked(os.open(path, flags | _PLAIN | _NO_LINK, mode), path)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a link, which is never followed", str(path)) from None
+            raise OSError(errno.ELOOP, L_("it is a link, which is never followed"), str(path)) from None
         raise
 
 
@@ -45,7 +46,7 @@ def _checked(descriptor: int, path: Path) -> int:
     """The descriptor; opened without O_NONBLOCK a pipe would be waited for before it is known to be one."""
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+            raise OSError(errno.EINVAL, L_("it is not a regular file"), str(path))
     except OSError:
         os.close(descriptor)
         raise
@@ -90,5 +91,5 @@ def read_text(path: Path, most_bytes: int) -> str:
     with open_regular(path) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"it is larger than {most_bytes} bytes", str(path))
+        raise OSError(errno.EFBIG, Sentence("it is larger than {bytes} bytes", bytes=most_bytes), str(path))
     return content.decode("utf-8")

@@ -33,6 +33,8 @@ NAMES = {
 # Words of messages that are looked for, keys, and exported names.
 KEYS = {
     "Blame", "Dropout", "Embedding", "Evidence", "Finding", "Inf", "No inf checks were recorded", "Optimizer",
+    "Bool", "Char", "Double", "Float", "Half", "Int", "Long", "Short", "Recorder", "Storage", "Trash",
+    "{} was killed by", "DeepSeek blocks",
     "Accelerator", "Adam", "Adamax", "Identity", "Parameter", "Sequential", "Sigmoid", "Softmax", "Tanh", "Trainer",
     ", written to {name}: open that file to check it", ", left out: no Python that can be parsed",
     "{}\n\\ No newline at end of file\n", "log sigmoid", "log softmax", "read from outside by training", "Linear",
@@ -41,6 +43,8 @@ KEYS = {
 CODE = re.compile(
     r"^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \(|Example: )"
     r"|^(make wheel |(\{\})?python3 -m pip |import sys; )"
+    r"|^<!DOCTYPE|^(compressed-tensors|torchao), "
+    r"|^(recorder = precgui|def both_passes)"
     r"|arguments?( are required|s: | \(\?P)"
 )
 INTERNAL = {
@@ -157,5 +161,7 @@ def _collect(node: ast.AST, found: list[tuple[int, str]]) -> None:
 
 def _note(node: ast.expr, text: str, found: list[tuple[int, str]]) -> None:
     prose = PROSE.search(TAG.sub(" ", text))
-    if text not in NAMES | KEYS and prose and not any(each.search(text) for each in (NO_PROSE, CODE, SOURCES)):
+    plain = text.replace("{}", "0")  # braces that are left are those of style sheets
+    no_prose = NO_PROSE.search(plain) or any(each.search(text) for each in (CODE, SOURCES))
+    if text not in NAMES | KEYS and prose and not no_prose:
         found.append((node.lineno, text))

@@ -189,7 +189,7 @@ def _print_device(console: Console, device: Device) -> None:
         table.add_row(names, mark, Text(peak, justify="right"), escape(translated(cell.reason)))
     console.print(table)
     for source in device.sources:
-        console.print("[dim]" + _("Sheet: {sentence}").format(sentence=escape(source.sentence)))
+        console.print("[dim]" + _("Sheet: {sentence}").format(sentence=escape(translated(source.sentence))))
 
 
 def _grouped(device: Device) -> list[tuple[str, Support]]:

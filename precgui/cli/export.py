@@ -9,7 +9,7 @@ from typing import Any
 
 from precgui.cli.parser import UserError
 from precgui.cli.terminal import say, say_notes
-from precgui.words import _
+from precgui.words import _, wording
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -74,7 +74,7 @@ def _written(saved: Any, args: argparse.Namespace) -> list[Path]:
     if args.html:
         from precgui.runs.page import write_page
 
-        return write_page(saved, args.html)
+        return write_page(saved, args.html, wording())
     from precgui.runs.csv_export import export_csv
 
     return export_csv(saved, args.csv)

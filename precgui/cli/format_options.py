@@ -48,6 +48,6 @@ def chosen_formats(names: str) -> list[Format]:
 def convention_of(args: argparse.Namespace, fmt: Format) -> CastPolicy:
     """The cast policy that --rounding, --overflow and --stack give for a format. Raises SentenceError."""
     if args.stack is not None and args.stack not in BY_NAME:
-        raise UserError(f"{args.stack!r} is no stack; there are {'; '.join(BY_NAME)}")
+        raise UserError(_("{name!r} is no stack; there are {names}").format(name=args.stack, names="; ".join(BY_NAME)))
     base = BY_NAME[args.stack].cast_policy(fmt) if args.stack else CastPolicy()
     return CastPolicy(args.rounding, args.overflow or base.overflow, base.nan)

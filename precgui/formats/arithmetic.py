@@ -170,7 +170,9 @@ def operation(word: str) -> Operation:
     """The operation with this name or sign. Raises ArithmeticFault."""
     result = OPERATIONS.get(SIGNS.get(word.strip(), word.strip().lower()))
     if result is None:
-        raise ArithmeticFault(f"{word[:40]!r} is no operation here; there are {', '.join(OPERATIONS)}")
+        raise ArithmeticFault(
+            Sentence("{name!r} is no operation here; there are {names}", name=word[:40], names=", ".join(OPERATIONS))
+        )
     return result
 
 

@@ -15,6 +15,7 @@ from precgui.formats.arrays import Floats, quantize_array
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, floor_log2
 from precgui.formats.registry import UnknownFormatError, blocks, get
 from precgui.formats.rounding import CastPolicy, RoundingMode
+from precgui.sentences import Sentence
 
 ScaleRule = Literal["floor", "ceil", "even", "rceil"]
 SCALE_RULES: tuple[ScaleRule, ...] = get_args(ScaleRule)
@@ -46,7 +47,9 @@ class BlockTensor:
 def block_format(name: str) -> BlockFormat:
     """The block format of that name. Raises UnknownFormatError."""
     if name not in blocks():
-        raise UnknownFormatError(f"{name!r} is no block format; there are {', '.join(blocks())}")
+        raise UnknownFormatError(
+            Sentence("{name!r} is no block format; there are {names}", name=name, names=", ".join(blocks()))
+        )
     return blocks()[name]
 
 

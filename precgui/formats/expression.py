@@ -131,7 +131,9 @@ def property_of(format_name: str, name: str) -> ExtendedReal:
     names = {"max": "max_finite", "eps": "epsilon", "tiny": "min_normal"}
     attribute = names.get(name.lower(), name.lower())
     if attribute not in ("max_finite", "epsilon", "min_normal", "max_subnormal", "min_subnormal"):
-        raise ExpressionError(f"{name!r} is no property of a format; there are max, eps, min_normal, min_subnormal")
+        raise ExpressionError(
+            Sentence("{name!r} is no property of a format; there are max, eps, min_normal, min_subnormal", name=name)
+        )
     value = getattr(fmt, attribute, None)
     if value is None:
         raise ExpressionError(Sentence("{format} has no {value}", format=fmt.name, value=name))

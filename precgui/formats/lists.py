@@ -49,7 +49,13 @@ def _numbers(part: str) -> list[ExtendedReal]:
         return [parse(part)]
     digits = repeat[2].replace("_", "")
     if len(digits) > 6 or int(digits or 0) > MOST_NUMBERS:
-        raise InputError(f"{repeat[2][:20]} repetitions are too many; at most {MOST_NUMBERS} numbers are taken")
+        raise InputError(
+            Sentence(
+                "{count} repetitions are too many; at most {most} numbers are taken",
+                count=repeat[2][:20],
+                most=MOST_NUMBERS,
+            )
+        )
     return [parse(repeat[1])] * int(digits or 0)
 
 

@@ -51,7 +51,9 @@ def parse(text: str, bits_of: Format | None = None) -> ExtendedReal:
     if not clean:
         raise InputError(L_("nothing was typed; write a number such as 0.1, 1/3, 2**-14 or 0x1.8p3"))
     if len(clean) > LONGEST_INPUT:
-        raise InputError(f"{len(clean)} characters are too many; the most is {LONGEST_INPUT}")
+        raise InputError(
+            Sentence("{count} characters are too many; the most is {most}", count=len(clean), most=LONGEST_INPUT)
+        )
     try:
         return _Parser(_tokens(clean), bits_of).whole()
     except (ExpressionError, UnknownFormatError) as error:
@@ -182,7 +184,13 @@ class _Parser:
             return known
         if "." in name:
             return property_of(*name.rsplit(".", 1))
-        raise InputError(f"{_clip(name)} is not known here; names are pi, e, inf, nan, {', '.join(FUNCTIONS)}")
+        raise InputError(
+            Sentence(
+                "{name} is not known here; names are pi, e, inf, nan, {functions}",
+                name=_clip(name),
+                functions=", ".join(FUNCTIONS),
+            )
+        )
 
     def _nan(self, *, signalling: bool) -> ExtendedReal:
         payload = None
@@ -194,7 +202,13 @@ class _Parser:
 
     def _call(self, name: str) -> ExtendedReal:
         if name not in FUNCTIONS:
-            raise InputError(f"{_clip(name)} is no function here; there are {', '.join(FUNCTIONS)}")
+            raise InputError(
+                Sentence(
+                    "{name} is no function here; there are {functions}",
+                    name=_clip(name),
+                    functions=", ".join(FUNCTIONS),
+                )
+            )
         self._expect("(")
         arguments, formats = [self._sum()], []
         while self._peek() == ",":
@@ -251,7 +265,7 @@ def _integer(text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise InputError(f"{_clip(text)} is no integer; write a payload as nan(0x2a)") from None
+        raise InputError(Sentence("{text} is no integer; write a payload as nan(0x2a)", text=_clip(text))) from None
 
 
 def _decoded(text: str, fmt: Format) -> ExtendedReal:

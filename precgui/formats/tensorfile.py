@@ -58,7 +58,7 @@ def refuse_stand_in(path: Path, file: BinaryIO) -> None:
     first = file.read(512)
     file.seek(0)
     if not first:
-        raise TensorFileError(f"{path.name} is empty; download it again, or save it again")
+        raise TensorFileError(Sentence("{file} is empty; download it again, or save it again", file=path.name))
     if first.startswith(b"version https://"):
         raise TensorFileError(
             Sentence("{name} is a Git LFS pointer, not the file: download it again (git lfs pull)", name=path.name)
@@ -120,7 +120,11 @@ def safetensors_contents(path: Path) -> tuple[dict[str, StoredEntry], list[str]]
                 )
             )
     return found, [
-        f"The safetensors library refuses {path.name}: {odd}; save it again with that library."
+        Sentence(
+            "The safetensors library refuses {file}: {fault}; save it again with that library.",
+            file=path.name,
+            fault=odd,
+        )
         for odd in _oddities(header, [(offset - start, size) for offset, size, _ in ordered], held)
     ]
 
@@ -150,7 +154,13 @@ def _entry(path: Path, name: str, entry: Any, start: int, held: int, most: int =
         )
     if len(shape) > MOST_AXES:
         raise TensorFileError(
-            f"{name!r} in {path.name} has {len(shape)} dimensions; the most that is read is {MOST_AXES}"
+            Sentence(
+                "{tensor!r} in {file} has {count} dimensions; the most that is read is {most}",
+                tensor=name,
+                file=path.name,
+                count=len(shape),
+                most=MOST_AXES,
+            )
         )
     _check_size(path, math.prod(shape), most)
     bits = _OTHER_BITS.get(kind) or 8 * np.dtype(_PLAIN.get(kind) or {"BF16": "<u2"}.get(kind, "u1")).itemsize
@@ -212,7 +222,11 @@ def torch_contents(path: Path) -> tuple[dict[str, StoredTensor], list[str]]:
         raise
     except zipfile.BadZipFile as error:
         raise TensorFileError(
-            f"{path.name} is no whole zip archive of torch.save ({error}); load an older file with torch and save it"
+            Sentence(
+                "{file} is no whole zip archive of torch.save ({fault}); load an older file with torch and save it",
+                file=path.name,
+                fault=error,
+            )
         ) from None
     except _FAULTS as error:
         raise TensorFileError(
@@ -223,8 +237,13 @@ def torch_contents(path: Path) -> tuple[dict[str, StoredTensor], list[str]]:
     kind = one_line(stream.pickled.rpartition(" ")[2] or "object", 60)
     if not stream.tensors:
         raise TensorFileError(
-            f"{path.name} holds a pickled module ({kind}) with {stream.hidden} tensors, and nothing is unpickled here; "
-            "save model.state_dict() instead of the model"
+            Sentence(
+                "{file} holds a pickled module ({kind}) with {count} tensors, and nothing is unpickled "
+                "here; save model.state_dict() instead of the model",
+                file=path.name,
+                kind=kind,
+                count=stream.hidden,
+            )
         )
     return stream.tensors, [
         Sentence(
@@ -326,14 +345,23 @@ def _check_size(path: Path, size: int, most: int) -> None:
         counted = (
             size if size < MOST_IN_A_FILE else Sentence("more than {most_in_a_file}", most_in_a_file=MOST_IN_A_FILE)
         )  # Python refuses to print 4300 digits
-        raise TensorFileError(f"{path.name} has {counted} elements; the most that is shown here is {most}")
+        raise TensorFileError(
+            Sentence(
+                "{file} has {count} elements; the most that is shown here is {most}",
+                file=path.name,
+                count=counted,
+                most=most,
+            )
+        )
 
 
 def _header(path: Path) -> tuple[Mapping[str, Any], int]:
     """The table of contents of a .safetensors file and where its data begin."""
     if path.suffix != ".safetensors":
         raise TensorFileError(
-            f"{path.name} is of an unknown kind; .npy, .safetensors, .pt, .pth, .bin and .ckpt are read"
+            Sentence(
+                "{file} is of an unknown kind; .npy, .safetensors, .pt, .pth, .bin and .ckpt are read", file=path.name
+            )
         )
     try:
         with open_regular(path) as file:
@@ -349,8 +377,12 @@ def _header(path: Path) -> tuple[Mapping[str, Any], int]:
                 )
             if 8 + length > held:
                 raise TensorFileError(
-                    f"{path.name} ends inside its header: it has {held} bytes of at least {8 + length}; "
-                    "download it again"
+                    Sentence(
+                        "{file} ends inside its header: it has {held} bytes of at least {least}; download it again",
+                        file=path.name,
+                        held=held,
+                        least=8 + length,
+                    )
                 )
             header = json.loads(file.read(length), object_pairs_hook=partial(_unique, path))
     except TensorFileError:
@@ -369,7 +401,13 @@ def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise TensorFileError(f"{path.name} is damaged: its header has {one_line(twice, 80)!r} twice; save it again")
+        raise TensorFileError(
+            Sentence(
+                "{file} is damaged: its header has {tensor!r} twice; save it again",
+                file=path.name,
+                tensor=one_line(twice, 80),
+            )
+        )
     return table
 
 

@@ -343,7 +343,13 @@ def _called(function: Any, arguments: Any) -> object:
 def _bounded(tensor: StoredTensor) -> StoredTensor:
     """The tensor, if its sizes can be counted with. Raises StreamError."""
     if len(tensor.shape) > MOST_AXES:
-        raise StreamError(f"a tensor has {len(tensor.shape)} dimensions; the most that is read is {MOST_AXES}")
+        raise StreamError(
+            Sentence(
+                "a tensor has {count} dimensions; the most that is read is {most}",
+                count=len(tensor.shape),
+                most=MOST_AXES,
+            )
+        )
     numbers = (*tensor.shape, *tensor.strides, tensor.offset, tensor.storage.count)
     if min(numbers) < 0 or max(numbers) > MOST_SIZE or math.prod(tensor.shape) > MOST_SIZE:
         raise StreamError(Sentence("the file is damaged: a size is below 0 or beyond {most_size}", most_size=MOST_SIZE))

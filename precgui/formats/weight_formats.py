@@ -24,6 +24,7 @@ from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.registry import UnknownFormatError, get
 from precgui.formats.rounding import CastPolicy
 from precgui.paths import resources
+from precgui.sentences import L_, Sentence, filled
 
 Singles = NDArray[np.float32]
 Rule = Literal["none", "absmax", "signed", "nvfp4", "nvfp4_divided", "floor", "ceil", "even", "rceil"]
@@ -79,7 +80,7 @@ class WeightFormat:
     def misfit(self, line: int) -> str:
         """Why rows of this length have no such form; empty where they have."""
         if self.whole_groups and line % self.group:
-            return f"rows of {line} are no multiple of {self.group}"
+            return Sentence("rows of {width} are no multiple of {multiple}", width=line, multiple=self.group)
         return ""
 
 
@@ -122,25 +123,31 @@ def weight_format(name: str) -> WeightFormat:
         element = _element_of(base)
     except UnknownFormatError:
         near = difflib.get_close_matches(name, known, 3, 0.4)
-        hint = ", ".join(near) if near else "precgui model --help names them"
-        raise UnknownFormatError(f"{name!r} is no format of weights; near it: {hint}") from None
+        hint = ", ".join(near) if near else L_("precgui model --help names them")
+        raise UnknownFormatError(
+            Sentence("{name!r} is no format of weights; near it: {hint}", name=name, hint=hint)
+        ) from None
     groups = {"": 0, "row": -1, "none": 0} | {str(n): n for n in GROUPS}
     if rest not in groups:
-        raise UnknownFormatError(f"{name!r}: after / stands row, none, or a group of {', '.join(map(str, GROUPS))}")
+        known_groups = ", ".join(map(str, GROUPS))
+        raise UnknownFormatError(
+            Sentence("{name!r}: after / stands row, none, or a group of {groups}", name=name, groups=known_groups)
+        )
     if why := _unusable(element):
-        raise UnknownFormatError(f"{name!r} {why}")
+        raise UnknownFormatError(filled(why, name=name))
     whole = isinstance(element, IntFormat) and groups[rest] > 0
     rule_of: Rule = "none" if rest == "none" else "absmax"
     return WeightFormat(name, element.title, element, groups[rest], rule_of, _top(element), whole_groups=whole)
 
 
 def _unusable(element: Format) -> str:
+    """Why it is none for weights, with `{name}` for its name; empty where it is one."""
     if not element.signed or element.bits > 16:
-        return "is no format of weights: it has a sign and at most 16 bits"
+        return L_("{name!r} is no format of weights: it has a sign and at most 16 bits")
     if isinstance(element, IntFormat) and not 2 <= element.bits <= 8:
-        return "has codes that are not used for weights: INT2 to INT8 are"
+        return L_("{name!r} has codes that are not used for weights: INT2 to INT8 are")
     if isinstance(element, FloatFormat) and not 1 <= element.exponent_bits <= 8:
-        return "has more exponents than FP32, or none"
+        return L_("{name!r} has more exponents than FP32, or none")
     return ""
 
 

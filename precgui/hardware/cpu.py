@@ -138,7 +138,7 @@ def read_cpu(torch_features: Mapping[str, object] | None = None) -> Cpu:
         return Cpu(name or machine, machine, name, result or reported, Missing(L_("macOS has no AMX of Intel's kind")))
     name = platform.processor() or machine
     supported_features: Reading[frozenset[str]] = reported or Missing(
-        f"{system} does not list them; `precgui detect` asks torch"
+        Sentence("{system} does not list them; `precgui detect` asks torch", system=system)
     )
     return Cpu(name, machine, "", supported_features, Missing(Sentence("{system} does not tell", system=system)))
 

@@ -24,7 +24,7 @@ def cpu_row(cpu: Cpu) -> dict[str, Support]:
     row: dict[str, _Entry] = dict.fromkeys(FORMATS, nothing)
     row |= {
         "fp64": ("native", Sentence("{vectors}, at half the rate of FP32.", vectors=_vectors(cpu))),
-        "fp32": ("native", f"{_vectors(cpu)}."),
+        "fp32": ("native", Sentence("{vectors}.", vectors=_vectors(cpu))),
         "tf32": _tf32(cpu),
         "bf16": _bf16(cpu),
         "fp16": _fp16(cpu),
@@ -67,7 +67,9 @@ def _bf16(cpu: Cpu) -> _Entry:
             return "native", L_("AMX-BF16 tiles (TDPBF16PS), FP32 accumulation; the kernel lets this process use them.")
         forbidden = L_("The processor has AMX-BF16 but the kernel does not let this process use it. ")
     if cpu.has("avx512_bf16"):
-        return "native", f"{forbidden}AVX-512 BF16 dot products (VDPBF16PS), FP32 accumulation; no AMX tiles."
+        return "native", Sentence(
+            "{forbidden}AVX-512 BF16 dot products (VDPBF16PS), FP32 accumulation; no AMX tiles.", forbidden=forbidden
+        )
     if cpu.has("arm_bf16"):
         return "native", L_("Arm BF16 matrix multiply (BFMMLA), FP32 accumulation.")
     return "emulated", Sentence(
@@ -81,10 +83,12 @@ def _fp16(cpu: Cpu) -> _Entry:
         return "native", L_("AMX-FP16 tiles, FP32 accumulation, as this model has them (Linux does not list them).")
     if cpu.has("avx512_fp16"):
         rates = L_("torch multiplies in FP32 at its rate, weight gradients of convolutions are 100 times slower")
-        return "native", f"AVX-512 FP16 vector units. But {rates}; precgui emulates FP16 training on a CPU."
+        return "native", Sentence(
+            "AVX-512 FP16 vector units. But {rates}; precgui emulates FP16 training on a CPU.", rates=rates
+        )
     if cpu.has("arm_fp16"):
         return "native", L_("Arm FP16 vector arithmetic, FP16 accumulation.")
-    how = L_("F16C converts only") if cpu.has("f16c") else "No FP16 arithmetic"
+    how = L_("F16C converts only") if cpu.has("f16c") else L_("No FP16 arithmetic")
     return (
         "emulated",
         Sentence(
@@ -99,7 +103,9 @@ def _fp8(cpu: Cpu) -> _Entry:
     if cpu.has("arm_fp8"):
         return "native", L_("Arm FP8 multiply-add (FMLA of FP8).")
     slow = L_("its scaled_mm is no faster than FP32, on some processors 1000 times slower")
-    return "emulated", f"No FP8 instruction: torch stores and converts it, {slow}; {_ROUNDED}"
+    return "emulated", Sentence(
+        "No FP8 instruction: torch stores and converts it, {slow}; {rounded}", slow=slow, rounded=_ROUNDED
+    )
 
 
 def _int8(cpu: Cpu) -> _Entry:

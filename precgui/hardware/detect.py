@@ -85,7 +85,7 @@ def _other(row: Mapping[str, Any], cpu: Cpu) -> Device:
     architecture = tables.by_name(vendor, reported_name)
     sheet = tables.card(reported_name)
     if architecture is None:
-        matrix = support.unknown(f"No table knows {reported_name}; measure it with precgui bench.")
+        matrix = support.unknown(Sentence("No table knows {name}; measure it with precgui bench.", name=reported_name))
     else:
         matrix = with_peaks(support.by_list(architecture), architecture, "", _UNTOLD, _UNTOLD, sheet)
     memory: Reading[int] = row.get("memory_bytes") or Missing(L_("shared with the CPU"))
@@ -98,7 +98,9 @@ def _amd(row: Mapping[str, Any]) -> Device:
     architecture = tables.by_capability("amd", row["capability"])
     sheet = tables.card(row["name"])
     if architecture is None:
-        matrix = support.unknown(f"No table knows {row['capability']}; measure it with precgui bench.")
+        matrix = support.unknown(
+            Sentence("No table knows {name}; measure it with precgui bench.", name=row["capability"])
+        )
     else:
         matrix = with_peaks(support.amd(architecture), architecture, "", _UNTOLD, _UNTOLD, sheet)
         matrix = _halved(matrix) if "MI250" in row["name"] else matrix

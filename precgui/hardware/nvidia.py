@@ -108,7 +108,11 @@ def _row(
         return support.unknown(Sentence("The compute capability is not known: {reason}.", reason=capability.reason)), ""
     architecture = tables.by_capability("nvidia", capability)
     if architecture is None:
-        return support.unknown(f"No table knows compute capability {capability}; measure it with precgui bench."), ""
+        return support.unknown(
+            Sentence(
+                "No table knows compute capability {capability}; measure it with precgui bench.", capability=capability
+            )
+        ), ""
     row = support.nvidia(architecture, name)
     product_class = support.product_class(name, capability)
     return with_peaks(row, architecture, product_class, sms, clock, sheet), architecture.name

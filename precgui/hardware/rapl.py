@@ -32,8 +32,12 @@ class Zone:
             return int((self.folder / "energy_uj").read_text()) * 1e-6
         except PermissionError:
             return Missing(
-                f"the energy counter of {self.device} is readable by root only; "
-                f"`sudo chmod a+r {self.folder}/energy_uj` opens it until the next boot"
+                Sentence(
+                    "the energy counter of {device} is readable by root only; `sudo chmod a+r "
+                    "{folder}/energy_uj` opens it until the next boot",
+                    device=self.device,
+                    folder=self.folder,
+                )
             )
         except (OSError, ValueError) as error:
             return Missing(

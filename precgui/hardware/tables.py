@@ -11,6 +11,7 @@ from typing import Any
 
 from precgui.citations import FactSource, source_keys, sources_of
 from precgui.paths import resources
+from precgui.sentences import together
 
 # Words of a driver's name that do not distinguish cards. Anything else, such as Laptop or SUPER, does.
 _PLAIN_WORDS = {
@@ -107,7 +108,7 @@ def by_name(vendor: str, name: str) -> Architecture | None:
 
 def source_text(keys: tuple[str, ...]) -> str:
     """Where a fact comes from, in words. Raises KeyError for a key that sources.json lacks."""
-    return "; ".join(source.reference for source in source_keys(keys))
+    return together(*(source.reference for source in source_keys(keys)), between="; ")
 
 
 def autocast_operations() -> dict[str, list[str]]:

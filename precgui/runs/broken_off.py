@@ -11,9 +11,12 @@ from precgui.checkpoint_files import checkpoint_files
 from precgui.config import OWN_LOOP, RunConfig, no_start
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
-from precgui.sentences import Sentence
+from precgui.sentences import L_, Sentence, filled
 
 _MOST_MESSAGE = 300
+_STOPPED = L_("goes on from its checkpoint after step {step}; it was stopped after step {last}")
+_NOT_RECORDED = L_("goes on from its checkpoint after step {step}; its record had stopped after step {last}")
+_FAILED = L_("goes on from its checkpoint after step {step}; it had failed after step {last}")
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,11 @@ class BrokenOff:
 
     def sentence(self, step: int) -> str:
         """The break in words, for a run that goes on after `step`."""
-        how = {"stopped": "it was stopped", "completed": "its record had stopped"}.get(self.status, "it had failed")
-        message = f" ({self.message[:_MOST_MESSAGE]})" if self.message else ""
-        return f"goes on from its checkpoint after step {step}; {how} after step {self.steps}{message}"
+        template = {"stopped": _STOPPED, "completed": _NOT_RECORDED}.get(self.status, _FAILED)
+        goes_on = filled(template, step=step, last=self.steps)
+        if not self.message:
+            return goes_on
+        return Sentence("{sentence} ({message})", sentence=goes_on, message=self.message[:_MOST_MESSAGE])
 
     def as_fact(self, step: int) -> dict[str, Any]:
         """The break as it is recorded: the last step that was kept, and how the part before it had ended."""

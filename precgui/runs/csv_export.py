@@ -21,6 +21,7 @@ from precgui.runs.file.schema import TABLES
 from precgui.runs.known_settings import known_config
 from precgui.runs.signals import HOST_SIGNALS, POWER_SIGNALS, RANK_SIGNALS, STATE_SIGNALS
 from precgui.runs.tensors.record import TensorHistory
+from precgui.sentences import Sentence
 
 _WHOLE = {"step", "epoch", "skipped", "samples"}
 _ROWS_AT_ONCE = 64
@@ -46,9 +47,11 @@ def export_csv(run: SavedRun, folder: Path) -> list[Path]:
             _about(run, folder / "run.json"),
         ]
     except FileExistsError as error:
-        raise RunFileError(f"{error.filename} already exists; choose another folder.") from None
+        raise RunFileError(Sentence("{file} already exists; choose another folder.", file=error.filename)) from None
     except OSError as error:
-        raise RunFileError(f"{folder} cannot be written: {error.strerror}; choose another folder.") from None
+        raise RunFileError(
+            Sentence("{folder} cannot be written: {why}; choose another folder.", folder=folder, why=error.strerror)
+        ) from None
 
 
 def about(run: SavedRun) -> dict[str, Any]:

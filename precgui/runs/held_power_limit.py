@@ -17,6 +17,7 @@ from precgui.hardware.power_limit import PowerLimit, find_power_limit, power_lim
 from precgui.hardware.readings import Missing
 from precgui.runs.file.process import is_gone, this_process
 from precgui.safe_open import read_text
+from precgui.sentences import Sentence
 
 _MOST_BYTES = 10_000
 
@@ -36,7 +37,13 @@ def held_power_limit(uuid: str, watts: float) -> Iterator[None]:
     restore_left_limits()
     limit = find_power_limit(uuid)
     if isinstance(limit, Missing):
-        raise PowerLimitError(f"power.limit_w = {watts:g}: the limit of this GPU cannot be read: {limit.reason}")
+        raise PowerLimitError(
+            Sentence(
+                "power.limit_w = {watts:g}: the limit of this GPU cannot be read: {reason}",
+                watts=watts,
+                reason=limit.reason,
+            )
+        )
     if outside := _outside_of_range(limit, watts):
         raise PowerLimitError(outside)
     record = folder() / f"{limit.uuid}.json"
@@ -45,7 +52,12 @@ def held_power_limit(uuid: str, watts: float) -> Iterator[None]:
         refused = set_power_limit(uuid, watts)
         if refused is not None:
             raise PowerLimitError(
-                f"power.limit_w = {watts:g} cannot be set on {limit.name}: {refused.reason}; or leave it empty"
+                Sentence(
+                    "power.limit_w = {watts:g} cannot be set on {device}: {reason}; or leave it empty",
+                    watts=watts,
+                    device=limit.name,
+                    reason=refused.reason,
+                )
             )
         yield
     finally:
@@ -63,7 +75,7 @@ def why_no_such_limit(watts: float) -> str:
     """Why no GPU of this machine takes this limit, as far as the driver tells without a trial; else empty."""
     limits = power_limits()
     if isinstance(limits, Missing):
-        return f"power.limit_w cannot be set on this machine: {limits.reason}; leave it empty"
+        return Sentence("power.limit_w cannot be set on this machine: {reason}; leave it empty", reason=limits.reason)
     outside = [_outside_of_range(limit, watts) for limit in limits]
     return outside[0] if all(outside) else ""
 
@@ -71,8 +83,12 @@ def why_no_such_limit(watts: float) -> str:
 def _outside_of_range(limit: PowerLimit, watts: float) -> str:
     if limit.least_w <= watts <= limit.most_w:
         return ""
-    return (
-        f"power.limit_w = {watts:g} is outside the range of {limit.name}; choose {limit.least_w:g} to {limit.most_w:g}"
+    return Sentence(
+        "power.limit_w = {watts:g} is outside the range of {device}; choose {least:g} to {most:g}",
+        watts=watts,
+        device=limit.name,
+        least=limit.least_w,
+        most=limit.most_w,
     )
 
 
@@ -83,12 +99,12 @@ def why_no_power_limit() -> str:
     """
     limits = power_limits()
     if isinstance(limits, Missing):
-        return f"power.limit_w cannot be set on this machine: {limits.reason}"
+        return Sentence("power.limit_w cannot be set on this machine: {reason}", reason=limits.reason)
     refusals = [set_power_limit(limit.uuid, limit.present_w) for limit in limits]
     first = refusals[0]
     if first is None or any(refused is None for refused in refusals):
         return ""
-    return f"power.limit_w cannot be set on {limits[0].name}: {first.reason}"
+    return Sentence("power.limit_w cannot be set on {device}: {reason}", device=limits[0].name, reason=first.reason)
 
 
 def _write(record: Path, uuid: str, name: str, watts: float) -> None:
@@ -99,12 +115,21 @@ def _write(record: Path, uuid: str, name: str, watts: float) -> None:
             json.dump(document, file)
     except FileExistsError:
         raise PowerLimitError(
-            f"power.limit_w: another run holds the power limit of {name}; wait for its end, or delete {record}"
+            Sentence(
+                "power.limit_w: another run holds the power limit of {device}; wait for its end, or delete {file}",
+                device=name,
+                file=record,
+            )
         ) from None
     except OSError as error:
         raise PowerLimitError(
-            f"power.limit_w: the limit of {name} cannot be noted in {record.parent} ({error.strerror}), so it would "
-            "not be set back after a kill; choose another PRECGUI_STATE"
+            Sentence(
+                "power.limit_w: the limit of {device} cannot be noted in {folder} ({why}), so it would not be set back "
+                "after a kill; choose another PRECGUI_STATE",
+                device=name,
+                folder=record.parent,
+                why=error.strerror,
+            )
         ) from None
 
 
@@ -119,11 +144,18 @@ def _restore(path: Path) -> str:
         return ""
     refused = set_power_limit(uuid, float(watts))
     if refused is not None:
-        return (
-            f"The power limit of {name}, {watts:g} W before a run that was killed, is not set back: {refused.reason}."
+        return Sentence(
+            "The power limit of {device}, {watts:g} W before a run that was killed, is not set back: {reason}.",
+            device=name,
+            watts=watts,
+            reason=refused.reason,
         )
     path.unlink(missing_ok=True)
-    return f"The power limit of {name} is {watts:g} W again, as it was before a run that was killed."
+    return Sentence(
+        "The power limit of {device} is {watts:g} W again, as it was before a run that was killed.",
+        device=name,
+        watts=watts,
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

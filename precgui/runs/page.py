@@ -21,6 +21,7 @@ from precgui.runs.models.model_facts import file_facts
 from precgui.runs.run import Run
 from precgui.runs.run_pictures import curve_picture, exponent_picture
 from precgui.sanitize import sanitize
+from precgui.sentences import ENGLISH, L_, Sentence, Wording, recased, together
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #d8dde4; --muted: #596473; --accent: #0b6b7d; }
@@ -40,70 +41,101 @@ details { border-bottom: 1px solid var(--line); }
 """
 
 
-def write_page(run: Run, path: Path) -> list[Path]:
+def write_page(run: Run, path: Path, wording: Wording = ENGLISH) -> list[Path]:
     """Write the page of a run; returns the file. Raises RunFileError when it cannot be written or is there already."""
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(page(run))
+            file.write(page(run, wording))
     except FileExistsError:
-        raise RunFileError(f"{path} already exists; choose another name.") from None
+        raise RunFileError(Sentence("{file} already exists; choose another name.", file=path)) from None
     except OSError as error:
-        raise RunFileError(f"{path} cannot be written: {error.strerror}; choose another folder.") from None
+        raise RunFileError(
+            Sentence("{file} cannot be written: {why}; choose another folder.", file=path, why=error.strerror)
+        ) from None
     return [path]
 
 
-def page(run: Run) -> str:
+def page(run: Run, wording: Wording = ENGLISH) -> str:
     """The HTML of a run. All text of the file is escaped and harmless; nothing is loaded from anywhere."""
-    title = escape(run.title)
-    reported = escape(arithmetic_of(run).caveat)
-    caveat = f'<p class="caveat">{reported}</p>' if reported else ""
-    groups = "".join(_group(group) for group in file_facts(run))
-    return sanitize(
-        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
-        f'<p class="muted">{escape(run.config.precision)}, {escape(run.created)}, precgui {__version__}</p>'
-        f"{caveat}{_diagnosis(run)}{_pictures(run)}{_machine(run)}<h2>Details</h2>{groups}</body></html>\n"
-    )
+    return sanitize(_Page(wording).of(run))
 
 
-def _diagnosis(run: Run) -> str:
-    """The verdict, and each problem with its proof and fix: what somebody who opens the page wants to know first."""
-    found = examine(run)
-    return f"<h2>{escape(found.sentence)}</h2>{''.join(map(_finding, found.problems))}"
+class _Page:
+    """A page in one language."""
 
+    def __init__(self, wording: Wording) -> None:
+        self._wording = wording
 
-def _finding(finding: Finding) -> str:
-    lines = (
-        *(proof.text for proof in finding.evidence),
-        f"Fix: {finding.fix}",
-        f"{blame_sentence(finding)} {finding.certainty.capitalize()}, confidence {finding.confidence:.0%}.",
-    )
-    text = "".join(f"<p>{escape(line)}</p>" for line in lines)
-    head = f"<p><b>{escape(finding.title)}</b>, {escape(finding.steps)}</p>"
-    return f'<div class="finding {finding.severity}">{head}{text}</div>'
+    def _text(self, text: str) -> str:
+        """A text in the language of the page, escaped."""
+        return escape(self._wording.shown(text))
 
+    def _head(self, title: str) -> str:
+        return f"<h2>{self._text(title)}</h2>"
 
-def _pictures(run: Run) -> str:
-    """Loss, loss scale where it moves, and the exponents of the gradients."""
-    loss, scale = run.series("loss"), run.series("scale")
-    positive = loss[1][np.isfinite(loss[1])]
-    base = 10 if len(positive) and positive.min() > 0 and positive.max() > 10 * positive.min() else 0
-    parts = (
-        curve_picture("Training loss", *loss, base=base), curve_picture("Loss scale", *scale, base=2),
-        exponent_picture(run),
-    )  # fmt: skip
-    return "".join(parts)
+    def of(self, run: Run) -> str:
+        title = escape(run.title)
+        reported = self._text(arithmetic_of(run).caveat)
+        caveat = f'<p class="caveat">{reported}</p>' if reported else ""
+        details, groups = self._head(L_("Details")), "".join(self._group(group) for group in file_facts(run))
+        return (
+            f'<!DOCTYPE html><html lang="{self._wording.language}"><head><meta charset="utf-8"><title>{title}</title>'
+            f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+            f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
+            f'<p class="muted">{escape(run.config.precision)}, {escape(run.created)}, precgui {__version__}</p>'
+            f"{caveat}{self._diagnosis(run)}{self._pictures(run)}{self._machine(run)}"
+            f"{details}{groups}</body></html>\n"
+        )
 
+    def _diagnosis(self, run: Run) -> str:
+        """The verdict, and each problem with its proof and fix: first of what somebody who opens the page wants."""
+        found = examine(run)
+        return f"{self._head(found.sentence)}{''.join(map(self._finding, found.problems))}"
 
-def _machine(run: Run) -> str:
-    """Where the run trained, in one line."""
-    known = (
-        run.environment.get("device_name"), _name_of(run.machine.get("cpu")), run.machine.get("os"),
-        _version_of(run.environment),
-    )  # fmt: skip
-    words = [str(each) for each in dict.fromkeys(known) if each]
-    return f"<h2>Machine</h2><p>{escape('; '.join(words))}</p>" if words else ""
+    def _finding(self, finding: Finding) -> str:
+        confidence = Sentence(
+            "{certainty}, confidence {confidence:.0%}.",
+            certainty=recased(finding.certainty, "upper"),
+            confidence=finding.confidence,
+        )
+        lines = (
+            *(proof.text for proof in finding.evidence),
+            Sentence("Fix: {fix}", fix=finding.fix),
+            together(blame_sentence(finding), confidence),
+        )
+        text = "".join(f"<p>{self._text(line)}</p>" for line in lines)
+        head = f"<p><b>{self._text(finding.title)}</b>, {self._text(finding.steps)}</p>"
+        return f'<div class="finding {finding.severity}">{head}{text}</div>'
+
+    def _pictures(self, run: Run) -> str:
+        """Loss, loss scale where it moves, and the exponents of the gradients."""
+        loss, scale = run.series("loss"), run.series("scale")
+        positive = loss[1][np.isfinite(loss[1])]
+        base = 10 if len(positive) and positive.min() > 0 and positive.max() > 10 * positive.min() else 0
+        parts = (
+            curve_picture(L_("Training loss"), *loss, base=base, wording=self._wording),
+            curve_picture(L_("Loss scale"), *scale, base=2, wording=self._wording),
+            exponent_picture(run, wording=self._wording),
+        )
+        return "".join(parts)
+
+    def _machine(self, run: Run) -> str:
+        """Where the run trained, in one line."""
+        known = (
+            run.environment.get("device_name"), _name_of(run.machine.get("cpu")), run.machine.get("os"),
+            _version_of(run.environment),
+        )  # fmt: skip
+        words = [str(each) for each in dict.fromkeys(known) if each]
+        return self._head(L_("Machine")) + f"<p>{escape('; '.join(words))}</p>" if words else ""
+
+    def _group(self, group: FactGroup) -> str:
+        rows = "".join(self._row(fact) for fact in group.facts)
+        return f"<details><summary>{self._text(group.title)}</summary><table>{rows}</table></details>"
+
+    def _row(self, fact: RunFact, depth: int = 0) -> str:
+        kinds = " ".join(kind for kind, there in (("in", depth), ("changed", fact.changed)) if there)
+        own = f'<tr><td class="{kinds}">{self._text(fact.name)}</td><td>{self._text(fact.value)}</td></tr>'
+        return own + "".join(self._row(inside, depth + 1) for inside in fact.facts)
 
 
 def _name_of(cpu: object) -> object:
@@ -114,14 +146,3 @@ def _version_of(environment: Mapping[str, Any]) -> str:
     libraries = environment.get("libraries")
     torch = libraries.get("torch") if isinstance(libraries, Mapping) else None
     return f"torch {torch}" if torch else ""
-
-
-def _group(group: FactGroup) -> str:
-    rows = "".join(_row(fact) for fact in group.facts)
-    return f"<details><summary>{escape(group.title)}</summary><table>{rows}</table></details>"
-
-
-def _row(fact: RunFact, depth: int = 0) -> str:
-    kinds = " ".join(kind for kind, there in (("in", depth), ("changed", fact.changed)) if there)
-    own = f'<tr><td class="{kinds}">{escape(fact.name)}</td><td>{escape(fact.value)}</td></tr>'
-    return own + "".join(_row(inside, depth + 1) for inside in fact.facts)

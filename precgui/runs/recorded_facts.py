@@ -11,39 +11,45 @@ from precgui.config import OWN_LOOP
 from precgui.hardware.readings import Missing, Reading
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.run import Run
-from precgui.sentences import Sentence
+from precgui.sentences import L_, Sentence
 
 # What is recorded under each name is in docs/run-file.md, "Facts about the first step".
 _REASONS = {
-    "precision": "the precision is what the config asked for",
-    "autocast": "nobody looked for autocast",
-    "loop": "the order of the loop was not recorded",
-    "scaler": "no loss scaler was given to the recorder",
-    "census": "the operations of the first step were not counted",
-    "certificate": "the products of this device were not tried",
-    "fp32_repetition": "no step in 16 bits was repeated in FP32, since none was found whose outputs were not finite",
-    "cancellation": "no difference of nearly equal numbers was used, or nobody looked for them",
-    "stored_updates": "no number stored in 16 bits was updated by the loop itself in the steps that were looked at",
-    "integers": "no whole numbers beyond the exact ones of 16 bits were seen in the steps that were looked at",
-    "broadcast_loss": "no column met a vector in a loss in the steps that were looked at",
-    "lost_values": "no numbers vanished in FP16 or wrapped around in the steps that were looked at",
-    "applied_twice": "no loss took probabilities for scores in the steps that were looked at",
-    "rounded_weights": "no weights were rounded by the loop itself in the steps that were looked at",
-    "rounded_activations": "nothing with a gradient was rounded to integers in the steps that were looked at",
-    "quantised_values": "no numbers were rounded to 8 bits or to integers in the steps that were looked at",
-    "finite_in_fp32": "no loss that 16 bits alone made NaN or Inf was seen in the steps that were looked at",
-    "loop_additions": "no sum in 16 bits was seen outside of the model in the steps that were looked at",
-    "constant_answers": "no loss whose targets have a best constant answer was seen in the steps that were looked at",
-    "gradient_edits": "no gradients were lost in a rounding of the loop in the steps that were looked at",
-    "late_edits": "no gradients were scaled after their step in the steps that were looked at",
-    "cleared_gradients": "no gradients were cleared before their step in the steps that were looked at",
-    "rewritten_weights": "no weights were rounded between two steps in the steps that were looked at",
-    "hidden_parameters": "the model computed with no parameters that it does not hold in the steps that were looked at",
-    "untrained_parameters": "no parameter that no optimizer has stayed as it was in the steps that were looked at",
-    "unshifted_targets": "no causal model got its own inputs for targets in the steps that were looked at",
-    "flat_units": "no activation functions were flat for most of their inputs in the last step that was looked at",
-    "exact_steps": "no step of the loop was computed in FP64 beside itself",
-    "record": "the run recorded no tensors, or has not ended",
+    "precision": L_("the precision is what the config asked for"),
+    "autocast": L_("nobody looked for autocast"),
+    "loop": L_("the order of the loop was not recorded"),
+    "scaler": L_("no loss scaler was given to the recorder"),
+    "census": L_("the operations of the first step were not counted"),
+    "certificate": L_("the products of this device were not tried"),
+    "fp32_repetition": L_(
+        "no step in 16 bits was repeated in FP32, since none was found whose outputs were not finite"
+    ),
+    "cancellation": L_("no difference of nearly equal numbers was used, or nobody looked for them"),
+    "stored_updates": L_("no number stored in 16 bits was updated by the loop itself in the steps that were looked at"),
+    "integers": L_("no whole numbers beyond the exact ones of 16 bits were seen in the steps that were looked at"),
+    "broadcast_loss": L_("no column met a vector in a loss in the steps that were looked at"),
+    "lost_values": L_("no numbers vanished in FP16 or wrapped around in the steps that were looked at"),
+    "applied_twice": L_("no loss took probabilities for scores in the steps that were looked at"),
+    "rounded_weights": L_("no weights were rounded by the loop itself in the steps that were looked at"),
+    "rounded_activations": L_("nothing with a gradient was rounded to integers in the steps that were looked at"),
+    "quantised_values": L_("no numbers were rounded to 8 bits or to integers in the steps that were looked at"),
+    "finite_in_fp32": L_("no loss that 16 bits alone made NaN or Inf was seen in the steps that were looked at"),
+    "loop_additions": L_("no sum in 16 bits was seen outside of the model in the steps that were looked at"),
+    "constant_answers": L_(
+        "no loss whose targets have a best constant answer was seen in the steps that were looked at"
+    ),
+    "gradient_edits": L_("no gradients were lost in a rounding of the loop in the steps that were looked at"),
+    "late_edits": L_("no gradients were scaled after their step in the steps that were looked at"),
+    "cleared_gradients": L_("no gradients were cleared before their step in the steps that were looked at"),
+    "rewritten_weights": L_("no weights were rounded between two steps in the steps that were looked at"),
+    "hidden_parameters": L_(
+        "the model computed with no parameters that it does not hold in the steps that were looked at"
+    ),
+    "untrained_parameters": L_("no parameter that no optimizer has stayed as it was in the steps that were looked at"),
+    "unshifted_targets": L_("no causal model got its own inputs for targets in the steps that were looked at"),
+    "flat_units": L_("no activation functions were flat for most of their inputs in the last step that was looked at"),
+    "exact_steps": L_("no step of the loop was computed in FP64 beside itself"),
+    "record": L_("the run recorded no tensors, or has not ended"),
 }
 FACTS = tuple(_REASONS)
 _OF_OWN_LOOPS = (
@@ -67,10 +73,10 @@ def fact(run: Run, name: str) -> Reading[Mapping[str, Any]]:
             else Missing(unavailable if isinstance(unavailable, str) else str(unavailable))
         )
     if run.status == "imported":
-        return Missing("event files hold scalars only")
+        return Missing(L_("event files hold scalars only"))
     if run.config.task != OWN_LOOP and name in _OF_OWN_LOOPS:
-        return Missing("the run was trained by precgui, as its config says")
-    return Missing(f"{reason}, or the file is of an early version")
+        return Missing(L_("the run was trained by precgui, as its config says"))
+    return Missing(Sentence("{reason}, or the file is of an early version", reason=reason))
 
 
 def saved_weights(run: Run) -> str:

@@ -14,10 +14,11 @@ from precgui.events import ModelDescribed, ModuleInfo, ParameterInfo, ParameterR
 from precgui.runs.file.contents import RunFileView, decoded
 from precgui.runs.file.json_text import cut
 from precgui.runs.file.schema import TABLES
+from precgui.sentences import L_
 
-NOT_YET = "the model is described after the first step"
-OLD_FILE = "the version of precgui that wrote this file did not record the model"
-NO_STEP = "the run ended before its model was described"
+NOT_YET = L_("the model is described after the first step")
+OLD_FILE = L_("the version of precgui that wrote this file did not record the model")
+NO_STEP = L_("the run ended before its model was described")
 Columns = dict[str, NDArray[Any]]
 
 

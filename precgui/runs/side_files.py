@@ -86,4 +86,6 @@ def write_side_file(path: Path, text: str) -> None:
     try:
         replace_file(path, text.encode())
     except OSError as error:
-        raise RunFileError(f"{path} cannot be written: {error.strerror or error}; check the folder.") from None
+        raise RunFileError(
+            Sentence("{file} cannot be written: {why}; check the folder.", file=path, why=error.strerror or error)
+        ) from None

@@ -15,6 +15,7 @@ from precgui.hardware.readings import Missing, Reading, known
 from precgui.runs.metric import metric_of
 from precgui.runs.outcome import lost_validation, nonfinite_since
 from precgui.runs.run import Run
+from precgui.sentences import L_, Sentence, together
 
 NONFINITE_KINDS = ("nonfinite_loss", "nonfinite_gradient")
 
@@ -72,7 +73,7 @@ def _why_no_sensor(run: Run) -> str:
     sensors = run.environment.get("power_sensors")
     rows = [row for row in sensors if isinstance(row, dict)] if isinstance(sensors, list) else []
     reasons = [str(row.get("reason") or "").rstrip(".") for row in rows if not row.get("found")]
-    return "; ".join(reason for reason in reasons if reason) or "no sensor was read in this run"
+    return together(*reasons, between="; ") if any(reasons) else L_("no sensor was read in this run")
 
 
 def tensor_use(run: Run) -> float | None:
@@ -89,7 +90,7 @@ def _sensor_energy_j(run: Run, device: str) -> Reading[float]:
     time_s, power_w = run.series(f"power_w:{device}", "time_s")
     counted_j = run.series(f"energy_j:{device}", "time_s")[1]
     if not len(time_s):
-        return Missing(f"{device} was not read")
+        return Missing(Sentence("{device} was not read", device=device))
     window = window_energy(time_s, power_w, counted_j, 0.0, _duration_s(run) or time_s[-1])
     return window if isinstance(window, Missing) else window.energy_j
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from html import escape
 
 import numpy as np
 
 from precgui.events import RunEnded, RunStarted, StepDone, TensorStats
+from precgui.runs.diagnosis import examine
+from precgui.runs.facts import run_facts
 from precgui.runs.page import page
 from precgui.runs.run_pictures import curve_picture, exponent_picture
+from precgui.sentences import ENGLISH, Sentence, Wording
 from tests.runs.synthetic import live_run
 
 STEPS = np.arange(1.0, 6.0)
@@ -53,3 +57,23 @@ def test_that_the_page_begins_with_the_verdict_and_folds_the_details() -> None:
     order = [text.index(mark) for mark in ("<h2>", "Training loss", "Loss scale", "Exponents", ">Machine<", "<details")]
     assert order == sorted(order) and text.count("<svg") == 3
     assert "a GPU" in text and "<details open" not in text
+
+
+def test_that_the_page_is_written_in_the_language_of_its_reader() -> None:
+    steps = [StepDone(n, 0.1 * n, 1 / n, 2.0 ** (16 - n), False, 0.1, 1.0, 0.1, 0.0, 8, NAN) for n in range(1, 30)]
+    lost = [StepDone(n, 0.1 * n, NAN, 1.0, True, 0.1, NAN, 0.1, 0.0, 8, NAN) for n in range(30, 60)]
+    run = live_run([RunStarted(0.0, 59, 59, "cpu", {"device_name": "loss"}), *steps, *lost, gradients(1, -3),
+                    gradients(2, -4), RunEnded(6.0, "completed")])  # fmt: skip
+    asked: list[str] = []
+    text = page(run, Wording("zh-CN", lambda text: asked.append(text) or f"[{text}]"))
+    assert 'lang="zh-CN"' in text
+    assert {"Details", "Machine", *(fact.name for group in run_facts(run) for fact in group.facts)} <= {*asked}
+    found = examine(run)
+    assert found.problems
+    for shown in (found.sentence, *(each.title for each in found.problems), *(each.fix for each in found.problems)):
+        assert escape(shown) in text
+    pictures = [each for each in asked if each.startswith(("Training loss, 1", "Loss scale, ", "Exponents of every"))]
+    assert len(pictures) == 3
+    assert all(isinstance(each, Sentence) for each in pictures)
+    assert "<p>loss</p>" in text  # a name stays as it is
+    assert page(run) == page(run, ENGLISH)

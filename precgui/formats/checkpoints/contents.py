@@ -41,6 +41,7 @@ from precgui.formats.tensorfile import (
 from precgui.formats.torchfile import FP8, Place, StoredTensor, StreamError, item_bytes, load_stored, place_of
 from precgui.safe_open import open_regular, read_text
 from precgui.sanitize import one_line, visible_name
+from precgui.sentences import L_, Sentence
 
 MOST_INDEX_BYTES = 64 << 20
 MOST_CONFIG_BYTES = 4 << 20
@@ -120,13 +121,22 @@ def open_checkpoint(path: Path) -> StoredModel:
         notes += tied
         sizes = tuple(CheckpointFile(each.name, each.stat().st_size) for each in files)
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise CheckpointError(
+            Sentence("{file} cannot be read: {why}", file=path, why=error.strerror or error)
+        ) from None
     except RecursionError:
-        raise CheckpointError(f"{path} cannot be read: its texts are nested too deep") from None
+        raise CheckpointError(Sentence("{file} cannot be read: its texts are nested too deep", file=path)) from None
     if not tensors:
-        raise CheckpointError(f"{path} holds no tensors")
+        raise CheckpointError(Sentence("{file} holds no tensors", file=path))
     if len(tensors) > MOST_TENSORS:
-        raise CheckpointError(f"{path} holds {len(tensors)} tensors; the most that is read is {MOST_TENSORS}")
+        raise CheckpointError(
+            Sentence(
+                "{file} holds {count} tensors; the most that is read is {most}",
+                file=path,
+                count=len(tensors),
+                most=MOST_TENSORS,
+            )
+        )
     return StoredModel(path, sizes, tuple(tensors), architecture or told, tuple(notes), heads)
 
 
@@ -137,15 +147,28 @@ def safetensors_places(path: Path) -> dict[str, Path]:
     """
     files, wanted = _files(path)
     if others := [file.name for file in files if file.suffix != ".safetensors"]:
-        raise CheckpointError(f"{others[0]} is no .safetensors file; save the model as such")
+        raise CheckpointError(Sentence("{file} is no .safetensors file; save the model as such", file=others[0]))
     places: dict[str, Path] = {}
     for file in files:
         held = set(tensor_names(file))
         for name in held if wanted is None else [name for name, where in wanted.items() if where == file.name]:
             if name not in held:
-                raise CheckpointError(f"{file.name} has no {one_line(name, 80)!r}, which the index puts there")
+                raise CheckpointError(
+                    Sentence(
+                        "{file} has no {tensor!r}, which the index puts there",
+                        file=file.name,
+                        tensor=one_line(name, 80),
+                    )
+                )
             if name in places:
-                raise CheckpointError(f"{one_line(name, 80)!r} is in {places[name].name} and in {file.name}; name one")
+                raise CheckpointError(
+                    Sentence(
+                        "{tensor!r} is in {file} and in {other_file}; name one",
+                        tensor=one_line(name, 80),
+                        file=places[name].name,
+                        other_file=file.name,
+                    )
+                )
             places[name] = file
     return places
 
@@ -153,13 +176,17 @@ def safetensors_places(path: Path) -> dict[str, Path]:
 def _files(path: Path) -> tuple[list[Path], Mapping[str, str] | None]:
     """The files of a checkpoint, and which of them holds which tensor where an index says so."""
     if not path.exists():
-        raise CheckpointError(f"there is no {path}; give a file or a folder with a model")
+        raise CheckpointError(Sentence("there is no {path}; give a file or a folder with a model", path=path))
     if not path.is_dir():
         if path.name.endswith(".index.json"):
             return _indexed(path)
         if path.suffix not in SUFFIXES:
             kinds = ", ".join(SUFFIXES)
-            raise CheckpointError(f"{path.name} is of an unknown kind; a model is a folder, or ends in {kinds}")
+            raise CheckpointError(
+                Sentence(
+                    "{file} is of an unknown kind; a model is a folder, or ends in {kinds}", file=path.name, kinds=kinds
+                )
+            )
         return _parts_of_gguf(path), None
     for pattern in INDEXES.values():
         if index := sorted(path.glob(pattern)):
@@ -167,7 +194,9 @@ def _files(path: Path) -> tuple[list[Path], Mapping[str, str] | None]:
     for suffix in SUFFIXES:
         if found := sorted(each for each in path.glob(f"*{suffix}") if not each.name.startswith("training_args")):
             return (_single_gguf(found) if suffix == ".gguf" else found)[: MOST_SHARDS + 1], None
-    raise CheckpointError(f"{path} holds no model: no file in it ends in {', '.join(SUFFIXES)}")
+    raise CheckpointError(
+        Sentence("{folder} holds no model: no file in it ends in {kinds}", folder=path, kinds=", ".join(SUFFIXES))
+    )
 
 
 def _indexed(index: Path) -> tuple[list[Path], Mapping[str, str]]:
@@ -178,20 +207,42 @@ def _indexed(index: Path) -> tuple[list[Path], Mapping[str, str]]:
     except TensorFileError:
         raise
     except ValueError as error:
-        raise CheckpointError(f"{index.name} is no readable index: {read_fault(error)}") from None
+        raise CheckpointError(
+            Sentence("{file} is no readable index: {fault}", file=index.name, fault=read_fault(error))
+        ) from None
     placed = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(placed, dict) or not all(isinstance(name, str) for name in placed.values()):
-        raise CheckpointError(f"{index.name} has no usable weight_map")
+        raise CheckpointError(Sentence("{file} has no usable weight_map", file=index.name))
     if not placed or len(placed) > MOST_TENSORS or len(set(placed.values())) > MOST_SHARDS:
-        raise CheckpointError(f"{index.name} names {len(placed)} tensors in {len(set(placed.values()))} files")
+        raise CheckpointError(
+            Sentence(
+                "{file} names {count} tensors in {files} files",
+                file=index.name,
+                count=len(placed),
+                files=len(set(placed.values())),
+            )
+        )
     suffix = next(suffix for suffix in INDEXES if index.name.endswith(f"{suffix}.index.json") or suffix == ".bin")
     files = []
     for name in sorted(set(placed.values())):
         # A bare name beside the index; the file itself may be a link, as all are in the cache of the hub.
         if name in ("", ".", "..") or re.search(r"[/\\:\0]", name) or not name.endswith(suffix):
-            raise CheckpointError(f"{index.name} names {one_line(name, 60)!r}, which is no {suffix} file beside it")
+            raise CheckpointError(
+                Sentence(
+                    "{file} names {name!r}, which is no {suffix} file beside it",
+                    file=index.name,
+                    name=one_line(name, 60),
+                    suffix=suffix,
+                )
+            )
         if not (index.parent / name).exists():
-            raise CheckpointError(f"{name} is missing beside {index.name}; the download is not complete")
+            raise CheckpointError(
+                Sentence(
+                    "{file} is missing beside {other_file}; the download is not complete",
+                    file=name,
+                    other_file=index.name,
+                )
+            )
         files.append(index.parent / name)
     return files, placed
 
@@ -203,11 +254,17 @@ def _parts_of_gguf(path: Path) -> list[Path]:
         return [path]
     count = int(match[3])
     if not 1 <= count <= MOST_SHARDS:
-        raise CheckpointError(f"{path.name} says that there are {count} files")
+        raise CheckpointError(Sentence("{file} says that there are {count} files", file=path.name, count=count))
     files = [path.with_name(f"{match[1]}-{part:05d}-of-{match[3]}.gguf") for part in range(1, count + 1)]
     for each in files:
         if not each.exists():
-            raise CheckpointError(f"{each.name} is missing beside {path.name}; the download is not complete")
+            raise CheckpointError(
+                Sentence(
+                    "{file} is missing beside {other_file}; the download is not complete",
+                    file=each.name,
+                    other_file=path.name,
+                )
+            )
     return files
 
 
@@ -215,7 +272,12 @@ def _single_gguf(found: list[Path]) -> list[Path]:
     files = _parts_of_gguf(found[0])
     if others := [each.name for each in found if each not in files]:
         raise CheckpointError(
-            f"{found[0].parent} holds several models; name one, such as {found[0].name} or {others[0]}"
+            Sentence(
+                "{folder} holds several models; name one, such as {file} or {other_file}",
+                folder=found[0].parent,
+                file=found[0].name,
+                other_file=others[0],
+            )
         )
     return files
 
@@ -227,21 +289,23 @@ def _config(folder: Path) -> tuple[str, list[str]]:
     except FileNotFoundError:
         return "", []
     except (OSError, ValueError, RecursionError):
-        return "", ["config.json is not readable and was left aside."]
+        return "", [L_("config.json is not readable and was left aside.")]
     if not isinstance(config, dict):
-        return "", ["config.json is no table and was left aside."]
+        return "", [L_("config.json is no table and was left aside.")]
     named = config.get("architectures")
     first = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else config.get("model_type")
     notes = []
     if config.get("auto_map"):
-        notes.append("config.json names code of its own (auto_map), which precgui never loads.")
+        notes.append(L_("config.json names code of its own (auto_map), which precgui never loads."))
     return one_line(first, 80) if isinstance(first, str) else "", notes
 
 
 def _tensors(files: list[Path], wanted: Mapping[str, str] | None) -> Listed:
     """The tensors of all files in their order, packed ones joined; the architecture of a GGUF file; notes; heads."""
     if len(files) > MOST_SHARDS:
-        raise CheckpointError(f"{files[0].parent} holds more than {MOST_SHARDS} files")
+        raise CheckpointError(
+            Sentence("{folder} holds more than {most} files", folder=files[0].parent, most=MOST_SHARDS)
+        )
     if files[0].suffix == ".gguf":
         return _of_gguf(files)
     notes: list[str] = []
@@ -252,12 +316,25 @@ def _tensors(files: list[Path], wanted: Mapping[str, str] | None) -> Listed:
         names = held if wanted is None else [name for name, where in wanted.items() if where == file.name]
         for name in names:
             if name not in held:
-                raise CheckpointError(f"{file.name} has no {one_line(name, 80)!r}, which the index puts there")
+                raise CheckpointError(
+                    Sentence(
+                        "{file} has no {tensor!r}, which the index puts there",
+                        file=file.name,
+                        tensor=one_line(name, 80),
+                    )
+                )
             if name in parts:
-                raise CheckpointError(f"{name!r} is in {parts[name].tensor.files[0]} and in {file.name}; name one file")
+                raise CheckpointError(
+                    Sentence(
+                        "{tensor!r} is in {file} and in {other_file}; name one file",
+                        tensor=name,
+                        file=parts[name].tensor.files[0],
+                        other_file=file.name,
+                    )
+                )
             parts[name] = held[name]
         if len(parts) > MOST_TENSORS:
-            raise CheckpointError(f"there are more than {MOST_TENSORS} tensors")
+            raise CheckpointError(Sentence("there are more than {most} tensors", most=MOST_TENSORS))
     return joined(parts), "", notes, {}
 
 
@@ -271,7 +348,14 @@ def _of_gguf(files: list[Path]) -> Listed:
         told = told or (one_line(named, 80) if isinstance(named, str) else "")
         for tensor in held:
             if tensor.name in tensors:
-                raise CheckpointError(f"{tensor.name!r} is in {tensors[tensor.name].files[0]} and in {file.name}")
+                raise CheckpointError(
+                    Sentence(
+                        "{tensor!r} is in {file} and in {other_file}",
+                        tensor=tensor.name,
+                        file=tensors[tensor.name].files[0],
+                        other_file=file.name,
+                    )
+                )
             tensors[tensor.name] = tensor
     heads = {name: count for name in tensors if (count := heads_of(name, known))}
     return list(tensors.values()), told, [], heads
@@ -311,7 +395,7 @@ def _of_torch(file: Path, name: str, stored: StoredTensor) -> StoredPart:
 
 def _why_not(kind: str, dtype: str) -> str:
     if kind not in _TORCH:
-        return f"the type {one_line(kind, 60)}"
+        return Sentence("the type {type}", type=one_line(kind, 60))
     if dtype.startswith("complex"):
         return COMPLEX
     return WHOLE if dtype.startswith(("i", "u", "bool")) else ""
@@ -321,7 +405,11 @@ def _item_bytes(file: Path, name: str, stored: StoredTensor) -> float:
     try:
         return item_bytes(file, stored)
     except _TORCH_FAULTS as error:
-        raise CheckpointError(f"{name!r} in {file.name} cannot be read: {read_fault(error)}") from None
+        raise CheckpointError(
+            Sentence(
+                "{tensor!r} in {file} cannot be read: {fault}", tensor=name, file=file.name, fault=read_fault(error)
+            )
+        ) from None
 
 
 def _torch_words(file: Path, name: str, stored: StoredTensor, start: int, stop: int) -> Words:
@@ -332,7 +420,11 @@ def _torch_words(file: Path, name: str, stored: StoredTensor, start: int, stop: 
     except TensorFileError:
         raise
     except _TORCH_FAULTS as error:
-        raise CheckpointError(f"{name!r} in {file.name} cannot be read: {read_fault(error)}") from None
+        raise CheckpointError(
+            Sentence(
+                "{tensor!r} in {file} cannot be read: {fault}", tensor=name, file=file.name, fault=read_fault(error)
+            )
+        ) from None
 
 
 @lru_cache(maxsize=1 << 12)
@@ -351,4 +443,8 @@ def _tied(parts: Mapping[str, StoredTensor]) -> list[str]:
     names: dict[StoredTensor, list[str]] = {}
     for name, stored in parts.items():
         names.setdefault(stored, []).append(name)
-    return [f"{', '.join(map(visible_name, same))} are one tensor." for same in names.values() if len(same) > 1]
+    return [
+        Sentence("{tensors} are one tensor.", tensors=", ".join(map(visible_name, same)))
+        for same in names.values()
+        if len(same) > 1
+    ]

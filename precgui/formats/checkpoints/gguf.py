@@ -17,6 +17,7 @@ from precgui.formats.checkpoints.tensor import WHOLE, CheckpointError, Checkpoin
 from precgui.formats.tensorfile import read_words, refuse_stand_in
 from precgui.formats.torchfile import Place
 from precgui.safe_open import open_regular
+from precgui.sentences import L_, Sentence, filled
 
 MOST_HEADER_BYTES = 256 << 20
 MOST_TENSORS = 1_000_000
@@ -36,6 +37,10 @@ PLAIN_TYPES = {
 _VALUES = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 _ENTRIES = 24  # bytes before the entries of a header
+_LONG_TEXT = L_("it says {count} characters of a text; the most that is read here is {most}")
+_LONG_ARRAY = L_("it says {count} elements of an array; the most that is read here is {most}")
+_MANY_TENSORS = L_("it says {count} tensors; the most that is read here is {most}")
+_MANY_ENTRIES = L_("it says {count} entries; the most that is read here is {most}")
 
 
 class _Header:
@@ -45,7 +50,9 @@ class _Header:
         self._path, self._file, self._read = path, file, 0
 
     def fail(self, sentence: str) -> CheckpointError:
-        return CheckpointError(f"{self._path.name} is no readable GGUF file: {sentence}")
+        return CheckpointError(
+            Sentence("{file} is no readable GGUF file: {fault}", file=self._path.name, fault=sentence)
+        )
 
     @property
     def position(self) -> int:
@@ -53,24 +60,25 @@ class _Header:
 
     def take(self, count: int) -> bytes:
         if count > MOST_HEADER_BYTES - self._read:
-            raise self.fail(f"its header is longer than {MOST_HEADER_BYTES} bytes")
+            raise self.fail(Sentence("its header is longer than {most} bytes", most=MOST_HEADER_BYTES))
         content = self._file.read(count)
         if len(content) < count:
-            raise self.fail("it ends inside its header")
+            raise self.fail(L_("it ends inside its header"))
         self._read += count
         return content
 
     def number(self, layout: str) -> Any:
         return struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
 
-    def count(self, most: int, of: str) -> int:
+    def count(self, most: int, too_many: str) -> int:
+        """A count. `too_many`: the sentence for one above `most`, with `{count}` and `{most}`."""
         counted: int = self.number("<Q")
         if counted > most:
-            raise self.fail(f"it says {counted} {of}; the most that is read here is {most}")
+            raise self.fail(filled(too_many, count=counted, most=most))
         return counted
 
     def text(self, most: int = MOST_STRING) -> str:
-        return self.take(self.count(most, "characters of a text")).decode("utf-8", "replace")
+        return self.take(self.count(most, _LONG_TEXT)).decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
         """A value; an array is passed over and None."""
@@ -79,15 +87,15 @@ class _Header:
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:
-            raise self.fail(f"it holds a value of kind {kind}, which GGUF does not have")
-        inner, length = self.number("<I"), self.count(MOST_ARRAY, "elements of an array")
+            raise self.fail(Sentence("it holds a value of kind {kind}, which GGUF does not have", kind=kind))
+        inner, length = self.number("<I"), self.count(MOST_ARRAY, _LONG_ARRAY)
         if inner in _VALUES:
             self.take(length * struct.calcsize(_VALUES[inner]))
         elif inner == _STRING:
             for _ in range(length):
-                self.take(self.count(MOST_STRING, "characters of a text"))
+                self.take(self.count(MOST_STRING, _LONG_TEXT))
         else:
-            raise self.fail(f"it holds an array of kind {inner}, which is not read here")
+            raise self.fail(Sentence("it holds an array of kind {kind}, which is not read here", kind=inner))
         return None
 
 
@@ -122,10 +130,16 @@ def gguf_parts(path: Path) -> GgufParts:
             head, entries = file.read(_ENTRIES), file.read(end - _ENTRIES)
             size = path.stat().st_size
     except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be read: {error.strerror or error}") from None
+        raise CheckpointError(
+            Sentence("{file} cannot be read: {why}", file=path.name, why=error.strerror or error)
+        ) from None
     alignment = values.get("general.alignment", 32)
     if type(alignment) is not int or not 1 <= alignment <= MOST_ALIGNMENT or alignment & (alignment - 1):
-        raise header.fail(f"its alignment of {alignment} is no power of two up to {MOST_ALIGNMENT}")
+        raise header.fail(
+            Sentence(
+                "its alignment of {alignment} is no power of two up to {most}", alignment=alignment, most=MOST_ALIGNMENT
+            )
+        )
     start = -(-header.position // alignment) * alignment
     placed = _placed(path, header, tensors, start, size, alignment)
     count = struct.unpack("<Q", head[16:24])[0]
@@ -135,13 +149,15 @@ def gguf_parts(path: Path) -> GgufParts:
 def _header(header: _Header) -> tuple[list[tuple[str, tuple[int, ...], int, int]], dict[str, Any], int]:
     """The tensors, the single values, and where the entries end."""
     if header.take(4) != b"GGUF":
-        raise header.fail("it does not begin with GGUF")
+        raise header.fail(L_("it does not begin with GGUF"))
     version = header.number("<I")
     if version % (1 << 16) == 0 < version:
-        raise header.fail("its numbers are big-endian; convert it to little-endian with gguf-convert-endian of gguf-py")
+        raise header.fail(
+            L_("its numbers are big-endian; convert it to little-endian with gguf-convert-endian of gguf-py")
+        )
     if version not in (2, 3):
-        raise header.fail(f"it is of version {version}; 2 and 3 are read")
-    count, entries = header.count(MOST_TENSORS, "tensors"), header.count(MOST_ENTRIES, "entries")
+        raise header.fail(Sentence("it is of version {version}; 2 and 3 are read", version=version))
+    count, entries = header.count(MOST_TENSORS, _MANY_TENSORS), header.count(MOST_ENTRIES, _MANY_ENTRIES)
     values = {}
     for _ in range(entries):
         key = header.text()
@@ -150,7 +166,14 @@ def _header(header: _Header) -> tuple[list[tuple[str, tuple[int, ...], int, int]
     for _ in range(count):
         name, axes = header.text(MOST_NAME), header.number("<I")
         if axes > MOST_AXES:
-            raise header.fail(f"{name!r} has {axes} dimensions; the most of GGUF is {MOST_AXES}")
+            raise header.fail(
+                Sentence(
+                    "{tensor!r} has {axes} dimensions; the most of GGUF is {most}",
+                    tensor=name,
+                    axes=axes,
+                    most=MOST_AXES,
+                )
+            )
         shape = tuple(header.number("<Q") for _ in range(axes))[::-1]
         tensors.append((name, shape, header.number("<I"), header.number("<Q")))
     return tensors, values, end
@@ -163,22 +186,35 @@ def _placed(
     placed, names, stretches = [], set(), []
     for name, shape, kind, offset in tensors:
         if name in names:
-            raise header.fail(f"it has two tensors {name!r}")
+            raise header.fail(Sentence("it has two tensors {tensor!r}", tensor=name))
         names.add(name)
         if math.prod(shape) > MOST_SIZE:
-            raise header.fail(f"{name!r} has the shape {list(shape)}, more numbers than any file holds")
+            raise header.fail(
+                Sentence(
+                    "{tensor!r} has the shape {shape}, more numbers than any file holds", tensor=name, shape=list(shape)
+                )
+            )
         if offset % alignment:
-            raise header.fail(f"{name!r} begins at byte {offset}, which is no multiple of the alignment of {alignment}")
+            raise header.fail(
+                Sentence(
+                    "{tensor!r} begins at byte {place}, which is no multiple of the alignment of {alignment}",
+                    tensor=name,
+                    place=offset,
+                    alignment=alignment,
+                )
+            )
         tensor = _tensor(path, header, name, shape, kind, start + offset)
         if start + offset + tensor.nbytes > size:
-            raise header.fail(f"{name!r} does not fit into the file; the download is perhaps not complete")
+            raise header.fail(
+                Sentence("{tensor!r} does not fit into the file; the download is perhaps not complete", tensor=name)
+            )
         if tensor.nbytes:
             stretches.append((offset, tensor.nbytes, name))
         placed.append(tensor)
     stretches.sort()
     for (offset, nbytes, name), (following, _, other) in pairwise(stretches):
         if offset + nbytes > following:
-            raise header.fail(f"{name!r} and {other!r} overlap")
+            raise header.fail(Sentence("{tensor!r} and {other_tensor!r} overlap", tensor=name, other_tensor=other))
     return placed
 
 
@@ -191,13 +227,20 @@ def _tensor(path: Path, header: _Header, name: str, shape: tuple[int, ...], kind
             return CheckpointTensor(*facts, why_not=WHOLE)
         return CheckpointTensor(*facts, **plain(path, Place(offset, words), code))
     if kind not in BLOCK_TYPES:
-        raise header.fail(f"{name!r} is of type {kind}, which is not known here")
+        raise header.fail(Sentence("{tensor!r} is of type {type}, which is not known here", tensor=name, type=kind))
     block = BLOCK_TYPES[kind]
     if not shape or shape[-1] % block.numbers:
-        raise header.fail(f"{name!r} has rows of {shape[-1] if shape else 1}, no multiple of {block.numbers}")
+        raise header.fail(
+            Sentence(
+                "{tensor!r} has rows of {width}, no multiple of {multiple}",
+                tensor=name,
+                width=shape[-1] if shape else 1,
+                multiple=block.numbers,
+            )
+        )
     facts = name, shape, block.name.lower(), block.name, count // block.numbers * block.nbytes, (path.name,)
     if block.decode is None:
-        return CheckpointTensor(*facts, why_not=f"the type {block.name}")
+        return CheckpointTensor(*facts, why_not=Sentence("the type {type}", type=block.name))
     return CheckpointTensor(*facts, unit=block.numbers, read=_blocks(path, offset, block, block.decode))
 
 

@@ -25,6 +25,7 @@ from precgui.formats.checkpoints.tensor import (
     code_values,
     nibbles,
 )
+from precgui.sentences import L_, Sentence
 
 MOST_SMALL = 1 << 16
 MOST_UNIT = 1 << 22
@@ -42,7 +43,14 @@ class StoredPart:
     def small(self) -> Words:
         """All words of a part that must be small: a shape, a table, the state of bitsandbytes."""
         if self.tensor.size > MOST_SMALL:
-            raise CheckpointError(f"{self.tensor.name} has {self.tensor.size} numbers; {MOST_SMALL} are the most here")
+            raise CheckpointError(
+                Sentence(
+                    "{tensor} has {count} numbers; {most} are the most here",
+                    tensor=self.tensor.name,
+                    count=self.tensor.size,
+                    most=MOST_SMALL,
+                )
+            )
         return self.words(0, self.tensor.size)
 
     def table(self) -> Singles:
@@ -87,14 +95,14 @@ def _whole(
     size = sum(each.nbytes for each in members)
     facts = name, shape, dtype, stored_as, size, files, max(unit, 1)
     if unit > MOST_UNIT:
-        read, why_not = None, f"packed rows of {unit} numbers"
+        read, why_not = None, Sentence("packed rows of {count} numbers", count=unit)
     if not math.prod(shape):
-        read, why_not = None, "no numbers"
+        read, why_not = None, L_("no numbers")
     return (CheckpointTensor(*facts, why_not=why_not) if read is None else CheckpointTensor(*facts, read=read)), names
 
 
 def _misfit(name: str, why: str) -> CheckpointError:
-    return CheckpointError(f"the parts of {name!r} do not fit together: {why}")
+    return CheckpointError(Sentence("the parts of {tensor!r} do not fit together: {why}", tensor=name, why=why))
 
 
 def _scaled(codes: ReadSingles, shape: Shape, scale: Shape, read_scale: ReadSingles) -> ReadSingles:
@@ -115,7 +123,12 @@ def _check_scale(name: str, shape: Shape, scale: Shape) -> None:
     rows = math.prod(shape[:-1])
     groups = scale[-1] if scale else 1
     if not shape or not groups or math.prod(scale) not in (groups, rows * groups) or shape[-1] % groups:
-        raise _misfit(name, f"scales of shape {list(scale)} for weights of shape {list(shape)}")
+        raise _misfit(
+            name,
+            Sentence(
+                "scales of shape {scales} for weights of shape {weights}", scales=list(scale), weights=list(shape)
+            ),
+        )
 
 
 def _numbers(values: Words, bits: int, count: int) -> Words:
@@ -135,23 +148,17 @@ def _compressed_packed(parts: Parts, name: str, stem: str) -> Joined:
     if packed.tensor.stored_as == "U8":
         return _fp4(parts, whole, name, scale, parts.get(f"{stem}.weight_global_scale"), others, divided=True)
     if f"{stem}.weight_shape" not in parts or len(packed.tensor.shape) != 2:
-        raise _misfit(whole, "its shape is missing")
+        raise _misfit(whole, L_("its shape is missing"))
     shape = tuple(int(n) for n in parts[f"{stem}.weight_shape"].small())
     rows, columns = packed.tensor.shape
     bits = next((b for b in _USUAL_BITS if len(shape) == 2 and shape[1] > 0 and -(-shape[1] * b // 32) == columns), 0)
     if not bits or shape[0] != rows:
-        raise _misfit(whole, f"packed as {[rows, columns]}, said to be {list(shape)}")
-    if f"{stem}.weight_g_idx" in parts:
-        return _whole(
-            parts,
-            whole,
-            others,
-            shape,
-            f"int{bits}",
-            f"compressed-tensors, {bits} bits",
-            None,
-            why_not="reordered groups (g_idx)",
+        raise _misfit(
+            whole, Sentence("packed as {packed}, said to be {said}", packed=[rows, columns], said=list(shape))
         )
+    facts = parts, whole, others, shape, f"int{bits}", f"compressed-tensors, {bits} bits"
+    if f"{stem}.weight_g_idx" in parts:
+        return _whole(*facts, None, why_not=L_("reordered groups (g_idx)"))
     _check_scale(whole, shape, scale.tensor.shape)
     zero, groups = _zero_points(parts.get(f"{stem}.weight_zero_point"), bits, rows, whole)
 
@@ -164,7 +171,7 @@ def _compressed_packed(parts: Parts, name: str, stem: str) -> Joined:
         return (plain.reshape(last - first, groups, -1) - zero(first, last)[..., None]).reshape(-1)
 
     read = _scaled(codes, shape, scale.tensor.shape, scale.tensor.read)
-    return _whole(parts, whole, others, shape, f"int{bits}", f"compressed-tensors, {bits} bits", read, shape[1])
+    return _whole(*facts, read, shape[1])
 
 
 def _zero_points(
@@ -175,7 +182,7 @@ def _zero_points(
         return None, 1
     form = part.tensor.shape
     if len(form) != 2 or -(-rows * bits // 32) != form[0] or not form[1]:
-        raise _misfit(name, f"zero points of shape {list(form)}")
+        raise _misfit(name, Sentence("zero points of shape {shape}", shape=list(form)))
     groups = form[1]
 
     def read(first: int, last: int) -> Singles:
@@ -194,11 +201,11 @@ def _fp4(
     """NVFP4 and MXFP4: two codes a byte, E4M3 scales times one FP32 factor, or powers of two as bytes."""
     packed = parts[name]
     if not packed.tensor.shape:
-        raise _misfit(whole, "a single byte")
+        raise _misfit(whole, L_("a single byte"))
     shape = (*packed.tensor.shape[:-1], 2 * packed.tensor.shape[-1])
     _check_scale(whole, shape, scale.tensor.shape)
     if factor is not None and factor.tensor.size != 1:
-        raise _misfit(whole, f"{factor.tensor.size} factors of the tensor")
+        raise _misfit(whole, Sentence("{count} factors of the tensor", count=factor.tensor.size))
     power = scale.tensor.stored_as in ("U8", "F8_E8M0")
     kind = "mxfp4" if power else "nvfp4"
 
@@ -224,7 +231,12 @@ def _gpt_oss(parts: Parts, name: str, stem: str) -> Joined:
         return None
     form = blocks.tensor.shape
     if len(form) < 3 or form[:-1] != scale.tensor.shape or scale.tensor.stored_as != "U8":
-        raise _misfit(stem, f"blocks of shape {list(form)} and scales of {list(scale.tensor.shape)}")
+        raise _misfit(
+            stem,
+            Sentence(
+                "blocks of shape {blocks} and scales of {scales}", blocks=list(form), scales=list(scale.tensor.shape)
+            ),
+        )
     shape = (*form[:-2], form[-2] * form[-1] * 2)
     group = 2 * form[-1]
 
@@ -259,7 +271,7 @@ def _one_byte(parts: Parts, name: str, stem: str) -> Joined:
         )
         others = [name, f"{stem}{suffix}", f"{stem}.weight_zero_point"]
         if f"{stem}.weight_zero_point" in parts:
-            return _whole(parts, name, others, *facts, None, why_not="INT8 with a zero point")
+            return _whole(parts, name, others, *facts, None, why_not=L_("INT8 with a zero point"))
         if suffix == ".SCB":
             read_scale = partial(_of_127, read_scale)
         elif _is_grid(shape, form):
@@ -318,10 +330,17 @@ def _bitsandbytes(parts: Parts, name: str) -> Joined:
     shape, block = tuple(state["shape"]), state["blocksize"]
     packed, table = parts[name], parts[f"{name}.quant_map"]
     if table.tensor.size != 16 or packed.tensor.size != -(-math.prod(shape) // 2) or block % 2:
-        raise _misfit(name, f"{packed.tensor.size} bytes for the shape {list(shape)}")
+        raise _misfit(
+            name, Sentence("{count} bytes for the shape {shape}", count=packed.tensor.size, shape=list(shape))
+        )
     nested = [f"{name}.nested_absmax", f"{name}.nested_quant_map"]
     if parts[f"{name}.absmax"].tensor.size != -(-math.prod(shape) // block):
-        raise _misfit(name, f"{parts[f'{name}.absmax'].tensor.size} scales for the shape {list(shape)}")
+        raise _misfit(
+            name,
+            Sentence(
+                "{count} scales for the shape {shape}", count=parts[f"{name}.absmax"].tensor.size, shape=list(shape)
+            ),
+        )
     scales = _absmax(parts, name, state, nested)
 
     def read(start: int, stop: int) -> Singles:
@@ -344,7 +363,7 @@ def _state(part: StoredPart, name: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         whole = False
     if not whole:
-        raise _misfit(name, "its state is not readable")
+        raise _misfit(name, L_("its state is not readable"))
     return {"shape": shape, "blocksize": block, "nested_blocksize": nested, "nested_offset": offset}
 
 
@@ -354,11 +373,11 @@ def _absmax(parts: Parts, name: str, state: dict[str, Any], nested: list[str]) -
     if part.tensor.stored_as != "U8":
         return part.tensor.read
     if any(each not in parts for each in nested):
-        raise _misfit(name, "its scales are quantised and their own scales are missing")
+        raise _misfit(name, L_("its scales are quantised and their own scales are missing"))
     outer, table = parts[nested[0]], parts[nested[1]]
     block, offset = state["nested_blocksize"], np.float32(state["nested_offset"])
     if table.tensor.size != 256 or outer.tensor.size != -(-part.tensor.size // block):
-        raise _misfit(name, f"{outer.tensor.size} scales of scales")
+        raise _misfit(name, Sentence("{count} scales of scales", count=outer.tensor.size))
 
     def read(start: int, stop: int) -> Singles:
         wide = np.repeat(outer.tensor.read(start // block, -(-stop // block)), block)[start % block :]
@@ -377,7 +396,7 @@ def _gptq_or_awq(parts: Parts, name: str, stem: str) -> Joined:
     others = [name, *(f"{stem}.{each}" for each in ("scales", "qzeros", "g_idx", "bias_q"))]
     inputs = packed.shape[0] * (8 if gptq else 1)
     return _whole(parts, f"{stem}.weight", others, (outputs, inputs), "int4", "GPTQ" if gptq else "AWQ", None,
-                  why_not=f"the layout of {'GPTQ' if gptq else 'AWQ'}")  # fmt: skip
+                  why_not=Sentence("the layout of {layout}", layout='GPTQ' if gptq else 'AWQ'))  # fmt: skip
 
 
 def _torchao(parts: Parts, name: str, stem: str) -> Joined:
@@ -393,7 +412,7 @@ def _torchao(parts: Parts, name: str, stem: str) -> Joined:
     read_codes = _codes_of(codes)
     if zero is not None:
         if zero.tensor.shape != form or len(form) != 2:
-            raise _misfit(whole, f"zero points of shape {list(zero.tensor.shape)}")
+            raise _misfit(whole, Sentence("zero points of shape {shape}", shape=list(zero.tensor.shape)))
         read_codes = _less(read_codes, shape[-1], form[-1], _codes_of(zero))
     read = _scaled(read_codes, shape, form, scale.tensor.read)
     return _whole(

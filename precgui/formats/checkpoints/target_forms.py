@@ -9,13 +9,14 @@ from typing import Any
 from precgui.formats.blocks import SCALE_RULES
 from precgui.formats.model import IntFormat
 from precgui.formats.weight_formats import NVFP4_DIVIDED, WeightFormat
+from precgui.sentences import L_, Sentence
 
 _PACKED_BITS = (4, 8)
 _GGUF_INTEGERS = {(4, "signed"): "Q4_0", (5, "signed"): "Q5_0", (8, "absmax"): "Q8_0"}
 _FORMS = {
-    "vllm": ("compressed-tensors", "INT4 and INT8 with groups or rows, e4m3fn/row, mxfp4 and vllm:nvfp4"),
-    "gguf": ("GGUF", "gguf:q4_0, gguf:q5_0, gguf:q8_0, mxfp4 of any rule, fp16 and bf16"),
-    "torchao": ("torchao", "INT2 to INT8 with rows or groups, torchao:int8 and e4m3fn/row"),
+    "vllm": ("compressed-tensors", L_("INT4 and INT8 with groups or rows, e4m3fn/row, mxfp4 and vllm:nvfp4")),
+    "gguf": ("GGUF", L_("gguf:q4_0, gguf:q5_0, gguf:q8_0, mxfp4 of any rule, fp16 and bf16")),
+    "torchao": ("torchao", L_("INT2 to INT8 with rows or groups, torchao:int8 and e4m3fn/row")),
 }
 _FORMS["transformers"] = _FORMS["vllm"]
 
@@ -75,4 +76,4 @@ def form_fault(target: str, fmt: WeightFormat) -> str:
     if {"gguf": gguf_type, "torchao": torchao_class}.get(target, compressed_layout)(fmt):
         return ""
     owner, forms = _FORMS[target]
-    return f"{owner} has no form for {fmt.name}; it has {forms}"
+    return Sentence("{owner} has no form for {format}; it has {forms}", owner=owner, format=fmt.name, forms=forms)

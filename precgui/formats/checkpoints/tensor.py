@@ -16,14 +16,15 @@ from precgui.formats.arrays import decode_table
 from precgui.formats.registry import get
 from precgui.formats.tensorfile import StoredEntry, TensorFileError, read_words
 from precgui.formats.torchfile import Place
+from precgui.sentences import L_, Sentence
 
 Singles = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Words = NDArray[Any]
 ReadSingles = Callable[[int, int], Singles]
 ReadWords = Callable[[int, int], Words]
-WHOLE = "whole numbers, no weights"
-COMPLEX = "complex numbers"
+WHOLE = L_("whole numbers, no weights")
+COMPLEX = L_("complex numbers")
 _FLOATS = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F4": "e2m1", "F8_E4M3": "e4m3fn",
            "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3fnuz", "F8_E5M2FNUZ": "e5m2fnuz", "F8_E8M0": "e8m0",
            "C64": "complex64"}  # fmt: skip
@@ -34,7 +35,7 @@ class CheckpointError(TensorFileError):
 
 
 def _unreadable(start: int, stop: int) -> Singles:
-    raise CheckpointError("the numbers of this tensor are not read here")
+    raise CheckpointError(L_("the numbers of this tensor are not read here"))
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def of_entry(path: Path, name: str, entry: StoredEntry) -> CheckpointTensor:
 
         return CheckpointTensor(*facts, unit=2, read=read)
     if entry.dtype not in _FLOATS or entry.place is None:
-        other = COMPLEX if entry.dtype == "C64" else f"the type {entry.dtype}"
+        other = COMPLEX if entry.dtype == "C64" else Sentence("the type {type}", type=entry.dtype)
         return CheckpointTensor(*facts, why_not=WHOLE if entry.place else other)
     return CheckpointTensor(*facts, **plain(path, entry.place, entry.code))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from precgui.formats.checkpoints.survey import totals
+from precgui.formats.checkpoints.survey import TensorSurvey, totals
 from precgui.formats.checkpoints.tensor import WHOLE
 from precgui.formats.text import grouped
 from precgui.runs.errors import RunFileError
@@ -16,11 +16,12 @@ from precgui.runs.facts import FactGroup, RunFact, bytes_text, date_text, run_fa
 from precgui.runs.models.model_file import ModelScan, holds_scan, read_model_file
 from precgui.runs.run import Run
 from precgui.sanitize import one_line, visible_name
+from precgui.sentences import L_, Sentence, counted, message_of, together
 
 _ERRORS = (0.001, 0.01, 0.03, 0.1)  # of the weights, relative, root of the mean square
 _BITS = (5, 7, 9)  # of a number; 4, 6 and 8 bits of a code with their scales
 _NEAR_BITS = 0.005  # one scale for a tensor does not count
-_LOSS = "An error of weights is no loss: only a measurement on data (precgui quantize) tells what a format costs."
+_LOSS = L_("An error of weights is no loss: only a measurement on data (precgui quantize) tells what a format costs.")
 _MOST_FILES = 200
 
 
@@ -47,22 +48,22 @@ def model_facts(path: Path, created: str) -> tuple[FactGroup, ...]:
     """The groups that hold something; of a damaged scan, the sentence that says so. For a thread: it reads the file."""
     try:
         scan = read_model_file(path)
-        why_not = "" if scan is not None else "This file holds no figures of a model; scan the model again."
+        why_not = "" if scan is not None else L_("This file holds no figures of a model; scan the model again.")
     except RunFileError as error:
-        scan, why_not = None, str(error)
-    file = FactGroup("File of the scan", tuple(_scan_file(path, created)))
+        scan, why_not = None, message_of(error)
+    file = FactGroup(L_("File of the scan"), tuple(_scan_file(path, created)))
     if scan is None:
-        return FactGroup("Model", (RunFact("Scan", why_not),)), file
+        return FactGroup(L_("Model"), (RunFact(L_("Scan"), why_not),)), file
     formats = format_totals(scan)
     groups = (
-        FactGroup("Model", tuple(_model(scan))),
-        FactGroup("Numbers as they are stored", tuple(_dtypes(scan))),
-        FactGroup("Smallest format within an error of the weights", tuple(_smallest(scan, formats))),
-        FactGroup("Least error within a size", tuple(_best(scan, formats))),
-        FactGroup("All scanned formats, by bytes", tuple(_totals(scan, formats))),
-        FactGroup("Not read", tuple(RunFact(visible_name(str(row["name"])), _text(row["why_not"]))
+        FactGroup(L_("Model"), tuple(_model(scan))),
+        FactGroup(L_("Numbers as they are stored"), tuple(_dtypes(scan))),
+        FactGroup(L_("Smallest format within an error of the weights"), tuple(_smallest(scan, formats))),
+        FactGroup(L_("Least error within a size"), tuple(_best(scan, formats))),
+        FactGroup(L_("All scanned formats, by bytes"), tuple(_totals(scan, formats))),
+        FactGroup(L_("Not read"), tuple(RunFact(visible_name(str(row["name"])), _text(row["why_not"]))
                                     for row in scan.tensors if row["why_not"])),
-        FactGroup("Files of the model", tuple(_files(scan))),
+        FactGroup(L_("Files of the model"), tuple(_files(scan))),
         file,
     )  # fmt: skip
     return tuple(group for group in groups if group.facts)
@@ -91,24 +92,33 @@ def _scanned(scan: ModelScan) -> int:
 def _model(scan: ModelScan) -> Iterator[RunFact]:
     rows, nbytes = scan.tensors, sum(int(row["bytes"]) for row in scan.tensors)
     if scan.architecture:
-        yield RunFact("Architecture", _text(scan.architecture))
-    yield RunFact("Stored in", _text(scan.source))
+        yield RunFact(L_("Architecture"), _text(scan.architecture))
+    yield RunFact(L_("Stored in"), _text(scan.source))
     left = sum(bool(row["why_not"]) for row in rows)
-    yield RunFact("Tensors", grouped(len(rows)) + (f", {grouped(left)} of them not read" if left else ""))
+    count = Sentence("{count}, {left} of them not read", count=grouped(len(rows)), left=grouped(left))
+    yield RunFact(L_("Tensors"), count if left else grouped(len(rows)))
     parameters = sum(math.prod(row["shape"]) for row in rows if row["why_not"] != WHOLE)
-    yield RunFact("Parameters", grouped(parameters), "Numbers of all tensors but those of whole numbers")
-    bits = f", {8 * nbytes / parameters:.3g} bits a parameter" if parameters else ""
-    yield RunFact("Size of the tensors", bytes_text(nbytes) + bits)
+    yield RunFact(L_("Parameters"), grouped(parameters), L_("Numbers of all tensors but those of whole numbers"))
+    size = bytes_text(nbytes)
+    if parameters:
+        size = Sentence("{size}, {bits:.3g} bits a parameter", size=size, bits=8 * nbytes / parameters)
+    yield RunFact(L_("Size of the tensors"), size)
     if widest := max(scan.surveys, key=lambda each: each.amax, default=None):
-        yield RunFact("Largest magnitude", f"{widest.amax:.4g} in {visible_name(widest.name)}")
+        yield RunFact(L_("Largest magnitude"), _largest(widest))
     if scan.surveys:
         bad = sum(each.nonfinite for each in scan.surveys)
-        yield RunFact("NaN or Inf", f"{grouped(bad)} numbers" if bad else "none")
+        yield RunFact(L_("NaN or Inf"), Sentence("{count} numbers", count=grouped(bad)) if bad else L_("none"))
     if not scan.is_complete:
-        text = f"{grouped(len(scan.surveys))} tensors so far; the same command goes on with the rest"
-        yield RunFact("Scan", text)
+        text = Sentence(
+            "{count} tensors so far; the same command goes on with the rest", count=grouped(len(scan.surveys))
+        )
+        yield RunFact(L_("Scan"), text)
     for number, note in enumerate(scan.notes, 1):
-        yield RunFact(f"Note {number}", _text(note))
+        yield RunFact(Sentence("Note {number}", number=number), _text(note))
+
+
+def _largest(widest: TensorSurvey) -> Sentence:
+    return Sentence("{largest:.4g} in {tensor}", largest=widest.amax, tensor=visible_name(widest.name))
 
 
 def _dtypes(scan: ModelScan) -> Iterator[RunFact]:
@@ -116,19 +126,25 @@ def _dtypes(scan: ModelScan) -> Iterator[RunFact]:
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for row in scan.tensors:
         dtype, stored = _text(row["dtype"]), _text(row["stored_as"])
-        kind = dtype if dtype == stored.casefold() else f"{dtype}, stored as {stored}"
+        kind = (
+            dtype if dtype == stored.casefold() else Sentence("{dtype}, stored as {stored}", dtype=dtype, stored=stored)
+        )
         kinds.setdefault(kind, []).append(row)
     for kind, rows in sorted(kinds.items(), key=lambda item: -sum(int(row["bytes"]) for row in item[1])):
         numbers = sum(math.prod(row["shape"]) for row in rows)
         nbytes = sum(int(row["bytes"]) for row in rows)
-        count = "1 tensor" if len(rows) == 1 else f"{grouped(len(rows))} tensors"
-        yield RunFact(kind, f"{count}, {grouped(numbers)} numbers, {bytes_text(nbytes)}")
+        amount = counted(
+            "1 tensor, {numbers} numbers, {size}", "{grouped} tensors, {numbers} numbers, {size}", len(rows),
+            grouped=grouped(len(rows)), numbers=grouped(numbers), size=bytes_text(nbytes),
+        )  # fmt: skip
+        yield RunFact(kind, amount)
 
 
 def _smallest(scan: ModelScan, formats: list[FormatTotal]) -> Iterator[RunFact]:
     for limit in _ERRORS if scan.surveys else ():
         first = next((each for each in formats if each.error <= limit), None)
-        yield RunFact(f"Error of at most {100 * limit:g} %", _total(scan, first) if first else _NONE, _LOSS)
+        name = Sentence("Error of at most {percent:g} %", percent=100 * limit)
+        yield RunFact(name, _total(scan, first) if first else _NONE, _LOSS)
 
 
 def _best(scan: ModelScan, formats: list[FormatTotal]) -> Iterator[RunFact]:
@@ -136,40 +152,46 @@ def _best(scan: ModelScan, formats: list[FormatTotal]) -> Iterator[RunFact]:
     for limit in _BITS if numbers else ():
         small = [each for each in formats if 8 * each.nbytes / numbers <= limit + _NEAR_BITS]
         best = min(small, key=lambda each: each.error, default=None)
-        yield RunFact(f"At most {limit} bits a number", _total(scan, best) if best else _NONE, _LOSS)
+        name = Sentence("At most {bits} bits a number", bits=limit)
+        yield RunFact(name, _total(scan, best) if best else _NONE, _LOSS)
 
 
-_NONE = "none of the scanned formats"
+_NONE = L_("none of the scanned formats")
 
 
 def _total(scan: ModelScan, each: FormatTotal) -> str:
     """A format with its bytes and its error."""
-    return f"{each.name} ({_cost(scan, each)})"
+    return Sentence("{name} ({cost})", name=each.name, cost=_cost(scan, each))
 
 
 def _cost(scan: ModelScan, each: FormatTotal) -> str:
-    error = f"error {100 * each.error:.3g} %" if each.error else "no error"
-    return f"{bytes_text(each.nbytes)}, {8 * each.nbytes / max(_scanned(scan), 1):.3g} bits a number, {error}"
+    size, bits = bytes_text(each.nbytes), 8 * each.nbytes / max(_scanned(scan), 1)
+    if not each.error:
+        return Sentence("{size}, {bits:.3g} bits a number, no error", size=size, bits=bits)
+    return Sentence(
+        "{size}, {bits:.3g} bits a number, error {percent:.3g} %", size=size, bits=bits, percent=100 * each.error
+    )
 
 
 def _totals(scan: ModelScan, formats: list[FormatTotal]) -> Iterator[RunFact]:
     whole = len(scan.surveys)
     for each in formats if whole else ():
         left = whole - each.fitting
-        kept = f"; {grouped(left)} of {grouped(whole)} tensors stay as they are stored" if left else ""
-        yield RunFact(each.name, _cost(scan, each) + kept, each.title)
+        kept = Sentence("{count} of {all} tensors stay as they are stored", count=grouped(left), all=grouped(whole))
+        cost = together(_cost(scan, each), kept if left else "", between="; ")
+        yield RunFact(each.name, cost, each.title)
 
 
 def _files(scan: ModelScan) -> Iterator[RunFact]:
     for row in scan.files[:_MOST_FILES]:
         yield RunFact(_text(row["name"]), bytes_text(int(row["bytes"])))
     if len(scan.files) > _MOST_FILES:
-        yield RunFact("More files", grouped(len(scan.files) - _MOST_FILES))
+        yield RunFact(L_("More files"), grouped(len(scan.files) - _MOST_FILES))
 
 
 def _scan_file(path: Path, created: str) -> Iterator[RunFact]:
-    yield RunFact("Path", str(path))
-    yield RunFact("Scanned", date_text(created))
+    yield RunFact(L_("Path"), str(path))
+    yield RunFact(L_("Scanned"), date_text(created))
 
 
 def _text(value: object) -> str:

@@ -34,6 +34,7 @@ from precgui.runs.file import safe_hdf5
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.models.effects import ModelEffects, effects_of
 from precgui.runs.run import Run
+from precgui.sentences import Sentence
 
 GROUP = "survey"
 EFFECTS = "effects"
@@ -202,7 +203,9 @@ def keep_effects(path: Path, checkpoint: StoredModel, effects: Mapping[str, Any]
     """Keep what was measured beside the scan of the same model. Raises RunFileError for a file of another one."""
     scan = read_model_file(path)
     if scan is None or list(scan.files) != file_rows(checkpoint):
-        raise RunFileError(f"{path} holds something else than a scan of this model; choose another name.")
+        raise RunFileError(
+            Sentence("{file} holds something else than a scan of this model; choose another name.", file=path)
+        )
     write_model_file(path, checkpoint, scan.formats, scan.surveys, effects)
 
 
@@ -214,7 +217,11 @@ def read_effects(path: Path) -> ModelEffects | None:
             return None
         return effects_of(json.loads(_column(file, "about", EFFECTS).astype(np.uint8).tobytes()))
     except (*safe_hdf5.FAULTS, safe_hdf5.Unusable, RecursionError, AttributeError) as error:
-        raise RunFileError(f"{path} holds measurements that cannot be read ({error}); measure them again.") from None
+        raise RunFileError(
+            Sentence(
+                "{file} holds measurements that cannot be read ({fault}); measure them again.", file=path, fault=error
+            )
+        ) from None
     finally:
         file.close()
         snapshot.close()
@@ -226,7 +233,9 @@ def read_model_file(path: Path) -> ModelScan | None:
     try:
         return _read(file) if safe_hdf5.has(file, f"{GROUP}/about") else None
     except (*safe_hdf5.FAULTS, safe_hdf5.Unusable, UnknownFormatError, RecursionError, IndexError) as error:
-        raise RunFileError(f"{path} holds a scan that cannot be read ({error}); scan the model again.") from None
+        raise RunFileError(
+            Sentence("{file} holds a scan that cannot be read ({fault}); scan the model again.", file=path, fault=error)
+        ) from None
     finally:
         file.close()
         snapshot.close()

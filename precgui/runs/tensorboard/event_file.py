@@ -12,14 +12,20 @@ from pathlib import Path
 from typing import IO, Any
 
 from precgui.runs.errors import RunFileError
+from precgui.sentences import L_, Sentence, filled
 
 NAME_PART = "tfevents"  # which TensorBoard, too, knows its files by
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _LARGEST_RECORD = 1 << 30  # protobuf itself ends at 2 GB
+_CUT, _DAMAGED = L_("{file} is cut short"), L_("{file} is damaged")
+_TOO_LARGE = L_("{file} holds a record that is too large to read")
 
 
 class Damage(Exception):
-    """The file ends, or cannot be understood, from here on; the message is a phrase that says why."""
+    """The file ends, or cannot be understood, from here on; `clause(file)` says why."""
+
+    def clause(self, file: str) -> Sentence:
+        return filled(str(self), file=file)
 
 
 def is_event_file(path: Path) -> bool:
@@ -38,8 +44,10 @@ def event_type() -> Any:
         from tensorboard.compat.proto.event_pb2 import Event
     except ImportError as error:
         missing = str(error.name or error).partition(".")[0]
-        cure = 'install it with pip install "precgui[tensorboard]"'
-        raise RunFileError(f"TensorBoard event files need the Python package {missing}; {cure}.") from None
+        cure = L_('install it with pip install "precgui[tensorboard]"')
+        raise RunFileError(
+            Sentence("TensorBoard event files need the Python package {package}; {cure}.", package=missing, cure=cure)
+        ) from None
     return Event
 
 
@@ -56,21 +64,21 @@ def read_records(file: IO[bytes], size: int) -> Iterator[bytes]:
         head = file.read(_LENGTH.size + _CHECKSUM.size)
         left -= len(head)
         if len(head) < _LENGTH.size + _CHECKSUM.size:
-            raise Damage("is cut short")
+            raise Damage(_CUT)
         (length,) = _LENGTH.unpack(head[: _LENGTH.size])
         if _CHECKSUM.unpack(head[_LENGTH.size :])[0] != _masked_checksum(head[: _LENGTH.size]):
-            raise Damage("is damaged")
+            raise Damage(_DAMAGED)
         if length + _CHECKSUM.size > left:
-            raise Damage("is cut short")
+            raise Damage(_CUT)
         if length > _LARGEST_RECORD:
-            raise Damage("holds a record that is too large to read")
+            raise Damage(_TOO_LARGE)
         message = file.read(length)
         checksum = file.read(_CHECKSUM.size)
         left -= len(message) + len(checksum)
         if len(checksum) < _CHECKSUM.size:
-            raise Damage("is cut short")
+            raise Damage(_CUT)
         if _CHECKSUM.unpack(checksum)[0] != _masked_checksum(message):
-            raise Damage("is damaged")
+            raise Damage(_DAMAGED)
         yield message
 
 

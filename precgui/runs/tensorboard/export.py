@@ -22,6 +22,7 @@ from precgui.runs.signals import EVALUATION_SIGNALS, POWER_SIGNALS, STATE_SIGNAL
 from precgui.runs.tensorboard import event_file
 from precgui.runs.tensors.record import TensorHistory
 from precgui.runs.tensors.what_if import BIAS
+from precgui.sentences import Sentence
 
 ABOUT_TAG, EVENTS_TAG = "precgui/run", "precgui/events"
 STEP_TAGS = {name: f"train/{name}" for name in STEP_SIGNALS}
@@ -48,11 +49,13 @@ def export_events(run: SavedRun, folder: Path) -> list[Path]:
             out.write(0, 0.0, file_version="brain.Event:2")
             _write_run(run, out)
     except FileExistsError as error:
-        raise RunFileError(f"{error.filename} already exists; choose another folder.") from None
+        raise RunFileError(Sentence("{file} already exists; choose another folder.", file=error.filename)) from None
     except OSError as error:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-        raise RunFileError(f"{folder} cannot be written: {error.strerror}; choose another folder.") from None
+        raise RunFileError(
+            Sentence("{folder} cannot be written: {why}; choose another folder.", folder=folder, why=error.strerror)
+        ) from None
     return [path]
 
 

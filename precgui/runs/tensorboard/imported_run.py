@@ -17,6 +17,7 @@ from precgui.runs.file.schema import TABLES
 from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory
+from precgui.sentences import L_, Sentence
 
 UNKNOWN_PRECISION = "unknown"
 
@@ -102,12 +103,12 @@ class ImportedRun:
         loss, time_s = (self.column("steps", name) for name in ("loss", "time_s"))
         return [
             Incident(float(time_s[row]), int(self.column("steps", "step")[row]), "nonfinite_loss", "error",
-                     f"the loss is {loss[row]}")
+                     Sentence("the loss is {loss}", loss=loss[row]))
             for row in np.flatnonzero(~np.isfinite(loss)).tolist()
         ]  # fmt: skip
 
     def model(self) -> RecordedModel:
-        return RecordedModel(unavailable="event files hold scalars only")
+        return RecordedModel(unavailable=L_("event files hold scalars only"))
 
     def tensors(self) -> dict[str, TensorHistory]:
         return {}

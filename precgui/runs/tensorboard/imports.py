@@ -24,6 +24,7 @@ from precgui.runs.tensorboard.export import ABOUT_TAG
 from precgui.runs.tensorboard.imported_run import UNKNOWN_PRECISION, ImportedRun, Scalars
 from precgui.runs.tensorboard.tags import OWN_TAGS, choose, listed, shows_training
 from precgui.safe_open import open_regular
+from precgui.sentences import Sentence, together
 
 # Keras and others give training and validation a folder each.
 _PARTS = ("train", "training", "validation", "val", "eval", "test")
@@ -45,15 +46,19 @@ class EventScalars:
         try:
             return choose(self.scalars, requested)
         except RunFileError as error:
-            raise RunFileError(f"{self.path}: {error}") from None
+            raise RunFileError(Sentence("{path}: {error}", path=self.path, error=error)) from None
 
     def run(self, requested: Mapping[str, str]) -> ImportedRun:
         """The scalars as a run. Raises RunFileError when none of them is a loss or the metric."""
         chosen = self.choose(requested)
         if not shows_training(chosen):
-            cure = "say which one is it with --tag loss=NAME"
             raise RunFileError(
-                f"{self.path} holds no scalar that looks like a loss, but {listed(self.scalars)}; {cure}."
+                Sentence(
+                    "{file} holds no scalar that looks like a loss, but {names}; say which one is it with --tag "
+                    "loss=NAME.",
+                    file=self.path,
+                    names=listed(self.scalars),
+                )
             )
         return _run(self, chosen)
 
@@ -76,7 +81,13 @@ def read_events(path: Path) -> EventScalars:
         reading.take(file, part)
     result = reading.scalars()
     if not result:
-        raise RunFileError(f"{path} holds no scalars{reading.reason()}; choose another event file.")
+        if reading.damage:
+            raise RunFileError(
+                Sentence(
+                    "{file} holds no scalars ({damage}); choose another event file.", file=path, damage=reading.damage
+                )
+            )
+        raise RunFileError(Sentence("{file} holds no scalars; choose another event file.", file=path))
     return EventScalars(path, result, reading.about, reading.begin_s(), reading.notes)
 
 
@@ -85,7 +96,9 @@ def event_files(folder: Path) -> list[Path]:
     try:
         return sorted(each for each in folder.iterdir() if event_file.is_event_file(each))
     except OSError as error:
-        raise RunFileError(f"{folder} cannot be read: {error.strerror}; check its permissions.") from None
+        raise RunFileError(
+            Sentence("{path} cannot be read: {why}; check its permissions.", path=folder, why=error.strerror)
+        ) from None
 
 
 def _files(path: Path) -> Iterator[tuple[Path, str]]:
@@ -103,10 +116,16 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
 def _without_events(folder: Path) -> str:
     """A sentence on a folder in which no event file lies, with what to name instead."""
     if below := sorted(str(each.relative_to(folder)) for each in folder.glob("*/") if event_files(each)):
-        return f"{folder} holds no TensorBoard event file; choose one of {', '.join(below[:8])} in it."
+        return Sentence(
+            "{folder} holds no TensorBoard event file; choose one of {names} in it.",
+            folder=folder,
+            names=", ".join(below[:8]),
+        )
     if runs := min((*folder.glob("*.h5"), *folder.glob("*/*.h5")), default=None):
-        return f"{folder} is a folder; name the run files in it, such as {runs}."
-    return f"{folder} is a folder with neither run files (.h5) nor TensorBoard event files; name a run file."
+        return Sentence("{folder} is a folder; name the run files in it, such as {file}.", folder=folder, file=runs)
+    return Sentence(
+        "{folder} is a folder with neither run files (.h5) nor TensorBoard event files; name a run file.", folder=folder
+    )
 
 
 class _Reading:
@@ -120,6 +139,7 @@ class _Reading:
         self._created_s: list[float] = []  # when the files were created
         self.about: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.damage = ""  # of the first file that has one
 
     def take(self, path: Path, part: str) -> None:
         """Read a file up to its end or to where it is damaged. Raises RunFileError when it cannot be opened."""
@@ -130,11 +150,17 @@ class _Reading:
                 for message in event_file.read_records(file, path.stat().st_size):
                     self._take_event(self._event_type.FromString(message), part)
         except OSError as error:
-            raise RunFileError(f"{path} cannot be read: {error.strerror}; check its permissions.") from None
+            raise RunFileError(
+                Sentence("{path} cannot be read: {why}; check its permissions.", path=path, why=error.strerror)
+            ) from None
         except event_file.Damage as damage:
-            self.notes.append(f"{path.name} {damage}; what comes before is shown.")
+            self._note(damage.clause(path.name))
         except DecodeError:
-            self.notes.append(f"{path.name} holds a record that is no event; what comes before is shown.")
+            self._note(Sentence("{file} holds a record that is no event", file=path.name))
+
+    def _note(self, damage: Sentence) -> None:
+        self.damage = self.damage or damage
+        self.notes.append(Sentence("{damage}; what comes before is shown.", damage=damage))
 
     def _take_event(self, event: Any, part: str) -> None:
         if event.file_version:
@@ -164,9 +190,6 @@ class _Reading:
         """When the training began: its first file or scalar, in seconds since 1970."""
         first = [each for times in self._times.values() for each in times[:1]]
         return min((each for each in (*self._created_s, *first) if isfinite(each)), default=0.0)
-
-    def reason(self) -> str:
-        return f" ({self.notes[0].partition(';')[0]})" if self.notes else ""
 
 
 def _number(value: Any) -> float | None:
@@ -203,12 +226,16 @@ def _document(value: Any) -> dict[str, Any]:
 
 def _guesses_text(chosen: Mapping[str, str], scalars: Mapping[str, Scalars]) -> str:
     """Which scalars are taken for which signals; nothing when precgui has named them itself."""
-    taken = [f"{signal} is {tag}" for signal, tag in chosen.items() if tag != OWN_TAGS[signal]]
+    taken = [
+        Sentence("{signal} is {tag}", signal=signal, tag=tag)
+        for signal, tag in chosen.items()
+        if tag != OWN_TAGS[signal]
+    ]
     left = [tag for tag in scalars if tag not in chosen.values()]
     if not taken:
         return ""
-    text = f"Of the scalars, {', '.join(taken)}."
-    return f"{text} Not shown: {listed(left)}." if left else text
+    text = Sentence("Of the scalars, {guesses}.", guesses=together(*taken, between=", "))
+    return together(text, Sentence("Not shown: {names}.", names=listed(left)) if left else "")
 
 
 def _run(events: EventScalars, chosen: Mapping[str, str]) -> ImportedRun:

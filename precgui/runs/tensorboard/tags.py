@@ -9,6 +9,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.tensorboard.export import EVALUATION_TAGS, STEP_TAGS
 from precgui.runs.tensorboard.imported_run import Scalars
 from precgui.sanitize import some_names
+from precgui.sentences import Sentence
 
 OWN_TAGS = {**STEP_TAGS, **EVALUATION_TAGS}  # as precgui writes them
 SIGNALS = tuple(OWN_TAGS)
@@ -34,9 +35,13 @@ def choose(scalars: Mapping[str, Scalars], requested: Mapping[str, str]) -> dict
     """
     for signal, tag in requested.items():
         if signal not in SIGNALS:
-            raise RunFileError(f"{signal} is not a signal; choose {', '.join(SIGNALS)}.")
+            raise RunFileError(
+                Sentence("{signal} is not a signal; choose {signals}.", signal=signal, signals=", ".join(SIGNALS))
+            )
         if tag and tag not in scalars:
-            raise RunFileError(f"no scalar is called {tag}; there are {listed(scalars)}.")
+            raise RunFileError(
+                Sentence("no scalar is called {tag}; there are {names}.", tag=tag, names=listed(scalars))
+            )
     chosen = {signal: tag for signal, tag in OWN_TAGS.items() if tag in scalars} | dict(requested)
     for signal in _WORDS:
         free = [tag for tag in scalars if tag not in chosen.values() and _fits(tag, signal)]

@@ -117,7 +117,7 @@ class QuantiseTab(QWidget):
 
     def _explain(self) -> None:
         for place, (rule, about) in enumerate(RULES.items()):
-            tip = f"{translated(about)}\n{source_lines(sources_of(scale_rules()[rule].source))}"
+            tip = f"{translated(about)}\n{source_lines(sources_of(scale_rules()[rule].source), translated)}"
             self.rule.setItemData(place, plain_tip(tip), Qt.ItemDataRole.ToolTipRole)
         for widget, about in (
             (self.scheme, _("integers with a scale, binary and ternary weights, code books, blocks, or plain floats")),

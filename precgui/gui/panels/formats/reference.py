@@ -194,7 +194,7 @@ class ReferenceTab(QWidget):
         ]  # fmt: skip
         if words.torch:
             lines.append((_("In torch"), f"<code>{words.torch}</code>"))
-        lines += [(_("Source"), escape(source.sentence)) for source in sources_of(words.source)]
+        lines += [(_("Source"), escape(translated(source.sentence))) for source in sources_of(words.source)]
         if isinstance(row, BlockFormat):
             scales = _TWO_SCALES if row.two_level else _ONE_SCALE
             lines.insert(

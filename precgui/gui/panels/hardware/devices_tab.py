@@ -127,7 +127,7 @@ def device_card(device: Device, result: Mapping[str, Any] | None = None) -> Devi
         best = ", ".join(_rate(result, name, tops) for name, tops in best_tops(result).items())
         rows.append((_("Measured rates"), f"{best} ({result['started'][:10]})"))
     if device.sources:
-        rows.append((_("Sources of its sheet"), source_lines(device.sources)))
+        rows.append((_("Sources of its sheet"), source_lines(device.sources, translated)))
     return DeviceCard(device.name, what, rows, warning=translated(device.problem))
 
 

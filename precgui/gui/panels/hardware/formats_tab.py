@@ -87,7 +87,8 @@ def explain(name: str, device: Device, cell: Support) -> str:
     if cell.source:
         lines.append(_("Source: {source}").format(source=translated(cell.source)))
     lines += [
-        _("Sheet of {name}: {sentence}").format(name=device.name, sentence=source.sentence) for source in device.sources
+        _("Sheet of {name}: {sentence}").format(name=device.name, sentence=translated(source.sentence))
+        for source in device.sources
     ]
     return "\n".join(lines)
 

@@ -19,7 +19,7 @@ from precgui.places.settings import NamedPlace, PlaceError, places, remove_place
 from precgui.places.trial import PlaceAnswer, visit
 from precgui.runs.facts import date_text
 from precgui.sanitize import one_line
-from precgui.words import L_, _, error_text, translated
+from precgui.words import L_, Sentence, _, error_text, translated
 
 PLACE_TITLES = (L_("Place"), L_("Answer"), L_("Devices"), L_("Free memory"), "precgui", "torch", L_("Command"))
 RUN_TITLES = (L_("Run"), L_("Started"), L_("State"), L_("Name there"))
@@ -209,4 +209,4 @@ def _opened(place: NamedPlace, line: JobLine) -> Path:
     try:
         return opened_there(place, line)
     except OSError as error:
-        raise PlaceError(f"the run cannot be kept here: {error.strerror}; free some space") from None
+        raise PlaceError(Sentence("the run cannot be kept here: {why}; free some space", why=error.strerror)) from None

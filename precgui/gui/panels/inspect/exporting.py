@@ -18,7 +18,7 @@ from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.recorded_facts import weights_sources
-from precgui.words import L_, _, error_text, translated
+from precgui.words import L_, _, error_text, translated, wording
 
 _SCRIPT = "precgui.engine.export.script:serve"
 _WEIGHTS = "precgui.engine.export.weights:serve"
@@ -174,4 +174,4 @@ def _writer(kind: str) -> Callable[[Any, Path], list[Path]]:
         return export_events
     from precgui.runs.page import write_page
 
-    return write_page
+    return partial(write_page, wording=wording())
