@@ -17,6 +17,7 @@ from precgui.cli import plan_ranks
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError, add_settings
 from precgui.cli.place_option import add_place_option, run_source_there
+from precgui.config.doubts import doubts
 from precgui.planner.communication import Link, Traffic
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.network import NETWORKS, Transformer
@@ -130,7 +131,8 @@ def _of_config(args: argparse.Namespace, size: int | None) -> dict[str, Any]:
         plain["search"], plain["largest_batch"] = result.to_json(), result.batch
     if link is not None and traffic is not None:
         plain["several_ranks"] = _ranks_of_config(args, link, traffic, requested, plain["parts"])
-    return {"config": requested.display_title, **plain}
+    notes = [*plain.get("notes", ()), *doubts(requested)]
+    return {"config": requested.display_title, **plain, "notes": notes}
 
 
 def _ranks_of_config(

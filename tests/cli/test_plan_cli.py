@@ -89,6 +89,14 @@ def test_that_a_plan_is_told_in_sentences(capsys: pytest.CaptureFixture[str]) ->
     assert "lie in the host's memory." in out
 
 
+def test_that_a_setting_that_is_likely_to_spoil_the_run_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = ["--set", "precision=fp16-pure", "--set", "optimizer.name=adamw"]
+    assert main(["plan", *MLP, *lost, "--json"]) == 0
+    assert "optimizer.eps = 1e-08 is zero in FP16" in json.loads(capsys.readouterr().out)["notes"][-1]
+    assert main(["plan", *MLP, *lost]) == 0
+    assert "optimizer.eps = 1e-08 is zero in FP16" in " ".join(capsys.readouterr().out.split())
+
+
 def test_that_several_ranks_are_foretold_for_a_config(capsys: pytest.CaptureFixture[str]) -> None:
     settings = [*MLP, "--set", "parallel.strategy=ddp", "--set", "parallel.gradient_format=int8"]
     assert main(["plan", *settings, "--link", "1Gb/s", "--step-ms", "40", "--json"]) == 0

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from precgui.config.doubts import doubts
 from precgui.engine.emulation.layers import ATTENTION, MatmulArithmetic, emulate_products, layers
 from precgui.engine.emulation.operands import TorchCast
 from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
@@ -20,9 +21,6 @@ from precgui.engine.precisions.pure import TrueHalf
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
-
-_SMALLEST_FP16 = 2.0**-24
-
 
 _PRODUCTS: frozenset[Callable[..., Any]] = frozenset(
     {
@@ -98,12 +96,7 @@ class FP16Pure(TrueHalf):
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         super().__init__(config, device)
-        tiny = config.optimizer.name == "adamw" and config.optimizer.eps < _SMALLEST_FP16
-        if tiny and not self.options.master_weights:
-            self.notes.append(
-                f"optimizer.eps = {config.optimizer.eps:g} is zero in FP16, so weights whose gradient vanishes become "
-                "NaN; set optimizer.eps = 1e-4 or precision_options.master_weights = true"
-            )
+        self.notes += doubts(config)
 
     def _convert(self, model: nn.Module) -> nn.Module:
         if self.device.type == "cpu":

@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QGridLayout, QWidget
 
 from precgui.config import PRECISIONS, RunConfig
+from precgui.config.doubts import doubts
 from precgui.errors import SentenceError
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.icons import pixmap
@@ -32,7 +33,7 @@ Known = tuple[Machine, list[dict[str, Any]]]
 
 
 class OutlookText(QFrame):
-    """Three lines. `known` comes when the machine has answered.
+    """Three lines, and one more on settings that may spoil the run. `known` comes when the machine has answered.
 
     `advice_requested(place)` and `precision_requested(name)` come when a link was clicked.
     """
@@ -49,12 +50,13 @@ class OutlookText(QFrame):
         self._machine: Machine | None = None
         self._results: list[dict[str, Any]] = []
         self._question = Answer(self, answered=self._take)
-        self._level = self._precision = ""
+        self._precision, self._warns = "", False
         self._mark = PlainLabel(self)
         self.machine_text, self.time_text, self.advice_text = PlainLabel(self), PlainLabel(self), PlainLabel(self)
+        self.doubt_text = PlainLabel(self)
         self.link = RichLabel(self)
         self.advice: PrecisionAdvice | None = None
-        for text in (self.machine_text, self.time_text, self.advice_text):
+        for text in (self.machine_text, self.time_text, self.advice_text, self.doubt_text):
             text.setWordWrap(True)
             text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.link.setTextInteractionFlags(
@@ -70,6 +72,8 @@ class OutlookText(QFrame):
         grid.addWidget(self.advice_text, 1, 1)
         grid.addWidget(self.link, 1, 2, Qt.AlignmentFlag.AlignTop)
         grid.addWidget(self.time_text, 2, 1, 1, 2)
+        grid.addWidget(self.doubt_text, 3, 1, 1, 2)
+        self.doubt_text.hide()
         grid.setColumnStretch(1, 1)
         themes().follow(self, self._recolour)
         self._recolour()
@@ -127,18 +131,19 @@ class OutlookText(QFrame):
         """Say what the machine makes of the precision of a config, and how long its run will take."""
         device = self.device_of(config)
         self._advise(config, device)
+        self._doubt(config)
         if config is None or device is None:
             reported = (
                 self._waiting if self._machine is None else _("The device of this run is not known.") if config else ""
             )
             self.machine_text.setText(reported)
             self.time_text.setText("")
-            self._set_level("")
+            self._show_warning(warns=self.doubt_text.text() != "")
             return
         result = outlook(config.precision, device, self._results)
         self.machine_text.setText(translated(result.sentence))
         self.time_text.setText(translated(time_estimate(config, result.factor, self._place_name).sentence))
-        self._set_level(result.level)
+        self._show_warning(warns=result.level in ("slow", "emulated") or self.doubt_text.text() != "")
 
     def _advise(self, config: RunConfig | None, device: Device | None) -> None:
         """The precision that suits the task and model of the config on its device."""
@@ -179,18 +184,22 @@ class OutlookText(QFrame):
         else:
             self.advice_requested.emit(f"hardware/advice/{self.advice.task}/{self.advice.size}")
 
-    def _set_level(self, level: str) -> None:
-        if level != self._level:
-            self._level = level
-            self.setProperty("severity", "warning" if level in ("slow", "emulated") else "info")
+    def _doubt(self, config: RunConfig | None) -> None:
+        sentences = [translated(each) for each in doubts(config)] if config is not None else []
+        self.doubt_text.setText("\n".join(sentences))
+        self.doubt_text.setVisible(bool(sentences))
+
+    def _show_warning(self, *, warns: bool) -> None:
+        if warns != self._warns:
+            self._warns = warns
+            self.setProperty("severity", "warning" if warns else "info")
             self.style().polish(self)
             self._recolour()
 
     def _recolour(self) -> None:
         theme = themes().theme
         self._show_links(self._precision)
-        bad = self._level in ("slow", "emulated")
-        drawing, colour = ("warning", theme.warning) if bad else ("info", theme.info)
+        drawing, colour = ("warning", theme.warning) if self._warns else ("info", theme.info)
         self._mark.setPixmap(pixmap(drawing, colour, 18, self.devicePixelRatioF()))
 
 

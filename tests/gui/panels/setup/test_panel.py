@@ -84,6 +84,21 @@ def test_that_a_card_has_the_outlook_in_the_readers_language(
         words.use("en")
 
 
+def test_that_an_epsilon_that_is_lost_in_fp16_is_told_before_the_run(panel: SetupPanel) -> None:
+    def told() -> str:
+        panel.outlook.show_config(panel.form.value())
+        assert panel.outlook.doubt_text.isHidden() == (not panel.outlook.doubt_text.text())
+        return panel.outlook.doubt_text.text()
+
+    panel.use_recipe("digits-adamw")
+    assert told() == ""
+    panel.precision.set("fp16-pure")
+    assert told().startswith("optimizer.eps = 1e-08 is zero in FP16")
+    assert panel.outlook.property("severity") == "warning"
+    panel.form.rows["optimizer.eps"].editor.set(1e-4)
+    assert told() == ""
+
+
 def test_that_a_family_of_precisions_takes_a_format(panel: SetupPanel) -> None:
     assert panel.precision.family is not None
     panel.precision.family.suffix.setText("e5m2")
