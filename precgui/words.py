@@ -28,6 +28,7 @@ from precgui.sentences import recased as recased
 from precgui.sentences import together as together
 from precgui.sentences import whole as whole
 from precgui.sorted_translations import SortedTranslations
+from precgui.typesetting import filled_chinese
 
 VARIABLE = "PRECGUI_LANGUAGE"
 LANGUAGES = {"en": "English", "zh_CN": "简体中文"}  # each in its own words
@@ -86,7 +87,8 @@ def translated(text: str) -> str:
             template = catalogue.ngettext(text.template, text.plural, text.number)
         else:
             template = catalogue.gettext(text.template)
-        shown = template.format(**{name: _shown(name, value) for name, value in text.values.items()})
+        values = {name: _shown(name, value) for name, value in text.values.items()}
+        shown = filled_chinese(template, values) if _Chosen.language == "zh_CN" else template.format(**values)
         return with_case(shown, text.case if _Chosen.language in ("en", PSEUDO) else "")
     return _catalogue().gettext(text) if text else text
 

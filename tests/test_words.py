@@ -23,6 +23,7 @@ from precgui.errors import SentenceError
 from precgui.paths import resources
 from precgui.pseudo import pseudo
 from precgui.sorted_translations import SortedTranslations
+from precgui.typesetting import filled_chinese
 from precgui.words import Sentence, counted, translated
 from tests.marked import IMPORTED, NOW, calls, marked_texts, texts, unmarked
 
@@ -362,6 +363,34 @@ def test_that_a_checkout_with_one_whole_file_shows_chinese(
     words.use("zh_CN")
     assert translated("word") == "甲"
     assert not caplog.records and capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "shown"),
+    [
+        ("第 3 步的 {part} 传播", "前向", "第 3 步的前向传播"),
+        ("第 3 步的 {part} 传播", "FP16", "第 3 步的 FP16 传播"),
+        ("在{part}中查找", "1200 步", "在 1200 步中查找"),
+        ("在{part}中查找", "前半段", "在前半段中查找"),
+        ("{part} 的误差", "我的 运行", "我的 运行的误差"),
+        ("损失：{part}。", "有限", "损失：有限。"),
+        ("{part}参数", "7B ", "7B 参数"),
+        ("{part}", "", ""),
+    ],
+)
+def test_that_a_value_in_a_chinese_sentence_has_the_spaces_of_its_script(template: str, value: str, shown: str) -> None:
+    assert filled_chinese(template, {"part": value}) == shown
+
+
+def test_that_a_value_in_a_chinese_sentence_keeps_its_format() -> None:
+    values = {"a": 0.25, "b": "x", "c": "误差"}
+    assert filled_chinese("{{{a:.0%}}} 的 {b!r}：{c} 为{a}", values) == "{25%} 的 'x'：误差为 0.25"
+
+
+@needs_babel
+def test_that_a_finding_in_chinese_sets_words_and_numbers_apart(chinese: None) -> None:
+    template = "The {part} pass of step {step}, repeated in FP32, is finite."
+    assert "步的前向传播" in translated(Sentence(template, part=Sentence("forward"), step=3))
 
 
 # The language ----------------------------------------------------------------------------------------------
