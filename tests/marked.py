@@ -35,6 +35,7 @@ KEYS = {
     "Blame", "Dropout", "Embedding", "Evidence", "Finding", "Inf", "No inf checks were recorded", "Optimizer",
     "Bool", "Char", "Double", "Float", "Half", "Int", "Long", "Short", "Recorder", "Storage", "Trash",
     "{} was killed by", "DeepSeek blocks",
+    "Counterfactual", "Shadow", "Stage", "Table", "Visit", "emulated product", "second time",
     "Accelerator", "Adam", "Adamax", "Identity", "Parameter", "Sequential", "Sigmoid", "Softmax", "Tanh", "Trainer",
     ", written to {name}: open that file to check it", ", left out: no Python that can be parsed",
     "{}\n\\ No newline at end of file\n", "log sigmoid", "log softmax", "read from outside by training", "Linear",

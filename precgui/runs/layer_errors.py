@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from precgui.config.names import check_precision
-from precgui.runs.side_files import SideFilePart, SideFiles
+from precgui.runs.side_files import SideFilePart, SideFiles, Text
 
 _Text = Annotated[str, Field(max_length=1000)]
+_Sentence = Annotated[Text, Field(max_length=1000)]
 MOST_PRECISIONS = 5
 _EXACT = "fp64"
 _Names = Annotated[list[_Text], Field(max_length=MOST_PRECISIONS)]
@@ -42,7 +43,7 @@ class LayersReplay(SideFilePart):
     losses: dict[_Text, float | None]
     scales: dict[_Text, float]
     layers: Annotated[list[LayerRecord], Field(max_length=20_000)]
-    notes: Annotated[list[_Text], Field(max_length=100)] = Field(default_factory=list)
+    notes: Annotated[list[_Sentence], Field(max_length=100)] = Field(default_factory=list)
 
 
 def compared_precisions(names: Sequence[str]) -> list[str]:

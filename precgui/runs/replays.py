@@ -9,9 +9,10 @@ import numpy as np
 from pydantic import Field
 
 from precgui.runs.run import Run
-from precgui.runs.side_files import SideFilePart, SideFiles
+from precgui.runs.side_files import SideFilePart, SideFiles, Text
 
 _Text = Annotated[str, Field(max_length=4000)]
+_Sentence = Annotated[Text, Field(max_length=4000)]
 _LOAD_S = 2.0  # to build the model and the data of a run
 
 
@@ -52,7 +53,7 @@ class StepReplay(SideFilePart):
     format_version: Literal[1] = 1
     step: Annotated[int, Field(ge=1)]
     verdict: Literal["healthy", "problems", "not explained"]
-    message: _Text
+    message: _Sentence
     precision_is_to_blame: bool | None
     gradient_error: float | None
     ideal_error: float | None
@@ -61,7 +62,7 @@ class StepReplay(SideFilePart):
     lines: Annotated[list[ReplayedLine], Field(max_length=1000)]
     first_nonfinite: NonFinitePlaceRecord | None
     blamed: Annotated[list[_Text], Field(max_length=100)] = Field(default_factory=list)
-    notes: Annotated[list[_Text], Field(max_length=1000)] = Field(default_factory=list)
+    notes: Annotated[list[_Sentence], Field(max_length=1000)] = Field(default_factory=list)
 
 
 def snapshot_path(run: Path, step: int) -> Path:

@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from precgui.runs.side_files import SideFilePart, SideFiles
+from precgui.runs.side_files import SideFilePart, SideFiles, Text
 from precgui.runs.verdict.branches import ALPHA, LEVEL, MARGIN, Drift, DriftVerdict, judge_drift
 from precgui.sentences import L_, Sentence, together
 
 BAND_FACTOR = 2.0  # on the largest distance of a twin: its band
 _Text = Annotated[str, Field(max_length=1000)]
+_Sentence = Annotated[Text, Field(max_length=1000)]
 _Values = Annotated[list[float | None], Field(max_length=10_000)]
 
 
@@ -59,8 +60,8 @@ class TwinResult(SideFilePart):
     tensors: Annotated[list[DistanceBand], Field(max_length=20_000)]
     skipped: int = 0
     verdict: DriftVerdict
-    message: _Text
-    notes: Annotated[list[_Text], Field(max_length=100)] = Field(default_factory=list)
+    message: _Sentence
+    notes: Annotated[list[_Sentence], Field(max_length=100)] = Field(default_factory=list)
 
     @property
     def verdict_text(self) -> str:

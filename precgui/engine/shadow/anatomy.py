@@ -14,6 +14,7 @@ from precgui.engine.shadow.attribution import is_cast
 from precgui.engine.shadow.record import RecordedStep
 from precgui.engine.shadow.semantics import is_float
 from precgui.engine.shadow.tape import Tape, TapeOp
+from precgui.sentences import L_
 
 _ASKED_BY_HAND = frozenset({"to", "float", "half", "bfloat16", "double", "type", "type_as"})
 _MOST_OPERATIONS = 20_000
@@ -72,7 +73,7 @@ def _casts(tape: Tape) -> list[dict[str, Any]]:
         if not asked or id is None:
             continue
         source = operation.inputs[0]
-        kept = "weights and inputs" if sources.get(source, source) in tape.leaves else "values of the step"
+        kept = L_("weights and inputs") if sources.get(source, source) in tape.leaves else L_("values of the step")
         sums = counts[asked, dtype_name(operation.input_dtypes[0]), dtype_name(tape.dtypes[id]), kept]
         sums[0] += 1
         sums[1] += _bytes(tape, id)

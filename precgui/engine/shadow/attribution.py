@@ -20,6 +20,7 @@ from precgui.engine.shadow.replay import F64, replay_graph
 from precgui.engine.shadow.semantics import NARROW, aten, real_view, widened
 from precgui.engine.shadow.tape import Tape, TapeOp
 from precgui.errors import first_line
+from precgui.sentences import Sentence
 
 _DERIVATIVES_GIVEN_UP = 8  # kinds of operations
 _BITS_LOST = 2.0**3  # how far below the normal numbers a number counts as flushed
@@ -100,16 +101,17 @@ class ShareCollector:
         match = re.search(r"derivative for '?(?:aten::)?(\w+)(?: (\w+))?'? is not implemented", str(fault))
         matching = [] if match is None else [o for o in self._tape.operations if o.name.partition(".")[0] == match[1]]
         if match is None or not matching:
-            self._tape.note(f"the shares of the lines are not known: torch says {first_line(fault, 160)}")
+            self._tape.note(
+                Sentence("the shares of the lines are not known: torch says {error}", error=first_line(fault, 160))
+            )
             self._collected = None
             return False
-        by = "" if match[2] is None else f" by {match[2]}"
         for operation in matching:
             if match[2] in operation.argument_names and match[2] not in operation.constants:
                 operation.constants.add(match[2])
             else:
                 operation.undifferentiable = True
-        self._tape.note(f"torch has no derivative of {match[1]}{by}; errors that pass through it have no share")
+        self._tape.note(_without_derivative(match[1], match[2]))
         return True
 
     def take(self, operation: TapeOp, place: int, exact: Tensor | None, adjoint: Tensor) -> None:
@@ -221,3 +223,15 @@ def distance(low: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
     size = norm(exact)
     gap = norm([widened(a, F64) - b for a, b in zip(low, exact, strict=True)])
     return gap / size if size else (math.inf if gap else 0.0)
+
+
+def _without_derivative(operation: str, argument: str | None) -> Sentence:
+    if argument is None:
+        return Sentence(
+            "torch has no derivative of {operation}; errors that pass through it have no share", operation=operation
+        )
+    return Sentence(
+        "torch has no derivative of {operation} by {argument}; errors that pass through it have no share",
+        operation=operation,
+        argument=argument,
+    )

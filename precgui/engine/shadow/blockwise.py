@@ -24,11 +24,12 @@ from precgui.engine.shadow.blocks import ProducerBlock, TapeBlock, blocks_of, pr
 from precgui.engine.shadow.replay import F64, Table, Visit, leaf_of, plainly, replay_exact, wide_outputs
 from precgui.engine.shadow.semantics import is_float, widened
 from precgui.engine.shadow.tape import Tape
+from precgui.sentences import L_, filled
 
 # The graph of a whole step in FP64, with its adjoints, over the FP64 values of all operations; in FP32 0.5 to 0.9 was
 # measured on GPTs (`benchmarks/shadow.py --memory`).
 _GRAPH = 1.25
-_SENTENCE = (
+_SENTENCE = L_(
     "the graph of the whole step would take about {needed:.2g} GiB and {free:.2g} GiB are free, so the shares were "
     "computed in {count} blocks, one after the other; they are the same"
 )
@@ -87,7 +88,7 @@ class WideReplay:
         result = cls(tape, memory.blocks)
         if result.blocks:
             sizes = {"needed": memory.needed / 2**30, "free": memory.free / 2**30}
-            tape.note(_SENTENCE.format(count=result.blocks, **sizes))
+            tape.note(filled(_SENTENCE, count=result.blocks, **sizes))
         return result
 
     @property

@@ -22,6 +22,7 @@ from precgui.engine.snapshot.replay import StepProgress, train_to_snapshot
 from precgui.engine.snapshot.step import StepSnapshot, read_snapshot, set_random_state
 from precgui.engine.tasks import Task
 from precgui.engine.torch_private import tree_leaves
+from precgui.sentences import L_, Sentence
 
 EXACT = "fp64"
 _HALVINGS = 24  # of the loss scale, until the gradients are finite
@@ -136,7 +137,7 @@ class _Comparison:
         self._model = _with_weights(self._task.model(), snapshot.weights)
         self.result = LayerErrors(snapshot.step, [], {}, defaultdict(dict), defaultdict(dict), {}, {})
         if _stop_dropout(self._model):
-            self.result.notes.append("dropout is off in this comparison")
+            self.result.notes.append(L_("dropout is off in this comparison"))
         self._outputs: dict[str, list[Tensor]] = defaultdict(list)
         self._gradients: dict[str, dict[str, Tensor]] = {}
         self._pass(EXACT, self._keep_output, self._keep_gradients)
@@ -243,8 +244,11 @@ def _with_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         model.load_state_dict(plain)
     except RuntimeError as error:
         raise EngineError(
-            "the weights of this run do not fit the model in FP32, so they cannot be tried in other precisions "
-            f"({str(error).splitlines()[-1].strip()}); take a run that is not quantised"
+            Sentence(
+                "the weights of this run do not fit the model in FP32, so they cannot be tried in other precisions "
+                "({fault}); take a run that is not quantised",
+                fault=str(error).splitlines()[-1].strip(),
+            )
         ) from None
     return model
 

@@ -14,6 +14,7 @@ from precgui.engine.shadow.nested import leaves_of, mapped
 from precgui.engine.shadow.semantics import is_float, real_view, rounds_only, run_wide, widened
 from precgui.engine.shadow.tape import TapeOp
 from precgui.errors import first_line
+from precgui.sentences import Sentence
 
 aten = torch.ops.aten
 # These move numbers about, or choose among them: they round nothing.
@@ -42,7 +43,7 @@ def local_errors(operation: TapeOp, args: Any, kwargs: Any, outputs: Sequence[An
     try:
         exact = _again(operation, args, kwargs, wide)
     except RuntimeError as fault:
-        operation.opaque = f"no FP64 form: {first_line(fault, 120)}"
+        operation.opaque = Sentence("no FP64 form: {error}", error=first_line(fault, 120))
         return
     if operation.nonfinite == "producer":
         operation.exact_is_finite = all(bool(e.isfinite().all()) for e in exact if is_float(e))

@@ -25,6 +25,7 @@ from precgui.engine.shadow.stored_update import StoredUpdate
 from precgui.engine.shadow.structure import reads_ahead, softmax_over_batch
 from precgui.engine.shadow.tape import NO_LINE, Tape
 from precgui.errors import first_line
+from precgui.sentences import L_, Sentence
 
 _FAR = 0.05  # relative error of all gradients together, or of a loss, from which on its cause is searched
 _MOST_NAMES = 4
@@ -43,7 +44,7 @@ def examined(loop: LoopTape, most_s: float) -> dict[str, Any]:
         return {"unavailable": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever torch raises for FP64 of an odd operation: no row, but a run
         _forget_frames(error)
-        return {"unavailable": f"its replay in FP64 fails: {first_line(error, 160)}"}
+        return {"unavailable": Sentence("its replay in FP64 fails: {error}", error=first_line(error, 160))}
 
 
 def _forget_frames(error: BaseException | None) -> None:
@@ -61,7 +62,7 @@ class _Clock:
 
     def __call__(self, *_: Any) -> None:
         if time.perf_counter() > self.ends:
-            raise EngineError("its replay in FP64 takes longer than the recorder may")
+            raise EngineError(L_("its replay in FP64 takes longer than the recorder may"))
 
 
 class _Examination:
@@ -91,7 +92,9 @@ class _Examination:
         loss = self._loop.roots[-1]
         first = tape.value(loss)
         if first is not None and first.numel() != 1:
-            raise EngineError(f"its last backward pass begins with {first.numel()} numbers, not with one loss")
+            raise EngineError(
+                Sentence("its last backward pass begins with {count} numbers, not with one loss", count=first.numel())
+            )
         table = replay_exact(tape, [*ids, loss], visit=self._clock)
         replay_s = time.perf_counter() - begun
         low = math.nan if first is None else float(first)
@@ -110,7 +113,7 @@ class _Examination:
         is_far = not is_finite or not error <= _FAR or not gap <= _FAR * abs(float(table[loss]))
         if is_far:
             if time.perf_counter() + _TIMES * replay_s > self._ends:
-                return row | {"cause_unavailable": "the search for it would take longer than the recorder may"}
+                return row | {"cause_unavailable": L_("the search for it would take longer than the recorder may")}
             row |= _cause(tape, used, loss, low)
             if not is_finite:
                 row |= {"given": _given(tape), "narrow_inputs": _are_narrow(tape)}

@@ -17,6 +17,7 @@ from precgui.engine.shadow.tape import Tape, TapeOp
 from precgui.engine.shadow.writer import BegunOp, TapeWriter
 from precgui.engine.torch_private import graph_task
 from precgui.errors import first_line
+from precgui.sentences import L_, Sentence
 
 _MOST_OPERATIONS = 20_000
 _WITHOUT_NUMBERS = frozenset({"profiler", "_c10d_functional", "c10d"})
@@ -95,22 +96,22 @@ class LoopTape:
     def _add(self, begun: BegunOp, result: Any) -> None:
         operation, outputs = self._writer.end(begun, result)
         if begun.function is aten.view.dtype:
-            operation.opaque = "memory is read as another dtype"
+            operation.opaque = L_("memory is read as another dtype")
         elif begun.function is aten._amp_update_scale_.default:
-            operation.opaque = "the scale of the next step is no part of this one"
+            operation.opaque = L_("the scale of the next step is no part of this one")
         elif begun.function.namespace not in _KNOWN:
-            operation.opaque = f"{operation.name} is no operation of torch"
+            operation.opaque = Sentence("{operation} is no operation of torch", operation=operation.name)
         if operation.is_random or operation.opaque:  # an operation of the user's may draw numbers, or count its calls
             copies = [o.detach().clone() if isinstance(o, Tensor) else o for o in outputs]
             operation.decision, operation.held = (copies, None) if operation.is_random else (None, copies)
             self._kept_bytes += sum(o.nbytes for o in copies if isinstance(o, Tensor))
         self._follow_backward(operation)
         if len(self.tape.operations) > _MOST_OPERATIONS:
-            self.give_up(f"the step has more than {_MOST_OPERATIONS} operations")
+            self.give_up(Sentence("the step has more than {most} operations", most=_MOST_OPERATIONS))
         elif self._writer.identity.held_bytes + self._kept_bytes > self._most_bytes:
-            self.give_up(f"the values of the step take more than {self._most_bytes >> 20} MiB")
+            self.give_up(Sentence("the values of the step take more than {mib} MiB", mib=self._most_bytes >> 20))
         elif self.spent_s > self._most_s:
-            self.give_up("to follow it takes longer than the recorder may")
+            self.give_up(L_("to follow it takes longer than the recorder may"))
 
     def _follow_backward(self, operation: TapeOp) -> None:
         """Note the loss of each backward pass, which begins with ones of its shape, and where the pass ends."""

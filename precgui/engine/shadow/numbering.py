@@ -11,8 +11,9 @@ from torch import Tensor
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.tape import Tape
 from precgui.engine.torch_private import is_traceable_wrapper_subclass
+from precgui.sentences import L_, Sentence
 
-_RESIZED = "the step resizes the memory of a tensor, as sharded and offloaded weights do"
+_RESIZED = L_("the step resizes the memory of a tensor, as sharded and offloaded weights do")
 
 
 class MemoryLayout(NamedTuple):
@@ -197,7 +198,11 @@ class ValueNumbering:
         dtype = self._tape.dtypes[memory.flat]
         if dtype != where.dtype:
             self._tape.note(
-                f"a tensor of {dtype} was read as {where.dtype}; the error that came with it is not followed"
+                Sentence(
+                    "a tensor of {stored} was read as {read}; the error that came with it is not followed",
+                    stored=dtype,
+                    read=where.dtype,
+                )
             )
             id = self._number(tensor, memory, where)
             self._tape.leaves[id] = tensor.detach().clone()
@@ -240,16 +245,21 @@ class ValueNumbering:
     def _memory(self, tensor: Tensor) -> _Memory:
         if tensor.layout is not torch.strided:
             if tensor.is_nested:
-                raise EngineError("the shadow cannot follow nested tensors; use padded ones with a mask")
-            raise EngineError("the shadow cannot follow sparse tensors; use dense ones, e.g. Embedding(sparse=False)")
+                raise EngineError(L_("the shadow cannot follow nested tensors; use padded ones with a mask"))
+            raise EngineError(
+                L_("the shadow cannot follow sparse tensors; use dense ones, e.g. Embedding(sparse=False)")
+            )
         if tensor.is_meta:
             raise EngineError(
-                "the shadow cannot follow tensors without numbers (device meta), as nested ones have them"
+                L_("the shadow cannot follow tensors without numbers (device meta), as nested ones have them")
             )
         wraps: bool = is_traceable_wrapper_subclass(tensor)
         if wraps:
             raise EngineError(
-                f"the shadow cannot follow tensors of {type(tensor).__name__}, whose numbers lie in other tensors"
+                Sentence(
+                    "the shadow cannot follow tensors of {class_name}, whose numbers lie in other tensors",
+                    class_name=type(tensor).__name__,
+                )
             )
         storage = tensor.untyped_storage()
         known = self._memories.get(storage._cdata)

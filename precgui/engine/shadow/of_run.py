@@ -12,6 +12,7 @@ from precgui.engine.shadow.record import record_step
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.snapshot.replay import StepProgress, repeat_from_snapshot, train_up_to
 from precgui.engine.snapshot.step import read_snapshot
+from precgui.sentences import Sentence
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,14 @@ def shadow_of_snapshot(config: RunConfig, path: Path, step: int) -> RepeatedStep
     """
     snapshot = read_snapshot(path)
     if snapshot.step != step:
-        raise EngineError(f"{path} is of step {snapshot.step}, not of step {step}; give it its name back")
+        raise EngineError(
+            Sentence(
+                "{file} is of step {step}, not of step {asked}; give it its name back",
+                file=path,
+                step=snapshot.step,
+                asked=step,
+            )
+        )
     shadows: list[Shadow] = []
     try:
         repeat_from_snapshot(
@@ -53,5 +61,9 @@ def shadow_of_snapshot(config: RunConfig, path: Path, step: int) -> RepeatedStep
         )
     except (IndexError, RuntimeError, TypeError, ValueError) as error:  # of torch, on a batch that fits no model
         reason = " ".join(str(error).split())[:300]
-        raise EngineError(f"{path} holds a step that cannot be made again: {reason}; record it again") from None
+        raise EngineError(
+            Sentence(
+                "{file} holds a step that cannot be made again: {reason}; record it again", file=path, reason=reason
+            )
+        ) from None
     return RepeatedStep(shadows[0], [], snapshot.scale)

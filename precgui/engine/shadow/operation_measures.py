@@ -14,6 +14,7 @@ from precgui.engine.shadow.local_error import local_errors
 from precgui.engine.shadow.nested import leaves_of
 from precgui.engine.shadow.semantics import aten, is_float, real_view
 from precgui.engine.shadow.tape import Tape, TapeOp
+from precgui.sentences import L_, Sentence
 
 # The memory of these is not written yet, so its numbers mean nothing.
 _UNWRITTEN = frozenset(
@@ -53,7 +54,7 @@ class OperationMeasures:
     def fill_in(self, operation: TapeOp, before: tuple[Any, Any], outputs: Sequence[Any]) -> None:
         """Fill in the decision of an operation, whether it made NaN or Inf, and its local error."""
         if operation.function is aten.view.dtype:
-            operation.opaque = "memory is read as another dtype"
+            operation.opaque = L_("memory is read as another dtype")
         if operation.is_view:
             return
         args, kwargs = before
@@ -65,8 +66,12 @@ class OperationMeasures:
             self.decide(operation, args, kwargs, outputs)
         if operation.function in INTEGERS and operation.decision is not None and not operation.origin.backward:
             self.tape.note(
-                f"{operation.name.partition('.')[0]} at {operation.origin.line.label} takes a decision: both sides "
-                "keep its integers, so its own distance from the number before it is not in these figures"
+                Sentence(
+                    "{operation} at {line} takes a decision: both sides keep its integers, so its own "
+                    "distance from the number before it is not in these figures",
+                    operation=operation.name.partition(".")[0],
+                    line=operation.origin.line.label,
+                )
             )
         if operation.function in _UNWRITTEN or not any(is_float(o) for o in outputs):
             return

@@ -19,6 +19,7 @@ from precgui.engine.module_calls import follow_modules
 from precgui.engine.shadow.semantics import is_float
 from precgui.engine.shadow.tape import NO_LINE, OpOrigin, SourceLine, Tape
 from precgui.engine.torch_private import autograd_node, backward_code, node_number, onednn, sequence_number
+from precgui.sentences import L_, Sentence
 
 EMULATED_PRODUCT = "emulated product"
 _TORCH = str(Path(torch.__file__).parent)
@@ -51,11 +52,15 @@ class CauseMode(TorchFunctionMode):
         self.stack.append(name)
         try:
             if name in ("lstm", "gru", "rnn_tanh", "rnn_relu") and torch.backends.mkldnn.enabled:
-                self._note(f"the fused {name} ran step by step; its own kernel may round differently")
+                self._note(
+                    Sentence("the fused {kernel} ran step by step; its own kernel may round differently", kernel=name)
+                )
                 with onednn(allowed=False), torch.backends.cudnn.flags(enabled=False):
                     return func(*args, **(kwargs or {}))
             if name == "scaled_dot_product_attention":
-                self._note("fused attention ran as separate products and softmax; its own kernel may round differently")
+                self._note(
+                    L_("fused attention ran as separate products and softmax; its own kernel may round differently")
+                )
             return func(*args, **(kwargs or {}))
         finally:
             self.stack.pop()
@@ -68,8 +73,11 @@ class CauseMode(TorchFunctionMode):
         if is_float(tensor) and self._is_result(tensor) and not frame.f_code.co_filename.startswith(_TORCH):
             line, _ = _line()
             self._note(
-                f"{line.label} takes numbers out of a tensor (.item(), .numpy() or the like): what is computed of "
-                "them is the same on both sides, so its error is not in these figures"
+                Sentence(
+                    "{line} takes numbers out of a tensor (.item(), .numpy() or the like): what is computed "
+                    "of them is the same on both sides, so its error is not in these figures",
+                    line=line.label,
+                )
             )
 
 
@@ -131,7 +139,7 @@ class OriginTracker:
         if not self._modules:
             self._names.update((id(part), name) for name, part in module.named_modules())
         if type(module).__name__ == "OptimizedModule":
-            self._tape.note("the compiled module ran eagerly; compiled kernels may round differently")
+            self._tape.note(L_("the compiled module ran eagerly; compiled kernels may round differently"))
         self._modules.append(self._names.get(id(module), type(module).__name__))
 
     def _leave(self, module: nn.Module, inputs: Any, outputs: Any) -> None:

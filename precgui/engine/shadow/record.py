@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.recorder import StepRecorder
 from precgui.engine.shadow.tape import Tape
+from precgui.sentences import L_, Sentence
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,11 @@ def _tensors_of(parameters: Parameters) -> list[Tensor]:
         tensor = entry[1] if isinstance(entry, tuple) and len(entry) == 2 else entry
         if not isinstance(tensor, Tensor):
             raise EngineError(
-                f"the parameters hold a value of type {type(tensor).__name__}; pass model.parameters(), "
-                "model.named_parameters() or the model itself"
+                Sentence(
+                    "the parameters hold a value of type {class_name}; pass model.parameters(), "
+                    "model.named_parameters() or the model itself",
+                    class_name=type(tensor).__name__,
+                )
             )
         tensors.append(tensor)
     return tensors
@@ -71,11 +75,11 @@ def record_step(step: Callable[[], Any], parameters: Parameters) -> RecordedStep
     with recorder.recording() as tape:
         loss = step()
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise EngineError("the step returned no loss; return the loss as a tensor with a single number")
+        raise EngineError(L_("the step returned no loss; return the loss as a tensor with a single number"))
     used = [p.grad for p in trained if p.grad is not None]
     if not used:
         raise EngineError(
-            "the step left no gradient in these parameters; call backward() in it and pass those that train"
+            L_("the step left no gradient in these parameters; call backward() in it and pass those that train")
         )
     with torch.no_grad():
         gradients = [recorder.identity.id_of(gradient) for gradient in used]

@@ -27,6 +27,7 @@ from precgui.engine.shadow.semantics import (
 from precgui.engine.shadow.tape import Tape, TapeOp, ValueRef
 from precgui.engine.torch_private import onednn
 from precgui.errors import first_line
+from precgui.sentences import Sentence
 
 F64 = torch.float64
 Table = dict[int, Tensor]
@@ -124,8 +125,13 @@ def named_faults(operation: TapeOp) -> Iterator[None]:
         yield
     except (RuntimeError, TypeError, ValueError, IndexError) as fault:
         raise EngineError(
-            f"the shadow cannot repeat {operation.name} at {operation.origin.line.label}: torch says "
-            f"{first_line(fault, 160)!r}; leave this line out of the step, or write it with other operations"
+            Sentence(
+                "the shadow cannot repeat {operation} at {line}: torch says {error!r}; leave this line "
+                "out of the step, or write it with other operations",
+                operation=operation.name,
+                line=operation.origin.line.label,
+                error=first_line(fault, 160),
+            )
         ) from fault
 
 

@@ -17,6 +17,7 @@ from precgui.engine.shadow.record import Parameters, RecordedStep, record_step
 from precgui.engine.shadow.tape import NO_LINE_LABEL, SourceLine
 from precgui.engine.shadow.unavoidable_error import by_line
 from precgui.engine.shadow.verdict import LEAST_FLIPS, judge
+from precgui.sentences import L_, Sentence, together
 
 Verdict = Literal["healthy", "problems", "not explained"]
 
@@ -76,10 +77,13 @@ class Shadow(StepMeasures):
     def notes(self) -> list[str]:
         """Sentences on operations that ran otherwise than usual or were not followed."""
         opaque = sorted({o.name for o in self.step.tape.operations if o.opaque})
-        reported = [f"{name} has no FP64 form: its low result was used on both sides" for name in opaque]
+        reported: list[str] = [
+            Sentence("{operation} has no FP64 form: its low result was used on both sides", operation=name)
+            for name in opaque
+        ]
         if self.is_finite and self.flips is None:
             reported.append(
-                "how far decisions move the gradient is not known: in FP64 they change the shape of a value"
+                L_("how far decisions move the gradient is not known: in FP64 they change the shape of a value")
             )
         return [*self.step.tape.notes, *reported]
 
@@ -93,10 +97,12 @@ class Shadow(StepMeasures):
         flips = self.flips if self.is_finite else 0.0
         if not flips or flips < max(self.gradient_error, LEAST_FLIPS) or f"{flips:.2e}" in self._judgement.message:
             return self._judgement.message
-        return (
-            f"{self._judgement.message} Decisions that turn out otherwise in FP64 (units on or off, which element "
-            f"is the largest) move the gradient by {flips:.2e}, which is not in these figures."
+        moved = Sentence(
+            "Decisions that turn out otherwise in FP64 (units on or off, which element is the largest) move the "
+            "gradient by {flips:.2e}, which is not in these figures.",
+            flips=flips,
         )
+        return together(self._judgement.message, moved)
 
     @property
     def precision_is_to_blame(self) -> bool | None:
@@ -180,7 +186,7 @@ class Shadow(StepMeasures):
             return self._lines[name]
         ends = [known for text, known in self._lines.items() if text.endswith(f"/{name}")]
         if len(ends) != 1:
-            raise EngineError(f"{name} is no line of this step; lines() gives them, as file.py:12")
+            raise EngineError(Sentence("{line} is no line of this step; lines() gives them, as file.py:12", line=name))
         return ends[0]
 
     @property

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.shadow.nested import leaves_of
+from precgui.sentences import L_, filled
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class ValueRef:
 # Products of matrices. They may add partial results in the low format: that is what a product costs, not what a line
 # adds to it.
 KERNELS = ("mm.", "bmm.", "addmm.", "baddbmm.", "convolution", "_scaled_mm", "_scaled_dot_product")
-NO_LINE_LABEL = "(no line)"
+NO_LINE_LABEL = L_("(no line)")
 
 
 @dataclass(frozen=True, order=True)
@@ -43,7 +44,7 @@ class SourceLine:
     def label(self) -> str:
         """`file.py:12`, the path relative to the working directory where it is below it."""
         if not self.number:
-            return NO_LINE_LABEL
+            return filled(NO_LINE_LABEL)
         package = Path(__file__).parents[3]  # so that a model of precgui has the same name everywhere
         relative = os.path.relpath(self.file, package if self.file.startswith(str(package / "precgui")) else None)
         return f"{self.file if relative.startswith('..') else relative}:{self.number}"

@@ -11,6 +11,7 @@ from precgui.engine.shadow.differences import SUMS, least_left
 from precgui.engine.shadow.measures import LOSS_ROUNDINGS, SMOOTH, StepMeasures
 from precgui.engine.shadow.tape import NO_LINE, SourceLine
 from precgui.engine.shadow.unavoidable_error import by_line, is_avoidable, is_product
+from precgui.sentences import L_, Sentence, counted, filled, together, whole
 
 _EXCESS = 1.42  # times the error that any step in these formats has: below it no line is named
 _UNEXPLAINED = 3.0  # times the same: above it no step is healthy
@@ -30,6 +31,15 @@ _FAR_IN_FP32 = 0.05  # relative error of a gradient, and of a difference, withou
 _RIGHT_IN_FP32 = 1e-3  # of the operands of a difference
 _LEARNT = 1e-3  # loss over operands, or their squares: below it they may be outputs and what these are to be
 LEAST_FLIPS = 1e-3  # of the gradient: smaller ones are not worth a sentence
+_OUTSIDE = L_(
+    "A part of the forward pass ran outside of the recorded step, before it or in another thread, so its error is not "
+    "in this figure: run the whole forward pass inside of the step and in its thread."
+)
+_TOO_SMALL = L_("{share} of the gradient's squared error is made by numbers too small for the format")
+_TOO_LARGE = L_("{share} of the gradient's squared error is made by numbers too large for the format")
+_RAISE = L_("raise the loss scale, or keep them in a wider format")
+_LOWER = L_("lower the loss scale, or keep them in a wider format")
+_SCALE = L_("scale them, or keep them in a wider format")
 
 
 @dataclass(frozen=True)
@@ -59,33 +69,33 @@ def _healthy_if_explained(shadow: StepMeasures) -> Judgement:
     """No line is named: the step is healthy where its error is known and no larger than these formats cost."""
     reason = _not_followed(shadow)
     if reason:
-        return Judgement("not explained", f"{_size_of(shadow)}. {reason}", None)
-    return Judgement("healthy", f"{_size_of(shadow)}; no line adds an error of its own.", False)
+        return Judgement("not explained", together(whole(_size_of(shadow)), reason), None)
+    healthy = Sentence("{error}; no line adds an error of its own.", error=_size_of(shadow))
+    return Judgement("healthy", healthy, False)
 
 
 def _not_followed(shadow: StepMeasures) -> str:
     """Why the error is not known, or not explained by what was followed; '' where it is."""
     if shadow.step.tape.unrecorded:
-        return (
-            "A part of the forward pass ran outside of the recorded step, before it or in another thread, so its error "
-            "is not in this figure: run the whole forward pass inside of the step and in its thread."
-        )
+        return _OUTSIDE
     if shadow.gradient_error < _NEGLIGIBLE:
         return ""
     low, high = SMOOTH
     if not low <= shadow.explained <= high:
-        return (
-            f"The shares of the operations add up to {shadow.explained:.2f} of the error, not to 1: the step is not "
-            "smooth around itself, and no single line was found that leaves less error in FP64."
+        return Sentence(
+            "The shares of the operations add up to {sum:.2f} of the error, not to 1: the step is not smooth around "
+            "itself, and no single line was found that leaves less error in FP64.",
+            sum=shadow.explained,
         )
     without = _avoidable(shadow).get(NO_LINE, 0.0)
     if without > _WITHOUT_LINE:
-        return (
-            f"{_percent(without)} of the squared error is made by operations of which no source line is known, such as "
-            "those of C++ extensions or generated code."
+        return Sentence(
+            "{share} of the squared error is made by operations of which no source line is known, such as those of C++ "
+            "extensions or generated code.",
+            share=_percent(without),
         )
     if excess(shadow) > _UNEXPLAINED:
-        return "That is more than these formats cost, but no single line was found that leaves less error in FP64."
+        return L_("That is more than these formats cost, but no single line was found that leaves less error in FP64.")
     return ""
 
 
@@ -94,15 +104,30 @@ def excess(shadow: StepMeasures) -> float:
     return shadow.gradient_error / shadow.ideal_error if shadow.ideal_error else math.inf
 
 
-def _size_of(shadow: StepMeasures) -> str:
+def _size_of(shadow: StepMeasures) -> Sentence:
     if shadow.ideal_error < _ROUNDOFF_FP32:  # a ratio to it says nothing on the step
-        cost = f"{shadow.ideal_error:.2e}, less than one rounding to FP32" if shadow.ideal_error else "nothing"
-        size = f"The gradient is off by {shadow.gradient_error:.2e}"
-        return f"{size}; products and casts of this precision alone cost {cost}"
-    return (
-        f"The gradient is off by {shadow.gradient_error:.2e}, which is {excess(shadow):.1f} times the error that the "
-        "products and casts of this precision cost alone"
+        if not shadow.ideal_error:
+            return Sentence(
+                "The gradient is off by {error:.2e}; products and casts of this precision alone cost nothing",
+                error=shadow.gradient_error,
+            )
+        return Sentence(
+            "The gradient is off by {error:.2e}; products and casts of this precision alone cost {cost:.2e}, less than "
+            "one rounding to FP32",
+            error=shadow.gradient_error,
+            cost=shadow.ideal_error,
+        )
+    return Sentence(
+        "The gradient is off by {error:.2e}, which is {times:.1f} times the error that the products and casts of this "
+        "precision cost alone",
+        error=shadow.gradient_error,
+        times=excess(shadow),
     )
+
+
+def _with_size(shadow: StepMeasures, message: Sentence) -> Sentence:
+    """A message with the error of the gradient behind it."""
+    return together(message, whole(_size_of(shadow)))
 
 
 def _percent(share: float) -> str:
@@ -112,24 +137,35 @@ def _percent(share: float) -> str:
 def _nonfinite(shadow: StepMeasures) -> Judgement:
     origin = shadow.origin
     if origin is None:
-        return Judgement("problems", "The step is not finite, and so are its inputs or its weights.", False)
+        return Judgement("problems", L_("The step is not finite, and so are its inputs or its weights."), False)
     created, culprit = origin.operation, origin.culprit
-    way = "backward" if created.origin.backward else "forward"
-    where = f"{created.name} at {created.origin.line.label} ({way})"
+    place = {"operation": created.name, "line": created.origin.line.label}
+    where = (
+        Sentence("{operation} at {line} (backward)", **place)
+        if created.origin.backward
+        else Sentence("{operation} at {line} (forward)", **place)
+    )
     if not origin.precision_is_to_blame:
         return Judgement(
             "problems",
-            f"{where} gave NaN or Inf, and gives it in FP64 as well: precision is not to blame.",
+            Sentence("{where} gave NaN or Inf, and gives it in FP64 as well: precision is not to blame.", where=where),
             False,
             [created.origin.line],
         )
     if culprit is created:
-        message = f"{where} gave NaN or Inf because its result does not fit its format; in FP64 it is finite."
+        message = Sentence(
+            "{where} gave NaN or Inf because its result does not fit its format; in FP64 it is finite.", where=where
+        )
         return Judgement("problems", message, True, [created.origin.line])
     return Judgement(
         "problems",
-        f"{where} gave NaN or Inf because of what was lost before it, by {culprit.name} at "
-        f"{culprit.origin.line.label}; in FP64 it is finite.",
+        Sentence(
+            "{where} gave NaN or Inf because of what was lost before it, by {operation} at {line}; in FP64 it is "
+            "finite.",
+            where=where,
+            operation=culprit.name,
+            line=culprit.origin.line.label,
+        ),
         True,
         list(dict.fromkeys((culprit.origin.line, created.origin.line))),
     )
@@ -152,9 +188,18 @@ def _cancelled_in_fp32(shadow: StepMeasures) -> Judgement | None:
     line = found.operation.origin.line
     return Judgement(
         "problems",
-        f"{line.label} subtracts nearly equal numbers in FP32: they are {found.times:.1e} times as large as their "
-        f"difference. Their relative error is {max(before):.1e}, that of the difference {after:.1e}. Take a larger "
-        f"step of the difference, or compute it and its operands in FP64. {_size_of(shadow)}.",
+        _with_size(
+            shadow,
+            Sentence(
+                "{line} subtracts nearly equal numbers in FP32: they are {times:.1e} times as large as their "
+                "difference. Their relative error is {before:.1e}, that of the difference {after:.1e}. Take a larger "
+                "step of the difference, or compute it and its operands in FP64.",
+                line=line.label,
+                times=found.times,
+                before=max(before),
+                after=after,
+            ),
+        ),
         True,
         [line],
     )
@@ -167,8 +212,15 @@ def _hidden_overflow(shadow: StepMeasures) -> Judgement | None:
         if line.number and left < _LEFT:
             return Judgement(
                 "problems",
-                f"A number at {line.label} does not fit its format; the Inf vanishes later, but {left:.0%} of the "
-                f"gradient's error is left when the line runs in FP64. {_size_of(shadow)}.",
+                _with_size(
+                    shadow,
+                    Sentence(
+                        "A number at {line} does not fit its format; the Inf vanishes later, but {left:.0%} of the "
+                        "gradient's error is left when the line runs in FP64.",
+                        line=line.label,
+                        left=left,
+                    ),
+                ),
                 True,
                 [line],
             )
@@ -178,31 +230,32 @@ def _hidden_overflow(shadow: StepMeasures) -> Judgement | None:
 def _out_of_range(shadow: StepMeasures) -> Judgement | None:
     """Numbers below the normal ones of their format or above its largest: a matter of scale, not of digits."""
     for shares, fault, scale in (
-        (shadow.shares.flush, "too small", "raise the loss scale"),
-        (shadow.shares.saturated, "too large", "lower the loss scale"),
+        (shadow.shares.flush, _TOO_SMALL, _RAISE),
+        (shadow.shares.saturated, _TOO_LARGE, _LOWER),
     ):
         total = math.fsum(shares.values()) / (shadow.explained or 1.0)
         if total < _SHARE:
             continue
         operations = shadow.step.tape.operations
         lost = {i for i, share in shares.items() if share}
-        cure = "scale them, or keep them in a wider format"
+        cure = _SCALE
         if any(operations[i].origin.backward for i in lost):  # the next operation would lose the same numbers again
-            cure = f"{scale}, or keep them in a wider format"
+            cure = scale
             lost |= {operation.index for operation in operations if operation.origin.backward}
         left = shadow.error_left(lost)
         if left < _LEFT:
             lines = by_line(shadow.step.tape, shares)
             worst = sorted((line for line in lines if line.number), key=lambda line: -lines[line])
-            where = f", most of them at {worst[0].label}" if worst else ""
-            return Judgement(
-                "problems",
-                f"{_percent(total)} of the gradient's squared error is made by numbers {fault} for the format{where}: "
-                f"{cure}; {left:.0%} of the error is left when the operations that lose them run in FP64. "
-                f"{_size_of(shadow)}.",
-                True,
-                worst[:_CANDIDATES],
+            made = filled(fault, share=_percent(total))
+            if worst:
+                made = Sentence("{made}, most of them at {line}", made=made, line=worst[0].label)
+            message = Sentence(
+                "{made}: {cure}; {left:.0%} of the error is left when the operations that lose them run in FP64.",
+                made=made,
+                cure=cure,
+                left=left,
             )
+            return Judgement("problems", _with_size(shadow, message), True, worst[:_CANDIDATES])
     return None
 
 
@@ -217,10 +270,10 @@ def _one_line(shadow: StepMeasures) -> Judgement | None:
         region = _grown(shadow, line)
         if shadow.left_without_products(region) < _LEFT:
             return _named(shadow, region, avoidable[line])
-    together = [line for line in ordered[:6] if avoidable[line] >= _TOGETHER]
-    total = math.fsum(avoidable[line] for line in together)
-    if len(together) > 1 and total >= _SHARE and shadow.left_without_products(together) < _LEFT:
-        return _named(shadow, together, total)
+    few = [line for line in ordered[:6] if avoidable[line] >= _TOGETHER]
+    total = math.fsum(avoidable[line] for line in few)
+    if len(few) > 1 and total >= _SHARE and shadow.left_without_products(few) < _LEFT:
+        return _named(shadow, few, total)
     return None
 
 
@@ -264,16 +317,17 @@ def _cancelling_first(shadow: StepMeasures, lines: Sequence[SourceLine]) -> list
 
 def _named(shadow: StepMeasures, lines: Sequence[SourceLine], share: float) -> Judgement:
     lines = _cancelling_first(shadow, lines)
-    names = " and ".join(line.label for line in lines[:_CANDIDATES])
-    left = shadow.left_without_products(lines)
-    make = "make" if len(lines) > 1 else "makes"
-    return Judgement(
-        "problems",
-        f"{names} {make} {_percent(share)} of the gradient's squared error in operations other than matrix products; "
-        f"{left:.0%} of the error is left when these run in FP64. {_size_of(shadow)}.",
-        True,
-        list(lines),
+    message = counted(
+        "{lines} makes {share} of the gradient's squared error in operations other than matrix products; {left:.0%} of "
+        "the error is left when these run in FP64.",
+        "{lines} make {share} of the gradient's squared error in operations other than matrix products; {left:.0%} of "
+        "the error is left when these run in FP64.",
+        len(lines),
+        lines=together(*(line.label for line in lines[:_CANDIDATES]), between=" and "),
+        share=_percent(share),
+        left=shadow.left_without_products(lines),
     )
+    return Judgement("problems", _with_size(shadow, message), True, list(lines))
 
 
 def _decisions(shadow: StepMeasures) -> Judgement | None:
@@ -299,16 +353,28 @@ def _decisions(shadow: StepMeasures) -> Judgement | None:
         if left < _LEFT:
             return Judgement(
                 "problems",
-                f"{line.label} turns decisions over (units on or off, signs, which element is the largest), which move "
-                f"the gradient by {flips:.2e}; {left:.0%} of that and of its error is left when the line runs in FP64. "
-                f"{_size_of(shadow)}.",
+                _with_size(
+                    shadow,
+                    Sentence(
+                        "{line} turns decisions over (units on or off, signs, which element is the largest), "
+                        "which move the gradient by {flips:.2e}; {left:.0%} of that and of its error is left when "
+                        "the line runs in FP64.",
+                        line=line.label,
+                        flips=flips,
+                        left=left,
+                    ),
+                ),
                 True,
                 [line],
             )
     return Judgement(
         "not explained",
-        f"{_size_of(shadow)}. Decisions that turn out otherwise in FP64 move it by {flips:.2e}, more than products "
-        "cause alone, but no single line was found that leaves less of it in FP64.",
+        Sentence(
+            "{error}. Decisions that turn out otherwise in FP64 move it by {flips:.2e}, more than products cause "
+            "alone, but no single line was found that leaves less of it in FP64.",
+            error=_size_of(shadow),
+            flips=flips,
+        ),
         None,
     )
 
@@ -331,8 +397,17 @@ def _loss(shadow: StepMeasures) -> Judgement | None:
         return None
     return Judgement(
         "problems",
-        f"The loss is {shadow.loss:.6g} and {shadow.loss_fp64:.6g} in FP64; {left:.0%} of the difference is left when "
-        f"{line.label} runs in FP64. The gradient is not affected as much. {_size_of(shadow)}.",
+        _with_size(
+            shadow,
+            Sentence(
+                "The loss is {loss:.6g} and {exact:.6g} in FP64; {left:.0%} of the difference is left when {line} runs "
+                "in FP64. The gradient is not affected as much.",
+                loss=shadow.loss,
+                exact=shadow.loss_fp64,
+                left=left,
+                line=line.label,
+            ),
+        ),
         True,
         [line],
     )
