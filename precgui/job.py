@@ -36,11 +36,12 @@ from precgui.runs.held_power_limit import PowerLimitError, held_power_limit, res
 from precgui.runs.layer_errors import LAYERS, LayersReplay
 from precgui.runs.replays import REPLAYS, StepReplay, snapshot_path
 from precgui.runs.twins import TWINS, TwinResult, distance_band, twin_result
+from precgui.sentences import L_, Sentence, filled, message_of, together
 
-_AS_RECORDED = (
+_AS_RECORDED = L_(
     "the step was made from its snapshot, without training; its loss is {loss:.9g}, as recorded, to the last bit"
 )
-_NOT_AS_RECORDED = (
+_NOT_AS_RECORDED = L_(
     "the step was made from its snapshot, without training; its loss is {loss:.9g}, recorded {recorded:.9g}: other "
     "hardware, kernels or random draws"
 )
@@ -48,8 +49,7 @@ if TYPE_CHECKING:
     from precgui.engine.checkpoint.resume import Resumption
     from precgui.process.child import StopToken
 
-_STOPPED = "stopped before the step was made again"
-_MEMORY_CURE = "reduce data.batch_size or model.size, or choose a 16-bit precision"
+_STOPPED = L_("stopped before the step was made again")
 
 
 class Job:
@@ -140,7 +140,7 @@ class Job:
             held.enter_context(_power_limit_of(self.config))
         except PowerLimitError as error:
             self.was_refused = True
-            self._fail(str(error))
+            self._fail(message_of(error))
             return
         has_sensor = any(sensor["found"] for sensor in self._environment["power_sensors"])
         if not asked.idle_s or not has_sensor or self._broken is not None:
@@ -148,7 +148,8 @@ class Job:
         try:
             idle = idle_power(asked.idle_s, self._stop.wait)
         except KeyboardInterrupt:
-            self._end("stopped", "interrupted before the first step, while the power of the idle devices was read")
+            text = L_("interrupted before the first step, while the power of the idle devices was read")
+            self._end("stopped", text)
             return
         self._environment["power"] = {
             "idle_s": asked.idle_s,
@@ -182,7 +183,8 @@ class Job:
     def abandon(self) -> None:
         """End the record while the training thread is still inside a step. The process must exit next."""
         self._sampler = None  # it may be what does not answer
-        self._end("stopped", f"stopped inside step {self._step + 1}, which did not end in time")
+        text = Sentence("stopped inside step {step}, which did not end in time", step=self._step + 1)
+        self._end("stopped", text)
         self._close()
 
     def _close(self) -> None:
@@ -197,25 +199,37 @@ class Job:
             from precgui.engine.errors import EngineError
             from precgui.engine.tasks import place_in_task
         except (ImportError, OSError) as error:  # a library of torch's own that is missing is an OSError
-            self._fail(f"torch cannot be loaded: {first_line(error)}; install it again", traceback.format_exc())
+            text = Sentence("torch cannot be loaded: {error}; install it again", error=first_line(error))
+            self._fail(text, traceback.format_exc())
             return
         try:
             self._train_here(_placed(self._broken.trained_as if self._broken else self.config, self.path))
         except RunFileError as error:  # of a broken run, whose file does not go on
             self.was_refused = True
-            self._fail(str(error))
+            self._fail(message_of(error))
         except EngineError as error:
             self.was_refused = not self._started and not error.details
-            self._fail(str(error), error.details)
+            self._fail(message_of(error), error.details)
         except KeyboardInterrupt:
-            self._end("stopped", f"interrupted inside step {self._step + 1}")
+            self._end("stopped", Sentence("interrupted inside step {step}", step=self._step + 1))
         except (torch.OutOfMemoryError, MemoryError) as error:
-            self._fail(f"out of memory {self._when()}: {first_line(error)}; {_MEMORY_CURE}")
+            text = Sentence(
+                "out of memory {when}: {error}; reduce data.batch_size or model.size, or choose a 16-bit precision",
+                when=self._when(),
+                error=_memory_fault(error),
+            )
+            self._fail(text)
         except torch.AcceleratorError as error:
             self._fail(devices.fault_text(error, self._when()), traceback.format_exc())
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises ends its run, not the process
-            place = f"{self._when()}{place_in_task(self.config.task, error)}"
-            self._fail(f"{type(error).__name__} {place}: {first_line(error)}", traceback.format_exc())
+            text = Sentence(
+                "{error} {when}{place}: {reason}",
+                error=type(error).__name__,
+                when=self._when(),
+                place=place_in_task(self.config.task, error),
+                reason=first_line(error),
+            )
+            self._fail(text, traceback.format_exc())
 
     def _train_here(self, config: RunConfig) -> None:
         """In this process, or in those of its ranks."""
@@ -235,11 +249,12 @@ class Job:
 
         why = ""
         for step, path in broken.checkpoints.items():
-            sentence = broken.sentence(step) + (f"; a newer checkpoint was left out: {why}" if why else "")
+            left_out = Sentence("a newer checkpoint was left out: {reason}", reason=why) if why else ""
+            sentence = together(broken.sentence(step), left_out, between="; ")
             try:
                 return Resumption.read(path, sentence)
             except EngineError as error:
-                why = why or str(error)
+                why = why or message_of(error)
         self.was_refused = True
         self._fail(why)
         return None
@@ -282,8 +297,10 @@ class Job:
 
     def _when(self) -> str:
         if not self._started:
-            return "before the first step"
-        return "after the last step" if self._step == self._total_steps else f"at step {self._step + 1}"
+            return L_("before the first step")
+        if self._step == self._total_steps:
+            return L_("after the last step")
+        return Sentence("at step {step}", step=self._step + 1)
 
     def _fail(self, message: str, details: str = "") -> None:
         self._emit(Incident(self._now(), self._step, "failure", "error", message))
@@ -330,6 +347,12 @@ class Job:
         return time.perf_counter() - self._start
 
 
+def _memory_fault(error: BaseException) -> str:
+    """The reason of an error for want of memory: a sentence of the engine, or the first line of torch."""
+    message = message_of(error)
+    return message if isinstance(message, Sentence) else first_line(error)
+
+
 def _refusals_of_machine(config: RunConfig) -> dict[str, str]:
     """A sentence for each setting that this machine refuses, by its path, as far as is known without torch."""
     watts = config.power.limit_w
@@ -348,11 +371,15 @@ def _power_limit_of(config: RunConfig) -> AbstractContextManager[None]:
     try:
         device = devices.choose(config.device)
     except EngineError as error:
-        raise PowerLimitError(str(error)) from None
+        raise PowerLimitError(message_of(error)) from None
     uuid = cuda_uuid(device)
     if not uuid:
         raise PowerLimitError(
-            f"power.limit_w = {watts:g}: {devices.name(device)} has no power limit that can be set; leave it empty"
+            Sentence(
+                "power.limit_w = {watts:g}: {device} has no power limit that can be set; leave it empty",
+                watts=watts,
+                device=devices.name(device),
+            )
         )
     return held_power_limit(uuid, watts)
 
@@ -366,7 +393,7 @@ def serve(
             Job.going_on(Path(path), [emit], retold=True) if goes_on else Job(build(config), Path(path), [emit], run_id)
         )
     except (RunFileError, ConfigError) as error:
-        emit(RunEnded(0.0, "failed", str(error)))
+        emit(RunEnded(0.0, "failed", message_of(error)))
         return
     control.on_stop(job.stop)
     control.on_stuck(job.abandon)
@@ -412,14 +439,14 @@ def serve_replay(emit: Callable[[Any], None], control: StopToken, *, path: str, 
     """
     from precgui.engine.errors import EngineError, Stopped
 
-    progress = _told(emit, step, "making the step with FP64 beside it")
+    progress = _told(emit, step, L_("making the step with FP64 beside it"))
     try:
         with open_run(Path(path)) as saved:
             losses = saved.series("loss")[1].tolist()
             replay = replayed(Path(path), saved.config, losses, step, control.stopped, progress)
         REPLAYS.keep(Path(path), replay)
     except (EngineError, MemoryError, RunFileError, Stopped) as error:
-        emit({"kind": "fault", "message": str(error) or _STOPPED})
+        emit({"kind": "fault", "message": message_of(error) or _STOPPED})
     else:
         emit({"kind": "kept", "verdict": replay.verdict})
 
@@ -434,7 +461,8 @@ def serve_layers(
     from precgui.engine.errors import EngineError, Stopped
     from precgui.engine.shadow.layers import layer_errors_of_run
 
-    run, progress = Path(path), _told(emit, step, f"running its batch in FP64 and in {', '.join(precisions)}")
+    then = Sentence("running its batch in FP64 and in {precisions}", precisions=", ".join(precisions))
+    run, progress = Path(path), _told(emit, step, then)
     try:
         with open_run(run) as saved:
             config = saved.config
@@ -443,7 +471,7 @@ def serve_layers(
         compared = layer_errors_of_run(config, step, kept, precisions, control.stopped, progress)
         LAYERS.keep(run, LayersReplay.model_validate(compared.to_json()))
     except (EngineError, MemoryError, RunFileError, Stopped) as error:
-        emit({"kind": "fault", "message": str(error) or _STOPPED})
+        emit({"kind": "fault", "message": message_of(error) or _STOPPED})
     else:
         emit({"kind": "kept"})
 
@@ -455,7 +483,8 @@ def _told(emit: Callable[[Any], None], last: int, then: str) -> Callable[[int], 
         if step == last:
             emit({"kind": "progress", "text": then})
         elif step == 1 or step * 100 // last > (step - 1) * 100 // last:
-            emit({"kind": "progress", "text": f"training again: step {step} of {last}"})
+            text = Sentence("training again: step {step} of {last}", step=step, last=last)
+            emit({"kind": "progress", "text": text})
 
     return progress
 
@@ -490,7 +519,7 @@ def branched(
 
         return pick(low.tensor_distances), [row for twin in others for row in pick(twin.tensor_distances)]
 
-    loss = distance_band("the training loss", low.loss_distances, [r for t in others for r in t.loss_distances])
+    loss = distance_band(L_("the training loss"), low.loss_distances, [r for t in others for r in t.loss_distances])
     tensors = [distance_band(name, *tensor(place)) for place, name in enumerate(record.tensors)]
     return twin_result(
         precision, plan[1], points, loss, tensors, samples=record.samples, skipped=low.skipped, notes=record.notes
@@ -507,7 +536,7 @@ def serve_twin(
     from precgui.engine.errors import Stopped
 
     def progress(done: int, count: int) -> None:
-        emit({"kind": "progress", "text": f"{done} of {count} branches"})
+        emit({"kind": "progress", "text": Sentence("{done} of {count} branches", done=done, count=count)})
 
     try:
         with open_run(Path(path)) as saved:
@@ -515,7 +544,7 @@ def serve_twin(
         result = branched(config, precision, (branches, steps, None), 1, control.stopped, progress)
         TWINS.write(TWINS.path(Path(path), precision), result)
     except (SentenceError, MemoryError, Stopped) as error:
-        emit({"kind": "fault", "message": str(error) or "stopped before its last branch"})
+        emit({"kind": "fault", "message": message_of(error) or L_("stopped before its last branch")})
     else:
         emit({"kind": "kept", "verdict": result.verdict})
 
@@ -525,7 +554,7 @@ def _comparison_of_step(recorded: Sequence[float], loss: float, step: int) -> st
     was = float(recorded[step - 1]) if step <= len(recorded) else math.nan
     same = loss == was or (math.isnan(loss) and math.isnan(was))
     sentence = _AS_RECORDED if same else _NOT_AS_RECORDED
-    return sentence.format(loss=loss, recorded=was)
+    return filled(sentence, loss=loss, recorded=was)
 
 
 def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: float, step: int) -> str:
@@ -536,13 +565,17 @@ def _comparison(recorded: Sequence[float], repeated: Sequence[float], loss: floa
     )
     if same:
         was = float(recorded[step - 1]) if step <= len(recorded) else math.nan
-        return (
-            f"the steps before have the recorded losses to the last bit; this step has {loss:.9g}, recorded {was:.9g}"
+        return Sentence(
+            "the steps before have the recorded losses to the last bit; this step has {loss:.9g}, recorded "
+            "{recorded:.9g}",
+            loss=loss,
+            recorded=was,
         )
     gap = max((abs(a - b) for a, b in zip(before, repeated, strict=False)), default=math.nan)
-    return (
-        f"the repeated steps are not those of the recorded run (losses differ by up to {gap:.2g}): other hardware or "
-        "kernels; all of this holds for the repeated step"
+    return Sentence(
+        "the repeated steps are not those of the recorded run (losses differ by up to {gap:.2g}): other hardware or "
+        "kernels; all of this holds for the repeated step",
+        gap=gap,
     )
 
 
@@ -564,7 +597,7 @@ def follow(config: RunConfig, stopped: Callable[[], bool], broken: Path | None =
             resumed = Resumption.read(newest)
         train_allocated(config, lambda event: None, stopped, resumed=resumed)
     except (EngineError, MemoryError) as error:
-        return str(error)
+        return message_of(error)
     except RunFileError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises ends its run in a sentence

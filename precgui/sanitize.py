@@ -32,8 +32,13 @@ def sanitize_tree(value: Any) -> Any:
 
 
 def one_line(text: str, most: int = MOST_TITLE) -> str:
-    """The text on one line of at most `most` characters, harmless; a longer one ends in "…"."""
+    """The text on one line of at most `most` characters, harmless; a longer one ends in "…".
+
+    A sentence that is so already stays a sentence.
+    """
     line = sanitize(" ".join(text[: 8 * most].split(None)))
+    if line == text and len(text) <= most:
+        return text
     return line if len(line) <= most and len(text) <= 8 * most else f"{line[: most - 1]}…"
 
 

@@ -39,6 +39,9 @@ KEYS = {
     "Accelerator", "Adam", "Adamax", "Identity", "Parameter", "Sequential", "Sigmoid", "Softmax", "Tanh", "Trainer",
     ", written to {name}: open that file to check it", ", left out: no Python that can be parsed",
     "{}\n\\ No newline at end of file\n", "log sigmoid", "log softmax", "read from outside by training", "Linear",
+    "wrapped cast", "Telemetry", "Weight", "No available kernel", " does not have",
+    "No viable backend for scaled_dot_product_attention", "does not have a deterministic implementation",
+    "a tensor on meta", "the class {}",  # in errors of Python for who writes a loop
     "Undecided", "cannot be told", "coarse cast", "out of memory", "precgui replay RUN.h5", "same dtype", "targets of",
 }  # fmt: skip
 CODE = re.compile(

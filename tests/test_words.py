@@ -36,11 +36,9 @@ WORDS = resources() / "words"
 # Rooms that have texts without a mark; the list shrinks until it is empty (docs/words.md).
 LATER: tuple[str, ...] = (
     "engine/",
-    "job.py",
     "model_job.py",
     "profile_job.py",
     "quantize_job.py",
-    "record/",
     "runs/file/",
 )
 ENGLISH = ("hardware/report.py",)  # on purpose: a report of a bug is read by those who write precgui

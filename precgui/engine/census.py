@@ -19,6 +19,7 @@ from precgui.engine.module_calls import ModuleStack
 from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.telemetry.guard import LET_THROUGH, Guard, guarded
 from precgui.engine.torch_private import TorchDispatchMode, graph_task, operation_name, packet_name
+from precgui.sentences import L_, Sentence, together
 
 _MOST_MODULES = 300  # in the record; the rest is summed up
 OTHERS = "(others)"
@@ -242,10 +243,14 @@ _RECURRENT = {
 
 def sentence(facts: Mapping[str, Any]) -> str:
     """The census as one sentence."""
-    parts = [f"{share:.1%} in {name}" for name, share in facts["formats"].items()]
-    return f"of {facts['flops']:.3g} FLOPs in matrix products of one step, {', '.join(parts)}" if parts else (
-        "no matrix products were seen in the step"
-    )  # fmt: skip
+    parts = [Sentence("{share:.1%} in {format}", share=share, format=name) for name, share in facts["formats"].items()]
+    if not parts:
+        return L_("no matrix products were seen in the step")
+    return Sentence(
+        "of {flops:.3g} FLOPs in matrix products of one step, {parts}",
+        flops=facts["flops"],
+        parts=together(*parts, between=", "),
+    )
 
 
 def _format(tensors: Sequence[Tensor]) -> str:

@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from precgui.engine.errors import EngineError
 from precgui.engine.torch_private import BatchNormNd, attention_backends, function_modes
 from precgui.process.spawn import keep_safe_path
+from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
     from precgui.config import TrainConfig
@@ -78,12 +79,12 @@ def _cache_by_instruction_set() -> None:
 def missing_for_compilation() -> str:
     """The part of this machine that torch.compile lacks, in a sentence with the cure; empty where it has all."""
     if "CXX" not in os.environ and not any(map(shutil.which, ("g++", "clang++", "c++", "cl", "icx"))):
-        return (
+        return L_(
             "train.compile needs a C++ compiler and there is none on the PATH; install g++, clang++ or MSVC, or set "
             "train.compile = false"
         )
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
-        return (
+        return L_(
             "train.compile needs the header Python.h, which this Python came without; install the development package "
             "of Python (python3-dev, python3-devel), or set train.compile = false"
         )
@@ -132,13 +133,17 @@ def switch_to_blame(error: RuntimeError, config: TrainConfig) -> str:
     """One sentence for what torch cannot do with a switch of the config, or ''."""
     words = str(error)
     if "No viable backend for scaled_dot_product_attention" in words or "No available kernel" in words:
-        return (
-            f"train.attention = {config.attention} has no kernel for this device, format and shape (CPUs have math and "
-            "flash; on GPUs flash and cudnn take 16 bits only); set train.attention = auto"
+        return Sentence(
+            "train.attention = {backend} has no kernel for this device, format and shape (CPUs have math and flash; on "
+            "GPUs flash and cudnn take 16 bits only); set train.attention = auto",
+            backend=config.attention,
         )
     if config.deterministic and "does not have a deterministic implementation" in words:
         operation = words.partition(" does not have")[0].split()[-1]
-        return f"train.deterministic: {operation} has no reproducible form on this device; set it to false"
+        return Sentence(
+            "train.deterministic: {operation} has no reproducible form on this device; set it to false",
+            operation=operation,
+        )
     return ""
 
 
@@ -153,8 +158,10 @@ def checkpoint_segments(model: nn.Module) -> list[str]:
         names = list(_cut(model, "(model)"))
     if not names:
         raise EngineError(
-            "train.checkpointing: the model has no nn.Sequential or nn.ModuleList to cut into segments; "
-            "set train.checkpointing = false"
+            L_(
+                "train.checkpointing: the model has no nn.Sequential or nn.ModuleList to cut into segments; "
+                "set train.checkpointing = false"
+            )
         )
     return names
 

@@ -27,6 +27,7 @@ from precgui.engine.telemetry.backends import Transfer
 from precgui.engine.telemetry.parameters import tensor_count
 from precgui.engine.update import learning_rate, total_norm
 from precgui.events import Evaluated, RunEnded, RunStarted, StepDone
+from precgui.sentences import Sentence
 
 
 class Loop:
@@ -75,9 +76,13 @@ class Loop:
             self._finish()
         run = self.run
         complete = run.step >= run.total_steps
-        message = "" if complete else f"stopped after step {run.step} of {run.total_steps}"
-        if run.stop_reason and not complete:
-            message = f"{message}: {run.stop_reason}"
+        values = {"step": run.step, "total": run.total_steps}
+        if complete:
+            message = ""
+        elif run.stop_reason:
+            message = Sentence("stopped after step {step} of {total}: {reason}", reason=run.stop_reason, **values)
+        else:
+            message = Sentence("stopped after step {step} of {total}", **values)
         self.journal.emit(RunEnded(self.journal.now(), "completed" if complete else "stopped", message))
 
     def begin(self) -> None:

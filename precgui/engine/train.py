@@ -31,6 +31,7 @@ from precgui.engine.setup import build_run
 from precgui.engine.snapshot.hook import Snapshots
 from precgui.engine.strategy import Strategy
 from precgui.events import Emit, RunEnded
+from precgui.sentences import L_
 
 # The features of a run, in the order in which they are called. MemoryPeak follows those that let go, at the start of a
 # step, of what they kept of the one before; EarlyStopping decides whether the run goes on, and what then is the state
@@ -59,7 +60,7 @@ def train(
         try:
             make_loop(config, journal, stopped, resumed=resumed).train()
         except Stopped:
-            journal.emit(RunEnded(journal.now(), "stopped", "stopped before the first step"))
+            journal.emit(RunEnded(journal.now(), "stopped", L_("stopped before the first step")))
         except RuntimeError as error:
             if devices.is_out_of_memory(error):
                 raise MemoryError(devices.out_of_memory_text(error)) from error

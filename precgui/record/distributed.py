@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from precgui.engine.torch_private import process_group_store
+from precgui.sentence_keys import restored, with_keys
 
 READ_S = 0.2  # between two reads of the store, each of which may go over the network
 LATE_S = 5.0  # that others may close their recorders after the first one
@@ -57,7 +58,7 @@ class RankReports:
     def tell(self, trouble: NonFiniteReport) -> None:
         """Send a report to the first process."""
         place = self._ask("add", "sent", 1)
-        self._ask("set", str(place), json.dumps(asdict(trouble)))
+        self._ask("set", str(place), json.dumps(with_keys(asdict(trouble))))
 
     def received(self) -> list[NonFiniteReport]:
         """In the first process: the reports since the last call; reads the store every READ_S seconds at most."""
@@ -69,7 +70,7 @@ class RankReports:
             if not self._ask("check", [str(place)]):  # on its way
                 break
             if (text := self._ask("get", str(place))) is not None:
-                results.append(NonFiniteReport(**json.loads(text)))
+                results.append(NonFiniteReport(**restored(json.loads(text))))
             self._read = place
         return results
 

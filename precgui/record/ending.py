@@ -11,6 +11,7 @@ import traceback
 from precgui.engine.telemetry.guard import LoopGuard, guarded
 from precgui.events import Event, Incident, RunEnded, Status, StepDone
 from precgui.runs.file.writer import RunWriter
+from precgui.sentences import L_, Sentence, filled
 
 
 class EventSink:
@@ -40,13 +41,15 @@ class EventSink:
 
         The file of a forked process is its parent's.
         """
-        writer, text, now_s = self.writer, f"Recording stopped after step {self._step}: {reason}", self.now_s()
+        writer, now_s, values = self.writer, self.now_s(), {"step": self._step, "reason": reason}
         if writer is None:
             return
-        incident = Incident(
-            now_s, self._step, "recording_stopped", "error", f"{text}; the training went on without a record."
+        text = Sentence(
+            "Recording stopped after step {step}: {reason}; the training went on without a record.", **values
         )
-        for event in (incident, RunEnded(now_s, "stopped", f"{text}.")):
+        incident = Incident(now_s, self._step, "recording_stopped", "error", text)
+        end = Sentence("Recording stopped after step {step}: {reason}.", **values)
+        for event in (incident, RunEnded(now_s, "stopped", end)):
             with contextlib.suppress(Exception):
                 writer(event)
         with contextlib.suppress(Exception):
@@ -93,7 +96,12 @@ def uncaught() -> BaseException | None:
 def outcome_of(error: BaseException, step: int) -> tuple[Status, str, str]:
     """Status, message and details of a run that an exception ended in this step; an intended end is not a failure."""
     if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and not error.code):
-        word = "left" if isinstance(error, SystemExit) else "interrupted"
-        return "stopped", f"{word} inside step {step}", ""
-    what, why = f"{type(error).__name__} at step {step}", str(error).strip().partition("\n")[0]
-    return "failed", f"{what}: {why}" if why else what, "".join(traceback.format_exception(error))
+        left = isinstance(error, SystemExit)
+        text = L_("left inside step {step}") if left else L_("interrupted inside step {step}")
+        return "stopped", filled(text, step=step), ""
+    values, why = {"error": type(error).__name__, "step": step}, str(error).strip().partition("\n")[0]
+    if why:
+        message = Sentence("{error} at step {step}: {reason}", reason=why, **values)
+    else:
+        message = Sentence("{error} at step {step}", **values)
+    return "failed", message, "".join(traceback.format_exception(error))

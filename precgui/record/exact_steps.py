@@ -15,6 +15,7 @@ from precgui.engine.shadow.loop_tape import LoopTape
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Weight
 from precgui.record.distributed import world
+from precgui.sentences import L_, Sentence
 
 _STEPS = frozenset({1, 2, 8, 32, 128, 512})
 _MOST_ROWS, _AFTER_ALARMS = 8, 3
@@ -46,10 +47,10 @@ class ExactSteps:
         self._alarms -= alarm
         device = weights[0].own.device
         if device.type in _NO_FP64:
-            self._rows.append({"step": step, "unavailable": f"{device.type} has no FP64"})
+            self._rows.append({"step": step, "unavailable": Sentence("{device} has no FP64", device=device.type)})
             return
         if world() > 1:
-            self._rows.append({"step": step, "unavailable": "the step runs in more than one process"})
+            self._rows.append({"step": step, "unavailable": L_("the step runs in more than one process")})
             return
         self._step = step
         named = [(each.name, each.own) for each in weights]

@@ -19,10 +19,11 @@ from precgui.engine.telemetry.guard import Guard
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.torch_private import dispatch_mode_at, dispatch_modes, is_anything_compiled
 from precgui.events import ModelDescribed
+from precgui.sentences import L_
 
-_COMPILED = "something is compiled, which the census would undo for the first step"
-_OTHER_MODE = "another torch dispatch mode was active"
-_NO_PASS = "the model was not called for training, or its loop hides that"
+_COMPILED = L_("something is compiled, which the census would undo for the first step")
+_OTHER_MODE = L_("another torch dispatch mode was active")
+_NO_PASS = L_("the model was not called for training, or its loop hides that")
 
 
 class FirstStep:

@@ -11,6 +11,7 @@ from precgui.runs.anatomy import ANATOMIES, StepAnatomy
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.replays import REPLAYS, StepReplay
+from precgui.sentences import Sentence
 
 
 def keep_shadow(shadow: Shadow, run: str | PathLike[str], step: int, *, scale: float = 1.0) -> Path:
@@ -30,7 +31,9 @@ def keep_shadow(shadow: Shadow, run: str | PathLike[str], step: int, *, scale: f
         ended = saved.status != "running"  # else the last steps may not be in the file yet
     if step < 1 or (ended and step not in recorded):
         last = int(recorded[-1]) if len(recorded) else 0
-        raise RunFileError(f"{path} has no step {step}; its last recorded step is {last}.")
+        raise RunFileError(
+            Sentence("{file} has no step {step}; its last recorded step is {last}.", file=path, step=step, last=last)
+        )
     shadow.measure_largest()
     parts = anatomy(shadow.step, float(scale))
     ANATOMIES.keep(path, StepAnatomy.model_validate({"step": step, "precision": precision, **parts}))

@@ -41,6 +41,7 @@ from precgui.record.exact_steps import ExactSteps
 from precgui.record.gradient_edits import GradientEdits
 from precgui.record.later_numbers import LaterNumbers
 from precgui.record.rewritten_weights import RewrittenWeights
+from precgui.sentences import L_
 
 _AFTER_ALARMS = 6  # steps that are watched since the loss of the step before was not finite
 _STEPS = frozenset(2 * 4**power for power in range(12))  # 2, 8, 32 ...: these see the whole step, the first does not
@@ -221,7 +222,7 @@ class LaterSteps:
     def optimizer_begins(self, optimizer: Optimizer, *, closure: bool) -> None:
         """An optimizer is about to step; with a `closure` it evaluates the model by itself."""
         if closure:
-            self.exact.drop("the optimizer evaluates the model by itself")
+            self.exact.drop(L_("the optimizer evaluates the model by itself"))
             return
         self.edits.stepped(optimizer)
         if self._active:
@@ -251,7 +252,7 @@ class LaterSteps:
         if self._mode is None:
             return
         if self._mode.has_failed:
-            self.exact.drop("the step raised an error")
+            self.exact.drop(L_("the step raised an error"))
         self._mode.stop()
         if self._mode.leave():
             self._mode = None

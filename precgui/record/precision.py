@@ -12,6 +12,7 @@ from torch import Tensor
 from precgui.config.precision_traits import TRAITS
 from precgui.engine.census import AutocastState
 from precgui.engine.dtype_names import dtype_name
+from precgui.sentences import L_, Sentence, filled, together
 
 VISIBLE = {name: row for name, row in TRAITS.items() if row.is_visible_in_dtypes}  # the names that are given here
 _AMP = {row.operand: name for name, row in VISIBLE.items() if row.autocast}
@@ -36,7 +37,7 @@ def of_weights(trained: Sequence[Tensor]) -> PrecisionFact:
     """The precision by the dtype of most elements of the updated weights; known before the first step."""
     name, sizes = _main_dtype(trained)
     share = sizes[name] / max(sizes.total(), 1)
-    reason = f"{share:.0%} of the trained weights are held in {name.upper()}"
+    reason = Sentence("{share:.0%} of the trained weights are held in {format}", share=share, format=name.upper())
     return PrecisionFact(_PURE.get(name, "fp32"), "weights", reason)
 
 
@@ -53,10 +54,11 @@ def of_first_step(
     if census is not None and census["formats"]:
         return _of_census(census["formats"], fp32_products)
     if autocast is not None and autocast.dtype in _AMP:
-        reason = f"autocast to {autocast.dtype.upper()} was on where the model was called"
+        reason = Sentence("autocast to {format} was on where the model was called", format=autocast.dtype.upper())
         return PrecisionFact(_AMP[autocast.dtype], "autocast", reason)
     if fp32_products == "tf32":
-        return PrecisionFact("tf32", "weights", f"{reported.reason}, and products of FP32 run in TF32 on this device")
+        text = L_("{reason}, and products of FP32 run in TF32 on this device")
+        return PrecisionFact("tf32", "weights", filled(text, reason=reported.reason))
     return reported
 
 
@@ -65,8 +67,11 @@ def _of_census(formats: Mapping[str, float], fp32_products: str) -> PrecisionFac
     low = {name: sum(share for ran, share in formats.items() if name in ran.split(" x ")) for name in _AMP}
     if fp32_products in low:  # products of FP32 operands; autocast is not the reason
         low[fp32_products] = 0.0
-    shares = ", ".join(f"{share:.1%} in {name.upper()}" for name, share in formats.items())
-    reason = f"the weights are held in FP32; of the FLOPs of the first step ran {shares}"
+    shares = [Sentence("{share:.1%} in {format}", share=share, format=name.upper()) for name, share in formats.items()]
+    reason = Sentence(
+        "the weights are held in FP32; of the FLOPs of the first step ran {shares}",
+        shares=together(*shares, between=", "),
+    )
     best = max(low, key=lambda name: low[name])
     if low[best] >= _LEAST_SHARE:
         return PrecisionFact(_AMP[best], "census", reason)

@@ -40,6 +40,7 @@ from precgui.record.later_numbers import Number
 from precgui.record.precision import VISIBLE, PrecisionFact
 from precgui.record.wrappers import Accumulation
 from precgui.runs.file.writer import RunWriter
+from precgui.sentences import L_, Sentence, together
 
 _TRAINERS = ("transformers", "accelerate", "lightning")
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
@@ -240,7 +241,7 @@ class Recorder:
         if error is not None:
             self.fail(error)
         else:
-            self.close(self._status_without_close, f"ended after step {self._step} without close()")
+            self.close(self._status_without_close, Sentence("ended after step {step} without close()", step=self._step))
 
     def expect_close(self) -> None:
         """Let a loop that ends without `close` count as failed from now on: a library always closes its recorder."""
@@ -249,7 +250,9 @@ class Recorder:
     def __del__(self) -> None:
         recording = getattr(self, "_recording", None)
         if recording is not None and recording.is_open:
-            text = f"the recorder was deleted after step {self._step} without close(); no exception is known"
+            text = Sentence(
+                "the recorder was deleted after step {step} without close(); no exception is known", step=self._step
+            )
             ended = self._status_without_close, text
             if (watch := self.__dict__.get("_watch")) is not None:
                 with contextlib.suppress(Exception):
@@ -267,8 +270,8 @@ class Recorder:
             result: PrecisionFact = facts["precision"]
             if self._precision:
                 self._compare_precision(result)
-                reasons = ["the name was given to the recorder", result.reason]
-                result = PrecisionFact(self._precision, "given", "; ".join(reason for reason in reasons if reason))
+                reasons = [L_("the name was given to the recorder"), result.reason]
+                result = PrecisionFact(self._precision, "given", together(*reasons, between="; "))
             reported |= {**facts, "precision": replace(result, given=self._precision).fact()}
         if reported:
             self._emit(Facts(time_s, reported))
@@ -276,7 +279,12 @@ class Recorder:
     def _compare_precision(self, fact: PrecisionFact) -> None:
         """Report a first step whose precision differs from the one given to the recorder."""
         if self._precision in VISIBLE and fact.name != self._precision:
-            text = f"the recorder was given {self._precision}, but the first step ran as {fact.name}: {fact.reason}"
+            text = Sentence(
+                "the recorder was given {given}, but the first step ran as {name}: {reason}",
+                given=self._precision,
+                name=fact.name,
+                reason=fact.reason,
+            )
             self._incident("note", "warning", text)
 
     def _report(self, loss: float, visited: StepMeasurements, used: float, scale: float) -> None:
@@ -316,7 +324,7 @@ class Recorder:
         """Record an incident each for a loss and for gradients that were not finite in a step of a process."""
         rank = trouble.rank if distributed.world() > 1 else None
         if trouble.loss:
-            text = incident_text.loss_text("not finite", trouble.module, rank, trouble.why_not)
+            text = incident_text.loss_text(trouble.module, "", rank, trouble.why_not)
             self._incident("nonfinite_loss", "error", text, trouble.module, trouble.step)
         if trouble.gradients:
             severity: Severity = "warning" if trouble.skipped else "error"

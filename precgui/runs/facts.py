@@ -223,7 +223,10 @@ def _precision_changes(changes: object) -> Iterator[RunFact]:
     for change in changes if isinstance(changes, list | tuple) else ():
         if isinstance(change, Mapping):
             name, trigger = plain_text(change.get("precision")), plain_text(change.get("trigger"))
-            yield RunFact(Sentence("From step {step}", step=plain_text(change.get("step"))), f"{name} ({trigger})")
+            yield RunFact(
+                Sentence("From step {step}", step=plain_text(change.get("step"))),
+                Sentence("{name} ({trigger})", name=name, trigger=trigger),
+            )
 
 
 def _later_census(changes: object) -> Iterator[FactGroup]:
@@ -376,7 +379,7 @@ def plain_text(value: object) -> str:
         return f"{value:.6g}"
     if isinstance(value, list):
         return ", ".join(plain_text(each) for each in value[:50]) or "–"
-    return one_line(str(value), _LONGEST) or "–"
+    return one_line(value if isinstance(value, str) else str(value), _LONGEST) or "–"
 
 
 def seconds_text(seconds: float | None) -> str:

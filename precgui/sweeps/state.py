@@ -13,7 +13,7 @@ from typing import Any, Literal
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.runs.outcome import why_failed
-from precgui.sentences import L_
+from precgui.sentences import L_, message_of
 from precgui.sweeps.plan import Member
 
 MemberStatus = Literal["waiting", "running", "completed", "failed", "cut off", "skipped", "given up"]
@@ -59,7 +59,7 @@ def read_state(member: Member, path: Path) -> MemberState:
         with open_run(path) as run:
             return _state_of(member, path, run)
     except RunFileError as error:
-        return MemberState(member, path, "cut off", message=str(error))
+        return MemberState(member, path, "cut off", message=message_of(error))
 
 
 def _state_of(member: Member, path: Path, run: SavedRun) -> MemberState:

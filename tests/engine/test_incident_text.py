@@ -13,7 +13,7 @@ from precgui.sanitize import some_names
     [
         ("", None, "", "the loss is nan"),
         ("fc", None, "", "the loss is nan; the first output that is not finite is that of fc"),
-        ("fc", 1, "", "the loss in process 1 is nan; the first output that is not finite is that of fc"),
+        ("fc", 1, "", "the loss in process 1 is not finite; the first output that is not finite is that of fc"),
         (
             "fc",
             None,
@@ -21,13 +21,13 @@ from precgui.sanitize import some_names
             "the loss is nan; of the outputs that were checked, the first that is not finite is that of fc; "
             "the model is compiled",
         ),
-        ("", 0, "the model is compiled", "the loss in process 0 is nan; the model is compiled"),
+        ("", 0, "the model is compiled", "the loss in process 0 is not finite; the model is compiled"),
     ],
 )
 def test_that_a_loss_that_is_not_finite_names_process_module_and_what_was_not_checked(
     module: str, rank: int | None, why: str, text: str
 ) -> None:
-    assert loss_text("nan", module, rank, why) == text
+    assert loss_text(module, "nan" if rank is None else "", rank, why) == text
 
 
 def test_that_gradients_name_the_first_parameter_or_say_that_their_norm_overflows() -> None:

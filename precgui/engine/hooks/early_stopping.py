@@ -8,9 +8,10 @@ from typing import Any, Self
 
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.events import StepDone
+from precgui.sentences import L_, counted, filled
 
-_LOSS = "the loss is not finite in step {step} (train.stop_at_nonfinite)"
-_GRADIENTS = "the gradients are not finite in step {step} (train.stop_at_nonfinite)"
+_LOSS = L_("the loss is not finite in step {step} (train.stop_at_nonfinite)")
+_GRADIENTS = L_("the gradients are not finite in step {step} (train.stop_at_nonfinite)")
 
 
 class EarlyStopping(LoopHook):
@@ -41,6 +42,12 @@ class EarlyStopping(LoopHook):
         bad = not done.skipped and not (math.isfinite(done.loss) and math.isfinite(done.grad_norm))
         if self._at_nonfinite and bad:
             sentence = _GRADIENTS if math.isfinite(done.loss) else _LOSS
-            self._run.stop(sentence.format(step=done.step))
+            self._run.stop(filled(sentence, step=done.step))
         elif self._most_skipped is not None and self._skipped >= self._most_skipped:
-            self._run.stop(f"{self._skipped} steps in a row were skipped (train.stop_after_skipped)")
+            self._run.stop(
+                counted(
+                    "{count} step in a row was skipped (train.stop_after_skipped)",
+                    "{count} steps in a row were skipped (train.stop_after_skipped)",
+                    self._skipped,
+                )
+            )

@@ -23,6 +23,7 @@ from precgui.engine.telemetry.recorder import Telemetry
 from precgui.engine.telemetry.second_pass import undisturbed
 from precgui.errors import first_line
 from precgui.events import StepDone
+from precgui.sentences import L_, Sentence
 
 _TIMES = 2  # with other random numbers, which dropout draws
 _PAUSE_STEPS = 16  # a run that stays broken is not slowed down in each step
@@ -67,7 +68,7 @@ class Fp32Loss(LoopHook):
 
     def _repeated(self) -> Repetition:
         module = self._telemetry.first_nonfinite() if self._telemetry is not None else ""
-        part = "forward and loss"
+        part = L_("forward and loss")
         if why := _cannot(self._parts):
             return Repetition(None, module, why=why, part=part)
         try:
@@ -75,12 +76,15 @@ class Fp32Loss(LoopHook):
                 losses = [self._loss() for _ in range(_TIMES)]
         except Exception as error:  # noqa: BLE001 - a model with adapters or parts of its own cannot be built so
             return Repetition(
-                None, module, why=f"the model cannot be built in FP32: {first_line(error, 100)}", part=part
+                None,
+                module,
+                why=Sentence("the model cannot be built in FP32: {error}", error=first_line(error, 100)),
+                part=part,
             )
         finite = [all(map(math.isfinite, each)) for each in losses]
         largest = max((abs(loss) for each in losses for loss in each if math.isfinite(loss)), default=0.0)
         agreed = all(finite) or not any(finite)
-        why = "" if agreed else "the loss is finite in FP32 with some random numbers and not with others"
+        why = "" if agreed else L_("the loss is finite in FP32 with some random numbers and not with others")
         return Repetition(finite[0] if agreed else None, module, largest, why, part)
 
     def _loss(self) -> list[float]:
@@ -97,9 +101,9 @@ class Fp32Loss(LoopHook):
 def _cannot(parts: RunParts) -> str:
     """Why the loss is not computed again; '' where it is."""
     if isinstance(parts.task, OwnTask):
-        return "the model is made by code of one's own"
+        return L_("the model is made by code of one's own")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return "the other processes of the training would not take part"
+        return L_("the other processes of the training would not take part")
     if not all(bool(parameter.isfinite().all()) for parameter in parts.model.parameters()):
-        return "the weights were not finite before the pass"
+        return L_("the weights were not finite before the pass")
     return ""

@@ -14,9 +14,10 @@ from precgui.engine.journal import Journal
 from precgui.engine.memory import MemoryEvents, sizes_bytes
 from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Batch
+from precgui.sentences import L_
 
-MEASURED_BY = "allocated by tensors (profiler)"
-SIZES = "sizes of the tensors"
+MEASURED_BY = L_("allocated by tensors (profiler)")
+SIZES = L_("sizes of the tensors")
 
 
 class MemoryPeak(LoopHook):

@@ -22,6 +22,7 @@ from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Batch
 from precgui.engine.telemetry.recorder import Telemetry
 from precgui.events import Severity, StepDone
+from precgui.sentences import L_, filled
 
 Normed = tuple[Sequence[Tensor], Sequence[Tensor]]  # weights, and the norm of the gradient of each
 IsBad = Callable[[Tensor, float], bool]
@@ -78,11 +79,11 @@ class NonFiniteReporter(LoopHook):
 
     def _tell_loss(self, done: StepDone, batches: Sequence[Batch], module_of: Callable[[], str]) -> None:
         if part := _nonfinite_part(batches):
-            message = f"the loss is {done.loss}, because the {part} of this step hold NaN or Inf; clean the data"
+            message = filled(part, loss=str(done.loss))
             self._journal.incident(done.step, "nonfinite_loss", "error", message)
             return
         module = module_of()
-        text = incident_text.loss_text(str(done.loss), module)
+        text = incident_text.loss_text(module, str(done.loss))
         self._journal.incident(done.step, "nonfinite_loss", "error", text, module)
 
     def _tell_gradients(self, done: StepDone, normed: Normed, is_bad: IsBad) -> None:
@@ -93,6 +94,12 @@ class NonFiniteReporter(LoopHook):
         severity: Severity = "warning" if done.skipped else "error"
         text = incident_text.gradients_text(name, norm_overflows=not name)
         self._journal.incident(done.step, "nonfinite_gradient", severity, text, name)
+
+
+_NON_FINITE_PARTS = (
+    L_("the loss is {loss}, because the inputs of this step hold NaN or Inf; clean the data"),
+    L_("the loss is {loss}, because the targets of this step hold NaN or Inf; clean the data"),
+)
 
 
 def is_bad(weight: Tensor, norm: float) -> bool:
@@ -106,8 +113,8 @@ def is_bad_later(weight: Tensor, norm: float) -> bool:
 
 
 def _nonfinite_part(batches: Sequence[Batch]) -> str:
-    """Names the non-finite part of a batch, if there is one."""
-    for number, part in enumerate(("inputs", "targets")):
+    """The sentence on the non-finite part of a batch, if there is one."""
+    for number, part in enumerate(_NON_FINITE_PARTS):
         result = (tensor for batch in batches for tensor in tensors_in(batch[number]) if tensor.is_floating_point())
         if any(not bool(tensor.isfinite().all()) for tensor in result):
             return part

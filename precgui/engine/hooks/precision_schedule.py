@@ -23,6 +23,7 @@ from precgui.engine.precisions.conversion import Conversion
 from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Batch
 from precgui.events import StepDone
+from precgui.sentences import L_, Sentence, filled
 
 LEAST_FALL = 0.01  # of the mean loss from one window to the next; less is a plateau
 UNDERFLOW_EVERY = 10  # steps between two counts of small gradients
@@ -83,13 +84,16 @@ class ScheduleWatch:
             return change.text if step > change.number * self._total_steps else ""
         if change.trigger == "underflow":
             small = self._small
-            return f"{change.text}: {small:.2%} of the gradients" if small is not None and small > change.number else ""
+            if small is None or small <= change.number:
+                return ""
+            return Sentence("{trigger}: {share:.2%} of the gradients", trigger=change.text, share=small)
         window = int(change.number)
         if len(self._losses) < 2 * window:
             return ""
         before, now = exact_sum(self._losses[:window]) / window, exact_sum(self._losses[window:]) / window
         flat = now > before - LEAST_FALL * abs(before)
-        return f"{change.text}: mean loss {before:.4g}, then {now:.4g}" if flat else ""
+        text = L_("{trigger}: mean loss {before:.4g}, then {now:.4g}")
+        return filled(text, trigger=change.text, before=before, now=now) if flat else ""
 
 
 class PrecisionSchedule(LoopHook):
@@ -122,7 +126,8 @@ class PrecisionSchedule(LoopHook):
         before, (name, why) = run.parts.precision.config.precision, change
         self._changes.append({"step": step, "precision": name, "trigger": why})
         run.use(changed_precision(run.parts, run.config, name))
-        run.journal.incident(step, "precision_change", "info", f"precision changed from {before} to {name} ({why})")
+        text = Sentence("precision changed from {before} to {after} ({why})", before=before, after=name, why=why)
+        run.journal.incident(step, "precision_change", "info", text)
         run.note_precision()
 
     def state(self) -> dict[str, Any]:
@@ -165,7 +170,8 @@ class PrecisionSchedule(LoopHook):
         facts, self._census = self._census.facts(), None
         self._changes[-1]["census"] = facts
         self._tell_changes()
-        self._run.journal.note(done.step, f"in {self._changes[-1]['precision']}, {census.sentence(facts)}")
+        precision, clause = self._changes[-1]["precision"], census.sentence(facts)
+        self._run.journal.note(done.step, Sentence("in {precision}, {clause}", precision=precision, clause=clause))
 
     def close(self) -> None:
         self._entered.close()

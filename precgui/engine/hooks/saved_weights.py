@@ -18,6 +18,7 @@ from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.snapshot.file import require_codes
 from precgui.formats.tensorfile import TensorFileError, metadata_of
 from precgui.sanitize import some_names
+from precgui.sentences import L_, Sentence, together
 
 
 class SavedWeights(LoopHook):
@@ -69,11 +70,18 @@ class SavedWeights(LoopHook):
             with self._weights():
                 self._write()
         except OSError as error:
-            return f"train.save_to: {self._path} could not be written: {error.strerror or error}"
+            return Sentence(
+                "train.save_to: {file} could not be written: {error}",
+                file=self._path,
+                error=error.strerror or str(error),
+            )
         run.journal.facts({"saved_weights": {"file": str(self._path), "step": run.step, "of": self._kind}})
         others = sorted({*run.parts.state_names} - self._tensors().keys()) if self._path.is_file() else []
-        left_out = f"; left out, since they are no tensors: {some_names(others, 5)}" if others else ""
-        return f"the weights were written to {self._path} ({self._kind}){left_out}"
+        text = Sentence("the weights were written to {file} ({kind})", file=self._path, kind=self._kind)
+        if not others:
+            return text
+        left_out = Sentence("left out, since they are no tensors: {names}", names=some_names(others, 5))
+        return together(text, left_out, between="; ")
 
     def _write(self) -> None:
         config = self._run.config
@@ -84,7 +92,7 @@ class SavedWeights(LoopHook):
 
     @property
     def _kind(self) -> str:
-        return "moving average" if self._run.config.train.save_average else "last step"
+        return L_("moving average") if self._run.config.train.save_average else L_("last step")
 
     def _weights(self) -> contextlib.AbstractContextManager[None]:
         average = self._run.parts.average

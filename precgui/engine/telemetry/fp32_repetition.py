@@ -13,6 +13,7 @@ from precgui.engine import census
 from precgui.engine.telemetry.readable import floats, readable, unseen
 from precgui.engine.telemetry.second_pass import CannotRepeat, SecondPass, second_pass
 from precgui.engine.torch_private import BatchNormNd, TorchDispatchMode, tree_map
+from precgui.sentences import L_, Sentence, message_of
 
 _MOST = 8  # repetitions that are kept of a run
 _PAUSE_STEPS = 16  # after a repetition in a step whose loss was finite; twice as many after each further one
@@ -133,11 +134,12 @@ def repeated_in_fp32(
     try:
         wide = second_pass(model, args, kwargs, mode)
     except CannotRepeat as reason:
-        return Repetition(None, module, why=str(reason))
+        return Repetition(None, module, why=message_of(reason))
     if not mode.widened:
         return None
     if wide.error or low.error:
-        return Repetition(None, module, why=f"the repeated pass raised an exception: {wide.error or low.error}")
+        why: str = Sentence("the repeated pass raised an exception: {error}", error=wide.error or low.error)
+        return Repetition(None, module, why=why)
     with unseen():
         differs, remains = compared(low.outputs, wide.outputs)
         if not differs and not remains:
@@ -146,7 +148,7 @@ def repeated_in_fp32(
         return Repetition(None if why else differs, module, _largest(wide.outputs), why)
 
 
-_UNDECIDED = "some elements of the outputs are finite in FP32 and others are not"
+_UNDECIDED = L_("some elements of the outputs are finite in FP32 and others are not")
 
 
 def compared(low: Any, wide: Any) -> tuple[bool, bool]:
@@ -167,12 +169,12 @@ def compared(low: Any, wide: Any) -> tuple[bool, bool]:
 def _doubt(model: nn.Module, inputs: Any, mode: Fp32Arithmetic) -> str:
     """Why a pass that is not finite in FP32 may still have been broken by 16 bits, before it or inside; '' if not."""
     if not all(_is_finite(parameter) for parameter in model.parameters()):
-        return "the weights were not finite before the pass"
+        return L_("the weights were not finite before the pass")
     if not all(_is_finite(tensor) for _, tensor in floats(inputs)):
-        return "the inputs of the model were not finite"
+        return L_("the inputs of the model were not finite")
     if any(bool((buffer.isnan() | buffer.isposinf()).any()) for buffer in _state(model)):
-        return "buffers of the model were not finite after the pass"
-    return "numbers were rounded inside the pass by other means than their type" if mode.rounds else ""
+        return L_("buffers of the model were not finite after the pass")
+    return L_("numbers were rounded inside the pass by other means than their type") if mode.rounds else ""
 
 
 def _state(model: nn.Module) -> Iterable[Tensor]:

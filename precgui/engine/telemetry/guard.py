@@ -12,6 +12,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from precgui.sentences import Sentence
+
 _PACKAGE = Path(__file__).parents[2]
 
 
@@ -45,7 +47,7 @@ class LoopGuard(Guard):
             if self.is_shut:
                 return
             self.is_shut = True
-        reason = f"a fault inside precgui ({_described(error)})"
+        reason = Sentence("a fault inside precgui ({error})", error=_described(error))
         with contextlib.suppress(Exception):
             self.on_fault(reason)
         _warn(f"precgui has stopped recording because of {reason}; the training goes on as without it.")

@@ -18,6 +18,7 @@ from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.readable import floats
 from precgui.engine.telemetry.second_pass import CannotRepeat, second_pass
 from precgui.engine.torch_private import graph_task, tracing_state, transform_level
+from precgui.sentences import L_, message_of
 
 MODEL = "(model)"
 _CALLS = 50
@@ -100,7 +101,7 @@ class Outputs:
         """Why the module named in this step may not be the first bad one; '' where all were checked."""
         if self._everywhere or self._located:
             return ""
-        return self.cannot_repeat or "modules without weights were not checked in this step"
+        return self.cannot_repeat or L_("modules without weights were not checked in this step")
 
     def _have_hooks(self, *, modules: bool, all_modules: bool) -> None:
         """Hooks on those with weights, or on all."""
@@ -162,7 +163,7 @@ class Outputs:
             module = low.module
             repetition = repeated_in_fp32(self._model, args, kwargs, low) if in_fp32 else None
         except CannotRepeat as reason:
-            self.cannot_repeat = str(reason)
+            self.cannot_repeat = message_of(reason)
             if in_fp32 and is_in_16_bits(self._model):
                 repetition = Repetition(None, why=self.cannot_repeat)
         self.repetitions.add(repetition)

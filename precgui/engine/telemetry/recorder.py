@@ -34,6 +34,7 @@ from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.ring_buffer import BLACK_BOX_STEPS, FlightRecorder
 from precgui.engine.telemetry.statistics import Rows, StatisticsTable, finished, nonfinite, norm
 from precgui.events import Emit, Facts, Incident, TensorStats
+from precgui.sentences import Sentence
 
 __all__ = ["Telemetry", "Weight"]
 
@@ -362,7 +363,7 @@ class Telemetry:
             self._bad_output = name
         if not new or reported:
             return False
-        message = f"the output of {name} is not finite, although the loss and the gradients are"
+        message = Sentence("the output of {module} is not finite, although the loss and the gradients are", module=name)
         self._emit(Incident(time_s, self._step, "nonfinite_activation", "warning", message, name))
         return True
 

@@ -20,6 +20,7 @@ from precgui.engine.telemetry.nonfinite import NonFiniteDetector
 from precgui.engine.telemetry.readable import unseen
 from precgui.engine.telemetry.side_effects import side_effect
 from precgui.errors import first_line
+from precgui.sentences import L_, Sentence
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -50,7 +51,7 @@ def second_pass(
     what is printed are afterwards as if nothing had been done. Raises CannotRepeat where that may not be all there is.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        raise CannotRepeat("the other processes of the training would not take part")
+        raise CannotRepeat(L_("the other processes of the training would not take part"))
     for module in model.modules():
         if reason := _refused(module):
             raise CannotRepeat(reason)
@@ -89,10 +90,10 @@ def _refused(module: nn.Module) -> str:
     """Why a module must not be called a second time; '' where it may."""
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     if not all(isinstance(hook, Hook) for hook in hooks):
-        return f"{type(module).__name__} has forward hooks of others"
+        return Sentence("{module} has forward hooks of others", module=type(module).__name__)
     own = module.__dict__.get("forward")
     if own is not None and not (isinstance(own, MethodType) and own.__self__ is module):
-        return f"the forward method of {type(module).__name__} has been replaced"
+        return Sentence("the forward method of {module} has been replaced", module=type(module).__name__)
     kind: Any = type(module)
     return side_effect(kind)
 
@@ -103,7 +104,9 @@ def _twin(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model, memo)
     except Exception as error:  # noqa: BLE001 - whatever an attribute of somebody's module raises when it is copied
-        raise CannotRepeat(f"a copy of the model cannot be made: {first_line(error, 100)}") from None
+        raise CannotRepeat(
+            Sentence("a copy of the model cannot be made: {error}", error=first_line(error, 100))
+        ) from None
 
 
 def _copied(value: Any) -> Any:
@@ -116,7 +119,7 @@ def _copied(value: Any) -> Any:
         return type(value)(_copied(each) for each in value)
     if type(value) is dict:
         return {key: _copied(each) for key, each in value.items()}
-    raise CannotRepeat(f"it was called with an object of class {type(value).__name__}")
+    raise CannotRepeat(Sentence("it was called with an object of class {name}", name=type(value).__name__))
 
 
 @contextlib.contextmanager

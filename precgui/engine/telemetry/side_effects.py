@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from precgui.engine.torch_private import operation_types
+from precgui.sentences import Sentence
 
 _KNOWN = {
     "torch", "torchvision", "torchaudio", "transformers", "timm", "diffusers", "peft", "einops", "torch_geometric",
@@ -62,7 +63,7 @@ def _of_member(kind: type, name: str, member: Any, visited: set[Any]) -> str:
             if result := _of_function(part, visited):
                 return result
         elif not name.startswith("__") and isinstance(part, (list, dict, set, Iterator)):
-            return f"{kind.__name__}.{name} is shared by all its objects"
+            return Sentence("{name} is shared by all its objects", name=f"{kind.__name__}.{name}")
     return ""
 
 
@@ -87,9 +88,11 @@ def _of_code(code: types.CodeType, function: types.FunctionType, visited: set[An
         if operation in ("STORE_GLOBAL", "DELETE_GLOBAL") or (
             operation == "STORE_DEREF" and name in function.__code__.co_freevars
         ):
-            return f"{function.__qualname__} may change {name}, which lies outside the model"
+            return Sentence(
+                "{function} may change {name}, which lies outside the model", function=function.__qualname__, name=name
+            )
         if operation == "IMPORT_NAME" and not _is_known(name):
-            return f"{function.__qualname__} imports {name}"
+            return Sentence("{function} imports {name}", function=function.__qualname__, name=name)
         sets_attributes |= operation == "STORE_ATTR"
         if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
             if result := _of_name(name, function, visited):
@@ -98,7 +101,7 @@ def _of_code(code: types.CodeType, function: types.FunctionType, visited: set[An
                 changed_class = name
             before = name
     if sets_attributes and changed_class and not _is_known(_module_of(function.__globals__.get(changed_class))):
-        return f"{function.__qualname__} may change the class {changed_class}"
+        return Sentence("{function} may change the class {name}", function=function.__qualname__, name=changed_class)
     return ""
 
 
@@ -106,13 +109,15 @@ def _of_name(name: str, function: types.FunctionType, visited: set[Any]) -> str:
     if name in function.__globals__:
         return _of_value(name, function.__globals__[name], visited)
     if name in _BUILTINS_WITH_EFFECTS:
-        return f"{function.__qualname__} calls {name}()"
-    return "" if hasattr(builtins, name) else f"{function.__qualname__} uses the unknown name {name}"
+        return Sentence("{function} calls {name}()", function=function.__qualname__, name=name)
+    if hasattr(builtins, name):
+        return ""
+    return Sentence("{function} uses the unknown name {name}", function=function.__qualname__, name=name)
 
 
 def _of_value(name: str, value: Any, visited: set[Any]) -> str:
     if isinstance(value, types.ModuleType):
-        return "" if _is_known(value.__name__) else f"it uses the library {value.__name__}"
+        return "" if _is_known(value.__name__) else Sentence("it uses the library {name}", name=value.__name__)
     if isinstance(value, type):
         return _of_class(value, visited)
     if isinstance(value, types.FunctionType):
@@ -121,7 +126,7 @@ def _of_value(name: str, value: Any, visited: set[Any]) -> str:
         return next((result for each in value if (result := _of_value(name, each, visited))), "")
     if isinstance(value, (*_VALUES, *_FUNCTIONS)):
         return ""
-    return f"it uses {name}, an object of class {type(value).__name__} outside the model"
+    return Sentence("it uses {name}, an object of class {type} outside the model", name=name, type=type(value).__name__)
 
 
 def _is_known(module: str | None) -> bool:

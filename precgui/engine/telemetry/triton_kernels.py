@@ -20,6 +20,7 @@ from torch import Tensor
 
 from precgui.engine.device import upload
 from precgui.errors import first_line
+from precgui.sentences import Sentence
 
 PIECE = 4096
 BLOCK = 64
@@ -137,8 +138,12 @@ def works(device: torch.device) -> bool:
         row = measure([odd], [1], [0], 1.0)[0].tolist()
     except Exception as error:  # noqa: BLE001  # of compilers, linkers and loaders, which know no common class
         logging.getLogger(__name__).warning(
-            "tensors are measured by more than one operation each, because no kernel can be built for this GPU: %s",
-            first_line(error),
+            "%s",
+            Sentence(
+                "tensors are measured by more than one operation each, because no kernel can be built for this GPU: "
+                "{error}",
+                error=first_line(error),
+            ),
         )
         return False
     histogram = {place: count for place, count in enumerate(row[9:]) if count}

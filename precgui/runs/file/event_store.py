@@ -40,8 +40,9 @@ from precgui.runs.file.table_file import Columns, DescriptorClosed, TableFile
 from precgui.runs.recorded_model import model_columns
 from precgui.runs.summary import summarise
 from precgui.runs.tensors.record import Dtypes, Names, tensor_rows
+from precgui.sentences import L_, Sentence, message_of
 
-ABANDONED = "The recording was closed before the run had ended."
+ABANDONED = L_("The recording was closed before the run had ended.")
 
 
 class EventStore:
@@ -136,11 +137,12 @@ class EventStore:
             if reported:
                 self.file.append(self._events(reported))
         except DescriptorClosed as error:
-            return [*reported, self._stop(str(error), batch)]
+            return [*reported, self._stop(message_of(error), batch)]
         except (OSError, RuntimeError) as error:
-            return [*reported, self._stop(f"the disk did not take the data ({_reason(error)})", batch)]
+            reason = Sentence("the disk did not take the data ({reason})", reason=_reason(error))
+            return [*reported, self._stop(reason, batch)]
         if free < self._reserve_bytes:
-            reported.append(self._stop(f"only {free >> 20} MB are left on the disk", {}))
+            reported.append(self._stop(Sentence("only {size} MB are left on the disk", size=free >> 20), {}))
         return reported
 
     def _continued(self, earlier: EarlierPart) -> TableFile:
@@ -153,7 +155,13 @@ class EventStore:
             new.publish(earlier.is_unchanged)
         except (OSError, RuntimeError) as error:
             new.discard()
-            raise RunFileError(f"{new.path} cannot go on: {_reason(error)}; free some space, or check it.") from None
+            raise RunFileError(
+                Sentence(
+                    "{file} cannot go on: {reason}; free some space, or check it.",
+                    file=new.path,
+                    reason=_reason(error),
+                )
+            ) from None
         return new
 
     def _make_room(self, tensors: int) -> None:
@@ -185,18 +193,22 @@ class EventStore:
         if len(left_out) < max(2 * self._reported_left_out, 1):
             return []
         self._reported_left_out = len(left_out)
-        message = (
-            f"The record has room for {len(self._names.places)} tensors; {len(left_out)} more, {next(iter(left_out))} "
-            "first, are shown while the run goes on, but not kept in its file."
+        message = Sentence(
+            "The record has room for {room} tensors; {more} more, {tensor} first, are shown while the run goes on, but "
+            "not kept in its file.",
+            room=len(self._names.places),
+            more=len(left_out),
+            tensor=next(iter(left_out)),
         )
         return [Incident(self._last_time_s, self._last_step, "note", "warning", message)]
 
     def _stop(self, reason: str, batch: dict[str, Columns]) -> Incident:
         """Make room with the ballast, write what is at hand and record nothing more."""
-        fault = f"Recording stopped after step {self._last_step}: {reason}"
-        message = f"{fault}; the training goes on."
+        values = {"step": self._last_step, "reason": reason}
+        message = Sentence("Recording stopped after step {step}: {reason}; the training goes on.", **values)
         incident = Incident(self._last_time_s, self._last_step, "recording_stopped", "error", message)
-        self._recording, self.fault = False, f"{fault}."
+        self._recording = False
+        self.fault = Sentence("Recording stopped after step {step}: {reason}.", **values)
         self._ballast.drop()
         try:
             self.file.append(batch)
@@ -212,7 +224,8 @@ class EventStore:
         try:
             self._write_end(event)
         except (OSError, RuntimeError) as error:
-            self.fault = self.fault or f"The end of the run could not be written: {_reason(error)}."
+            fault = Sentence("The end of the run could not be written: {reason}.", reason=_reason(error))
+            self.fault = self.fault or fault
             self.file.abandon()
         except Exception:
             self._ended = False  # a fault of precgui: the end that the recorder gives next says so

@@ -25,10 +25,11 @@ from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory, tensor_records
 from precgui.runs.tensors.weight_norm import WeightNorms
 from precgui.sanitize import one_line, sanitize
+from precgui.sentences import L_, Sentence
 
 _MOST_MESSAGE = 4000
 ENDED = ("completed", "stopped", "failed")
-BROKEN_OFF = "The process that wrote this run ended without saying so; its last second may be missing."
+BROKEN_OFF = L_("The process that wrote this run ended without saying so; its last second may be missing.")
 
 
 def open_run(path: str | Path) -> SavedRun:
@@ -119,8 +120,7 @@ class SavedRun:
     def message(self) -> str:
         """The last words of a run that has ended."""
         message = self._end.get("message") or ""
-        line = one_line(str(message), _MOST_MESSAGE)
-        return message if message == line else line
+        return one_line(message if isinstance(message, str) else str(message), _MOST_MESSAGE)
 
     @property
     def details(self) -> str:
@@ -138,7 +138,7 @@ class SavedRun:
         writer = self._environment.get("writer")
         if self.status != "running" or not isinstance(writer, dict):
             return ""
-        return f"process {writer.get('pid')} on {writer.get('host')}"
+        return Sentence("process {pid} on {host}", pid=str(writer.get("pid")), host=one_line(str(writer.get("host"))))
 
     @property
     def cannot_ask_writer(self) -> bool:
@@ -277,9 +277,16 @@ class SavedRun:
 def _check_schema(path: Path, file: h5py.File) -> None:
     schema = safe_hdf5.attribute(file, "schema")
     if schema is None or schema.shape != () or schema.dtype.kind not in "iu":
-        raise RunFileError(f"{path} is an HDF5 file, but not a run of precgui; choose another.")
+        raise RunFileError(Sentence("{file} is an HDF5 file, but not a run of precgui; choose another.", file=path))
     if int(schema) != SCHEMA:
-        raise RunFileError(f"{path} has schema {int(schema)}, this precgui reads schema {SCHEMA}; update precgui.")
+        raise RunFileError(
+            Sentence(
+                "{file} has schema {schema}, this precgui reads schema {own}; update precgui.",
+                file=path,
+                schema=int(schema),
+                own=SCHEMA,
+            )
+        )
 
 
 def _read_config(contents: RunFileView) -> RunConfig:
@@ -287,10 +294,11 @@ def _read_config(contents: RunFileView) -> RunConfig:
     try:
         config, refused = build_accepted(contents.document("config"))
     except ConfigError:
-        contents.note("config", "The config cannot be read; defaults are shown in its place.")
+        contents.note("config", L_("The config cannot be read; defaults are shown in its place."))
         return RunConfig()
     for path in refused:
-        contents.note(path, f"The setting {path} of the config is not known here and is left out.")
+        text = Sentence("The setting {setting} of the config is not known here and is left out.", setting=path)
+        contents.note(path, text)
     return config
 
 

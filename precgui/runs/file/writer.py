@@ -17,6 +17,7 @@ from precgui.runs.file import disk, json_text, process
 from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.event_store import EventStore, file_identity
 from precgui.sentence_keys import with_keys
+from precgui.sentences import L_, filled
 
 FLUSH_S = 0.7  # within the second that a kill may cost, and seldom: each flush takes 2 ms
 BEAT_S = 5.0  # a sign of life for other hosts, also while nothing happens that is recorded
@@ -105,8 +106,10 @@ class RunWriter:
         if now == self._recording.identity:
             return ""
         if now is None:
-            return f"The run was not kept as {self.path}: the file was removed or renamed while it was written."
-        return f"The run was not kept as {self.path}: another file took its place while it was written."
+            text = L_("The run was not kept as {file}: the file was removed or renamed while it was written.")
+        else:
+            text = L_("The run was not kept as {file}: another file took its place while it was written.")
+        return filled(text, file=self.path)
 
     def flush(self) -> None:
         """Hand everything emitted so far to the operating system."""
