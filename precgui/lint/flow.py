@@ -344,16 +344,19 @@ def trains(source: Source) -> bool:
 
 
 def is_optimizer(source: Source, site: CallSite) -> bool:
-    """Whether a method is called on a variable that is named like an optimizer, or that torch.optim made."""
+    """Whether a method is called on a variable that is named like an optimizer, that torch.optim made, or that a script
+    both clears and steps."""
     name = site.owner.lower()
-    if "optim" in name or name.rpartition(".")[2] in ("opt", "optimiser"):
+    if "optim" in name or "opt" in name.rpartition(".")[2].split("_"):
         return True
     return source.owner(site) in source.cached("optimizers", lambda: _optimizer_variables(source))
 
 
 def _optimizer_variables(source: Source) -> set[Variable | None]:
     assigned = [statement(source, site.node) for site in created_optimizers(source)]
-    return {source.variable(each.targets[0]) for each in assigned if isinstance(each, ast.Assign)} - {None}
+    made = {source.variable(each.targets[0]) for each in assigned if isinstance(each, ast.Assign)}
+    stepped = {source.owner(site) for site in source.of("step")}
+    return (made | (stepped & {source.owner(site) for site in source.of("zero_grad")})) - {None}
 
 
 def created_optimizers(source: Source) -> list[CallSite]:

@@ -12,6 +12,7 @@ from precgui.lint.variables import NO_TEXT, Variable, path_text
 from precgui.sentences import L_, Sentence, filled
 
 _MOST_CALLS = 64  # of one scaler; a training loop has a few
+_MAKE_NONE = {*CLIPS, "zero_grad", "no_grad", "enable_grad", "set_grad_enabled", "requires_grad_"}  # no new gradients
 _REFUSED = {
     ("step", "step"): (
         L_(
@@ -194,8 +195,8 @@ def _may_pass_between(source: Source, clear: CallSite, step: CallSite) -> bool:
     if by_itself and (step.node.args or step.node.keywords):
         return True
     between = source.between(source.scope(clear.node), clear.place, step.place)
-    return any(each.method in source.functions or "grad" in each.method or "backward" in each.name for each in between
-               if each is not clear)  # fmt: skip
+    return any(each.method in source.functions or ("grad" in each.method and each.method not in _MAKE_NONE)
+               or "backward" in each.name for each in between)  # fmt: skip
 
 
 def scaled_loss_unused(source: Source) -> Mistakes:

@@ -34,7 +34,7 @@ def scaler_not_used(source: Source) -> Mistakes:
             else L_("it is never used")
         )
         yield (
-            calls[0].lineno, "error" if steps else "warning",
+            _first_plain_backward(source, steps) or calls[0].lineno, "error" if steps else "warning",
             Sentence(
                 "the scaler {scaler} is made and does not scale: {reported}",
                 scaler=scaler, reported=reported,
@@ -43,6 +43,12 @@ def scaler_not_used(source: Source) -> Mistakes:
                 "{scaler}.scale(loss).backward(), then {scaler}.step(optimizer) and {scaler}.update()", scaler=scaler
             ),
         )  # fmt: skip
+
+
+def _first_plain_backward(source: Source, steps: list[CallSite]) -> int | None:
+    """The line of the first backward pass whose gradients the scaler divides though nothing multiplied them."""
+    passes = (source.previous_in_scope(step.node, "backward") for step in steps)
+    return next((site.line for site in passes if site is not None and scaled_loss(site) is None), None)
 
 
 def _is_handed_on(source: Source, scaler: Variable) -> bool:

@@ -198,11 +198,18 @@ FAULTS = {
                      "scaler.step("),
         "import torch\nfor x in loader:\n    loss = model(x)\n    loss.backward()\n    optimizer.zero_grad()\n    "
         "optimizer.step()\n",
+        "import torch\ndef fit(net, sgd, loader):\n  for x in loader:\n    net(x).backward()\n    sgd.zero_grad()\n    "
+        "torch.nn.utils.clip_grad_value_(net.parameters(), 1.0)\n    with torch.no_grad():\n      log(net)\n    sgd.step()\n",
     ],
     "scaled-loss-unused": [LOOP.replace("scaler.scale(loss).backward()", "scaler.scale(loss)\n    loss.backward()")],
     "accumulation-not-averaged": [ACCUMULATED.replace(" / accumulate", ""),
                                   ACCUMULATED.replace(" / accumulate", "").replace(CLIPPED, "")],
-    "step-past-the-scaler": [GAN],
+    "step-past-the-scaler": [
+        GAN, GAN.replace("optimizer_g", "opt_g").replace("optimizer_d", "opt_d"),
+        "import torch\ndef fit(net, sgd, head, scaler, x):\n  sgd.zero_grad()\n  head.zero_grad()\n  with torch.autocast('cuda', "
+        "dtype=torch.float16):\n    loss = net(x).mean()\n  scaler.scale(loss).backward()\n  scaler.step(sgd)\n  head.step()\n"
+        "  scaler.update()\n",
+    ],
     "past-accelerate": [
         ACCELERATED.replace("accelerator.backward(loss)", "loss.backward()"),
         ACCELERATED.replace("accelerator.clip_grad_norm_", "torch.nn.utils.clip_grad_norm_"),
@@ -263,6 +270,7 @@ SOUND = {
         "import torch\nfor x in loader:\n    loss.backward()\n    optimizer.zero_grad()\n    optimizer.step(closure)\n",
         "def pass_back(x):\n    model(x).backward()\nfor x in loader:\n    loss.backward()\n    optimizer.zero_grad()\n    "
         "pass_back(x)\n    optimizer.step()\n",
+        "import torch\nfor x in loader:\n    loss.backward()\n    opt.zero_grad()\n    copy_grads(model)\n    opt.step()\n",
     ],
     "scaled-loss-unused": [LOOP],
     "accumulation-not-averaged": [
@@ -274,6 +282,8 @@ SOUND = {
         GAN.replace("optimizer_g.step()", "scaler.step(optimizer_g)"),
         GAN.replace("scaler.scale(d(g(x)).mean()).backward()", "d(g(x)).mean().backward()"),
         GAN.replace("optimizer_g.step()", "scaler.unscale_(optimizer_g)\n    optimizer_g.step()"),
+        # What is stepped without gradients: a schedule, an environment, whatever its name.
+        LOOP.replace("    scaler.update()", "    adopted.step()\n    warmup.step()\n    scaler.update()"),
     ],
     "past-accelerate": [
         ACCELERATED, ACCELERATED.replace("fp16", "bf16").replace("accelerator.backward(loss)", "loss.backward()"),

@@ -26,3 +26,8 @@ def test_that_the_line_and_the_sentence_name_the_call() -> None:
     assert found.line == 11 and "after scaler.step(optimizer) in line 10" in found.title
     [found] = check(ACCUMULATED.replace(" / accumulate", ""))
     assert found.severity == "warning" and found.line == 7  # clipping sees gradients that are too large
+
+
+def test_that_a_backward_pass_without_scaling_is_named_where_it_is() -> None:
+    [found] = check(LOOP.replace("scaler.scale(loss)", "loss"))
+    assert found.rule == "scaler-not-used" and found.line == 9
