@@ -9,7 +9,8 @@ from string import Formatter
 from typing import Any
 
 _HAN = "\u4e00-\u9fff"
-_BETWEEN_HAN = re.compile(f"[{_HAN}]{{2}}")
+_MARKS = "，。；：、（）“”"
+_TIGHT = re.compile(f"[{_HAN}{_MARKS}]{{2}}|[{_MARKS}][A-Za-z0-9]|[A-Za-z0-9][{_MARKS}]")
 _BESIDE_LATIN = re.compile(f"[{_HAN}][A-Za-z0-9]|[A-Za-z0-9][{_HAN}]")
 
 
@@ -34,6 +35,6 @@ def _joined(left: str, right: str, right_is_value: bool) -> str:
     bare_left = left.removesuffix(" ") if right_is_value else left
     bare_right = right if right_is_value else right.removeprefix(" ")
     edge = bare_left[-1:] + bare_right[:1]
-    if _BETWEEN_HAN.fullmatch(edge):
+    if _TIGHT.fullmatch(edge):
         return bare_left + bare_right
     return f"{bare_left} {bare_right}" if _BESIDE_LATIN.fullmatch(edge) else left + right

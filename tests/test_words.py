@@ -373,6 +373,7 @@ def test_that_a_checkout_with_one_whole_file_shows_chinese(
         ("{part} 的误差", "我的 运行", "我的 运行的误差"),
         ("损失：{part}。", "有限", "损失：有限。"),
         ("{part}参数", "7B ", "7B 参数"),
+        ("第 3 步的 {part} 传播", "前向（含损失）", "第 3 步的前向（含损失）传播"),
         ("{part}", "", ""),
     ],
 )

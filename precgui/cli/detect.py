@@ -206,7 +206,8 @@ def _grouped(device: Device) -> list[tuple[str, Support]]:
 def _print_advice(console: Console, advice: Advice, situation: str, fits: str) -> None:
     answer = translated(_USE_THEN if advice.then else _USE)
     head = answer.format(precision=advice.precision, then=advice.then, situation=escape(situation))
-    console.print(f"\n{head} {escape(translated(advice.reason))}")
+    reason = escape(translated(advice.reason))
+    console.print("\n" + _("{sentence} {next_sentence}").format(sentence=head, next_sentence=reason))
     for step in advice.path:
         console.print(_step_line(step))
     for line in advice.watch:
@@ -222,7 +223,7 @@ def _step_line(step: Step) -> str:
 
 
 def _value(value: Reading[str]) -> str:
-    return translated(str(value))
+    return translated(str(value) if isinstance(value, Missing) else value)
 
 
 def _memory(count: int | None) -> str:

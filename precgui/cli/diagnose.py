@@ -114,7 +114,8 @@ def _print_finding(console: Console, finding: Finding) -> None:
     from precgui.runs.diagnosis import blame_sentence
 
     severity, title, steps = (translated(text) for text in (finding.severity, finding.title, finding.steps))
-    console.print(f"  [{_COLOURS[finding.severity]}]{severity}[/] [bold]{escape(title)}[/] ({finding.rule}, {steps})")
+    what = _("[bold]{title}[/] ({rule}, {steps})").format(title=escape(title), rule=finding.rule, steps=steps)
+    console.print(f"  [{_COLOURS[finding.severity]}]{severity}[/] {what}")
     for each in finding.evidence:
         console.print(f"    {escape(translated(each.text))}")
     console.print("    " + _("Fix: {fix}").format(fix=escape(translated(finding.fix))))

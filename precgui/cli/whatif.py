@@ -233,7 +233,8 @@ def _notes(tables: list[WhatIfTable]) -> list[str]:
     for kind in tables:
         for note in kind.notes:
             about.setdefault(note, []).append(kind.kind)
-    return [f"{', '.join(kinds)}: {translated(note)}" for note, kinds in about.items()]
+    note_of = _("{kinds}: {note}")
+    return [note_of.format(kinds=", ".join(kinds), note=translated(note)) for note, kinds in about.items()]
 
 
 def _columns(lines: list[WhatIfRow], *, listed: bool) -> list[tuple[str, Callable[[WhatIfRow], str]]]:

@@ -193,7 +193,7 @@ def _sentence(sensor: SensorReport) -> str:
 
 def value_or_reason(value: Reading[str]) -> str:
     """The value, or why there is none."""
-    return translated(str(value))
+    return translated(str(value) if isinstance(value, Missing) else value)
 
 
 def _bandwidth(rate: Reading[float], result: Mapping[str, Any] | None) -> str:
