@@ -44,9 +44,12 @@ class BackwardRoots:
         self._are_mixed: bool | None = None
         self._are_unscaled: bool | None = None
         self._are_penalised: bool | None = None
+        self._is_over = False
 
     def watch(self, optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
         """Note the passes that reach these parameters of an optimizer."""
+        if self._is_over:
+            return
         self._handles += [
             p.register_post_accumulate_grad_hook(_ReachedHook(self._guard, self, optimizer)) for p in parameters
         ]
@@ -116,6 +119,8 @@ class BackwardRoots:
 
     def stepped(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step with gradients that the scaler has divided."""
+        if self._is_over:  # to read the scale waits for the device
+            return
         scale = getattr(self._scaler, "_scale", None)
         if isinstance(scale, Tensor) and optimizer in self._arrived and float(scale) >= _LEAST_SCALE:
             self._through.add(optimizer)
@@ -137,6 +142,7 @@ class BackwardRoots:
         }  # fmt: skip
 
     def close(self) -> None:
+        self._is_over = True
         for handle in self._handles:
             handle.remove()
         self._handles = []

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from precgui.engine.shadow.loop_step import examined
 from precgui.engine.shadow.loop_tape import LoopTape
+from precgui.engine.telemetry.backends import fetched
 from precgui.engine.telemetry.readable import readable, unseen
 from precgui.engine.telemetry.recorder import Weight
 from precgui.record.distributed import world
@@ -95,7 +96,8 @@ def _are_finite(weights: Sequence[Weight]) -> bool:
     """Whether all weights can be read and are finite: a step from others is finite in no format."""
     with unseen():
         values = [readable(each.own) if _has_memory(each.own) else None for each in weights]
-        return all(value is not None and bool(value.isfinite().all()) for value in values)
+        held = [value.isfinite().all() for value in values if value is not None]
+        return len(held) == len(values) and all(array.item() for array in fetched(held))
 
 
 def _has_memory(weight: Tensor) -> bool:
