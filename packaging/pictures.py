@@ -46,7 +46,8 @@ class Picture:
         """Files and folders below precgui/gui that draw it."""
         panel, _, tab = self.place.partition("/")
         if self.state == "first-run":
-            return ("shell/first_paths.py", "shell/first_run_sheet.py", "shell/call_out.py")
+            drawn = ("call_out", "first_paths", "first_run_sheet", "precision_card", "precision_paths")
+            return tuple(f"shell/{name}.py" for name in drawn)
         if panel == "inspect" and tab:
             return ("panels/inspect/panel.py", *_TABS_OF_INSPECT.get(tab, ()))
         return (f"panels/{panel}",)

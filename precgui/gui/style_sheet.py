@@ -108,6 +108,8 @@ QToolButton:focus { border-color: @accent@; }
 QToolButton[kind="corner"] { padding: 1px 6px; }
 QToolButton[kind="corner"][popupMode="2"] { padding-right: 20px; }
 QToolButton[kind="fold"] { padding: 3px 6px 3px 0; color: @muted@; }
+QToolButton[kind="picture"] { background: @window@; border-color: @line@; border-radius: 8px; padding: 6px; }
+QToolButton[kind="picture"]:hover, QToolButton[kind="picture"]:focus { border-color: @accent@; }
 QToolButton[kind="link"] { color: @accent@; padding: 2px 6px; }
 QToolButton:disabled { color: @faint@; }
 QToolButton[popupMode="2"] { padding-right: 20px; }

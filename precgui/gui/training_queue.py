@@ -51,7 +51,7 @@ class TrainingQueue(QObject):
         self._runs, self._requests, self._study = runs, requests, study
         self._report, self._folder = report, folder
         self.waiting: list[RunConfig] = []
-        self._trials: list[tuple[RunConfig, str]] = []  # configs with a fix, and the run that it is for
+        self._trials: list[tuple[RunConfig, str | RunConfig]] = []  # each beside a run by its key, or by its config
         self._where: list[tuple[RunConfig, NamedPlace]] = []  # configs of runs that do not train on this machine
         self.detached: dict[str, PlacedRun] = {}  # runs that go on at their place and are not followed, by their keys
         self._warm: RunThread | None = None
@@ -121,6 +121,13 @@ class TrainingQueue(QObject):
         """Start a run with a change; Compare opens with it and the run `key` when it has ended."""
         self._trials.append((config, key))
         self.start(config)
+
+    def start_pair(self, first: RunConfig, second: RunConfig) -> None:
+        """Start a run and queue another behind it; Compare opens with both when the second has ended."""
+        self._trials.append((second, first))
+        self.start(first)
+        self.waiting.append(second)
+        self.changed.emit()
 
     def go_on(self, broken: BrokenOff) -> None:
         """Train a broken run from its checkpoint to its end, in its file, and show it in Live."""
@@ -361,13 +368,15 @@ class TrainingQueue(QObject):
         self.changed.emit()
 
     def compare_trial(self, key: str) -> None:
-        """Show a run that tried a fix beside the run that it is for."""
+        """Show a run that was started beside another one together with it."""
         run = self._runs[key].run
         tried = next((pair for pair in self._trials if pair[0] is run.config), None)
         if tried is not None:
             self._trials.remove(tried)
-            if tried[1] in self._runs and isinstance(run, LiveRun) and run.steps and not self._closed:
-                self._requests.compare(tried[1], key)
+            keys = (each for each, opened in self._runs.items() if tried[1] in (each, opened.run.config))
+            baseline = next(keys, None)
+            if baseline is not None and isinstance(run, LiveRun) and run.steps and not self._closed:
+                self._requests.compare(baseline, key)
 
     def _hand_over(self, run: LiveRun) -> None:
         """Let a run that has ended go to its file, which holds all that is in memory."""

@@ -121,18 +121,23 @@ def earlier_than(result: Mapping[str, Any], results: Sequence[Mapping[str, Any]]
     return next((other for other in same if other.get("started", "") < result.get("started", "~")), None)
 
 
+def newest_with(name: str, results: Sequence[Mapping[str, Any]], fmt: str) -> Mapping[str, Any] | None:
+    """The newest result of a device of this name that has rates of `fmt` and of FP32."""
+    return next((each for each in of_device(name, results) if {fmt, "fp32"} <= best_tops(each).keys()), None)
+
+
 def gain(name: str, results: Sequence[Mapping[str, Any]], fmt: str = "bf16") -> float | None:
     """Best measured rate of `fmt` over the best of FP32 in the newest result of a device of this name.
 
     None where there is none, or where the spreads of both rates leave open which one is higher.
     """
-    for result in of_device(name, results):
-        best = best_tops(result)
-        if fmt in best and "fp32" in best:
-            ratio = best[fmt] / best["fp32"]
-            spread = noise_of(result, fmt) + noise_of(result, "fp32")
-            return None if 1 / (1 + spread) < ratio < 1 + spread else ratio
-    return None
+    result = newest_with(name, results, fmt)
+    if result is None:
+        return None
+    best = best_tops(result)
+    ratio = best[fmt] / best["fp32"]
+    spread = noise_of(result, fmt) + noise_of(result, "fp32")
+    return None if 1 / (1 + spread) < ratio < 1 + spread else ratio
 
 
 def number_text(value: float | None) -> str:

@@ -394,6 +394,11 @@ def seconds_text(seconds: float | None) -> str:
     return f"{minutes:.3g} min" if minutes < 120 else f"{minutes / 60:.3g} h"
 
 
+def wait_text(seconds: float) -> str:
+    """A time to wait, from a minute and a half on in whole minutes."""
+    return seconds_text(round(seconds) if seconds < 90 else 60 * round(seconds / 60))
+
+
 def bytes_text(count: int | float | None) -> str:
     """Bytes in the largest binary unit in which they are at least one."""
     if count is None:

@@ -10,7 +10,7 @@ from precgui.config import RunConfig
 from precgui.config.names import EMULATED
 from precgui.config.precision_traits import traits
 from precgui.hardware.device import Device
-from precgui.hardware.measured import best_tops, noise_of, of_device
+from precgui.hardware.measured import best_tops, newest_with, noise_of
 from precgui.runs.facts import seconds_text
 from precgui.runs.step_times import StepTime, step_time, total_steps
 from precgui.sentences import L_, Sentence, filled, together
@@ -99,13 +99,13 @@ def _not_measured(level: str, fmt: str, reason: str, device: Device) -> Precisio
 
 def _factor(name: str, device: Device, results: Sequence[Mapping[str, Any]]) -> tuple[float | None, str]:
     """The best rate over FP32's in the newest measurement of this device that has both, with its day and spread."""
-    for result in of_device(device.name, results):
-        best = best_tops(result)
-        if best.get(name) and best.get("fp32"):
-            spread = max(noise_of(result, name), noise_of(result, "fp32"))
-            day = str(result["started"])[:10]
-            return best[name] / best["fp32"], Sentence("measured {day}, spread {spread:.0%}", day=day, spread=spread)
-    return None, ""
+    result = newest_with(device.name, results, name)
+    if result is None:
+        return None, ""
+    best = best_tops(result)
+    spread = max(noise_of(result, name), noise_of(result, "fp32"))
+    day = str(result["started"])[:10]
+    return best[name] / best["fp32"], Sentence("measured {day}, spread {spread:.0%}", day=day, spread=spread)
 
 
 @dataclass(frozen=True)

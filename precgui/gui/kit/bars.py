@@ -46,9 +46,9 @@ def part_colour(number: int) -> QColor:
 class BarChart(QWidget):
     """Rows on one axis from the least to the largest value; logarithmic where factors are shown."""
 
-    def __init__(self, *, logarithmic: bool = False, parent: QWidget | None = None) -> None:
+    def __init__(self, *, logarithmic: bool = False, names_px: int = _NAME, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._logarithmic = logarithmic
+        self._logarithmic, self._names_px = logarithmic, names_px
         self._rows: Sequence[BarRow] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         themes().follow(self, self.update)
@@ -64,7 +64,7 @@ class BarChart(QWidget):
         return QSize(480, len(self._rows) * (_ROW + _GAP) + _GAP)
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(_NAME + _VALUE + 60, self.sizeHint().height())
+        return QSize(self._names_px + _VALUE + 60, self.sizeHint().height())
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, theme, name_width = QPainter(self), themes().theme, self._name_width()
@@ -90,8 +90,10 @@ class BarChart(QWidget):
         """Pixels for the names: as many as the longest needs, within the share that bars can spare."""
         font = self.font()
         font.setBold(True)
-        needed = max((QFontMetrics(font).horizontalAdvance(row.name) + 16 for row in self._rows), default=_NAME)
-        return max(_NAME, min(needed, int(self.width() * _NAME_SHARE)))
+        needed = max(
+            (QFontMetrics(font).horizontalAdvance(row.name) + 16 for row in self._rows), default=self._names_px
+        )
+        return max(self._names_px, min(needed, int(self.width() * _NAME_SHARE)))
 
     def _colour(self, colour: str | int) -> QColor:
         return part_colour(colour) if isinstance(colour, int) else QColor(getattr(themes().theme, colour))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from precgui.gui.settings import Settings
 from precgui.gui.shell.call_out import CallOut
-from precgui.gui.shell.first_paths import PATHS, FirstPath, GuidedWindow
-from precgui.gui.shell.first_run_sheet import FirstRunSheet
+from precgui.gui.shell.guided_path import FirstPath, GuidedWindow, hardware_of, setup_of
 from precgui.words import _
+
+if TYPE_CHECKING:
+    from precgui.gui.shell.first_run_sheet import FirstRunSheet
 
 LOOK_MS = 150  # between two looks at the window: is the step done, where is its target now
 
@@ -38,19 +41,51 @@ class Guide(QObject):
         self.end()
         if self.sheet is not None or self._window.session is None:
             return
+        from precgui.gui.shell.first_paths import PATHS  # not before the first paint
+        from precgui.gui.shell.first_run_sheet import FirstRunSheet
+
         self.sheet = sheet = FirstRunSheet(PATHS, self._centre)
         sheet.chosen.connect(self.follow)
         sheet.closed.connect(self._skip)
-        setup = self._window.host.panels.get("setup")
-        outlook = getattr(setup, "outlook", None)
-        if outlook is not None:
-            sheet.show_advice(outlook.advice_text.text())
-            outlook.known.connect(lambda: self._show_advice(outlook.advice_text.text()))
+        sheet.recipe_requested.connect(self._choose_recipe)
+        sheet.precision.measure_requested.connect(self._measure)
+        outlook = setup_of(self._window).outlook
+        outlook.known.connect(self._show_machine)
+        if outlook.device_of(None) is None:
+            outlook.ask()
+        self._show_machine()
         sheet.open()
 
-    def _show_advice(self, sentence: str) -> None:
+    def _show_machine(self) -> None:
+        """Show the advice and the outlook of this machine, as far as it has answered."""
+        outlook = setup_of(self._window).outlook
         if self.sheet is not None:
-            self.sheet.show_advice(sentence)
+            if (device := outlook.device_of(None)) is not None:
+                self.sheet.precision.show_machine(device, outlook.results)
+            self.sheet.show_advice(outlook.advice_text.text())
+
+    def _choose_recipe(self) -> None:
+        """Choose what is trained by its picture; the sheet stays where nothing is chosen."""
+        from precgui.gui.panels.setup.recipe_gallery import RecipeGallery
+        from precgui.gui.shell.precision_paths import precision_path
+
+        gallery = RecipeGallery(setup_of(self._window).source, self._widget)
+        gallery.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        gallery.chosen.connect(lambda name: self.follow(precision_path(name)))
+        gallery.open()
+
+    def _measure(self) -> None:
+        """Measure FP32 and BF16 as Hardware > Measured does, and show the rates on the sheet."""
+        if (sheet := self.sheet) is None:
+            return
+        tab = hardware_of(self._window).measured()
+        sheet.precision.show_progress(0, 0)
+        tab.moved.connect(sheet.precision.show_progress)
+        tab.over.connect(sheet.precision.show_end)
+        tab.kept.connect(setup_of(self._window).outlook.ask)
+        tab.start_rates()
+        if tab.is_waiting:
+            sheet.precision.show_end(tab.message.text())
 
     def _skip(self) -> None:
         self._close_sheet()
@@ -105,7 +140,7 @@ class Guide(QObject):
 
     def _return(self) -> None:
         if self.path is not None:
-            self._window.show_panel(self.path.steps[self.at].place)
+            self.path.steps[self.at].show(self._window)
             self.target = None
             self._point()
 

@@ -13,18 +13,24 @@ from PySide6.QtWidgets import QApplication, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from precgui import config as configs
-from precgui.config import RunConfig
-from precgui.events import Evaluated, Event, RunEnded, RunStarted, StepDone
+from precgui.config import RECIPES, RunConfig
+from precgui.events import EXPONENT_BINS, TENSOR_STATS, Evaluated, Event, RunEnded, RunStarted, StepDone, TensorStats
 from precgui.examples import example
 from precgui.gui.notices import Notices
 from precgui.gui.panels.library.quantised_dialog import IntegerDialog
+from precgui.gui.panels.setup.recipe_gallery import RecipeGallery
 from precgui.gui.settings import Settings
 from precgui.gui.shell.first_run_sheet import FirstRunSheet
+from precgui.gui.shell.precision_paths import recipe_pair
 from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import Window
 from precgui.gui.study_control import StudyControl
 from precgui.gui.training_queue import TrainingQueue
+from precgui.hardware import measured
 from precgui.job import Job
+from precgui.runs import outlook
+from precgui.runs.facts import wait_text
+from precgui.runs.step_times import StepTime
 from tests.gui.conftest import close_window
 from tests.runs.synthetic import live_run
 
@@ -47,8 +53,9 @@ class Hand:
 
     def open_card(self, name: str) -> None:
         self._window.actions_.by_id["help.first_steps"].trigger()
-        assert self._window.guide.sheet is not None
-        self.click(self._window.guide.sheet.cards[name])
+        sheet = self._window.guide.sheet
+        assert sheet is not None
+        self.click((sheet.cards | sheet.precision.choices)[name])
 
     def is_told(self, step: int, words: str, target: QWidget | None = None) -> None:
         """Wait until the call-out tells this step, and stands beside its target without covering it."""
@@ -83,7 +90,8 @@ class Trainer:
         self.is_on = True
         run = live_run([RunStarted(0.0, 4, 2, "cpu")], config)
         run.run_id = f"run {len(self.asked)}"  # type: ignore[misc]
-        self.session.runs.choose(self.session.runs.add(run))
+        self.session.runs.active_key = self.session.runs.add(run)
+        self.session.runs.choose(self.session.runs.active_key)
         self.session.requests.go("live")
 
     def finish(self) -> str:
@@ -93,11 +101,17 @@ class Trainer:
             StepDone(step, 0.1 * step, 1 / step, 1.0, False, 0.05, 1.0, 0.09, 0.01, 64, float("nan"))
             for step in range(1, 5)
         ]
+        exponents = np.ones((1, EXPONENT_BINS), np.uint32).tobytes()
+        numbers = np.ones((1, len(TENSOR_STATS)), np.float64).tobytes()
+        steps += [TensorStats(1, 0.1, "gradient", ("weight",), (1,), numbers, exponents)]
         self.session.runs[key].run.extend([*steps, Evaluated(4, 2, 0.5, 0.3, 0.75), RunEnded(0.5, "completed")])  # type: ignore[attr-defined]
-        self.is_on = False
+        self.is_on, self.session.runs.active_key = False, None
+        waiting = self.session.training.waiting
         self.session.runs.data_arrived.emit(key)
         self.session.runs.changed.emit(key)
         self.session.training.compare_trial(key)
+        if waiting:
+            self._start(waiting.pop(0))
         return key
 
 
@@ -135,7 +149,8 @@ def test_that_the_sheet_comes_once_and_keys_do_all(started: Window, qtbot: QtBot
     assert isinstance(sheet, FirstRunSheet) and sheet.isVisible()
     assert started.session is not None and not started.session.runs
     qtbot.waitUntil(lambda: sheet.advice.text().startswith("Advised for this model here:"))
-    stops = [*sheet.cards.values(), sheet.later]
+    qtbot.waitUntil(lambda: not sheet.precision.measure.isHidden())
+    stops = [*sheet.precision.choices.values(), sheet.precision.measure, *sheet.cards.values(), sheet.later]
     assert QApplication.focusWidget() in (stops[0], None)  # None: no window has the focus offscreen
     for at, stop in enumerate(stops):
         qtbot.keyClick(stop, Qt.Key.Key_Tab)
@@ -172,26 +187,22 @@ def test_the_path_to_a_precision(
     working: Window, trainer: Trainer, hand: Hand, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     panels = working.host
-    hand.open_card("which")
-    assert [config.precision for config in trainer.asked] == ["fp32"] and trainer.asked[0].task == "digits"
-    assert hand.clicks == 1, "the first run"
+    hand.open_card("pictures")
     live = panels.panels["live"]
-    hand.is_told(1, "The small example trains", live.plots)  # type: ignore[attr-defined]
+    hand.is_told(1, "fp32 trains, bf16-amp follows", live.plots)  # type: ignore[attr-defined]
     trainer.finish()
-    card = live.end_card  # type: ignore[attr-defined]
-    hand.is_told(2, "Train the same in BF16", card.other)
-    hand.click(card.other)
-    assert [config.precision for config in trainer.asked] == ["fp32", "bf16-amp"]
-    hand.is_told(3, "The same weights and batches again")
+    hand.is_told(1, "bf16-amp trains with the same weights", live.plots)  # type: ignore[attr-defined]
+    assert [config.precision for config in trainer.asked] == ["fp32", "bf16-amp"] and trainer.asked[0].task == "digits"
+    assert trainer.asked[0].model_copy(update={"precision": "bf16-amp"}) == trainer.asked[1]
     trainer.finish()
     qtbot.waitUntil(lambda: panels.current == "compare")
     answer = panels.panels["compare"].answer  # type: ignore[attr-defined]
     qtbot.waitUntil(lambda: "bf16-amp beside fp32: same accuracy (one seed)" in answer.answer.text())
-    assert hand.clicks <= 3, "the comparison with an answer"
-    hand.is_told(3, "three seeds of both", answer.more_seeds)
+    assert hand.clicks == 1, "the first run, and the comparison with an answer"
+    hand.is_told(2, "three seeds of both", answer.more_seeds)
     hand.click(answer.more_seeds)
     setup = panels.panels["setup"]
-    hand.is_told(4, "Start it", setup.start_button)  # type: ignore[attr-defined]
+    hand.is_told(3, "Start it", setup.start_button)  # type: ignore[attr-defined]
 
     finished = example("digits-study")
     assert finished is not None
@@ -209,12 +220,21 @@ def test_the_path_to_a_precision(
     monkeypatch.setattr(StudyControl, "is_running", property(lambda _: bool(running)))
     hand.click(setup.start_button)  # type: ignore[attr-defined]
     assert specs and specs[0].seeds == 3 and {"fp32", "bf16-amp"} <= set(specs[0].precisions)  # type: ignore[attr-defined]
-    hand.is_told(5, "Each cell is a run", panels.panels["live"].study.table)  # type: ignore[attr-defined]
+    hand.is_told(4, "Each cell is a run", panels.panels["live"].study.table)  # type: ignore[attr-defined]
     running.clear()
     groups = panels.panels["compare"].groups  # type: ignore[attr-defined]
     qtbot.waitUntil(lambda: panels.current == "compare" and "Stay with fp32 here" in groups.answer.text())
-    assert hand.clicks == 4, "the verdict of a study"
-    assert working.guide.path is None
+    assert hand.clicks == 3, "the verdict of a study"
+    hand.is_told(5, "And FP16?")
+    assert working.guide.call_out is not None
+    hand.click(working.guide.call_out.go)
+    tensors = working.host.panels["inspect"].tab("tensors")  # type: ignore[attr-defined]
+    assert working.session is not None and working.session.runs.current == "run 1", "the run in FP32"
+    hand.is_told(5, "drag the loss scale", tensors.bar.slider)
+    assert tensors.bar.format == "fp16"
+    for _ in range(2):
+        qtbot.keyClick(tensors.bar.slider, Qt.Key.Key_PageUp)
+    qtbot.waitUntil(lambda: working.guide.path is None)
 
 
 def test_the_path_from_a_broken_training_to_lines_to_paste(
@@ -301,3 +321,93 @@ def test_the_path_to_formats_for_deployment(
     qtbot.waitUntil(lambda: working.guide.path is None)
     for dialog in working.findChildren(IntegerDialog):
         dialog.close()
+
+
+def test_that_a_script_of_ones_own_leads_to_the_lines_and_to_compare(
+    working: Window, hand: Hand, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand.open_card("own")
+    diagnose = working.host.panels["diagnose"]
+    hand.is_told(1, "Copy the two lines", diagnose.loop.code.copy)  # type: ignore[attr-defined]
+    hand.click(diagnose.loop.code.copy)  # type: ignore[attr-defined]
+    assert "precgui.Recorder(" in QGuiApplication.clipboard().text()
+    hand.is_told(2, "once under autocast to BF16")
+    recorded = [example(name) for name in ("scale-collapse", "clip-before-unscale")]
+    paths = [each.path for each in recorded if each is not None]
+    monkeypatch.setattr(working.files, "ask", lambda: working.files.open(paths))
+    assert working.guide.call_out is not None
+    hand.click(working.guide.call_out.go)
+    button = working.navigation.buttons["compare"]
+    hand.is_told(3, "what BF16 changes", button)
+    hand.click(button)
+    qtbot.waitUntil(lambda: working.guide.path is None)
+
+
+def test_that_every_recipe_of_the_gallery_can_be_the_choice(
+    working: Window, trainer: Trainer, hand: Hand, qtbot: QtBot
+) -> None:
+    for name in RECIPES:
+        first, second = recipe_pair(name)
+        assert first.precision == "fp32" != second.precision
+    hand.open_card("unsure")
+    gallery = working.findChild(RecipeGallery)
+    assert gallery is not None
+    gallery.reject()
+    assert working.guide.sheet is not None and working.guide.path is None
+    hand.click(working.guide.sheet.precision.choices["unsure"])
+    gallery = working.findChildren(RecipeGallery)[-1]
+    (item,) = gallery.list.findItems("digits-int8", Qt.MatchFlag.MatchExactly)
+    gallery.list.setCurrentItem(item)
+    hand.click(gallery.use_button)
+    hand.is_told(1, "fp32 trains, int8-qat follows")
+    assert working.guide.sheet is None and trainer.asked[0].train.epochs == RECIPES["digits-int8"][1].train.epochs
+
+
+def test_that_the_sheet_measures_and_draws_the_rates(
+    working: Window, hand: Hand, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working.resize(1280, 800)
+    asked: list[object] = []
+    hardware = working.host.load("hardware")
+    tab = hardware.measured()  # type: ignore[union-attr, attr-defined]
+    monkeypatch.setattr(tab, "start", asked.append)
+    working.actions_.by_id["help.first_steps"].trigger()
+    sheet = working.guide.sheet
+    assert sheet is not None
+    card = sheet.precision
+    qtbot.waitUntil(lambda: "not measured yet" in card.machine.text())
+    assert "on two cores" in card.choices["pictures"].text() and card.bars.isHidden()
+    hand.click(card.measure)
+    qtbot.waitUntil(lambda: bool(asked))
+    assert asked == [{"formats": ("fp32", "bf16"), "sizes": (512, 1024), "parts": ("gemm",)}]
+    tab.moved.emit(2, 4)
+    assert card.progress.value() == 2 and not card.measure.isEnabled()
+    name = tab.device.currentText()
+    rates = [{"format": fmt, "m": 512, "tops": tops, "note": ""} for fmt, tops in (("fp32", 0.04), ("bf16", 0.1))]
+    parts = dict.fromkeys(("certificate", "alignment", "conversions", "blocks"), ())
+    empty: dict[str, object] = {part: list(rows) for part, rows in parts.items()}
+    about = {"id": "cpu", "name": name, "kind": "cpu"}
+    started = "2026-01-01T10:00:00"
+    result = {"schema": 1, "started": started, "device": about, "torch": "2", "threads": 1, "copy": None, **empty}
+    measured.keep({**result, "gemm": rates})
+    tab.kept.emit()
+    tab.over.emit("")
+    qtbot.waitUntil(lambda: not card.bars.isHidden())
+    assert card.bars.accessibleDescription() == "FP32 40 Gop/s; BF16, 2.5 x FP32 100 Gop/s"
+    assert card.measure.isHidden() and card.progress.isHidden()
+
+
+def test_that_a_timed_work_tells_its_time_here(
+    working: Window, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    times = {"fp32": 0.01, "bf16-amp": 0.02}
+
+    def timed(config: RunConfig, precision: str, _: str = "") -> StepTime:
+        return StepTime(times[precision], 100, "2026-01-01", precision)
+
+    monkeypatch.setattr(outlook, "step_time", timed)
+    working.actions_.by_id["help.first_steps"].trigger()
+    sheet = working.guide.sheet
+    assert sheet is not None
+    steps = 100 * RECIPES["digits-quick"][1].train.epochs
+    assert sheet.precision.choices["pictures"].text() == f"Images\n{wait_text(0.03 * steps)} here"

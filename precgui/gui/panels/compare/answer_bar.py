@@ -12,7 +12,7 @@ from precgui.gui.kit.answer_label import AnswerLabel
 from precgui.gui.kit.folded_text import FoldedText
 from precgui.gui.kit.parts import button, column, row
 from precgui.gui.session import Session
-from precgui.runs.facts import seconds_text
+from precgui.runs.facts import wait_text
 from precgui.runs.short_answer import SEEDS, ShortAnswer
 from precgui.words import L_, _, translated
 
@@ -54,7 +54,7 @@ class AnswerBar(QWidget):
         self.more_seeds.setVisible(answer is not None and answer.can_repeat and self._is_startable())
         seconds = answer.seconds if answer is not None else None
         text = _("Run {seeds} seeds, {time}") if seconds else _("Run {seeds} seeds")
-        self.more_seeds.setText(text.format(seeds=SEEDS, time=_wait_text(seconds or 0.0)))
+        self.more_seeds.setText(text.format(seeds=SEEDS, time=translated(wait_text(seconds or 0.0))))
         self.fold.set_remarks([translated(note) for note in notes])
 
     def _is_startable(self) -> bool:
@@ -66,8 +66,3 @@ class AnswerBar(QWidget):
     def _ask(self) -> None:
         if self._answer is not None:
             self.study_requested.emit(self._answer.baseline)
-
-
-def _wait_text(seconds: float) -> str:
-    """A time to wait, from a minute and a half on in whole minutes."""
-    return translated(seconds_text(round(seconds) if seconds < 90 else 60 * round(seconds / 60)))

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
     QComboBox,
@@ -91,11 +91,19 @@ class ExportButton(QToolButton):
 _NOTHING = L_("Nothing measured yet: Measure takes about a minute, and the window stays usable.")
 _FAR = L_("Measuring at {place} for {seconds} s; it takes a minute or more, and the window stays usable.")
 REDRAW_MS = 500  # between two parts of the view of a bench that runs
+RATES, RATE_SIZES = ("fp32", "bf16"), (512, 1024)  # of the short bench of the first run
 _LISTS = ("certificate", "gemm", "alignment", "conversions", "blocks", "energy")
 
 
 class MeasuredTab(QWidget):
-    """Measures a device, and shows a kept result or the bench that runs as it grows."""
+    """Measures a device, and shows a kept result or the bench that runs as it grows.
+
+    `moved(done, total)` comes while it measures, `kept` when the result is kept, `over` with a problem or "".
+    """
+
+    moved = Signal(int, int)
+    kept = Signal()
+    over = Signal(str)
 
     def __init__(self, model: HardwareModel) -> None:
         super().__init__()
@@ -106,7 +114,8 @@ class MeasuredTab(QWidget):
             self, progress=self._hear_far, failed=self._end_far, answered=self._end_far, title=_("Measuring at a place")
         )
         self._far.changed.connect(self._on_far)
-        self._waits = False
+        self._waits = self._asks_rates = False
+        self._only: dict[str, Any] = {}  # the part of the bench that was asked for last; all of it without
         self._growing: dict[str, Any] | None = None
         self.device, self.results, self.view = QComboBox(), QComboBox(), ResultView()
         self.measure, self.stop = QPushButton(_("Measure")), QPushButton(_("Stop"))
@@ -116,7 +125,7 @@ class MeasuredTab(QWidget):
         self._redraw.timeout.connect(self._show_growth)
         self._next_part = 0
         self._lay_out()
-        self.measure.clicked.connect(self.start)
+        self.measure.clicked.connect(lambda _: self.start())
         self.stop.clicked.connect(self._ask_to_stop)
         self.results.currentIndexChanged.connect(self._show_chosen)
         model.machine_changed.connect(self._fill_devices)
@@ -170,6 +179,8 @@ class MeasuredTab(QWidget):
         requested = chosen or (best.id if best else None)
         self.device.setCurrentIndex(max(0, self.device.findData(requested)))
         self.measure.setEnabled(self.device.count() > 0 and not self._is_measuring)
+        if self._asks_rates:
+            self.start_rates()
 
     def _fill_results(self) -> None:
         self.results.blockSignals(True)
@@ -184,11 +195,21 @@ class MeasuredTab(QWidget):
 
     # Measuring
 
-    def start(self) -> None:
-        """Measure the chosen device in a process of its own; while a run trains, wait until it has ended."""
+    def start_rates(self) -> None:
+        """Measure the products in FP32 and BF16 alone, which takes some seconds; once the machine is known."""
+        self._asks_rates = self.device.currentData() is None
+        if not self._asks_rates:
+            self.start({"formats": RATES, "sizes": RATE_SIZES, "parts": ("gemm",)})
+
+    def start(self, only: Mapping[str, Any] | None = None) -> None:
+        """Measure the chosen device in a process of its own; while a run trains, wait until it has ended.
+
+        `only` are the fields of a BenchPlan that differ from a whole bench.
+        """
         device = self.device.currentData()
         if device is None or self._is_measuring:
             return
+        self._only = dict(only or {})
         self._set_waiting(self._model.is_busy)
         if self._waits:
             return
@@ -200,7 +221,7 @@ class MeasuredTab(QWidget):
         self._model.measuring.emit(True)
         name = self.device.currentText()
         self._growing = {part: [] for part in _LISTS} | {"copy": None, "device": {"name": name, "id": device}}
-        self._bench.ask(child("precgui.engine.bench.run:serve", {"device": device}))
+        self._bench.ask(child("precgui.engine.bench.run:serve", {"device": device, **self._only}))
         self.measure.setEnabled(False)
         self.stop.setEnabled(True)
         self.progress.setRange(0, 0)
@@ -217,7 +238,7 @@ class MeasuredTab(QWidget):
     def _on_idle(self) -> None:
         if self._waits:
             self._set_waiting(False)
-            self.start()
+            self.start(self._only)
 
     def _ask_to_stop(self) -> None:
         if self._waits:
@@ -229,6 +250,11 @@ class MeasuredTab(QWidget):
         if self._far.busy:
             self.message.setText(_("The measurement was stopped; nothing of it is kept."))
             self._far.cancel()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it starts to measure when the run that trains has ended."""
+        return self._waits
 
     @property
     def _is_measuring(self) -> bool:
@@ -256,6 +282,7 @@ class MeasuredTab(QWidget):
         if event["kind"] == "progress":
             self.progress.setRange(0, event["total"])
             self.progress.setValue(event["done"])
+            self.moved.emit(event["done"], event["total"])
             self.message.setText(translated(event["text"]))
         elif event["kind"] == "row":
             part = event["part"]
@@ -275,6 +302,7 @@ class MeasuredTab(QWidget):
         if problem:
             self.message.setText(problem)
         self._model.read_results()
+        self.kept.emit()
 
     def _ended(self, problem: str) -> None:
         self._redraw.stop()
@@ -289,6 +317,7 @@ class MeasuredTab(QWidget):
         self.message.setText(
             problem or ("" if complete else _("Stopped: an incomplete result is shown, but not kept."))
         )
+        self.over.emit(self.message.text())
 
     # Showing
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
@@ -22,6 +23,9 @@ from precgui.hardware.advice import Situation, advise
 from precgui.hardware.report import document, text
 from precgui.sanitize import one_line
 from precgui.words import L_, _, translated
+
+if TYPE_CHECKING:
+    from precgui.gui.panels.hardware.bench_tab import MeasuredTab
 
 # Title, tool tip, and the class, whose module is imported when the tab is first shown.
 TABS = (
@@ -127,6 +131,11 @@ class HardwarePanel(QWidget):
     def tab(self, index: int) -> QWidget:
         """The content of a tab, created now if it was not."""
         return self.tabs.content(index)
+
+    def measured(self) -> MeasuredTab:
+        """The tab that measures, shown."""
+        self.show_tab("measured")
+        return cast("MeasuredTab", self.tab(self.tabs.currentIndex()))
 
     def show_tab(self, title: str) -> None:
         """Show a tab by its title, in lower case; `advice/TASK/SIZE` asks for advice on these."""

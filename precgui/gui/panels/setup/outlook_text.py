@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
@@ -112,6 +112,11 @@ class OutlookText(QFrame):
     def _waiting(self) -> str:
         name = self._place_name
         return self._fault or (translated(_ASKING_PLACE).format(place=name) if name else translated(_ASKING))
+
+    @property
+    def results(self) -> Sequence[Mapping[str, Any]]:
+        """The kept measurements, the newest first."""
+        return self._results
 
     def device_of(self, config: RunConfig | None) -> Device | None:
         """The device on which a run of this config goes, as far as it is known without torch."""
