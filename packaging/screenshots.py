@@ -41,6 +41,7 @@ from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.first_paths import PATHS
 from precgui.gui.shell.guide import Guide
+from precgui.gui.shell.language import use_language
 from precgui.gui.shell.startup import StartupStages
 from precgui.gui.shell.window import PANELS, Window
 from precgui.gui.theme import themes
@@ -108,6 +109,7 @@ class Gallery:
         assert isinstance(self._app, QApplication)
         self._app.setApplicationName("precgui")
         self._app.setStyle("Fusion")
+        use_language(self._app, "en")  # or that of PRECGUI_LANGUAGE, with its fonts
         self._folder = folder
         self._window = Window(Settings(fresh=True), Notices())
         self._start: StartupStages | None = None
