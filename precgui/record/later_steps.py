@@ -37,6 +37,7 @@ from precgui.engine.torch_private import (
 )
 from precgui.engine.unshifted_targets import UnshiftedTargets
 from precgui.engine.write_times import WriteTimes
+from precgui.record.emptied_moments import EmptiedMoments
 from precgui.record.exact_steps import ExactSteps
 from precgui.record.gradient_edits import GradientEdits
 from precgui.record.later_numbers import LaterNumbers
@@ -174,7 +175,7 @@ class LaterSteps:
     def __init__(self, model: nn.Module, guard: Guard, later: LaterNumbers, *, active: bool) -> None:
         self.watchers, self.edits, self.exact = Watchers(model), GradientEdits(guard), ExactSteps()
         self.watchers.rounded = self.edits.rounded
-        self._rewritten = RewrittenWeights(later)
+        self._rewritten, self._emptied, self._step = RewrittenWeights(later), EmptiedMoments(later), 0
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
@@ -198,6 +199,7 @@ class LaterSteps:
         again, self._again = self._again and step >= self._next and self._left > 0, False
         if not self._active:
             return
+        self._step = step
         self._rewritten.begin(step, trained)
         writes, watched = self.watchers.writes, self._watched == step - 1
         writes.end(step - 1, watched=watched)
@@ -227,6 +229,7 @@ class LaterSteps:
         self.edits.stepped(optimizer)
         if self._active:
             self._rewritten.stepping(optimizer)
+            self._emptied.stepping(self._step, optimizer)
         if self.exact.tape is not None:
             with unseen():
                 self.exact.tape.optimizer_begins(optimizer)
@@ -234,6 +237,7 @@ class LaterSteps:
     def optimizer_ends(self, optimizer: Optimizer) -> None:
         """It has stepped."""
         self._rewritten.stepped(optimizer)
+        self._emptied.stepped(optimizer)
         if self.exact.tape is not None:
             with unseen():
                 self.exact.tape.optimizer_ends()
@@ -262,6 +266,7 @@ class LaterSteps:
         self.exact.end()
         edits = {"gradient_edits": self.edits.facts(), "late_edits": self.edits.late()}
         edits |= {"cleared_gradients": self.edits.cleared(), "rewritten_weights": self._rewritten.facts()}
+        edits |= {"emptied_moments": self._emptied.facts()}
         facts = self.watchers.facts() | edits | {"exact_steps": self.exact.facts()}
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}

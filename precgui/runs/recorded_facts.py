@@ -42,6 +42,7 @@ _REASONS = {
     "late_edits": L_("no gradients were scaled after their step in the steps that were looked at"),
     "cleared_gradients": L_("no gradients were cleared before their step in the steps that were looked at"),
     "rewritten_weights": L_("no weights were rounded between two steps in the steps that were looked at"),
+    "emptied_moments": L_("no second moments became zero between two steps"),
     "hidden_parameters": L_(
         "the model computed with no parameters that it does not hold in the steps that were looked at"
     ),
@@ -56,7 +57,8 @@ _OF_OWN_LOOPS = (
     "precision", "autocast", "loop", "scaler", "cancellation", "stored_updates", "integers", "broadcast_loss",
     "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
     "loop_additions",
-    "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "unshifted_targets",
+    "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
+    "unshifted_targets",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip
 

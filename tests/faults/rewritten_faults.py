@@ -119,6 +119,60 @@ def large_updates_of_weights_rounded_once_in_a_while(opened: Open) -> None:
     _train(opened, write, rate=2e-2)
 
 
+def _resumed(opened: Open, stored: torch.dtype, weight: float, eps: float = 1e-8, every: int = 6) -> None:
+    """A state that goes through a file in another format every few steps; the loss has a weight."""
+    model = _net()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3, eps=eps)
+    recorder = opened(model, optimizer)
+    for step, (x, y) in enumerate(batches(20), 1):
+        loss = weight * F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+        if step % every == 0:
+            state = copy.deepcopy(optimizer.state_dict())
+            for own in state["state"].values():
+                own.update({name: each.to(stored) for name, each in own.items() if each.dim()})
+            optimizer.load_state_dict(state)
+
+
+@fault("moments-underflow", "rounded to FP16 between steps", "in FP32 or BF16", True)
+def state_saved_in_fp16(opened: Open) -> None:
+    _resumed(opened, torch.float16, 1e-3)
+
+
+@healthy
+def state_saved_in_bf16(opened: Open) -> None:
+    _resumed(opened, torch.bfloat16, 1e-3)
+
+
+@healthy
+def state_saved_in_fp16_whose_squares_fit(opened: Open) -> None:
+    _resumed(opened, torch.float16, 30.0)
+
+
+@healthy
+def state_saved_in_fp16_beside_a_larger_epsilon(opened: Open) -> None:
+    _resumed(opened, torch.float16, 1e-3, eps=1e-2)
+
+
+@healthy
+def state_of_a_chosen_part_begun_anew(opened: Open) -> None:
+    """Second moments are set to zero on purpose, with their first ones left."""
+    model = _net()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    recorder = opened(model, optimizer)
+    for step, (x, y) in enumerate(batches(14), 1):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+        for own in optimizer.state.values() if step == 7 else ():
+            own["exp_avg_sq"].zero_()
+
+
 def _bent(opened: Open, h: float) -> None:
     """A network whose second derivative is to be a given one, by central differences."""
     model = nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 1))

@@ -131,7 +131,10 @@ def blame_of_rate(m: Measurements, update: float, needs: str = L_("the same run 
 def rounds_by_itself(m: Measurements) -> bool:
     """Whether the loop was seen to round numbers held in FP32 to fewer digits: gradients, weights, activations or the
     state of the optimizer."""
-    names = ("gradient_edits", "rounded_weights", "rounded_activations", "quantised_values", "rewritten_weights")
+    names = (
+        "gradient_edits", "rounded_weights", "rounded_activations", "quantised_values", "rewritten_weights",
+        "emptied_moments",
+    )  # fmt: skip
     return any(m.fact_rows(name) for name in names)
 
 

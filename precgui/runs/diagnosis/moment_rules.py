@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from precgui.runs.diagnosis.analysis import epsilons, growth, median, percent, recorded_optimizers
-from precgui.runs.diagnosis.findings import BEYOND_RANGE, TOO_FEW_DIGITS, Blame, Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import BEYOND_RANGE, COMPARED, TOO_FEW_DIGITS, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements, RecordedRows, Values
 from precgui.runs.diagnosis.nan_aware import largest
 from precgui.runs.diagnosis.number_formats import DIGITS
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number
 from precgui.sentences import L_, Sentence
 
 _TOO_LARGE = 4.0  # times the second moment that the gradients give
@@ -27,6 +28,7 @@ _FEWEST_ROWS = 2  # in which a state is zero
 _OVER_EPSILON = 0.1  # relative deviation of an update from the rate times the momentum over the epsilon
 _SMALLEST_NORMAL = 2.0**-14  # of FP16; numbers below have fewer digits
 _NAMES = {"bf16": "BF16", "fp16": "FP16"}
+_STORED = {"fp16": "FP16", "e5m2": "E5M2", "e4m3fn": "E4M3"}
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,8 @@ def _missed(m: Measurements, gradients: RecordedRows, last: int, decay: float) -
 
 def moments_underflow(m: Measurements) -> Answer:
     """State of the optimizer in FP16 that is zero where the gradient is not: squares below 6e-8."""
+    if emptied := _emptied_between_steps(m):
+        return emptied
     table, gradients = m.table("optimizer"), m.table("gradient")
     if table is None or gradients is None:
         return None
@@ -221,6 +225,43 @@ def moments_underflow(m: Measurements) -> Answer:
             L_("Keep the optimizer's state in FP32 or BF16."), 0.9, "optax issue 1754", name.rpartition(".")[0]
             .rpartition(".")[0], tuple(sorted(lost, key=lambda each: -lost[each]))[:20], certainty="estimate",
             blame=BEYOND_RANGE,
+        )
+    ]  # fmt: skip
+
+
+def _emptied_between_steps(m: Measurements) -> list[Finding]:
+    """Second moments in FP32 that the optimizer found rounded to zero since its last step, or as it began."""
+    rows = [each for each in m.fact_rows("emptied_moments") if str(each.get("format")) in _STORED]
+    lost = [each for each in rows if number(each, "lost") > _UNDERFLOWN * number(each, "of") > 0]
+    if not lost:
+        return []
+    row, steps = max(lost, key=lambda each: number(each, "lost")), [int(number(each, "step")) for each in lost]
+    step, share, name = int(number(row, "step")), number(row, "lost") / number(row, "of"), _STORED[str(row["format"])]
+    proof = Evidence(
+        L_("v = round(v) = 0 where |m| > eps, before a step, of a state that is held in FP32"),
+        {"step": step, "share": share, "largest": number(row, "largest"), "steps": len(lost)},
+        Sentence(
+            "As step {step} began, {share} of the second moments were zero beside a first moment that was not (up to "
+            "{largest:.3g}), and the others were numbers of {name}: the state, which is held in FP32, had been "
+            "rounded to {name} since the step before. An optimizer writes both from the same gradients. Seen in "
+            "steps {steps}.",
+            step=step, share=percent(share), largest=number(row, "largest"), name=name,
+            steps=", ".join(map(str, steps[:6])),
+        ),
+    )  # fmt: skip
+    return [
+        Finding(
+            "moments-underflow", "error",
+            Sentence(
+                "The optimizer's second moments were rounded to {name} between steps, and small ones became zero: "
+                "the next updates are too large",
+                name=name,
+            ),
+            steps[0], int(m.steps[-1]), (proof,),
+            L_(
+                "Save and move the optimizer's state in FP32 or BF16: squares of gradients below 6e-8 are zero in FP16."
+            ),
+            0.95, "optax issue 1754", blame=COMPARED,
         )
     ]  # fmt: skip
 
