@@ -39,7 +39,6 @@ LATER: tuple[str, ...] = (
     "model_job.py",
     "profile_job.py",
     "quantize_job.py",
-    "runs/file/",
 )
 ENGLISH = ("hardware/report.py",)  # on purpose: a report of a bug is read by those who write precgui
 needs_babel = pytest.mark.skipif(importlib.util.find_spec("babel") is None, reason="Babel is not installed")

@@ -20,8 +20,9 @@ from precgui.runs.file.schema import BEAT, EVENT_ROW, ROWS_VALID, TABLES, Column
 from precgui.runs.file.snapshot import FileSnapshot
 from precgui.sanitize import sanitize, sanitize_tree
 from precgui.sentence_keys import restored
+from precgui.sentences import L_, Sentence, filled, message_of
 
-_CHANGED = "The file was changed, moved or deleted after it was opened; what had not been read is not shown."
+_CHANGED = L_("The file was changed, moved or deleted after it was opened; what had not been read is not shown.")
 
 
 P = ParamSpec("P")
@@ -135,13 +136,14 @@ class RunFileView:
     def _begin(self, snapshot: FileSnapshot) -> None:
         self._state = snapshot.state
         if snapshot.missing_bytes:
-            self.note("", f"The file is cut short by {snapshot.missing_bytes} bytes; what is left of it is shown.")
+            text = L_("The file is cut short by {count} bytes; what is left of it is shown.")
+            self.note("", filled(text, count=snapshot.missing_bytes))
         self._counters = self._read_counters()  # now, since a writer goes on meanwhile
 
     def attribute(self, name: str) -> str:
         value = safe_hdf5.attribute(self.file, name)
         if value is None or value.shape != () or value.dtype.kind != "S":
-            self.note(name, f"The attribute {name} is missing or damaged.")
+            self.note(name, Sentence("The attribute {attribute} is missing or damaged.", attribute=name))
             return ""
         return decoded(value.item())
 
@@ -154,7 +156,7 @@ class RunFileView:
         try:
             return safe_hdf5.text(item)
         except Unusable as reason:
-            self.note(name, f"/{name} {reason}.")
+            self.note(name, _unusable(name, reason))
             return ""
 
     def document(self, name: str) -> dict[str, Any]:
@@ -164,7 +166,8 @@ class RunFileView:
             loaded = json_text.load(written or "{}")
             return loaded if name == "config" else restored(dict(sanitize_tree(loaded)))
         except ValueError as reason:
-            self.note(name, f"/{name} is not the JSON that it should be ({reason}).")
+            text = L_("/{dataset} is not the JSON that it should be ({reason}).")
+            self.note(name, filled(text, dataset=name, reason=str(reason)))
             return {}
 
     @_locked
@@ -214,9 +217,10 @@ class RunFileView:
             except Unusable as reason:
                 if spec.packing and isinstance(reason, Torn):  # rows apart from each other
                     return self.pick(table, column, range(start, stop))
-                self.note(path, f"/{path} {reason}.")
+                self.note(path, _unusable(path, reason))
         if len(values) < stop - start:
-            self.note(table, f"/{table} can be read up to row {start + len(values)} of {stop} only.")
+            text = L_("/{dataset} can be read up to row {row} of {rows} only.")
+            self.note(table, filled(text, dataset=table, row=start + len(values), rows=stop))
             self._rows[table] = min(self.rows(table), start + len(values))
         return values
 
@@ -230,10 +234,11 @@ class RunFileView:
             try:
                 result, lost = safe_hdf5.picked(item, places, partial(self._stored, path, item))
                 if lost:
-                    self.note(path, f"/{path} has {lost} of {len(places)} rows that cannot be read.")
+                    text = L_("/{dataset} has {lost} of {count} rows that cannot be read.")
+                    self.note(path, filled(text, dataset=path, lost=lost, count=len(places)))
                 return result
             except Unusable as reason:
-                self.note(path, f"/{path} {reason}.")
+                self.note(path, _unusable(path, reason))
         return np.zeros((len(places), *spec.row), spec.dtype)
 
     def _is_absent(self, table: str, column: str) -> bool:
@@ -262,7 +267,7 @@ class RunFileView:
                 self._datasets[name] = item
             except Unusable as reason:
                 self._datasets[name] = None
-                self.note(name, f"/{name} {reason}.")
+                self.note(name, _unusable(name, reason))
         return self._datasets[name]
 
     @_locked
@@ -280,10 +285,12 @@ class RunFileView:
             names = safe_hdf5.attribute(item, "tables")
             counts = safe_hdf5.rows(item, 0, safe_hdf5.length(item))
         except Unusable as reason:
-            self.note(ROWS_VALID, f"/{ROWS_VALID} {reason}; the rows are counted instead.")
+            text = L_("/{dataset} {reason}; the rows are counted instead.")
+            self.note(ROWS_VALID, filled(text, dataset=ROWS_VALID, reason=message_of(reason)))
             return {}
         if names is None or names.shape != counts.shape or names.dtype.kind != "S" or counts.dtype.kind != "i":
-            self.note(ROWS_VALID, f"/{ROWS_VALID} is damaged; the rows are counted instead.")
+            text = L_("/{dataset} is damaged; the rows are counted instead.")
+            self.note(ROWS_VALID, filled(text, dataset=ROWS_VALID))
             return {}
         return {decoded(name): max(int(count), 0) for name, count in zip(names, counts, strict=True)}
 
@@ -296,6 +303,11 @@ _PACKED = {
 }  # early files had the strides, too
 
 
+def _unusable(path: str, reason: Unusable) -> str:
+    """The note on a part of the file that cannot be used."""
+    return Sentence("/{dataset} {reason}.", dataset=path, reason=message_of(reason))
+
+
 def decoded(name: bytes) -> str:
     """A text of a table or attribute, fit to be shown."""
     return sanitize(bytes(name).decode(errors="replace"))
@@ -305,9 +317,9 @@ def _check_type(item: h5py.Dataset, spec: Column) -> None:
     """Raises Unusable unless shape and type are those of the schema; numbers may differ in width."""
     stored, requested = item.dtype, spec.dtype
     if requested == EVENT_ROW and stored != EVENT_ROW:
-        raise Unusable("has other fields than an event")
+        raise Unusable(L_("has other fields than an event"))
     allowed = {"f": "iuf", "i": "iu", "u": "iu"}.get(requested.kind, requested.kind)
     if stored.kind not in allowed:
-        raise Unusable("has a type that a run file does not have")
+        raise Unusable(L_("has a type that a run file does not have"))
     if len(item.shape) != 1 + len(spec.row) or any(b and a != b for a, b in zip(item.shape[1:], spec.row, strict=True)):
-        raise Unusable("has a shape that a run file does not have")
+        raise Unusable(L_("has a shape that a run file does not have"))

@@ -7,7 +7,9 @@ import os
 import tempfile
 from collections.abc import Callable
 
-CLOSED_BY_OTHERS = "other code has closed the descriptor of its file"
+from precgui.sentences import L_
+
+CLOSED_BY_OTHERS = L_("other code has closed the descriptor of its file")
 
 
 class Descriptor:

@@ -12,6 +12,7 @@ import numpy as np
 
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.descriptor import Descriptor
+from precgui.sentences import L_, Sentence, filled
 
 RESERVE_BYTES = 64 << 20
 _BALLAST_BYTES = 4 << 20
@@ -37,11 +38,16 @@ class ReservedSpace:
         except OSError as error:
             if error.errno == errno.EFBIG:
                 raise RunFileError(
-                    f"no file may have the {_BALLAST_BYTES >> 20} MB that a run needs at least; raise the limit on the "
-                    "size of files (ulimit -f)."
+                    Sentence(
+                        "no file may have the {size} MB that a run needs at least; raise the limit on the size of "
+                        "files (ulimit -f).",
+                        size=_BALLAST_BYTES >> 20,
+                    )
                 ) from None
             here = folder.absolute()
-            raise RunFileError(f"{here} cannot be written: {error.strerror}; choose another folder.") from None
+            raise RunFileError(
+                Sentence("{file} cannot be written: {error}; choose another folder.", file=here, error=error.strerror)
+            ) from None
 
     def drop(self) -> None:
         """Free the room. Idempotent."""
@@ -51,12 +57,23 @@ class ReservedSpace:
 def require_room(folder: Path, reserve_bytes: int) -> None:
     """Raises RunFileError when the folder is missing or has less room than the reserve."""
     if not folder.is_dir():
-        what = f"{folder} is not a folder" if folder.exists() else f"the folder {folder} does not exist"
-        raise RunFileError(f"{what}; create it or choose another.")
+        if folder.exists():
+            text = L_("{folder} is not a folder; create it or choose another.")
+        else:
+            text = L_("the folder {folder} does not exist; create it or choose another.")
+        raise RunFileError(filled(text, folder=folder))
     try:
         free = free_bytes(folder)
     except OSError as error:
-        raise RunFileError(f"{folder} cannot be reached: {error.strerror}; choose another folder.") from None
+        raise RunFileError(
+            Sentence("{folder} cannot be reached: {error}; choose another folder.", folder=folder, error=error.strerror)
+        ) from None
     if free < reserve_bytes:
-        room = f"{free >> 20} MB left, a run needs {reserve_bytes >> 20} MB"
-        raise RunFileError(f"{folder} has only {room}; free some or choose another folder.")
+        raise RunFileError(
+            Sentence(
+                "{folder} has only {free} MB left, a run needs {needed} MB; free some or choose another folder.",
+                folder=folder,
+                free=free >> 20,
+                needed=reserve_bytes >> 20,
+            )
+        )

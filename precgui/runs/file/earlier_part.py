@@ -16,6 +16,7 @@ from precgui.runs.file.contents import RunFileView, decoded
 from precgui.runs.file.event_tables import EVENT_TABLES
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.table_file import Columns
+from precgui.sentences import L_, Sentence, filled
 
 _BEFORE_STEP = ("evaluation",)  # what follows a step, so that it is made again after the break
 
@@ -40,9 +41,10 @@ class EarlierPart:
         try:
             run = SavedRun(path, view)
             if run.status == "running":
-                raise RunFileError(f"{path} is still being written; stop that run first.")
+                raise RunFileError(Sentence("{file} is still being written; stop that run first.", file=path))
             if run.steps < step:
-                raise RunFileError(f"{path} holds {run.steps} steps, its checkpoint is of step {step}; run it again.")
+                text = L_("{file} holds {steps} steps, its checkpoint is of step {step}; run it again.")
+                raise RunFileError(filled(text, file=path, steps=run.steps, step=step))
         except RunFileError:
             view.file.close()
             raise

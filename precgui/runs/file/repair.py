@@ -20,6 +20,7 @@ from precgui.runs.file.event_store import EventStore
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.file.schema import ATTRIBUTES, FIXED_TEXTS
 from precgui.safe_open import replaced_by
+from precgui.sentences import L_, Sentence, filled
 
 _MOST_DETAILS = 1 << 20
 
@@ -36,11 +37,12 @@ def repair(path: Path, status: Status, message: str, details: str = "") -> None:
     try:
         with SavedRun(path, contents) as run:
             if run.status == "running":
-                raise RunFileError(f"{path} is still being written; stop that run first.")
+                raise RunFileError(Sentence("{file} is still being written; stop that run first.", file=path))
             if not run.summary:
                 _replace(path, contents, _last_events(run, status, message, details), before)
     except OSError as error:
-        raise RunFileError(f"{path} cannot be finished: {error}; free some space or check the folder.") from None
+        text = L_("{file} cannot be finished: {error}; free some space or check the folder.")
+        raise RunFileError(filled(text, file=path, error=str(error))) from None
 
 
 def complete(path: Path, ended: RunEnded) -> None:
@@ -94,7 +96,7 @@ def _replace(path: Path, dead: RunFileView, last: list[Event], before: tuple[int
         recording.keep(last)
         recording.close()
         if _state_of(path) != before:
-            raise RunFileError(f"{path} was written to meanwhile; stop the process that writes it.")
+            raise RunFileError(Sentence("{file} was written to meanwhile; stop the process that writes it.", file=path))
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.snapshot import FileSnapshot
+from precgui.sentences import L_, Sentence, filled, message_of
 
 # What h5py raises for damaged or strange files; HDF5's own errors come as any of these.
 FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError, AttributeError)
@@ -66,29 +67,30 @@ def open_snapshot(path: Path) -> tuple[h5py.File, FileSnapshot]:
             return file, snapshot
         except FAULTS as error:  # perhaps a writer was in the middle of it
             snapshot.close()
-            reason = str(error)
+            reason = message_of(error)
             time.sleep(_PAUSE_S)
-    raise RunFileError(f"{path} is {_state(snapshot)} ({reason}); restore a copy.")
+    values = {"file": path, "reason": reason}
+    if snapshot.missing_bytes:
+        text = L_("{file} is cut short by {count} bytes ({reason}); restore a copy.")
+        raise RunFileError(filled(text, count=snapshot.missing_bytes, **values))
+    raise RunFileError(Sentence("{file} is damaged ({reason}); restore a copy.", **values))
 
 
 def _snapshot(path: Path) -> FileSnapshot:
     try:
         if not path.is_file():
-            sentence = "{path} is not a file; choose a run file (.h5)."
-            missing = "{path} is not there; choose a run file (.h5)."
-            raise RunFileError((sentence if path.exists() else missing).format(path=path))
+            text = L_("{file} is not a file; choose a run file (.h5).")
+            missing = L_("{file} is not there; choose a run file (.h5).")
+            raise RunFileError(filled(text if path.exists() else missing, file=path))
         snapshot = FileSnapshot(path)
     except OSError as error:
-        raise RunFileError(f"{path} cannot be read: {error.strerror}; check its permissions.") from None
+        text = L_("{file} cannot be read: {error}; check its permissions.")
+        raise RunFileError(filled(text, file=path, error=error.strerror)) from None
     if not snapshot.size:
-        raise RunFileError(f"{path} is empty; restore a copy.")
+        raise RunFileError(Sentence("{file} is empty; restore a copy.", file=path))
     if not snapshot.is_hdf5():
-        raise RunFileError(f"{path} is not an HDF5 file; choose a run file (.h5).")
+        raise RunFileError(Sentence("{file} is not an HDF5 file; choose a run file (.h5).", file=path))
     return snapshot
-
-
-def _state(snapshot: FileSnapshot) -> str:
-    return f"cut short by {snapshot.missing_bytes} bytes" if snapshot.missing_bytes else "damaged"
 
 
 def dataset(file: h5py.File, name: str, *, packed: bool = False) -> h5py.Dataset:
@@ -96,16 +98,16 @@ def dataset(file: h5py.File, name: str, *, packed: bool = False) -> h5py.Dataset
     item: Any = file
     for part in name.split("/"):
         if not isinstance(item, h5py.Group):
-            raise Unusable("is not where it should be")
+            raise Unusable(L_("is not where it should be"))
         try:
             link = item.get(part, getlink=True)
             if link is None:
-                raise Unusable("is missing")
+                raise Unusable(L_("is missing"))
             if not isinstance(link, h5py.HardLink):
-                raise Unusable("is a link to another place, which is never followed")
+                raise Unusable(L_("is a link to another place, which is never followed"))
             item = item[part]
         except FAULTS as error:
-            raise Unusable(f"is damaged ({error})") from None
+            raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
     return _plain(item, packed=packed)
 
 
@@ -119,22 +121,22 @@ def has(file: h5py.File, name: str) -> bool:
 
 def _plain(item: Any, *, packed: bool) -> h5py.Dataset:
     if not isinstance(item, h5py.Dataset):
-        raise Unusable("is not a dataset")
+        raise Unusable(L_("is not a dataset"))
     try:
         creation = item.id.get_create_plist()
         filters = [creation.get_filter(index)[0] for index in range(creation.get_nfilters())]
         if item.is_virtual or creation.get_external_count():
-            raise Unusable("keeps its data in another file, which is never opened")
+            raise Unusable(L_("keeps its data in another file, which is never opened"))
         if not {*filters} <= _FILTERS or len({*filters}) < len(filters):
-            raise Unusable("is compressed in a way that precgui does not read")
+            raise Unusable(L_("is compressed in a way that precgui does not read"))
         if filters and not packed:
-            raise Unusable("is compressed, as it is in no run file")
+            raise Unusable(L_("is compressed, as it is in no run file"))
         if item.dtype.hasobject or item.shape is None:
-            raise Unusable("has a type that a run file does not have")
+            raise Unusable(L_("has a type that a run file does not have"))
         if item.chunks and _chunk_bytes(item) > _LARGEST_CHUNK:
-            raise Unusable("is stored in larger chunks than a run file has")
+            raise Unusable(L_("is stored in larger chunks than a run file has"))
     except FAULTS as error:
-        raise Unusable(f"is damaged ({error})") from None
+        raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
     return item
 
 
@@ -176,11 +178,11 @@ def _has_huge_chunk(item: h5py.Dataset, row: int) -> bool:
 def text(item: h5py.Dataset) -> str:
     """A scalar fixed-length string. Raises Unusable."""
     if item.shape != () or item.dtype.kind != "S" or item.dtype.itemsize > _LARGEST_TEXT:
-        raise Unusable("is not a text")
+        raise Unusable(L_("is not a text"))
     try:
         return bytes(item[()]).rstrip(b"\0").decode(errors="replace")
     except FAULTS as error:
-        raise Unusable(f"is damaged ({error})") from None
+        raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
 
 
 def attribute(file: h5py.File | h5py.Dataset, name: str) -> NDArray[Any] | None:
@@ -210,7 +212,7 @@ def rows(item: h5py.Dataset, start: int, stop: int, stored: Callable[[], int] | 
     _check_size(item, stop - start, stored)
     try:
         if item.compression and any(_has_huge_chunk(item, row) for row in range(start, stop)):
-            raise Torn("is damaged")
+            raise Torn(L_("is damaged"))
         return np.asarray(item[start:stop])
     except FAULTS:
         return _salvage(item, start, stop)
@@ -227,7 +229,7 @@ def picked(
         space, shape = item.id.get_space(), (1, *item.shape[1:])
         one = h5s.create_simple(shape)
     except FAULTS as error:
-        raise Unusable(f"is damaged ({error})") from None
+        raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
     for row, place in enumerate(places):
         try:  # a level below h5py's slices, which take as long as the reading itself
             if _has_huge_chunk(item, place):
@@ -251,7 +253,7 @@ def stored_bytes(item: h5py.Dataset) -> int:
         try:
             return int(item.file.id.get_filesize())
         except FAULTS as error:
-            raise Unusable(f"is damaged ({error})") from None
+            raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
 
 
 def _check_size(item: h5py.Dataset, count: int, stored: Callable[[], int] | None) -> None:
@@ -260,19 +262,19 @@ def _check_size(item: h5py.Dataset, count: int, stored: Callable[[], int] | None
             return  # of our own writing, and not all of it stored yet
         claimed = count * int(np.prod(item.shape[1:], dtype=object)) * item.dtype.itemsize
     except FAULTS as error:
-        raise Unusable(f"is damaged ({error})") from None
+        raise Unusable(Sentence("is damaged ({error})", error=message_of(error))) from None
     if item.compression and claimed <= _SMALL_READ:
         return  # rows of tensors: those that are not there count as not recorded
     ratio = _DEFLATE_RATIO if item.compression else 1
     largest = _LARGEST_PACKED_READ if item.compression else _LARGEST_READ
     if claimed > min((stored() if stored else stored_bytes(item)) * ratio, largest):
-        raise Unusable("claims more rows than the file holds")
+        raise Unusable(L_("gives itself more rows than the file holds"))
 
 
 def _salvage(item: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
     """Block by block up to the first that cannot be read; none of chunks that hold a row each."""
     if item.chunks and item.chunks[0] == 1:
-        raise Torn("is damaged")
+        raise Torn(L_("is damaged"))
     blocks = []
     for at in range(start, stop, _SALVAGE_ROWS):
         try:
@@ -280,5 +282,5 @@ def _salvage(item: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
         except FAULTS:
             break
     if not blocks:
-        raise Torn("is damaged")
+        raise Torn(L_("is damaged"))
     return np.concatenate(blocks)

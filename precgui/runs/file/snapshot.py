@@ -13,6 +13,8 @@ import io
 import os
 from pathlib import Path
 
+from precgui.sentences import Sentence
+
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SUPERBLOCK_BYTES = 48
 _FLAGS, _END_OF_FILE, _CHECKSUM = 11, slice(28, 36), slice(44, 48)
@@ -76,7 +78,7 @@ class FileSnapshot(io.RawIOBase):
         while read < len(view):
             got = self._file.readinto(view[read:])
             if not got:
-                raise OSError(f"the file ends at byte {at + read}")
+                raise OSError(Sentence("the file ends at byte {byte}", byte=at + read))
             read += got
         if at < len(self._head):
             corrected = self._head[at : at + read]

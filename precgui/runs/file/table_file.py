@@ -33,6 +33,7 @@ from precgui.runs.file.schema import (
     text_type,
 )
 from precgui.sentence_keys import with_keys
+from precgui.sentences import L_, Sentence, filled, message_of
 
 Columns = Mapping[str, NDArray[Any]]
 Batch = Mapping[str, Columns]
@@ -93,7 +94,7 @@ class TableFile:
             elif is_replaced():
                 self._draft.replace(self.path)
             else:
-                raise FileNotFoundError("it was moved, deleted or written to")
+                raise FileNotFoundError(L_("it was moved, deleted or written to"))
             self._draft = None
 
     def has_its_name(self) -> bool:
@@ -111,7 +112,11 @@ class TableFile:
             self.discard()
             if isinstance(error, FileExistsError):
                 raise _taken(self.path) from None
-            raise RunFileError(f"{self.path} cannot be written: {error}; choose another folder.") from None
+            raise RunFileError(
+                Sentence(
+                    "{file} cannot be written: {error}; choose another folder.", file=self.path, error=message_of(error)
+                )
+            ) from None
 
     def discard(self) -> None:
         """Close a file that failed, and delete it where it has not got its name. Idempotent."""
@@ -235,7 +240,7 @@ class TableFile:
         if self._is_abandoned():
             with self.path.open("r+b") as file:
                 if not self._descriptor.was(file.fileno()):
-                    raise OSError("another file has taken its place")
+                    raise OSError(L_("another file has taken its place"))
                 file.seek(offset)
                 file.write(text.encode().ljust(dtype.itemsize, b"\0"))
         else:
@@ -254,8 +259,10 @@ def _create(draft: Path, path: Path) -> h5py.File:
         return h5py.File(draft, "x", libver=_LIBVER, locking="best-effort", **_WITHIN_PAGES)
     except (OSError, RuntimeError) as error:
         if getattr(error, "errno", None) == errno.ENAMETOOLONG:
-            raise RunFileError(f"{path.name} is too long for a file name; choose a shorter one.") from None
-        raise RunFileError(f"{path} cannot be created: {error}; choose another folder.") from None
+            text = L_("{file} is too long for a file name; choose a shorter one.")
+            raise RunFileError(filled(text, file=path.name)) from None
+        text = L_("{file} cannot be created: {error}; choose another folder.")
+        raise RunFileError(filled(text, file=path, error=str(error))) from None
 
 
 def _links() -> h5py.h5p.PropLCID:
@@ -267,7 +274,7 @@ def _links() -> h5py.h5p.PropLCID:
 
 
 def _taken(path: Path) -> RunFileError:
-    return RunFileError(f"{path} already exists; choose another name or delete it first.")
+    return RunFileError(Sentence("{file} already exists; choose another name or delete it first.", file=path))
 
 
 def _make_text(file: h5py.File, name: str, text: str, size: int) -> None:

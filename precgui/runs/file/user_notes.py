@@ -10,6 +10,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.file import json_text
 from precgui.safe_open import read_text, replace_file
 from precgui.sanitize import one_line, sanitize
+from precgui.sentences import L_, filled
 
 _LARGEST = 1 << 20
 _MOST_NOTE = 10_000  # characters that are read of a note
@@ -49,4 +50,5 @@ def write_notes(run: Path, notes: Notes) -> None:
         else:
             replace_file(path, json.dumps(asdict(notes), ensure_ascii=False, indent=1).encode())
     except OSError as error:
-        raise RunFileError(f"the notes of {run} cannot be written: {error}; check the folder.") from None
+        text = L_("the notes of {run} cannot be written: {error}; check the folder.")
+        raise RunFileError(filled(text, run=run, error=str(error))) from None
