@@ -34,6 +34,7 @@ UPLOADS = 32
 STEPS = 5  # the first is counted operation by operation, the next two fill torch's caches of pinned memory
 # Updates that are queued when the host waits for a step, beyond its own: none where a gradient scaler decides on them.
 AHEAD = {"fp16-amp": 0, "fp16-pure": 0}
+SCHEDULE = "precision_schedule=step:3=bf16-amp, step:4=fp16-amp"
 QUICK_PRECISIONS = ("fp32", "fp16-amp", "bf16-sr", "fp8", "nvfp4")
 QUICK_RECIPES = {"regression-precise": (), "digits-pruned": (), "cartpole-quick": (), "digits-scale-demo": ()}
 # The weights grow beyond all bounds, or a step does not go on where the loss is not finite.
@@ -48,6 +49,8 @@ LONG_RECIPES = {
     "speech-quick": (), "recommender-quick": (),
     "gpt-qlora": ("model.size=small", "base.train_steps=2"),
 }  # fmt: skip
+# Not 270 skipped tests in `make test`.
+IN_EVERY_PRECISION = (*QUICK_RECIPES, *LONG_RECIPES) if os.environ.get("PRETENDED_LONG") else ()
 # `emulated:` and the name of a format has a class of its own.
 EVERY_PRECISION = (*PRECISIONS, "emulated:e5m2")
 REFUSED = "adapter.kind = lora goes with {}, not with {}; base.format holds the base in other formats"
@@ -101,6 +104,7 @@ def quick(on_pretended_gpu: Script) -> dict[str, dict[str, Any]]:
     calls = {precision: _in(precision) for precision in QUICK_PRECISIONS}
     calls |= {recipe: _call(recipe, *settings) for recipe, settings in QUICK_RECIPES.items()}
     calls |= {name: _call("digits-quick", *settings, steps=7) for name, settings in DIVERGING.items()}
+    calls["schedule"] = _call("digits-quick", "precision=fp32", SCHEDULE, steps=STEPS)
     calls["second"] = _call("digits-quick", "precision=fp32", device="cuda:1", steps=STEPS)
     return dict(zip(calls, rows_of(on_pretended_gpu, list(calls.values()), gpus=2), strict=True))
 
@@ -149,6 +153,14 @@ def test_that_a_step_waits_and_uploads_no_more_than_it_must(quick: dict[str, dic
     _check_counts(quick[precision], precision)
 
 
+def test_that_the_precision_of_a_run_on_a_gpu_changes_by_its_schedule(quick: dict[str, dict[str, Any]]) -> None:
+    row, plain = quick["schedule"], quick["fp32"]["losses"]["cuda:0"]
+    check_row(row, CLOSE["fp16-amp"])
+    changed = [own != other for own, other in zip(row["losses"]["cuda:0"], plain, strict=False)]
+    assert changed == [False, False, True, True, True]
+    assert [step["ahead"] for step in row["steps"]] == [0] * STEPS, "the precision of a step may depend on the last"
+
+
 def test_that_a_run_on_the_second_gpu_launches_each_kernel_there(quick: dict[str, dict[str, Any]]) -> None:
     """A kernel whose operands are on another device than the current one raises, see `host_math`."""
     check_row(quick["second"], 1e-6)
@@ -165,7 +177,7 @@ def test_that_runs_in_every_precision_have_the_losses_of_the_cpu(on_pretended_gp
 
 @pytest.mark.pretended_long
 @pytest.mark.parametrize("precision", EVERY_PRECISION)
-@pytest.mark.parametrize("recipe", [*QUICK_RECIPES, *LONG_RECIPES])
+@pytest.mark.parametrize("recipe", IN_EVERY_PRECISION)
 def test_that_a_task_has_the_losses_of_the_cpu_in_every_precision(
     on_pretended_gpu: Script, recipe: str, precision: str
 ) -> None:
