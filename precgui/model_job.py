@@ -14,6 +14,7 @@ from precgui.formats.checkpoints.survey import TensorSurvey
 from precgui.formats.weight_formats import DEFAULT, WeightFormat, weight_format
 from precgui.runs.errors import RunFileError
 from precgui.runs.models.model_file import read_model_file, write_model_file
+from precgui.sentences import L_, Sentence, message_of
 
 if TYPE_CHECKING:
     from precgui.process.child import StopToken
@@ -63,8 +64,12 @@ def _earlier(output: Path, model: StoredModel, formats: Sequence[WeightFormat]) 
         return []
     kept = read_model_file(output)
     if kept is None or not kept.is_of(model, formats):
-        sentence = "{path} holds something else than a scan of this model in these formats; choose another name."
-        raise RunFileError(sentence.format(path=output))
+        raise RunFileError(
+            Sentence(
+                "{path} holds something else than a scan of this model in these formats; choose another name.",
+                path=output,
+            )
+        )
     return list(kept.surveys)
 
 
@@ -86,6 +91,6 @@ def serve(emit: Callable[[Any], None], control: StopToken, *, path: str, output:
         model = open_checkpoint(Path(path))
         _, whole = scan_model(model, formats, Path(output), progress, stopped=control.stopped)
     except (SentenceError, OSError, MemoryError) as error:
-        emit({"kind": "fault", "message": str(error) or "The memory is full."})
+        emit({"kind": "fault", "message": message_of(error) or L_("The memory is full.")})
     else:
         emit({"kind": "kept", "whole": whole})

@@ -13,6 +13,7 @@ from precgui.errors import SentenceError, first_line
 from precgui.runs.speedup.profile_file import profile_path, write_profile
 from precgui.runs.speedup.trials import TRIAL_S
 from precgui.runs.speedup.waterfall import waterfall
+from precgui.sentences import L_, Sentence, message_of, together
 
 if TYPE_CHECKING:
     from precgui.process.child import StopToken
@@ -50,7 +51,8 @@ def _trials(
         if settings == {"precision": "fp32"}:  # both sides of the profile, over the same batches
             trial["gains"] = [1 / ratio for ratio in document["rounds"] if ratio > 0]
         else:
-            say(f"trying {', '.join(f'{path} = {value}' for path, value in settings.items())} beside it")
+            changes = ", ".join(f"{path} = {value}" for path, value in settings.items())
+            say(Sentence("trying {changes} beside it", changes=changes))
             trial |= _tried(config, settings, stopped, seconds)
         tried.append(trial)
     return tried
@@ -63,12 +65,12 @@ def _tried(config: RunConfig, settings: Mapping[str, str], stopped: Stopped, sec
     try:
         changed = change(config, [f"{path}={value}" for path, value in settings.items()])
         if found := refusals(changed):
-            return {"fault": "; ".join(found.values())}
+            return {"fault": together(*found.values(), between="; ")}
         return {"gains": change_gains(config, changed, stopped, seconds=seconds)}
     except (ConfigError, SentenceError) as error:
-        return {"fault": str(error)}
+        return {"fault": message_of(error)}
     except MemoryError:
-        return {"fault": "there is not enough memory"}
+        return {"fault": L_("there is not enough memory")}
     except Exception as error:  # noqa: BLE001 - of torch, such as of a compiler that is not there: told as the reason
         return {"fault": f"{type(error).__name__}: {first_line(error, 200)}"}
 
@@ -88,6 +90,6 @@ def serve_profile(
         )
         write_profile(profile_path(Path(path)), document)
     except (SentenceError, MemoryError) as error:
-        emit({"kind": "fault", "message": str(error)})
+        emit({"kind": "fault", "message": message_of(error)})
     else:
         emit({"kind": "kept"})

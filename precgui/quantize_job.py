@@ -24,6 +24,7 @@ from precgui.model_job import scan_model
 from precgui.runs.models.effects import rise_row
 from precgui.runs.models.model_file import file_rows, keep_effects, read_effects, read_model_file
 from precgui.safe_open import read_text
+from precgui.sentences import L_, Sentence, message_of
 
 if TYPE_CHECKING:
     from precgui.engine.ptq.effects import EffectMeter, LayerEffect, WholeEffect
@@ -99,9 +100,15 @@ def check_order(order: QuantizeOrder) -> None:
         ("--round", order.rounded, ROUNDED),
     ):  # fmt: skip
         if not chosen:
-            raise QuantizeError(f"{option} names nothing; name at least one, such as {example[0]}")
+            raise QuantizeError(
+                Sentence(
+                    "{option} names nothing; name at least one, such as {example}", option=option, example=example[0]
+                )
+            )
     if order.text and not order.source.startswith(HUGGING_FACE):
-        raise QuantizeError(f"--text {order.text} belongs to hf:DIR; other models take their data from --task")
+        raise QuantizeError(
+            Sentence("--text {text} belongs to hf:DIR; other models take their data from --task", text=order.text)
+        )
     for name in order.formats:
         weight_format(name)
     for name, known, option in (
@@ -109,7 +116,14 @@ def check_order(order: QuantizeOrder) -> None:
         *((each, ROUNDED, "--round") for each in order.rounded),
     ):
         if name not in known:
-            raise QuantizeError(f"{option}: {name!r} is not known; there are {', '.join(known)}")
+            raise QuantizeError(
+                Sentence(
+                    "{option}: {name!r} is not known; there are {known}",
+                    option=option,
+                    name=name,
+                    known=", ".join(known),
+                )
+            )
     _check_plan(order)
 
 
@@ -117,32 +131,60 @@ def _check_plan(order: QuantizeOrder) -> None:
     if order.budget:
         budget_of(order.budget)
     if order.target and order.target not in TARGETS:
-        raise QuantizeError(f"--as: {order.target!r} is not known; there are {', '.join(TARGETS)}")
+        raise QuantizeError(
+            Sentence(
+                "--as: {target!r} is not known; there are {targets}", target=order.target, targets=", ".join(TARGETS)
+            )
+        )
     if order.converted and not (order.target == "gguf" and order.folder):
-        raise QuantizeError(f"--converted {order.converted} belongs to --as gguf --write FILE.gguf")
+        raise QuantizeError(
+            Sentence("--converted {converted} belongs to --as gguf --write FILE.gguf", converted=order.converted)
+        )
     if not order.folder and not order.recipe:
         if order.target and not order.budget:
-            raise QuantizeError(f"--as {order.target} alone has no effect; add --budget, --write or --recipe")
+            raise QuantizeError(
+                Sentence("--as {target} alone has no effect; add --budget, --write or --recipe", target=order.target)
+            )
         return
+    _check_written(order)
+
+
+def _check_written(order: QuantizeOrder) -> None:
+    """That a file or recipe can hold what is asked for, at places that can be written to."""
     if not order.target:
-        raise QuantizeError(f"--as says who reads what is written: {', '.join(TARGETS)}")
+        raise QuantizeError(Sentence("--as says who reads what is written: {targets}", targets=", ".join(TARGETS)))
     if order.folder and order.target == "gguf" and Path(order.folder).suffix != GGUF_SUFFIX:
-        raise QuantizeError(f"--write {order.folder}: a GGUF file is written, so name one that ends in {GGUF_SUFFIX}")
+        raise QuantizeError(
+            Sentence(
+                "--write {path}: a GGUF file is written, so name one that ends in {suffix}",
+                path=order.folder,
+                suffix=GGUF_SUFFIX,
+            )
+        )
     if order.recipe and order.target == "gguf" and order.methods != ("rtn",):
         raise QuantizeError(
-            "llama-quantize rounds to nearest; use --methods rtn, or --write a file instead of a --recipe"
+            L_("llama-quantize rounds to nearest; use --methods rtn, or --write a file instead of a --recipe")
         )
     if order.converted and not Path(order.converted).expanduser().is_file():
-        raise QuantizeError(f"--converted: there is no {order.converted}; name the GGUF file of llama.cpp's converter")
+        raise QuantizeError(
+            Sentence(
+                "--converted: there is no {converted}; name the GGUF file of llama.cpp's converter",
+                converted=order.converted,
+            )
+        )
     if not order.budget and len(order.formats) != 1:
-        raise QuantizeError("several formats need a --budget: bytes=N, bits=B or loss=X; or name one format")
+        raise QuantizeError(L_("several formats need a --budget: bytes=N, bits=B or loss=X; or name one format"))
     for name in order.formats:
         if fault := form_fault(order.target, weight_format(name)):
             raise QuantizeError(fault)
     if others := [name for name in order.methods if name not in ("rtn", "gptq")]:
-        raise QuantizeError(f"{others[0]} scales inputs, for which files and recipes have no place; use rtn or gptq")
+        raise QuantizeError(
+            Sentence(
+                "{method} scales inputs, for which files and recipes have no place; use rtn or gptq", method=others[0]
+            )
+        )
     if order.folder and order.folder == order.recipe:
-        raise QuantizeError(f"--write and --recipe both name {order.folder}; choose two names")
+        raise QuantizeError(Sentence("--write and --recipe both name {path}; choose two names", path=order.folder))
     if order.folder and (fault := place_fault(order.folder)):
         raise QuantizeError(fault)
     if order.recipe and (fault := place_fault(order.recipe)):
@@ -157,11 +199,13 @@ def opened(order: QuantizeOrder, tell: Callable[[str], None]) -> Iterator[Opened
     if order.source.startswith(HUGGING_FACE):
         folder = Path(order.source.removeprefix(HUGGING_FACE)).expanduser()
         subject = from_folder(folder, order.text, order.length, order.batch_size, order.device)
-        yield Opened(subject, open_checkpoint(folder), str(folder), "next token of a text")
+        yield Opened(subject, open_checkpoint(folder), str(folder), L_("next token of a text"))
         return
     path = Path(order.source).expanduser()
     if not path.exists():
-        raise QuantizeError(f"there is no {path}; give a file or a folder with a model, or a run file")
+        raise QuantizeError(
+            Sentence("there is no {path}; give a file or a folder with a model, or a run file", path=path)
+        )
     with tempfile.TemporaryDirectory() as scratch:
         weights, config = path, None
         if path.suffix == RUN_SUFFIX:
@@ -183,7 +227,9 @@ def _of_run(path: Path, scratch: Path) -> tuple[Path, RunConfig]:
         places = {name: Path(where) if where else None for name, where in weights_sources(run).items()}
         written = write_run_weights(places["checkpoint"], places["saved"], run.run_id, scratch, "last")
         if written[0] != scratch:
-            raise QuantizeError(f"{path} kept adapters, no whole model; merge them and give the file of the weights")
+            raise QuantizeError(
+                Sentence("{path} kept adapters, no whole model; merge them and give the file of the weights", path=path)
+            )
         return scratch, run.config
 
 
@@ -196,7 +242,9 @@ def _config(order: QuantizeOrder, path: Path, weights: Path, config: RunConfig |
     else:
         chosen = configs.change(config or _told_config(path, weights), order.settings)
         if is_own_task(chosen.task) and not order.own_code:
-            raise QuantizeError(f"{path} was trained on a task of your own; --own-code runs the code that it names")
+            raise QuantizeError(
+                Sentence("{path} was trained on a task of your own; --own-code runs the code that it names", path=path)
+            )
     return configs.change(chosen, [f"device={order.device}"]) if order.device != "auto" else chosen
 
 
@@ -207,8 +255,18 @@ def _told_config(path: Path, weights: Path) -> RunConfig:
         if text:
             return configs.build(json.loads(text))
     except (TensorFileError, ValueError, RecursionError, ConfigError) as error:
-        raise QuantizeError(f"{path} names a task that cannot be read ({error}); name one with --task") from None
-    raise QuantizeError(f"{path} does not say which data it belongs to; name a recipe, a config or FILE.py:F as --task")
+        raise QuantizeError(
+            Sentence(
+                "{path} names a task that cannot be read ({error}); name one with --task",
+                path=path,
+                error=message_of(error),
+            )
+        ) from None
+    raise QuantizeError(
+        Sentence(
+            "{path} does not say which data it belongs to; name a recipe, a config or FILE.py:F as --task", path=path
+        )
+    )
 
 
 def measure_model(
@@ -225,8 +283,7 @@ def measure_model(
     formats = [weight_format(name) for name in dict.fromkeys(order.formats)]
     meter = ready.subject.meter(formats, order.samples, stopped)
     held = meter.held_out
-    writes = bool(order.folder or order.recipe)
-    left = left_as_they_are(order.target, held.model, meter.layers) if writes else {}
+    left = left_as_they_are(order.target, held.model, meter.layers) if order.folder or order.recipe else {}
     document: dict[str, Any] = {
         "model": ready.title, "task": ready.task, "samples": held.samples, "units": held.units, "truth": held.truth,
         "baseline": {"loss": held.loss, "bytes": meter.plain_bytes}, "formats": [fmt.name for fmt in formats],
@@ -238,15 +295,17 @@ def measure_model(
         on_row("whole", document["whole"][-1])
     names = _measured_alone(order, meter)
     effects: list[LayerEffect] = []
-    inputs = order.rounds_inputs
     if names:
+        inputs = order.rounds_inputs
         for each in meter.singles(names, inputs=inputs):
             effects.append(each)
             document["layers"].append(_layer_row(each, held.units))
             on_row("layers", document["layers"][-1])
         document |= agreement_of(effects, held.truth, SCORES) | {"singles_round": "inputs" if inputs else "weights"}
-        if len(names) < len(meter.layers):
-            document["notes"].append(f"{len(names)} of {len(meter.layers)} layers were measured alone")
+        if len(names) < (count := len(meter.layers)):
+            document["notes"].append(
+                Sentence("{count} of {layers} layers were measured alone", count=len(names), layers=count)
+            )
     if order.budget or order.folder or order.recipe:
         document |= planned(order, ready, meter, effects, document["notes"], left)
     return document
@@ -319,7 +378,9 @@ def budget_of(text: str) -> tuple[str, float]:
     except ValueError:
         number = math.nan
     if kind not in BUDGETS or not 0 <= number < math.inf:
-        raise QuantizeError(f"--budget {text} is no budget; write bytes=1000000, bits=4.5 or loss=0.01")
+        raise QuantizeError(
+            Sentence("--budget {text} is no budget; write bytes=1000000, bits=4.5 or loss=0.01", text=text)
+        )
     return kind, number
 
 
@@ -350,8 +411,7 @@ def planned(
         "chosen_by": plan.score if order.budget else None,
         "units": len(half.rises), "loss": float(meter.held_out.losses[1::2].mean()),
     }  # fmt: skip
-    shown = [f"{name} {why}" for name, why in left.items()]
-    return {"plan": dict(plan.formats), "plan_measured": measured, "notes": [*notes, *shown]} | _written(
+    return {"plan": dict(plan.formats), "plan_measured": measured, "notes": [*notes, *left.values()]} | _written(
         order, ready, meter, plan
     )
 
@@ -374,7 +434,9 @@ def _written(order: QuantizeOrder, ready: Opened, meter: EffectMeter, plan: Veri
             with Path(order.recipe).expanduser().open("x", encoding="utf-8") as file:
                 file.write(text)
         except FileExistsError:
-            raise QuantizeError(f"{order.recipe} already exists; choose another name or delete it first") from None
+            raise QuantizeError(
+                Sentence("{path} already exists; choose another name or delete it first", path=order.recipe)
+            ) from None
         written.append(order.recipe)
     if order.folder:
         base = _own_config(ready.checkpoint.source)
@@ -414,9 +476,11 @@ def check_output(path: Path) -> None:
     if not path.exists():
         return
     if read_model_file(path) is None:
-        raise QuantizeError(f"{path} holds something else than a model; choose another name")
+        raise QuantizeError(Sentence("{path} holds something else than a model; choose another name", path=path))
     if read_effects(path) is not None:
-        raise QuantizeError(f"{path} already holds measurements; choose another name or delete it first")
+        raise QuantizeError(
+            Sentence("{path} already holds measurements; choose another name or delete it first", path=path)
+        )
 
 
 def free_output(path: Path, checkpoint: StoredModel) -> Path:
@@ -455,9 +519,9 @@ def serve(emit: Callable[[Any], None], control: StopToken, *, order: Mapping[str
             kept.parent.mkdir(parents=True, exist_ok=True)
             keep(kept, asked, ready, document, control.stopped)
     except Stopped:
-        emit({"kind": "fault", "message": "The measurement was stopped."})
+        emit({"kind": "fault", "message": L_("The measurement was stopped.")})
     except (SentenceError, OSError, MemoryError) as error:
-        emit({"kind": "fault", "message": str(error) or "The memory is full."})
+        emit({"kind": "fault", "message": message_of(error) or L_("The memory is full.")})
     else:
         back = {name: document.get(name) for name in ("read_back", "read_back_by")}
         emit({"kind": "kept", "file": str(kept), **back})

@@ -15,7 +15,7 @@ NOW = ("_", "n_", "p_")  # translate where they stand
 TEXTS = {"n_": 2, "p_": 2, "counted": 2}  # how many of the arguments are texts; one of all others
 PROSE = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}|^[A-Z][a-z]{2,}[:.]?$|^\w*&[A-Za-z]\w+$|\{\} (?!ulp)[a-z]{3,}")
 TAG = re.compile(r"<\w[^<>]*(>|$)")
-NO_PROSE = re.compile(r"^(Q[A-Z]\w+|#)|[{}][^}]*;|::|^\S+$(?<![:.a-z])")
+NO_PROSE = re.compile(r"^(Q[A-Z]\w+|#|<!DOCTYPE)|\{[^{}]+;|\{ [a-z-]+: |::|^\S+$(?<![:.a-z])")
 # Works that a finding is taken from, which stay as they are published.
 SOURCES = re.compile(
     r"^[A-Z][\w-]+( and [A-Z]\w+| et al\.)? \d{4}\b|\bissues? \d+|^(py)?torch(\.\w+)* .*documentation|^docs/"
@@ -25,6 +25,7 @@ NAMES = {
     " LoRA on {}",
     "and {} other settings ({})", "sixteen bits", "Byte", "CPU implementer", "CPU part", "Darwin", "Del", "Enter",
     "Esc", "Features", "Format", "Fusion", "Inf", "Intel", "Kahan", "Linux", "Neural accelerators", "Python",
+    " summed in {}", "int{} weights, {} inputs", "{}, int{} weights", "tf32 or fp16",  # labels of layers, formats
     "Special", "Zen", "apt install", "code book", "cpu family", "data sheet", "dnf install", "does not hold here",
     "first block", "live poller", "model name", "None", "not decided", "not decided here", "one by one",
     "power sampler", "precgui, torch", "quiet nan", "signalling nan", "typed tensor", "normal with outliers",
@@ -42,10 +43,13 @@ KEYS = {
     "wrapped cast", "Telemetry", "Weight", "No available kernel", " does not have",
     "No viable backend for scaled_dot_product_attention", "does not have a deterministic implementation",
     "a tensor on meta", "the class {}",  # in errors of Python for who writes a loop
+    "Expected to have finished reduction in the prior iteration", "can't allocate memory", ". Error code",
+    "parameters and buffers", "Detector", "Gpt", "Lstm", "Recommender", "Tell",
     "Undecided", "cannot be told", "coarse cast", "out of memory", "precgui replay RUN.h5", "same dtype", "targets of",
 }  # fmt: skip
 CODE = re.compile(
-    r"^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \(|Example: )"
+    r'^(""")|^from \S+ import|^import torch$|^rounded\(Tensor'
+    r"|^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \(|Example: )"
     r"|^(make wheel |(\{\})?python3 -m pip |import sys; )"
     r"|^<!DOCTYPE|^(compressed-tensors|torchao), "
     r"|^(recorder = precgui|def both_passes)"
@@ -78,6 +82,7 @@ QUIET_CALLS = {
     "TypeVar",
     "Literal",
     "getLogger",
+    "warning",  # of a log, which stays English
     "split",
     "encode",
 }

@@ -11,6 +11,7 @@ import torch
 
 from precgui.engine.errors import EngineError
 from precgui.engine.torch_private import release_unfinished_backward
+from precgui.sentences import Sentence
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
@@ -33,7 +34,9 @@ def set_deterministic(device: torch.device) -> None:
     Raises EngineError when cuBLAS has already been set up with a workspace that is not reproducible.
     """
     if device.type == "cuda" and os.environ.setdefault(_CUBLAS, ":4096:8") not in (":4096:8", ":16:8"):
-        raise EngineError(f"{_CUBLAS}={os.environ[_CUBLAS]} is not reproducible; set it to :4096:8")
+        raise EngineError(
+            Sentence("{name}={value} is not reproducible; set it to :4096:8", name=_CUBLAS, value=os.environ[_CUBLAS])
+        )
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
 

@@ -16,6 +16,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import tree_map
 from precgui.errors import first_line
+from precgui.sentences import Sentence
 
 WARM_UP_STEPS = 3  # made without a graph first, as torch asks for: libraries and allocators set themselves up in them
 Compute = Callable[[Sequence[Batch]], Tensor]  # gradients of the mean loss over batches; returns the loss
@@ -86,8 +87,11 @@ class CapturedStep:
         for parameter in self._parameters:
             parameter.grad = None
         self._tell(
-            f"train.cuda_graph: the step cannot be captured ({first_line(error, 200)}), so steps are made without a "
-            "graph; set it to false"
+            Sentence(
+                "train.cuda_graph: the step cannot be captured ({error}), so steps are made without a graph; set it "
+                "to false",
+                error=first_line(error, 200),
+            )
         )
 
     def _replay(self, batches: Sequence[Batch]) -> Tensor:
@@ -110,6 +114,9 @@ def captured(
         raise EngineError(why)
     if device.type != "cuda":
         raise EngineError(
-            f"train.cuda_graph needs an NVIDIA GPU, and this run is on {device}; set train.cuda_graph = false"
+            Sentence(
+                "train.cuda_graph needs an NVIDIA GPU, and this run is on {device}; set train.cuda_graph = false",
+                device=device,
+            )
         )
     return CapturedStep(compute, model, device, tell)

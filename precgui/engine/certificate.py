@@ -15,6 +15,7 @@ import torch
 
 from precgui.engine.errors import EngineError
 from precgui.errors import first_line
+from precgui.sentences import Sentence
 
 TRUE_FP32_BELOW = 1e-5  # between FP32's 3e-7 and TF32's 3e-4
 TF32_BELOW = 1e-3  # between TF32's 3e-4 and BF16's 2e-3
@@ -45,8 +46,11 @@ def require_true_fp32(device: torch.device) -> None:
     error = gemm_error(device)
     if error > TRUE_FP32_BELOW:
         raise EngineError(
-            f"this device does not multiply in true FP32 (relative error {error:.1e}, FP32 gives 3e-7); "
-            "look for NVIDIA_TF32_OVERRIDE or ONEDNN_DEFAULT_FPMATH_MODE in the environment"
+            Sentence(
+                "this device does not multiply in true FP32 (relative error {error:.1e}, FP32 gives 3e-7); look for "
+                "NVIDIA_TF32_OVERRIDE or ONEDNN_DEFAULT_FPMATH_MODE in the environment",
+                error=error,
+            )
         )
 
 

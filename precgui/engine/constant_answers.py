@@ -11,9 +11,12 @@ from torch import Tensor, nn
 
 from precgui.engine.tensor_marks import TensorMarks
 from precgui.engine.torch_private import as_list, graph_task, operation_name
+from precgui.sentences import L_
 
 _CROSS_ENTROPIES = ("nll_loss_forward", "nll_loss2d_forward")
 _BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
+_CROSS_ENTROPY, _BINARY_ENTROPY = L_("cross entropy"), L_("binary cross entropy")  # kinds, in the run file
+_SQUARED_ERROR = L_("squared error")
 _MEAN = 1  # reduction, as torch counts them
 _SAMPLES_OF_A_CLASS = 8  # with fewer, frequencies of classes are not known
 _FEWEST_SAMPLES = 8
@@ -66,9 +69,9 @@ class ConstantAnswers:
         elif name in _BINARY:
             weights = (*args[2:4], kwargs.get("weight"), kwargs.get("pos_weight"))
             if not any(isinstance(each, Tensor) for each in weights):
-                self._note(first, args[1], lambda: _of_columns("binary cross entropy", args[1], out))
+                self._note(first, args[1], lambda: _of_columns(_BINARY_ENTROPY, args[1], out))
         elif name == "mse_loss":
-            self._note(first, args[1], lambda: _of_columns("squared error", args[1], out))
+            self._note(first, args[1], lambda: _of_columns(_SQUARED_ERROR, args[1], out))
         else:
             self._follow(name, args, out)
 
@@ -90,7 +93,7 @@ class ConstantAnswers:
         ):
             self._squares[out] = target
         elif name == "mean" and out.dim() == 0 and (target := self._squares.get(first)) is not None:
-            self._note(first, target, lambda: _of_columns("squared error", target, out))
+            self._note(first, target, lambda: _of_columns(_SQUARED_ERROR, target, out))
 
     def _note(self, outputs: Tensor, target: Tensor, call: Any) -> None:
         if outputs.requires_grad and len(self._calls) < _MOST_CALLS:
@@ -135,10 +138,10 @@ class ConstantAnswers:
         mean = torch.stack([each.first * (each.samples / max(count, 1)) for each in alike]).sum(0)
         if call.samples < _FEWEST_SAMPLES:
             return 0.0
-        if call.second is not None and call.kind == "squared error":
+        if call.second is not None and call.kind == _SQUARED_ERROR:
             error = (call.second - 2 * mean * call.first + mean.square()).mean()
             return float(error) * count / (count - 1)
-        if call.kind == "cross entropy":
+        if call.kind == _CROSS_ENTROPY:
             seen = int((mean > 0).sum())
             if count < _SAMPLES_OF_A_CLASS * seen or call.classes > _MOST_COLUMNS:
                 return math.log(call.classes)  # equally frequent: the largest that a best constant has
@@ -161,13 +164,13 @@ def _of_classes(scores: Tensor, args: Any, out: Tensor) -> _Call:
     factors = weight.detach().cpu().double() if weight is not None else torch.ones(classes, dtype=torch.float64)
     shares, loss = torch.zeros(0), out.detach()
     if reduction == _MEAN and classes > _MOST_COLUMNS:
-        return _Call("cross entropy", loss, len(labels), shares, classes=classes)
+        return _Call(_CROSS_ENTROPY, loss, len(labels), shares, classes=classes)
     counts = torch.bincount(labels, minlength=classes).cpu() * factors
     if classes <= _MOST_COLUMNS:
         shares = counts / counts.sum()
     if reduction != _MEAN:
         loss = loss.float().sum().cpu() / counts.sum()
-    return _Call("cross entropy", loss, len(labels), shares, classes=classes)
+    return _Call(_CROSS_ENTROPY, loss, len(labels), shares, classes=classes)
 
 
 def _of_columns(kind: str, target: Tensor, out: Tensor) -> _Call:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from precgui.engine.errors import EngineError
 from precgui.errors import first_line
+from precgui.sentences import L_, Sentence
 
 
 def choose(requested: str) -> torch.device:
@@ -27,12 +28,26 @@ def choose(requested: str) -> torch.device:
         return torch.device("cpu") if present is None else torch.device(present.type, 0)
     device = torch.device(requested)
     if present is None or present.type != device.type:
-        seen = "only the CPU" if present is None else f"the CPU and {present.type}"
-        reason = f" ({why_not})" if why_not else ""
-        raise EngineError(f"device {requested} is not there: torch sees {seen}{reason}; choose device = auto or cpu")
+        seen = L_("only the CPU") if present is None else Sentence("the CPU and {type}", type=present.type)
+        if why_not:
+            refused = Sentence(
+                "device {device} is not there: torch sees {seen} ({why}); choose device = auto or cpu",
+                device=requested,
+                seen=seen,
+                why=why_not,
+            )
+        else:
+            refused = Sentence(
+                "device {device} is not there: torch sees {seen}; choose device = auto or cpu",
+                device=requested,
+                seen=seen,
+            )
+        raise EngineError(refused)
     count = torch.accelerator.device_count()
     if (device.index or 0) >= count:
-        raise EngineError(f"device {requested} is not there: there are {count}, numbered from 0")
+        raise EngineError(
+            Sentence("device {device} is not there: there are {count}, numbered from 0", device=requested, count=count)
+        )
     return torch.device(device.type, device.index or 0)
 
 
@@ -155,10 +170,10 @@ def peak_memory_bytes(device: torch.device) -> float:
 def fault_text(error: torch.AcceleratorError, when: str) -> str:
     """One sentence on a GPU that ended its work `when`, and the cure."""
     if "assert" in str(error):
-        cure = "an index or a label lies outside of its table; the same run with device = cpu names the line"
+        cure = L_("an index or a label lies outside of its table; the same run with device = cpu names the line")
     else:
-        cure = "start the run again, and if it recurs look for the GPU in the log of the system (dmesg, Xid)"
-    return f"the GPU gave up {when}: {first_line(error)}; {cure}"
+        cure = L_("start the run again, and if it recurs look for the GPU in the log of the system (dmesg, Xid)")
+    return Sentence("the GPU gave up {when}: {error}; {cure}", when=when, error=first_line(error), cure=cure)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
@@ -171,7 +186,7 @@ def out_of_memory_text(error: RuntimeError) -> str:
     asked = str(error).strip().splitlines()[0].partition("DefaultCPUAllocator: ")
     words = (asked[2] or asked[0]).removesuffix(".").partition(". Error code")[0]
     words = re.sub(r"(\d+) bytes", lambda result: f"{int(result[1]) / 2**30:.2f} GiB", words)
-    return f"{words} (the most in use before: {_most_in_use() / 2**30:.2f} GiB)"
+    return Sentence("{asked} (the most in use before: {gib:.2f} GiB)", asked=words, gib=_most_in_use() / 2**30)
 
 
 def page_faults() -> int:

@@ -42,9 +42,12 @@ def prepare_model(model: nn.Module, config: TrainConfig, precision: Precision) -
     """The same model with checkpoints, memory format and compilation as configured. Raises EngineError."""
     if config.checkpointing and config.compile and precision.rounds_by_itself:
         raise EngineError(
-            f"train.compile with train.checkpointing: in {precision.config.precision} precgui rounds operands here in "
-            "code that torch.compile leaves out, which a checkpoint inside of compiled code does not allow; set one of "
-            "the two to false"
+            Sentence(
+                "train.compile with train.checkpointing: in {precision} precgui rounds operands here in code that "
+                "torch.compile leaves out, which a checkpoint inside of compiled code does not allow; set one of the "
+                "two to false",
+                precision=precision.config.precision,
+            )
         )
     if config.channels_last:
         model.to(memory_format=torch.channels_last)

@@ -253,8 +253,11 @@ class Loop:
         loss = self.task.loss(outputs, targets)
         if loss.dim():
             raise EngineError(
-                f"the loss of task {self.config.task} has the shape {list(loss.shape)}, but must be a single number; "
-                "take its mean"
+                Sentence(
+                    "the loss of task {task} has the shape {shape}, but must be a single number; take its mean",
+                    task=self.config.task,
+                    shape=list(loss.shape),
+                )
             )
         return loss
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from precgui.errors import first_line
+from precgui.sentences import L_, Sentence
 
 # Switches of the new API, read by attribute: the legacy getters raise once one of these has been written.
 _SWITCHES = (
@@ -85,9 +86,9 @@ def _plain_value(read: Callable[[], Any]) -> Any:
     try:
         value = read()
     except AttributeError:
-        return "not in this version of torch"
+        return L_("not in this version of torch")
     except RuntimeError as error:
-        return f"torch refuses to tell: {str(error)[:80]}…"
+        return Sentence("torch refuses to tell: {why}…", why=str(error)[:80])
     return value if isinstance(value, bool | int | float | str) or value is None else str(value)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 from precgui.errors import SentenceError
 from precgui.formats.model import BlockFormat, CodeBook, FloatFormat, Format, IntFormat, Special, power_of_two
 from precgui.paths import resources
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, filled
 
-_NO_FORMAT = "{name} is no number format; `precgui formats` lists the known ones, or write eXmY such as e5m7"
-_NO_FORMAT_NEAR = "{name} is no number format; near are {near}, or write eXmY such as e5m7"
+_NO_FORMAT = L_("{name} is no number format; `precgui formats` lists the known ones, or write eXmY such as e5m7")
+_NO_FORMAT_NEAR = L_("{name} is no number format; near are {near}, or write eXmY such as e5m7")
 MAIN = ("fp64", "fp32", "tf32", "bf16", "fp16", "e4m3fn", "e5m2")
 MAX_EXPONENT_BITS, MAX_MANTISSA_BITS = 15, 112
 
@@ -129,7 +129,7 @@ def get(name: str) -> Format:
     if key in blocks():
         raise UnknownFormatError(Sentence("{name} is a block format: it has no code for a single value", name=name))
     sentence = _NO_FORMAT_NEAR if near else _NO_FORMAT
-    raise UnknownFormatError(sentence.format(name=repr(_short(name)), near=", ".join(near)))
+    raise UnknownFormatError(filled(sentence, name=repr(_short(name)), near=", ".join(near)))
 
 
 def bits_per_value(name: str) -> float:

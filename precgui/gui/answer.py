@@ -204,9 +204,9 @@ class Answer(QObject):
 
     def _on_progress(self, work: Work, event: Any) -> None:
         if self.title and work in self._running and isinstance(event, dict) and event.get("kind") == "progress":
-            going_on().tell(work, self.title, str(event.get("text", "")))
+            going_on().tell(work, self.title, translated(event.get("text", "")))
         if self._failed is not None and isinstance(event, dict) and event.get("kind") == "fault":
-            self._failed(str(event["message"]))
+            self._failed(translated(event["message"]))
         elif self._progress is not None:
             self._progress(event)
 

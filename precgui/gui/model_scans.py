@@ -14,7 +14,6 @@ from precgui.gui.open_run import Problem
 from precgui.words import _
 
 SUFFIX = ".model.h5"
-_INCOMPLETE = "The scan of {name} was stopped; scan it again, and it goes on with what is left."
 
 
 class ModelScans(QObject):
@@ -73,7 +72,8 @@ class ModelScans(QObject):
             self.changed.emit()
         elif event["kind"] == "kept":
             if not event["whole"] and self.source is not None:
-                self._report(Problem(_INCOMPLETE.format(name=self.source.name), severity="warning"))
+                stopped = _("The scan of {name} was stopped; scan it again, and it goes on with what is left.")
+                self._report(Problem(stopped.format(name=self.source.name), severity="warning"))
             self.kept.emit(self.output())
 
     def _fail(self, sentence: str) -> None:

@@ -86,7 +86,7 @@ class OpenRuns(QObject):
         try:
             return self._opened_key(path)
         except RunFileError as error:
-            self._report(Problem(str(error)))
+            self._report(Problem(error_text(error)))
             return None
 
     def _opened_key(self, path: Path) -> str:

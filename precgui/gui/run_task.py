@@ -154,7 +154,7 @@ class RunTaskBar(QWidget):
 
     def _take(self, event: dict[str, Any]) -> None:
         if event["kind"] == "progress":
-            text = str(event["text"])
+            text = translated(event["text"])
             self.say(f"{text[:1].upper()}{text[1:]} ...")
         elif event["kind"] == "kept":
             self.kept.emit()

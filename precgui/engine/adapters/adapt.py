@@ -22,6 +22,7 @@ from precgui.engine.adapters.weights_file import tensors_of
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
 from precgui.sanitize import some_names
+from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -53,8 +54,15 @@ class LoraLinear(nn.Module):
         """Take up matrices that were trained before. Raises EngineError where they do not fit the layer."""
         if (a.shape, b.shape) != (self.lora_a.shape, self.lora_b.shape):
             raise EngineError(
-                f"adapter.weights: {name} takes {list(self.lora_a.shape)} and {list(self.lora_b.shape)}, given are "
-                f"{list(a.shape)} and {list(b.shape)}; they are of another model"
+                Sentence(
+                    "adapter.weights: {layer} takes {a} and {b}, given are {given_a} and {given_b}; they are "
+                    "of another model",
+                    layer=name,
+                    a=list(self.lora_a.shape),
+                    b=list(self.lora_b.shape),
+                    given_a=list(a.shape),
+                    given_b=list(b.shape),
+                )
             )
         self.lora_a.copy_(a)
         self.lora_b.copy_(b)
@@ -83,7 +91,11 @@ def add_adapters(model: nn.Module, config: RunConfig, device: torch.device) -> l
         config = config.model_copy(update={"adapter": config.adapter.model_copy(update=own)})
     chosen = _targets(model, config)
     if given is not None and (others := given.layers.keys() - chosen.keys()):
-        raise EngineError(f"adapter.weights: {some_names(sorted(others), 3)}: the model has no such linear layer")
+        raise EngineError(
+            Sentence(
+                "adapter.weights: {layers}: the model has no such linear layer", layers=some_names(sorted(others), 3)
+            )
+        )
     backend = choose_backend(config.base, device)
     weights = sum(layer.weight.numel() for layer in chosen.values())
     keep = keeps_unpacked(config.base, weights)
@@ -95,16 +107,28 @@ def add_adapters(model: nn.Module, config: RunConfig, device: torch.device) -> l
         if given is not None:
             adapted.begin_with(name, *given.layers[name])
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    notes = [
-        f"{trained} weights of LoRA of rank {config.adapter.rank} train beside a frozen base: {len(chosen)} layers, "
-        f"{weights} weights, held in {config.base.format}, back end {backend}"
+    notes: list[str] = [
+        Sentence(
+            "{trained} weights of LoRA of rank {rank} train beside a frozen base: {count} layers, {weights} "
+            "weights, held in {format}, back end {backend}",
+            trained=trained,
+            rank=config.adapter.rank,
+            count=len(chosen),
+            weights=weights,
+            format=config.base.format,
+            backend=backend,
+        )
     ]
     if config.base.double_quant:
-        notes.append("the scales of the base are held in 8 bits")
+        notes.append(L_("the scales of the base are held in 8 bits"))
     if (bits := bits_per_weight(model)) is not None:
-        kept = "kept unpacked from forward to backward" if keep else "unpacked again in the backward pass"
+        kept = L_("kept unpacked from forward to backward") if keep else L_("unpacked again in the backward pass")
         notes.append(
-            f"the base takes {bits:.3f} bits a weight; its layers are {kept}; products are in FP32 or autocast"
+            Sentence(
+                "the base takes {bits:.3f} bits a weight; its layers are {kept}; products are in FP32 or autocast",
+                bits=bits,
+                kept=kept,
+            )
         )
     return notes
 
@@ -143,8 +167,11 @@ def peft_adapters(model: nn.Module) -> PeftAdapters:
     matrices = {f"{name}.{part}" for name in found for part in ("lora_a", "lora_b")}
     if others := adapter_tensors(model).keys() - matrices:
         raise EngineError(
-            f"train.save_to: training moves {some_names(sorted(others), 3)}, too, for which a PEFT folder has no "
-            "place; set adapter.save_to instead"
+            Sentence(
+                "train.save_to: training moves {parameters}, too, for which a PEFT folder has no place; set "
+                "adapter.save_to instead",
+                parameters=some_names(sorted(others), 3),
+            )
         )
     one = next(iter(found.values()))
     rank = len(one.lora_a)
@@ -182,7 +209,10 @@ def _targets(model: nn.Module, config: RunConfig) -> dict[str, nn.Linear]:
     if not chosen:
         known = [name for name, module in model.named_modules() if type(module) is nn.Linear]
         raise EngineError(
-            f"adapter.targets: no linear layer in {', '.join(around) or 'nothing'}; the model has "
-            f"{', '.join(known[:8]) or 'none'}"
+            Sentence(
+                "adapter.targets: no linear layer in {modules}; the model has {layers}",
+                modules=", ".join(around) or Sentence("nothing"),
+                layers=", ".join(known[:8]) or Sentence("none"),
+            )
         )
     return chosen

@@ -22,6 +22,7 @@ from precgui.engine.loop import Loop
 from precgui.engine.pruning.hook import Pruning
 from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Tell
+from precgui.sentences import Sentence
 
 Build = Callable[[RunConfig, Tell, Callable[[], bool]], RunParts]  # as `precgui.engine.setup.build_run`
 _LR = 2e-3  # of AdamW, as in the recipe gpt-quick
@@ -66,13 +67,20 @@ def _training(config: RunConfig) -> RunConfig:
 
 def _train(config: RunConfig, path: Path, tell: Tell, stopped: Callable[[], bool], build: Build) -> None:
     steps = config.base.train_steps
-    tell(f"training the base first: {steps} steps in FP32, kept for the next run; base.weights names another one")
+    tell(
+        Sentence(
+            "training the base first: {steps} steps in FP32, kept for the next run; base.weights names another one",
+            steps=steps,
+        )
+    )
     parts = _trained(_training(config), stopped, build)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_weights(tensors_of(parts.model), path)
     except OSError as error:
-        raise EngineError(f"the trained base cannot be kept in {path.parent}: {error.strerror}") from None
+        raise EngineError(
+            Sentence("the trained base cannot be kept in {folder}: {why}", folder=path.parent, why=error.strerror)
+        ) from None
 
 
 def _trained(config: RunConfig, stopped: Callable[[], bool], build: Build) -> RunParts:

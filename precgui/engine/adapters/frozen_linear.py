@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from precgui.engine.adapters.packed_weight import PackedWeight, as_unpacked_copy
 from precgui.engine.errors import EngineError
+from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
     from precgui.config.adapters import BaseConfig
@@ -154,11 +155,19 @@ def choose_backend(base: BaseConfig, device: torch.device) -> str:
     if base.backend == "own":
         return "own"
     if not there[base.backend]:
-        raise EngineError(f"base.backend = {base.backend}: it is not installed; pip install it, or set own")
+        raise EngineError(
+            Sentence("base.backend = {backend}: it is not installed; pip install it, or set own", backend=base.backend)
+        )
     if base.format != "nf4":
-        raise EngineError(f"base.backend = {base.backend} holds nf4 only, not {base.format}; set own")
+        raise EngineError(
+            Sentence(
+                "base.backend = {backend} holds nf4 only, not {format}; set own",
+                backend=base.backend,
+                format=base.format,
+            )
+        )
     if base.backend == "torchao" and not base.double_quant:
-        raise EngineError("base.backend = torchao holds its scales in 8 bits always; set base.double_quant = true")
+        raise EngineError(L_("base.backend = torchao holds its scales in 8 bits always; set base.double_quant = true"))
     return base.backend
 
 

@@ -15,6 +15,7 @@ from precgui.engine.casting import cast_floats, tensors_in
 from precgui.engine.hook import LoopHook, TrainingRun
 from precgui.engine.qat.measure import evaluate
 from precgui.engine.run_parts import RunParts
+from precgui.sentences import Sentence
 
 
 class Adapters(LoopHook):
@@ -48,8 +49,12 @@ def merge_and_save(config: RunConfig, parts: RunParts) -> tuple[dict[str, Any], 
         facts["merged"] = _compare(parts, merged)
         saved = tensors_of(merged)
         sentences.append(
-            f"adapters merged into the base: validation loss {facts['merged']['loss']:.4f}, outputs differ by at most "
-            f"{facts['merged']['largest_difference']:.2g} from those of the adapted model in FP32"
+            Sentence(
+                "adapters merged into the base: validation loss {loss:.4f}, outputs differ by at most "
+                "{largest_difference:.2g} from those of the adapted model in FP32",
+                loss=facts["merged"]["loss"],
+                largest_difference=facts["merged"]["largest_difference"],
+            )
         )
     model.train(was_training)
     if config.adapter.save_to:
@@ -72,7 +77,11 @@ def _save(tensors: dict[str, Any], path: Path) -> str:
     try:
         write_weights(tensors, path)
     except OSError as error:
-        return f"adapter.save_to: {path} could not be written: {error.strerror}"
+        return Sentence("adapter.save_to: {path} could not be written: {why}", path=path, why=error.strerror)
     except TypeError as error:  # of a model of one's own
-        return f"adapter.save_to: {path} could not be written: {error}, which a .safetensors file does not hold"
-    return f"the weights were written to {path}"
+        return Sentence(
+            "adapter.save_to: {path} could not be written: {error}, which a .safetensors file does not hold",
+            path=path,
+            error=str(error),
+        )
+    return Sentence("the weights were written to {path}", path=path)

@@ -21,6 +21,7 @@ from precgui.engine.adapters.weights_file import write_weights
 from precgui.engine.errors import EngineError
 from precgui.formats.tensorfile import TensorFileError, open_tensor, tensor_names
 from precgui.safe_open import read_text, replace_file
+from precgui.sentences import Sentence, message_of
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -47,7 +48,7 @@ class PeftAdapters:
 def check_new_folder(path: str, key: str) -> Path:
     """The folder that is to be made. Raises EngineError at once, not after the training."""
     if fault := folder_fault(path):
-        raise EngineError(f"{key}: {fault}")
+        raise EngineError(Sentence("{key}: {fault}", key=key, fault=fault))
     return Path(path).expanduser().absolute()
 
 
@@ -73,31 +74,61 @@ def read_peft(path: str, key: str = "adapter.weights") -> PeftAdapters:
     try:
         document = json.loads(read_text(folder / CONFIG, _MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise EngineError(f"{key}: {folder / CONFIG} cannot be read ({error}); name a folder that PEFT wrote") from None
+        raise EngineError(
+            Sentence(
+                "{key}: {path} cannot be read ({error}); name a folder that PEFT wrote",
+                key=key,
+                path=folder / CONFIG,
+                error=message_of(error),
+            )
+        ) from None
     rank, alpha = _rank_and_alpha(document, f"{key}: {CONFIG}")
     if not (folder / WEIGHTS).is_file():
         raise EngineError(
-            f"{key}: {folder} has no {WEIGHTS}; a .bin of pickled tensors is not read, save it by save_pretrained"
+            Sentence(
+                "{key}: {folder} has no {file}; a .bin of pickled tensors is not read, save it by save_pretrained",
+                key=key,
+                folder=folder,
+                file=WEIGHTS,
+            )
         )
     try:
         layers = _layers(folder / WEIGHTS, rank, key)
     except TensorFileError as error:
-        raise EngineError(f"{key}: {error}") from None
+        raise EngineError(Sentence("{key}: {fault}", key=key, fault=message_of(error))) from None
     return PeftAdapters(rank, alpha, layers)
 
 
 def _rank_and_alpha(document: Any, place: str) -> tuple[int, float]:
     if not isinstance(document, dict) or document.get("peft_type") != "LORA":
         kind = document.get("peft_type") if isinstance(document, dict) else None
-        raise EngineError(f"{place} is of {kind}, not of LORA; LoRA is what is trained here")
+        raise EngineError(
+            Sentence("{place} is of {kind}, not of LORA; LoRA is what is trained here", place=place, kind=kind)
+        )
     for name, values in _REFUSED.items():
         if name in document and document[name] not in values:
-            raise EngineError(f"{place} has {name} = {document[name]}, which is not trained here")
+            raise EngineError(
+                Sentence(
+                    "{place} has {key} = {value}, which is not trained here",
+                    place=place,
+                    key=name,
+                    value=document[name],
+                )
+            )
     rank, alpha = document.get("r"), document.get("lora_alpha")
     if type(rank) is not int or not 1 <= rank <= _MOST_RANK:
-        raise EngineError(f"{place} has r = {rank}, which is no rank from 1 to {_MOST_RANK}")
+        raise EngineError(
+            Sentence(
+                "{place} has r = {rank}, which is no rank from 1 to {most_rank}",
+                place=place,
+                rank=rank,
+                most_rank=_MOST_RANK,
+            )
+        )
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < math.inf:
-        raise EngineError(f"{place} has lora_alpha = {alpha}, which is no number above 0")
+        raise EngineError(
+            Sentence("{place} has lora_alpha = {alpha}, which is no number above 0", place=place, alpha=alpha)
+        )
     return rank, float(alpha) * (math.sqrt(rank) if document.get("use_rslora") else 1.0)
 
 
@@ -105,18 +136,34 @@ def _layers(file: Path, rank: int, key: str) -> dict[str, tuple[Tensor, Tensor]]
     found: dict[str, dict[str, Tensor]] = {}
     for name in tensor_names(file):
         if (match := _KEY.fullmatch(name)) is None:
-            raise EngineError(f"{key}: {file.name} has {name}, which is no part of a LoRA of linear layers")
+            raise EngineError(
+                Sentence(
+                    "{key}: {file} has {tensor}, which is no part of a LoRA of linear layers",
+                    key=key,
+                    file=file.name,
+                    tensor=name,
+                )
+            )
         reader = open_tensor(file, name)
         values = torch.from_numpy(reader.read(0, reader.size)).float().reshape(reader.shape)
         found.setdefault(match["layer"], {})[match["part"]] = values
     for layer, parts in found.items():
         shapes = {part: list(value.shape) for part, value in parts.items()}
         if parts.keys() != {"A", "B"} or any(value.dim() != 2 for value in parts.values()):
-            raise EngineError(f"{key}: {file.name} has not both matrices of {layer}")
+            raise EngineError(
+                Sentence("{key}: {file} has not both matrices of {layer}", key=key, file=file.name, layer=layer)
+            )
         if not shapes["A"][0] == shapes["B"][1] == rank:
             raise EngineError(
-                f"{key}: {layer} has the shapes {shapes['A']} and {shapes['B']}, not those of rank {rank}"
+                Sentence(
+                    "{key}: {layer} has the shapes {a} and {b}, not those of rank {rank}",
+                    key=key,
+                    layer=layer,
+                    a=shapes["A"],
+                    b=shapes["B"],
+                    rank=rank,
+                )
             )
     if not found:
-        raise EngineError(f"{key}: {file.name} holds no adapters")
+        raise EngineError(Sentence("{key}: {file} holds no adapters", key=key, file=file.name))
     return {layer: (parts["A"], parts["B"]) for layer, parts in found.items()}

@@ -14,6 +14,7 @@ from precgui.engine.snapshot.file import write_tensors
 from precgui.formats.checkpoints.contents import safetensors_places
 from precgui.formats.checkpoints.tensor import CheckpointError
 from precgui.formats.tensorfile import TORCH_SUFFIXES, TensorFileError, open_tensor, tensor_names
+from precgui.sentences import Sentence, message_of
 
 _PIECE = 1 << 22  # elements that are read at once
 
@@ -21,7 +22,7 @@ _PIECE = 1 << 22  # elements that are read at once
 def check_new_file(path: str, key: str) -> None:
     """Raises EngineError at once, not after the training, where nothing could be saved."""
     if fault := tensor_file_fault(path):
-        raise EngineError(f"{key}: {fault}")
+        raise EngineError(Sentence("{key}: {fault}", key=key, fault=fault))
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -49,17 +50,25 @@ def load_weights(model: nn.Module, path: str, key: str = "base.weights", *, also
         and place.suffix != TENSOR_FILE
         and not place.name.endswith(f"{TENSOR_FILE}.index.json")
     ):
-        raise EngineError(f"{key}: {place.name} does not end in {TENSOR_FILE}; such a file is what is read here")
+        raise EngineError(
+            Sentence(
+                "{key}: {file} does not end in {tensor_file}; such a file is what is read here",
+                key=key,
+                file=place.name,
+                tensor_file=TENSOR_FILE,
+            )
+        )
     parameters = {id(parameter) for parameter in model.parameters()}
     try:
         held = dict.fromkeys(tensor_names(place), place) if is_torch else safetensors_places(place)
         for tensor, names in _by_identity(tensors_of(model).items()):
             source = next((name for name in names if name in held), None)
             if source is None:
-                raise EngineError(f"{key}: {_missing(place.name, names[0], is_buffer=id(tensor) not in parameters)}")
+                fault = _missing(place.name, names[0], is_buffer=id(tensor) not in parameters)
+                raise EngineError(Sentence("{key}: {fault}", key=key, fault=fault))
             _fill(tensor, held[source], source, key)
     except (TensorFileError, CheckpointError, OSError) as error:
-        raise EngineError(f"{key}: {error}") from None
+        raise EngineError(Sentence("{key}: {fault}", key=key, fault=message_of(error))) from None
 
 
 def _by_identity(named: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[Tensor, list[str]]]:
@@ -72,16 +81,28 @@ def _by_identity(named: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[Tensor, 
 
 def _missing(file: str, name: str, *, is_buffer: bool) -> str:
     if is_buffer:
-        return f"{file} has no {name}, a buffer of the model; save all of the model's state_dict(), not its parameters"
-    return f"{file} has no {name}; it is of another model"
+        return Sentence(
+            "{file} has no {tensor}, a buffer of the model; save all of the model's state_dict(), not its parameters",
+            file=file,
+            tensor=name,
+        )
+    return Sentence("{file} has no {tensor}; it is of another model", file=file, tensor=name)
 
 
 @torch.no_grad()
 def _fill(tensor: Tensor, place: Path, name: str, key: str) -> None:
     reader = open_tensor(place, name)
     if reader.shape != (tuple(tensor.shape) or (1,)):  # a reader gives single numbers one axis
-        shapes = f"{list(reader.shape)} in {place.name} and {list(tensor.shape)} in the model"
-        raise EngineError(f"{key}: {name} is {shapes}")
+        raise EngineError(
+            Sentence(
+                "{key}: {tensor} is {held} in {file} and {wanted} in the model",
+                key=key,
+                tensor=name,
+                held=list(reader.shape),
+                file=place.name,
+                wanted=list(tensor.shape),
+            )
+        )
     filled = tensor.detach().contiguous()
     flat = filled.view(-1)
     for start in range(0, reader.size, _PIECE):

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from precgui.engine.assignment.search import Assignment
 from precgui.formats import registry
-
-_NONE_KEEPS = (
-    "No plan within {bits:g} bits a weight keeps the held-out loss of FP32, {loss:.3g}: the best one raises it by "
-    "{rise:.2g}."
-)
-_KEEPS = "{name} in all layers keeps it, with {bits:.3g} bits."
-_NO_SCALE = "{name} has no scale of its own; {scaled} hold the same elements with one."
+from precgui.sentences import Sentence, together
 
 
 def budget_sentence(assignment: Assignment, bits: float | None) -> str:
@@ -21,13 +15,30 @@ def budget_sentence(assignment: Assignment, bits: float | None) -> str:
     """
     if bits is None or not assignment.best.above_noise:
         return ""
-    parts = [_NONE_KEEPS.format(bits=bits, loss=assignment.fp32_loss, rise=assignment.best.rise)]
+    parts = [
+        Sentence(
+            "No plan within {bits:g} bits a weight keeps the held-out loss of FP32, {loss:.3g}: the best one raises it "
+            "by {rise:.2g}.",
+            bits=bits,
+            loss=assignment.fp32_loss,
+            rise=assignment.best.rise,
+        )
+    ]
     keeping = {name: plan for name, plan in assignment.uniform.items() if not plan.above_noise}
     if keeping:
         name = min(keeping, key=lambda each: keeping[each].bits)
-        parts.append(_KEEPS.format(name=name, bits=keeping[name].bits))
+        parts.append(
+            Sentence("{name} in all layers keeps it, with {bits:.3g} bits.", name=name, bits=keeping[name].bits)
+        )
     for name in assignment.uniform:
         blocks = [each.name for each in registry.blocks().values() if each.element == name]
         if blocks and name not in keeping:
-            parts.append(_NO_SCALE.format(name=name, scaled=" and ".join(blocks)))
-    return " ".join(parts)
+            scaled = together(*blocks, between=" and ")
+            parts.append(
+                Sentence(
+                    "{name} has no scale of its own; {scaled} hold the same elements with one.",
+                    name=name,
+                    scaled=scaled,
+                )
+            )
+    return together(*parts)

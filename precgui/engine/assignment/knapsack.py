@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from precgui.sentences import Sentence
+
 Scores = Mapping[str, Mapping[str, float]]  # by layer, then by format
 _MOST_STATES = 20_000
 _SLACK = 1 + 1e-12  # sums of bits are floats
@@ -24,7 +26,11 @@ def best_plan(scores: Scores, weights: Mapping[str, int], bits: Mapping[str, flo
         return best_choice(scores, sizes, budget * sum(weights[layer] for layer in scores))
     except ValueError:
         least = min(bits.values())
-        raise ValueError(f"{budget:g} bits a weight are too few; the narrowest format has {least:g}") from None
+        raise ValueError(
+            Sentence(
+                "{budget:g} bits a weight are too few; the narrowest format has {least:g}", budget=budget, least=least
+            )
+        ) from None
 
 
 def best_choice(scores: Scores, sizes: Scores, most: float) -> dict[str, str]:

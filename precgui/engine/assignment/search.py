@@ -26,6 +26,7 @@ from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import tree_leaves, tree_map
 from precgui.engine.train import train_quietly
 from precgui.formats.registry import bits_per_value
+from precgui.sentences import L_, Sentence, message_of
 
 CALIBRATION_BATCHES = 8
 _CHUNK = 64  # held-out samples that are evaluated at once; the spread of their losses is the noise
@@ -97,7 +98,7 @@ class AssignmentSearch:
         self.config, self.parts, self.stopped = config, parts, stopped
         self.layers = layers(parts.model, set())
         if not self.layers:
-            raise EngineError("the model has no linear or convolutional layer, so there is nothing to assign")
+            raise EngineError(L_("the model has no linear or convolutional layer, so there is nothing to assign"))
         self.bits = {name: bits_per_value(name) for name in formats}
         self.weights = {name: layer.get_parameter("weight").numel() for name, layer in self.layers.items()}
         self.held_out = list(_chunks(parts.task.validation_batches()))
@@ -127,7 +128,9 @@ class AssignmentSearch:
         try:
             plans = [pack(table) for table in tables]
         except ValueError as error:
-            raise EngineError(f"{error}; raise the budget or name a narrower format") from None
+            raise EngineError(
+                Sentence("{error}; raise the budget or name a narrower format", error=message_of(error))
+            ) from None
         search = LocalSearch(
             self._calibration_loss, lambda plan: fits(plan, self.weights, self.bits, budget), pack, tables[0],
             list(self.bits),
@@ -148,8 +151,12 @@ class AssignmentSearch:
         good = [plan for plan in self._within(sensitivity, high) if plan.rise <= most]
         if not good:
             raise EngineError(
-                f"with {high:g} bits a weight the held-out loss rises by more than {most:g}; "
-                "allow a larger rise or name a wider format"
+                Sentence(
+                    "with {high:g} bits a weight the held-out loss rises by more than {most:g}; allow a larger rise "
+                    "or name a wider format",
+                    high=high,
+                    most=most,
+                )
             )
         for _ in range(_HALVINGS):
             middle = (low + high) / 2

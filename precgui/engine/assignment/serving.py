@@ -12,6 +12,7 @@ from precgui.engine.assignment.budget_sentence import budget_sentence
 from precgui.engine.assignment.search import Assignment, MeasuredPlan, assign, assigned_config
 from precgui.engine.errors import Stopped
 from precgui.errors import SentenceError
+from precgui.sentences import L_, message_of
 
 
 class _Control(Protocol):
@@ -50,9 +51,9 @@ def serve(
         assignment = assign(base, names, bits=bits, rise=rise, stopped=control.stopped)
         planned = assigned_config(base, assignment.best.layers)
     except Stopped:
-        emit({"kind": "fault", "message": "The search was stopped."})
+        emit({"kind": "fault", "message": L_("The search was stopped.")})
     except (SentenceError, MemoryError, ValueError) as error:
-        emit({"kind": "fault", "message": str(error)})
+        emit({"kind": "fault", "message": message_of(error)})
     else:
         document = assignment_document(assignment, bits)
         emit({"kind": "assigned", "config": planned.model_dump(), "assignment": document})

@@ -20,6 +20,7 @@ from precgui.hardware.energy import EnergyPlan, measure_step
 from precgui.hardware.gauge import ClockProbe
 from precgui.hardware.power import GpuSensor, RaplSensor, find_sensors
 from precgui.hardware.readings import Missing, known
+from precgui.sentences import L_, Sentence, filled, together
 
 PLAN = EnergyPlan(warm_up_s=3.0, idle_s=3.0, window_s=3.0, windows=3)
 
@@ -28,7 +29,7 @@ def energy_row(run: Work, size: int, device: torch.device, gauge: ClockProbe) ->
     """Joules of one product, gross and above idle, with the operations per joule; a note says why there is none."""
     sensors = sensor_names(device, gauge.uuid)
     if not sensors:
-        return {"gross_j": None, "note": "no power sensor belongs to this device"}
+        return {"gross_j": None, "note": L_("no power sensor belongs to this device")}
     result = measure_step(run, sensors, lambda: synchronize(device), PLAN, gauge.remarks)
     if isinstance(result, Missing):
         return {"gross_j": None, "note": result.reason}
@@ -40,7 +41,7 @@ def energy_row(run: Work, size: int, device: torch.device, gauge: ClockProbe) ->
         "uncertainty": result.uncertainty,
         "gigaops_per_joule": 2 * size**3 / result.gross_j * 1e-9,
         "method": result.method,
-        "note": " ".join(result.remarks),
+        "note": together(*result.remarks),
     }
 
 
@@ -59,6 +60,8 @@ PROBE, ACCELERATOR_PROBE = 128, 1024  # size of the first product; on an acceler
 LONGEST_CALL_S, LONGEST_BLOCK_S = 1.5, 30.0  # a call that would take longer is not made
 OPERANDS = 4  # matrices of FP32 that are in the host's memory while two are made, rounded and sent
 REFERENCE_FROM = 20.0  # times FP32: such a kernel is reference code
+_REFERENCE_KERNEL = L_("reference kernel, not measured at this size: about {seconds:.0f} s a call")
+_SLOW_KERNEL = L_("slow kernel, not measured at this size: about {seconds:.0f} s a call")
 _REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError)
 # Relative error of a 256^3 product of standard normal operands against FP64, by what can have computed it.
 CERTIFICATE_SIZE = 256
@@ -148,7 +151,7 @@ def _switch(fmt: str) -> None:
 
 def _certificate(bench: Bench, fmt: str) -> dict[str, Any]:
     """The error of a product against FP64, and a tiny product's time, by which later parts choose what to measure."""
-    bench.step(f"{fmt}: which arithmetic runs")
+    bench.step(Sentence("{fmt}: which arithmetic runs", fmt=fmt))
     row: dict[str, Any] = {"format": fmt, "m": CERTIFICATE_SIZE, "error": None, "ran_as": None}
     _switch(fmt)
     try:
@@ -156,10 +159,14 @@ def _certificate(bench: Bench, fmt: str) -> dict[str, Any]:
         size = CERTIFICATE_SIZE if _predicted_s(bench, fmt, CERTIFICATE_SIZE) < LONGEST_CALL_S else PROBE
         error = _error(fmt, size, bench.device)
     except _REFUSALS as refusal:
-        bench.refusal[fmt] = f"torch refuses: {first_line(refusal)}"
+        bench.refusal[fmt] = Sentence("torch refuses: {why}", why=first_line(refusal))
         return bench.row("certificate", row | {"note": bench.refusal[fmt]})
-    ran_as = next((name for name, most in _BANDS if error <= most), "none of the known formats")
-    note = "" if fmt in ran_as.split() else f"asked for {fmt}, the error is that of {ran_as}"
+    ran_as = next((name for name, most in _BANDS if error <= most), L_("none of the known formats"))
+    note = (
+        ""
+        if fmt in ran_as.split()
+        else Sentence("asked for {fmt}, the error is that of {ran_as}", fmt=fmt, ran_as=ran_as)
+    )
     return bench.row("certificate", row | {"m": size, "error": error, "ran_as": ran_as, "note": note})
 
 
@@ -173,7 +180,7 @@ def _predicted_s(bench: Bench, fmt: str, size: int) -> float:
 
 
 def _gemm(bench: Bench, fmt: str, size: int) -> dict[str, Any]:
-    bench.step(f"{fmt}: {size} x {size} matrix product")
+    bench.step(Sentence("{fmt}: {size} x {size} matrix product", fmt=fmt, size=size))
     return bench.row("gemm", _product(bench, fmt, size))
 
 
@@ -187,7 +194,7 @@ def _product(bench: Bench, fmt: str, size: int) -> dict[str, Any]:
     try:
         timing, companion = _timed(bench, work.gemm(fmt, size, bench.device))
     except _REFUSALS as refusal:
-        return row | {"note": f"torch refuses this size: {first_line(refusal)}"}
+        return row | {"note": Sentence("torch refuses this size: {why}", why=first_line(refusal))}
     bench.probe_s[fmt] = timing.seconds * (bench.probe / size) ** 3  # the largest size so far predicts the next best
     tops = 2 * size**3 / timing.seconds * 1e-12
     return row | {"seconds": timing.seconds, "spread": timing.spread, "tops": tops,
@@ -198,9 +205,13 @@ def _unfit(bench: Bench, fmt: str, size: int) -> str:
     """Why a product of this size is not worth a try, empty when it is."""
     predicted_s, operands_bytes = _predicted_s(bench, fmt, size), 4.0 * OPERANDS * size**2
     if operands_bytes > psutil.virtual_memory().available:
-        return f"not measured: its operands take {operands_bytes / 2**30:.0f} GiB of the host's memory"
+        return Sentence(
+            "not measured: its operands take {gib:.0f} GiB of the host's memory", gib=operands_bytes / 2**30
+        )
     if predicted_s > LONGEST_CALL_S:
-        return f"{_slow_kernel(bench, fmt)}, not measured at this size: about {predicted_s:.0f} s a call"
+        ratio = bench.probe_s[fmt] / bench.probe_s.get("fp32", bench.probe_s[fmt])
+        text = _REFERENCE_KERNEL if ratio > REFERENCE_FROM else _SLOW_KERNEL
+        return filled(text, seconds=predicted_s)
     return ""
 
 
@@ -210,18 +221,13 @@ def _timed(bench: Bench, run: Work) -> tuple[Timing, Mapping[str, Any]]:
     return timing, while_busy(run, bench.device, timing.seconds, bench.gauge.read)
 
 
-def _slow_kernel(bench: Bench, fmt: str) -> str:
-    ratio = bench.probe_s[fmt] / bench.probe_s.get("fp32", bench.probe_s[fmt])
-    return "reference kernel" if ratio > REFERENCE_FROM else "slow kernel"
-
-
 def _against_peak(bench: Bench, fmt: str, tops: float) -> dict[str, Any]:
     cell = bench.about.formats.get(fmt)
     peak = known(cell.peak) if cell else None
     if peak is None:
         return {"peak_tops": None, "share": None}
     share = tops / peak.tops
-    note = "above the theoretical peak: the peak is wrong for this card" if share > 1 else ""
+    note = L_("above the theoretical peak: the peak is wrong for this card") if share > 1 else ""
     return {"peak_tops": peak.tops, "share": share, "note": note}
 
 
@@ -230,7 +236,7 @@ def _alignment(bench: Bench, fmt: str, sizes: Sequence[int]) -> list[dict[str, A
     most = 1024 if bench.on_cpu else 4096
     base = max(32, max([size for size in sizes if size <= most] or [most]) // 16 * 16)
     tried = (base, base - 8, base - 4, base - 2, base - 1)
-    bench.step(f"{fmt}: sizes that are not multiples of 8 or 16")
+    bench.step(Sentence("{fmt}: sizes that are not multiples of 8 or 16", fmt=fmt))
     if fmt not in bench.probe_s or _predicted_s(bench, fmt, base) > LONGEST_CALL_S / 4:
         return []
     _switch(fmt)
@@ -241,7 +247,7 @@ def _alignment(bench: Bench, fmt: str, sizes: Sequence[int]) -> list[dict[str, A
             run()
             works.append((size, run))
         except _REFUSALS as refusal:
-            refused[size] = f"torch refuses this size: {first_line(refusal)}"
+            refused[size] = Sentence("torch refuses this size: {why}", why=first_line(refusal))
     result = compare([run for _, run in works], bench.device, bench.stopped) if works and works[0][0] == base else []
     rates = {size: (size / base) ** 3 / ratio for (size, _), ratio in zip(works, result, strict=False)}
     rows = [
@@ -256,25 +262,31 @@ def _copy(bench: Bench) -> dict[str, Any] | None:
     """Copy bandwidth in GB/s, read and write counted, with a buffer far larger than the caches."""
     if bench.stopped():
         return None
-    bench.step("copy bandwidth")
+    bench.step(L_("copy bandwidth"))
     count = (1 << 30) if bench.device.type == "cuda" else (1 << 28)
     row: dict[str, Any] = {"gb_s": None, "bytes": count, "note": ""}
     try:
         timing, companion = _timed(bench, work.copy(count, bench.device))
     except _REFUSALS as refusal:
-        return bench.row("copy", row | {"note": f"torch refuses: {first_line(refusal)}"})
+        return bench.row(
+            "copy",
+            row | {"note": Sentence("torch refuses: {why}", why=first_line(refusal))},
+        )
     rate = 2 * count / timing.seconds * 1e-9
     return bench.row("copy", row | {"gb_s": rate, "seconds": timing.seconds, "spread": timing.spread, **companion})
 
 
 def _conversion(bench: Bench, source: str, from_: torch.dtype, target: str, to: torch.dtype) -> dict[str, Any]:
-    bench.step(f"convert {source} to {target}")
+    bench.step(Sentence("convert {source} to {target}", source=source, target=target))
     count = 1 << 24 if bench.device.type == "cuda" else 1 << 22
     row = {"from": source, "to": target, "gb_s": None, "values_per_s": None, "note": ""}
     try:
         timing, companion = _timed(bench, work.convert(from_, to, count, bench.device))
     except _REFUSALS as refusal:
-        return bench.row("conversions", row | {"note": f"torch refuses: {first_line(refusal)}"})
+        return bench.row(
+            "conversions",
+            row | {"note": Sentence("torch refuses: {why}", why=first_line(refusal))},
+        )
     moved = count * (from_.itemsize + to.itemsize)
     rates = {"gb_s": moved / timing.seconds * 1e-9, "values_per_s": count / timing.seconds}
     return bench.row("conversions", row | rates | {"seconds": timing.seconds, "spread": timing.spread, **companion})
@@ -282,7 +294,7 @@ def _conversion(bench: Bench, source: str, from_: torch.dtype, target: str, to: 
 
 def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
     """Forward and backward of a convolution or attention block; a small one first."""
-    bench.step(f"{fmt}: {block}, forward and backward")
+    bench.step(Sentence("{fmt}: {block}, forward and backward", fmt=fmt, block=block))
     row: dict[str, Any] = {"block": block, "format": fmt, "seconds": None, "tops": None, "note": ""}
     _switch(fmt)
     try:
@@ -291,20 +303,22 @@ def _block(bench: Bench, block: str, fmt: str) -> dict[str, Any]:
         run, operations = work.BLOCKS[block](fmt, bench.device, False)
         predicted_s = small_s * operations / small_operations
         if bench.on_cpu and predicted_s > LONGEST_BLOCK_S:
-            note = f"reference kernel, not measured at this size: about {predicted_s:.0f} s a call"
-            return bench.row("blocks", row | {"note": note})
+            return bench.row("blocks", row | {"note": filled(_REFERENCE_KERNEL, seconds=predicted_s)})
         timing, companion = _timed(bench, run)
     except _REFUSALS as refusal:
-        return bench.row("blocks", row | {"note": f"torch refuses: {first_line(refusal)}"})
+        return bench.row(
+            "blocks",
+            row | {"note": Sentence("torch refuses: {why}", why=first_line(refusal))},
+        )
     row |= {"seconds": timing.seconds, "spread": timing.spread, "tops": operations / timing.seconds * 1e-12}
-    note = "timed once: a call takes long" if timing.spread is None else ""
+    note = L_("timed once: a call takes long") if timing.spread is None else ""
     return bench.row("blocks", row | {"note": note, **companion})
 
 
 def _energy(bench: Bench, fmt: str) -> dict[str, Any]:
     """Energy of one product of the largest size, without idle power."""
     size = max(bench.sizes)
-    bench.step(f"{fmt}: energy of {size} x {size} products")
+    bench.step(Sentence("{fmt}: energy of {size} x {size} products", fmt=fmt, size=size))
     row: dict[str, Any] = {"format": fmt, "m": size, "gross_j": None}
     unfit = _unfit(bench, fmt, size) if fmt in bench.probe_s else bench.refusal[fmt]
     if unfit:
@@ -313,5 +327,5 @@ def _energy(bench: Bench, fmt: str) -> dict[str, Any]:
     try:
         results = energy_row(work.gemm(fmt, size, bench.device), size, bench.device, bench.gauge)
     except _REFUSALS as refusal:
-        results = {"note": f"torch refuses this size: {first_line(refusal)}"}
+        results = {"note": Sentence("torch refuses this size: {why}", why=first_line(refusal))}
     return bench.row("energy", row | results)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from precgui.engine.errors import EngineError
 from precgui.engine.snapshot.file import pack_tree, read_tensors, unpack_tree, write_tensors
+from precgui.sentences import L_, Sentence, message_of
 
 _LAYOUT = 1
-KIND = "checkpoint"
+KIND = L_("checkpoint")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class RunCheckpoint:
     def packed(self) -> tuple[dict[str, Tensor], str]:
         """Tensors and text for a file. Raises TypeError for what it cannot hold."""
         tensors: dict[str, Tensor] = {}
-        tree = pack_tree(dict(vars(self)), tensors, "", "the state of the run has")
+        tree = pack_tree(dict(vars(self)), tensors, "", L_("the state of the run has a {type}"))
         return tensors, json.dumps({KIND: _LAYOUT, "tree": tree})
 
 
@@ -52,14 +53,18 @@ def read_checkpoint(path: Path) -> RunCheckpoint:
     try:
         document = json.loads(text)
         if document[KIND] != _LAYOUT:
-            raise ValueError(f"it has the layout {document[KIND]}, known is {_LAYOUT}")
+            raise ValueError(
+                Sentence("it has the layout {layout}, known is {known}", layout=str(document[KIND]), known=_LAYOUT)
+            )
         tree = unpack_tree(document["tree"], tensors)
         step, epoch, steps_in_epoch = (int(tree[name]) for name in ("step", "epoch", "steps_in_epoch"))
         if min(step, epoch - 1, steps_in_epoch) < 0:
-            raise ValueError("it counts below 0")
+            raise ValueError(L_("it counts below 0"))
         origin, training, epoch_random, random = (
             dict(tree[name]) for name in ("origin", "training", "epoch_random", "random")
         )
         return RunCheckpoint(step, float(tree["time_s"]), epoch, steps_in_epoch, origin, training, epoch_random, random)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise EngineError(f"{path} is no checkpoint of precgui, or is damaged: {error}") from None
+        raise EngineError(
+            Sentence("{path} is no checkpoint of precgui, or is damaged: {error}", path=path, error=message_of(error))
+        ) from None

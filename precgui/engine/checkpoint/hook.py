@@ -19,6 +19,7 @@ from precgui.engine.checkpoint.state import training_state
 from precgui.engine.hook import LoopHook, RankExchange, TrainingRun, do_nothing
 from precgui.engine.tasks import Batch
 from precgui.events import CheckpointDue, StepDone
+from precgui.sentences import L_, Sentence, message_of
 
 _DEAREST = 0.01  # of the time since the last one that a checkpoint by minutes may have taken
 _RESERVE_BYTES = 96 << 20  # left to the run file on their disk, whose recording stops below 64 MB
@@ -61,8 +62,11 @@ class Checkpoints(LoopHook):
             return None
         if carries_residuals(run.config.parallel):
             run.parts.precision.notes.append(
-                f"no checkpoint is kept: gradients in {run.config.parallel.gradient_format} carry what rounding took "
-                "from bucket to bucket, which no checkpoint holds"
+                Sentence(
+                    "no checkpoint is kept: gradients in {gradient_format} carry what rounding took from bucket to "
+                    "bucket, which no checkpoint holds",
+                    gradient_format=run.config.parallel.gradient_format,
+                )
             )
             return None
         return cls(run, file, every)
@@ -113,7 +117,7 @@ class Checkpoints(LoopHook):
         run = self._run
         if why := self._fault(random) if run.group is None else self._fault_of_ranks(run.group, random):
             if why != self._told:
-                run.journal.note(run.step, f"no checkpoint was kept: {why}")
+                run.journal.note(run.step, Sentence("no checkpoint was kept: {why}", why=why))
             self._told = why
         else:
             self._written_step = run.step
@@ -130,8 +134,12 @@ class Checkpoints(LoopHook):
             parts = {rank: checkpoint_path(self._file, self._run.step, rank) for rank in range(1, group.world)}
             missing = [rank for rank, part in parts.items() if not (wrote[rank] and part.is_file())]
             own = (
-                f"the part of rank {missing[0]} is not in {self._file.parent}; it has no room there, or its host does "
-                "not share this folder"
+                Sentence(
+                    "the part of rank {rank} is not in {folder}; it has no room there, or its host does not "
+                    "share this folder",
+                    rank=missing[0],
+                    folder=self._file.parent,
+                )
                 if missing
                 else self._fault(random)
             )
@@ -139,7 +147,7 @@ class Checkpoints(LoopHook):
         if failed and group.rank:
             with contextlib.suppress(OSError):
                 checkpoint_path(self._file, self._run.step, group.rank).unlink()
-        return own or ("the first rank could not" if failed else "")
+        return own or (L_("the first rank could not") if failed else "")
 
     def _fault(self, random: dict[str, Any]) -> str:
         """Write the file of this process; why that cannot be done, or ''."""
@@ -147,7 +155,7 @@ class Checkpoints(LoopHook):
         path = checkpoint_path(self._file, run.step, run.group.rank if run.group is not None else 0)
         # Given up by others, who may train it again under its name.
         if run.group is None and _identity(self._file) != self._identity:
-            return "the file of the run was moved or replaced"
+            return L_("the file of the run was moved or replaced")
         self._origin = self._origin or origin(run)
         time_s = run.journal.now()
         try:
@@ -157,13 +165,17 @@ class Checkpoints(LoopHook):
             )  # fmt: skip
             size = sum(tensor.numel() * tensor.dtype.itemsize for tensor in checkpoint.packed()[0].values())
             if free_bytes(path.parent) < size + _RESERVE_BYTES:
-                return f"it takes {size >> 20} MB, for which the disk of {path.parent} has no room"
+                return Sentence(
+                    "it takes {megabytes} MB, for which the disk of {folder} has no room",
+                    megabytes=size >> 20,
+                    folder=path.parent,
+                )
             run.journal.emit(CheckpointDue(run.step, time_s))
             write_checkpoint(path, checkpoint)
         except OSError as error:
-            return f"the file could not be written ({error.strerror or error})"
+            return Sentence("the file could not be written ({why})", why=error.strerror or str(error))
         except TypeError as error:
-            return f"{error}, which no checkpoint holds"
+            return Sentence("{error}, which no checkpoint holds", error=message_of(error))
         return ""
 
     def _remove_others(self) -> None:

@@ -15,6 +15,7 @@ from precgui.engine.checkpoint.file import RunCheckpoint, read_checkpoint
 from precgui.engine.checkpoint.random_state import set_random_states
 from precgui.engine.checkpoint.state import frozen_digest, restore
 from precgui.engine.errors import EngineError
+from precgui.sentences import L_, Sentence, filled, message_of
 
 if TYPE_CHECKING:
     from precgui.engine.hook import TrainingRun
@@ -45,9 +46,11 @@ class Resumption:
         before, now = self.checkpoint.origin.get("threads"), run.parts.facts["threads"]
         if before in (None, now):
             return ""
-        return (
-            f"it goes on with {now} CPU threads, before the break it had {before}: sums may round in another order, so "
-            "it is not to the last bit the run that was never cut"
+        return Sentence(
+            "it goes on with {now} CPU threads, before the break it had {before}: sums may round in another "
+            "order, so it is not to the last bit the run that was never cut",
+            now=now,
+            before=before,
         )
 
     @property
@@ -58,13 +61,23 @@ class Resumption:
         """Put the state of the checkpoint into a run that has just been built. Raises EngineError where it differs."""
         kept = self.checkpoint
         if why := _other_origin(kept.origin, origin(run)):
-            raise EngineError(f"the run cannot go on: {why}")
+            raise EngineError(Sentence("the run cannot go on: {why}", why=why))
         if not 0 < kept.step < run.total_steps:
-            raise EngineError(f"the run cannot go on: its checkpoint is of step {kept.step} of {run.total_steps}")
+            raise EngineError(
+                Sentence(
+                    "the run cannot go on: its checkpoint is of step {step} of {total_steps}",
+                    step=kept.step,
+                    total_steps=run.total_steps,
+                )
+            )
         try:
             restore(run, kept.training)
         except _UNFIT as error:
-            raise EngineError(f"the run cannot go on: its checkpoint does not fit the model ({error})") from None
+            raise EngineError(
+                Sentence(
+                    "the run cannot go on: its checkpoint does not fit the model ({error})", error=message_of(error)
+                )
+            ) from None
         run.step, run.epoch = kept.step, kept.epoch - 1
 
     def begin_epoch(self, run: TrainingRun) -> None:
@@ -77,8 +90,13 @@ class Resumption:
         drawn = sum(1 for _ in itertools.islice(groups, requested))
         if drawn < requested:
             raise EngineError(
-                f"the run cannot go on: its task gives data for {drawn} steps of epoch {self.checkpoint.epoch}, of "
-                f"which {requested} were made; are the data other ones?"
+                Sentence(
+                    "the run cannot go on: its task gives data for {drawn} steps of epoch {epoch}, of which "
+                    "{requested} were made; are the data other ones?",
+                    drawn=drawn,
+                    epoch=self.checkpoint.epoch,
+                    requested=requested,
+                )
             )
         self._set_random(self.checkpoint.random, run.parts)
 
@@ -86,7 +104,11 @@ class Resumption:
         try:
             set_random_states(states, parts.device, parts.task)
         except _UNFIT as error:
-            raise EngineError(f"the run cannot go on: its random numbers do not fit the task ({error})") from None
+            raise EngineError(
+                Sentence(
+                    "the run cannot go on: its random numbers do not fit the task ({error})", error=message_of(error)
+                )
+            ) from None
 
 
 def origin(run: TrainingRun) -> dict[str, Any]:
@@ -108,20 +130,22 @@ def origin(run: TrainingRun) -> dict[str, Any]:
 def _other_origin(kept: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Why a run is not that of a checkpoint; empty where it is."""
     if kept.get("run_id") != now["run_id"]:
-        return "its checkpoint is of another run, which had the same file name"
+        return L_("its checkpoint is of another run, which had the same file name")
     kept = {"ranks": 1, **kept}
     sentences = {
-        "ranks": "it was trained by {kept} processes, here are {now}; start as many",
-        "torch": "it was trained with torch {kept}, here is {now}; install that version, or run it again",
-        "device": "it was trained on {kept}, here on {now}",
-        "config": "its settings are others now, {keys}; the settings of a run that goes on cannot be changed",
-        "data": "its data are others now; put back those that it began with",
-        "weights": "the weights that it would begin with are others now; have the files of its base or model changed?",
-        "frozen": "the frozen weights of its base are others now; put back the file that it began with",
+        "ranks": L_("it was trained by {kept} processes, here are {now}; start as many"),
+        "torch": L_("it was trained with torch {kept}, here is {now}; install that version, or run it again"),
+        "device": L_("it was trained on {kept}, here on {now}"),
+        "config": L_("its settings are others now, {keys}; the settings of a run that goes on cannot be changed"),
+        "data": L_("its data are others now; put back those that it began with"),
+        "weights": L_(
+            "the weights that it would begin with are others now; have the files of its base or model changed?"
+        ),
+        "frozen": L_("the frozen weights of its base are others now; put back the file that it began with"),
     }
     for name, sentence in sentences.items():
         if kept.get(name) != now[name]:
-            return sentence.format(kept=kept.get(name), now=now[name], keys=_changed_keys(kept, now))
+            return filled(sentence, kept=kept.get(name), now=now[name], keys=_changed_keys(kept, now))
     return ""
 
 
@@ -130,5 +154,5 @@ def _changed_keys(kept: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         one, other = (json.loads(each["config"]) for each in (kept, now))
         names = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return "as far as can be told"
+        return L_("as far as can be told")
     return ", ".join(names)

@@ -15,6 +15,7 @@ from precgui.engine.adapters.adapt import LoraLinear
 from precgui.engine.adapters.weights_file import tensors_of
 from precgui.engine.hook import TrainingRun
 from precgui.engine.run_parts import RunParts
+from precgui.sentences import L_, Sentence
 
 _FIRST_FIT = 1 << 20  # elements of a frozen tensor that enter its digest, from its beginning and from its end
 
@@ -69,10 +70,10 @@ def restore(run: TrainingRun, state: Mapping[str, Any]) -> None:
         hook.load_state(state["hooks"][type(hook).__name__])
     parts = run.parts
     if parts.precision.config.precision != state["precision"]:
-        raise ValueError("it is of another precision")
+        raise ValueError(L_("it is of another precision"))
     own = dict(learned(parts.model))
     if own.keys() != state["weights"].keys():
-        raise ValueError("it has other weights than the model")
+        raise ValueError(L_("it has other weights than the model"))
     for name, tensor in own.items():
         _fill(tensor, state["weights"][name])
     for weight, value in zip(_copies(parts), state["updated"], strict=True):
@@ -128,7 +129,14 @@ def _gather_nothing(model: nn.Module) -> None:
 def _fill(tensor: Tensor, value: Tensor) -> None:
     tensor = own_part(tensor)
     if tensor.shape != value.shape or tensor.dtype != value.dtype:
-        raise ValueError(f"it has a tensor of {value.dtype}, {list(value.shape)} where the run has {tensor.dtype}")
+        raise ValueError(
+            Sentence(
+                "it has a tensor of {dtype}, {shape} where the run has {own_dtype}",
+                dtype=str(value.dtype),
+                shape=list(value.shape),
+                own_dtype=str(tensor.dtype),
+            )
+        )
     tensor.copy_(value)
 
 

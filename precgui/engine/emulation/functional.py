@@ -15,13 +15,14 @@ from torch.overrides import TorchFunctionMode
 from precgui.config.names import EMULATED
 from precgui.engine.emulation.layers import MatmulArithmetic, labelled_as, linear
 from precgui.engine.torch_private import DisableTorchFunction
+from precgui.sentences import L_
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
 
 _Rounded = Callable[..., Tensor]
 FUNCTIONAL = "(elsewhere)"  # the place of these products, where a layer has its name
-FUNCTIONAL_NOTE = (
+FUNCTIONAL_NOTE = L_(
     "products in attention, recurrent layers and elsewhere are rounded alike; softmax and gates stay in FP32"
 )
 

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from precgui.engine.emulation.layers import MatmulArithmetic, labelled_as, linear
 from precgui.engine.errors import EngineError
 from precgui.engine.torch_private import DisableTorchFunction
+from precgui.sentences import L_
 
 _State = tuple[Tensor, ...]  # (hidden,) or (hidden, cell), each [batch, width]
 
@@ -94,7 +95,7 @@ class _Recurrent(nn.RNNBase):
     def forward(self, input: Any, hx: Any = None) -> Any:
         if isinstance(input, PackedSequence):
             raise EngineError(
-                "packed sequences are not emulated in recurrent layers; set precision_options.products = layers"
+                L_("packed sequences are not emulated in recurrent layers; set precision_options.products = layers")
             )
         first = self.batch_first and input.dim() == 3
         x = input.transpose(0, 1) if first else input if input.dim() == 3 else input.unsqueeze(1)

@@ -16,7 +16,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.export import loop
 from precgui.engine.export.modules import copied
 from precgui.engine.parallel.agreement import PLACES
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence
 
 _SECTIONS = ("task", "seed", "precision", "model", "data", "train", "optimizer", "scaling", "precision_options", "qat")
 
@@ -30,12 +30,14 @@ def write_script(config: RunConfig, environment: Mapping[str, Any], path: Path) 
     package = path.with_name(package_name(path))
     for place in (path, package):
         if place.exists():
-            raise EngineError(f"{place} already exists; choose another name or delete it first")
+            raise EngineError(Sentence("{path} already exists; choose another name or delete it first", path=place))
     try:
         path.write_text(copied(text, package), encoding="utf-8")
     except OSError as error:
         shutil.rmtree(package, ignore_errors=True)
-        raise EngineError(f"{path} cannot be written: {error.strerror}; choose another place") from None
+        raise EngineError(
+            Sentence("{path} cannot be written: {why}; choose another place", path=path, why=error.strerror)
+        ) from None
     return [path, package]
 
 
@@ -48,19 +50,27 @@ def package_name(path: Path) -> str:
 def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
     """The text of the script, with imports from precgui. Raises EngineError for a run that has no script."""
     if config.train.rounding_twin:
-        raise EngineError("a rounding twin has no script of its own: export the run that it is the twin of")
+        raise EngineError(L_("a rounding twin has no script of its own: export the run that it is the twin of"))
     if config.parallel.strategy != "none":
         raise EngineError(
-            f"parallel.strategy = {config.parallel.strategy}: a script has one process; export a run of one process"
+            Sentence(
+                "parallel.strategy = {strategy}: a script has one process; export a run of one process",
+                strategy=config.parallel.strategy,
+            )
         )
     if config.pruning.method != "none":
         raise EngineError(
-            f"pruning.method = {config.pruning.method}: a script has no masks; export a run that is not pruned"
+            Sentence(
+                "pruning.method = {method}: a script has no masks; export a run that is not pruned",
+                method=config.pruning.method,
+            )
         )
     if config.precision_schedule:
-        raise EngineError("precision_schedule: a script has one precision; export a run without a schedule")
+        raise EngineError(L_("precision_schedule: a script has one precision; export a run without a schedule"))
     if config.adapter.kind != "none":
-        raise EngineError("adapter.kind = lora: a script has no adapters; adapter.save_to keeps the weights of a run")
+        raise EngineError(
+            L_("adapter.kind = lora: a script has no adapters; adapter.save_to keeps the weights of a run")
+        )
     if config.task == OWN_LOOP:
         raise EngineError(no_start(L_("this run"), L_("its script is the one that recorded it")))
     recorded = environment.get("data")

@@ -19,8 +19,9 @@ from precgui.engine.checkpoint.file import RunCheckpoint, read_checkpoint
 from precgui.engine.errors import EngineError
 from precgui.formats.tensorfile import TensorFileError, metadata_of
 from precgui.safe_open import open_regular, replace_file
+from precgui.sentences import L_, Sentence, message_of
 
-KINDS = {"last": "last step", "average": "moving average", "master": "FP32 master weights"}
+KINDS = {"last": L_("last step"), "average": L_("moving average"), "master": L_("FP32 master weights")}
 _MOST_CONFIG_BYTES = 1 << 20
 _UNFIT = (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError)
 
@@ -37,10 +38,12 @@ def write_run_weights(checkpoint: Path | None, saved: Path | None, run_id: str, 
         if saved is not None:
             return _copied(saved, run_id, target, of)
     except (OSError, TensorFileError) as error:
-        raise EngineError(f"the weights could not be written: {error}") from None
+        raise EngineError(Sentence("the weights could not be written: {error}", error=message_of(error))) from None
     raise EngineError(
-        "the run kept no weights: set train.save_to = auto before it is trained again; a run that is stopped can be "
-        "exported from its checkpoint"
+        L_(
+            "the run kept no weights: set train.save_to = auto before it is trained again; a run that is stopped "
+            "can be exported from its checkpoint"
+        )
     )
 
 
@@ -53,16 +56,19 @@ def serve(emit: Callable[[Any], None], control: object, *, of: str, target: str,
     try:
         emit([str(path) for path in write_run_weights(places[0], places[1], run_id, Path(target), of)])
     except EngineError as error:
-        emit(str(error))
+        emit(message_of(error))
 
 
 def _of_checkpoint(path: Path, run_id: str, target: Path, of: str) -> list[Path]:
     first = read_checkpoint(path)
     if first.origin.get("run_id") != run_id:
-        raise EngineError(f"{path} is the checkpoint of another run, which had the same file name")
+        raise EngineError(Sentence("{path} is the checkpoint of another run, which had the same file name", path=path))
     if "names" not in first.training:
         raise EngineError(
-            f"{path} was written by an earlier version of precgui; go on with the run and stop it, then export it"
+            Sentence(
+                "{path} was written by an earlier version of precgui; go on with the run and stop it, then export it",
+                path=path,
+            )
         )
     try:
         config = json.loads(first.origin["config"])
@@ -74,7 +80,9 @@ def _of_checkpoint(path: Path, run_id: str, target: Path, of: str) -> list[Path]
             return _adapters(first, config, metadata, target, of)
         tensors = _state(path, first, of)
     except _UNFIT as error:
-        raise EngineError(f"{path} holds no weights that can be exported: {error}") from None
+        raise EngineError(
+            Sentence("{path} holds no weights that can be exported: {error}", path=path, error=message_of(error))
+        ) from None
     _require_new(tensor_file_fault(str(target)))
     write_weights(tensors, target, metadata)
     return [target]
@@ -84,7 +92,12 @@ def _state(path: Path, first: RunCheckpoint, of: str) -> dict[str, Tensor]:
     """The `state_dict()` of the task's own model."""
     names = first.training["names"]
     if frozen := names["frozen"]:
-        raise ValueError(f"{frozen[0]} is not trained, so no checkpoint keeps it; set train.save_to = auto instead")
+        raise ValueError(
+            Sentence(
+                "{parameter} is not trained, so no checkpoint keeps it; set train.save_to = auto instead",
+                parameter=frozen[0],
+            )
+        )
     kept = dict(first.training["weights"])
     if full := names["full"]:
         world = int(first.origin["ranks"])
@@ -92,7 +105,7 @@ def _state(path: Path, first: RunCheckpoint, of: str) -> dict[str, Tensor]:
         for name, shape in full.items():
             kept[name] = torch.cat([part[name] for part in parts])
             if list(kept[name].shape) != shape:
-                raise ValueError(f"the parts of {name} do not make {shape}")
+                raise ValueError(Sentence("the parts of {parameter} do not make {shape}", parameter=name, shape=shape))
     kept |= _other_weights(first, of)
     return {name: kept[source] for name, source in names["state"].items()}
 
@@ -102,11 +115,11 @@ def _other_weights(first: RunCheckpoint, of: str) -> dict[str, Tensor]:
     training, names = first.training, first.training["names"]
     if of == "average":
         if not training["average"]:
-            raise ValueError("it keeps no moving average; train with train.ema_decay")
+            raise ValueError(L_("it keeps no moving average; train with train.ema_decay"))
         return dict(zip(names["trained"], training["average"], strict=True))
     if of == "master":
         if not names["copies"]:
-            raise ValueError("it keeps no master weights; the weights themselves are what the optimizer updates")
+            raise ValueError(L_("it keeps no master weights; the weights themselves are what the optimizer updates"))
         return dict(zip(names["copies"], training["updated"], strict=True))
     return {}
 
@@ -116,12 +129,14 @@ def _adapters(
 ) -> list[Path]:
     """A folder of PEFT."""
     if of == "master":
-        raise ValueError("adapters have no master weights")
+        raise ValueError(L_("adapters have no master weights"))
     names = first.training["names"]
     weights = {**first.training["weights"], **_other_weights(first, of)}
     layers = {name.removesuffix(".lora_a") for name in weights if name.endswith(".lora_a")}
     if others := weights.keys() - {f"{layer}.lora_{part}" for layer in layers for part in "ab"}:
-        raise ValueError(f"training moves {min(others)}, too, for which a PEFT folder has no place")
+        raise ValueError(
+            Sentence("training moves {parameter}, too, for which a PEFT folder has no place", parameter=min(others))
+        )
     pairs = {layer: (weights[f"{layer}.lora_a"], weights[f"{layer}.lora_b"]) for layer in sorted(layers)}
     rank = len(next(iter(pairs.values()))[0])
     _require_new(folder_fault(str(target)))
@@ -136,9 +151,15 @@ def _copied(saved: Path, run_id: str, target: Path, of: str) -> list[Path]:
     is_folder = saved.is_dir()
     held = metadata_of(saved / WEIGHTS if is_folder else saved)
     if held.get("run_id") != run_id:
-        raise EngineError(f"{saved} holds the weights of another run")
+        raise EngineError(Sentence("{path} holds the weights of another run", path=saved))
     if held.get("weights") != KINDS[of]:
-        raise EngineError(f"the run saved its weights of the {held.get('weights')}; those of the {KINDS[of]} are lost")
+        raise EngineError(
+            Sentence(
+                "the run saved its weights of the {held}; those of the {wanted} are lost",
+                held=held.get("weights"),
+                wanted=KINDS[of],
+            )
+        )
     _require_new((folder_fault if is_folder else tensor_file_fault)(str(target)))
     if not is_folder:
         _copy(saved, target)

@@ -196,7 +196,12 @@ def changed_precision(parts: RunParts, config: RunConfig, name: str) -> RunParts
     precision.continue_from(parts.precision.batch_count)
     same = [id(weight) for weight in precision.weights(parts.model)] == [id(weight) for weight in parts.weights]
     if not same:
-        raise EngineError(f"precision_schedule: {name} does not keep the weights of this model; choose another")
+        raise EngineError(
+            Sentence(
+                "precision_schedule: {precision} does not keep the weights of this model; choose another",
+                precision=name,
+            )
+        )
     return replace(parts, precision=precision, conversion=conversion)
 
 

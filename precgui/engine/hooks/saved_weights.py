@@ -47,7 +47,9 @@ class SavedWeights(LoopHook):
             require_codes(hook._tensors())
         except TypeError as error:
             raise EngineError(
-                f"train.save_to: {error}, which a .safetensors file does not hold; leave it empty"
+                Sentence(
+                    "train.save_to: {error}, which a .safetensors file does not hold; leave it empty", error=str(error)
+                )
             ) from None
         return hook
 

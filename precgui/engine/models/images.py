@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from precgui.engine.errors import EngineError
 from precgui.engine.models.transformer import Block
+from precgui.sentences import Sentence
 
 _CNN_WIDTH = {"small": 16, "medium": 48, "large": 128}
 _MLP_WIDTH = {"small": 128, "medium": 512, "large": 2048}
@@ -162,8 +163,12 @@ def _from_torchvision(name: str, shape: ImageShape) -> nn.Module:
     if name not in known:
         close = get_close_matches(name, dict.fromkeys([*OWN, *known]), 4) or ["densenet121", "efficientnet_b0"]
         raise EngineError(
-            f"model.name: {name!r} is not a model for images; precgui has {', '.join(OWN)}, torchvision among others "
-            + ", ".join(close)
+            Sentence(
+                "model.name: {name!r} is not a model for images; precgui has {own}, torchvision among others {close}",
+                name=name,
+                own=", ".join(OWN),
+                close=", ".join(close),
+            )
         )
     pixels = max(shape.pixels, _LEAST_PIXELS.get(name, 32))
     builder = models.get_model_builder(name)

@@ -13,6 +13,7 @@ from torch import Tensor
 from precgui import __version__
 from precgui.engine.errors import EngineError
 from precgui.engine.torch_private import tree_map
+from precgui.sentences import Sentence
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -22,10 +23,6 @@ _OF_ONE_RANK: Mapping[str, Any] = {
     "title": True, "device": True, "threads": True, "record": True, "train": {"save_to"}, "adapter": {"save_to"},
 }  # fmt: skip
 PLACES = ("folder", "source", "file")  # of the facts about data: a host may keep them elsewhere
-_OTHER_DATA = (
-    "rank {rank} has other data than rank 0{fact}; give every host the same files, for the built-in texts the same "
-    "version of Python"
-)
 
 
 class Exchanges(Protocol):
@@ -84,20 +81,37 @@ def disagreement(identities: Sequence[Mapping[str, str]]) -> str:
             if own.get(name) == first.get(name):
                 continue
             if name in ("torch", "precgui"):
-                return (
-                    f"rank {rank} has {name} {own.get(name)}, rank 0 has {first.get(name)}; install the same version "
-                    "on every host"
+                return Sentence(
+                    "rank {rank} has {name} {own}, rank 0 has {first}; install the same version on every host",
+                    rank=rank,
+                    name=name,
+                    own=own.get(name),
+                    first=first.get(name),
                 )
             if name == "config":
-                return (
-                    f"rank {rank} was started with another config than rank 0; give every host the same file and "
-                    "settings"
+                return Sentence(
+                    "rank {rank} was started with another config than rank 0; give every host the same file and "
+                    "settings",
+                    rank=rank,
                 )
             if name == "step":
-                return (
-                    f"rank {rank} goes on from step {own.get(name)}, rank 0 from step {first.get(name)}; give every "
-                    "host the same checkpoints"
+                return Sentence(
+                    "rank {rank} goes on from step {own}, rank 0 from step {first}; give every host the same "
+                    "checkpoints",
+                    rank=rank,
+                    own=own.get(name),
+                    first=first.get(name),
                 )
-            fact = name.partition(".")[2]
-            return _OTHER_DATA.format(rank=rank, fact=f" ({fact})" if fact else "")
+            if fact := name.partition(".")[2]:
+                return Sentence(
+                    "rank {rank} has other data than rank 0 ({fact}); give every host the same files, for the built-in "
+                    "texts the same version of Python",
+                    rank=rank,
+                    fact=fact,
+                )
+            return Sentence(
+                "rank {rank} has other data than rank 0; give every host the same files, for the built-in texts the "
+                "same version of Python",
+                rank=rank,
+            )
     return ""

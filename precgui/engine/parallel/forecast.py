@@ -15,6 +15,7 @@ from precgui.engine.parallel.sharded import blocks
 from precgui.engine.profile.one_step import StepParts, build_step
 from precgui.formats.registry import get
 from precgui.planner.communication import Traffic, coded_bytes
+from precgui.sentences import Sentence
 
 _DTYPE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
@@ -29,7 +30,9 @@ def traffic_of(config: RunConfig) -> Traffic:
 def _replicas(parts: StepParts, parallel: ParallelConfig) -> Traffic:
     name = parallel.gradient_format
     if POWERSGD.fullmatch(name):
-        raise EngineError(f"the bytes of {name} are not foretold; choose another parallel.gradient_format")
+        raise EngineError(
+            Sentence("the bytes of {name} are not foretold; choose another parallel.gradient_format", name=name)
+        )
     trained = [weight for weight in parts.model.parameters() if weight.requires_grad]
     values = sum(weight.numel() for weight in trained)
     stored_bytes = sum(weight.numel() * weight.element_size() for weight in trained)

@@ -17,6 +17,7 @@ from torch import Tensor
 from precgui.engine.errors import EngineError
 from precgui.engine.parallel.agreement import identity, require_same
 from precgui.engine.torch_private import process_group_store, tree_map
+from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -89,7 +90,9 @@ def joined(config: RunConfig) -> Iterator[RankGroup]:
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
     cuda = config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available())
     if cuda and not dist.is_nccl_available():
-        raise EngineError("this torch has no NCCL, which ranks on GPUs need; set device = cpu or install a CUDA build")
+        raise EngineError(
+            L_("this torch has no NCCL, which ranks on GPUs need; set device = cpu or install a CUDA build")
+        )
     if cuda:
         torch.cuda.set_device(local_rank)  # before anything opens a context: else each rank has one on GPU 0, too
     try:
@@ -112,12 +115,20 @@ def _no_group(rank: int, world: int, words: str) -> str:
     """The sentence for a group that did not come about; `words` are those of torch."""
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if "EADDRINUSE" in words:
-        return (
-            f"rank {rank} of {world} cannot use port {port}, which another program has; set MASTER_PORT to a free one"
+        return Sentence(
+            "rank {rank} of {world} cannot use port {port}, which another program has; set MASTER_PORT to a free one",
+            rank=rank,
+            world=world,
+            port=port,
         )
-    return (
-        f"rank {rank} of {world} found no way to the others at {address}:{port}; start all ranks, look whether one of "
-        f"them was stopped, and whether the address can be reached ({words.splitlines()[0].rstrip('.')})"
+    return Sentence(
+        "rank {rank} of {world} found no way to the others at {address}:{port}; start all ranks, look whether "
+        "one of them was stopped, and whether the address can be reached ({why})",
+        rank=rank,
+        world=world,
+        address=address,
+        port=port,
+        why=words.splitlines()[0].rstrip("."),
     )
 
 

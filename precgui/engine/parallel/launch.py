@@ -29,11 +29,12 @@ from precgui.engine.parallel.error_files import COLLECTIVE, RankFailure, read_fa
 from precgui.events import Emit, Event, RunEnded
 from precgui.process.spawn import safe_path
 from precgui.process.supervised import Supervised
+from precgui.sentences import L_, Sentence
 
 STOP_GRACE_S = 1.2  # from Stop until the ranks are killed inside their step
 START_LIMIT_S = 120.0  # until a rank has imported torch
 BLAME_S = 1.5  # in which others tell who was lost first
-_SHARED_MEMORY_CURE = "free some of /dev/shm, or give a container more (docker run --shm-size=1g)"
+_SHARED_MEMORY_CURE = L_("free some of /dev/shm, or give a container more (docker run --shm-size=1g)")
 _POLL_S = 0.05
 _LAST_WORDS_BYTES = 4000
 
@@ -75,9 +76,9 @@ def launch(
     if run_ends and not ranks.failures():
         emit(run_ends[-1])
     elif end.not_started:
-        raise EngineError(f"the ranks could not be started: {end.not_started}")
+        raise EngineError(Sentence("the ranks could not be started: {why}", why=end.not_started))
     elif end.was_stopped:
-        message = "stopped inside a step, which did not end in time on all ranks"
+        message = L_("stopped inside a step, which did not end in time on all ranks")
         emit(RunEnded(time.perf_counter() - start_s, "stopped", message))
     else:
         ranks.raise_failure()
@@ -242,13 +243,9 @@ class RanksChannel:
         """Raise the error of the rank that failed first, torchrun's report as details: EngineError, MemoryError."""
         failures, words = self.failures(), self._last_words
         if self._agent_error is not None and not any(rank.pid for rank in self._ranks):
-            raise EngineError(f"the ranks could not be started: {_cause(self._agent_error)}")
+            raise EngineError(Sentence("the ranks could not be started: {why}", why=_cause(self._agent_error)))
         for rank in sorted((r for r in failures if r.was_killed), key=lambda r: r.number != self._first_lost):
-            details = "\n".join(filter(None, (words[rank.number], self._report)))
-            if rank.pid is None:
-                raise EngineError(f"rank {rank.number} ended before it had begun{self._end(rank)}", details)
-            end = f"rank {rank.number} (process {rank.pid}) was killed or crashed{self._end(rank)}"
-            raise EngineError(end, details)
+            raise EngineError(self._ended(rank), "\n".join(filter(None, (words[rank.number], self._report))))
         raised = sorted((r.failure for r in failures if r.failure is not None), key=lambda failure: failure.time_ns)
         for failure in (failure for failure in raised if failure.kind != COLLECTIVE):
             if failure.kind == "memory":
@@ -257,27 +254,47 @@ class RanksChannel:
         for rank in self._silent(time.monotonic()):
             if rank.pid is None:
                 raise EngineError(
-                    f"rank {rank.number} has not begun within {self._limit_s(rank):g} s; its process was stopped, or "
-                    "the machine is overloaded"
+                    Sentence(
+                        "rank {rank} has not begun within {limit_s:g} s; its process was stopped, or the machine is "
+                        "overloaded",
+                        rank=rank.number,
+                        limit_s=self._limit_s(rank),
+                    )
                 )
             raise EngineError(
-                f"rank {rank.number} (process {rank.pid}) has not answered for "
-                f"{self._config.parallel.time_limit_s:g} s (parallel.time_limit_s); it was stopped or hangs"
+                Sentence(
+                    "rank {rank} (process {process}) has not answered for {limit_s:g} s (parallel.time_limit_s); "
+                    "it was stopped or hangs",
+                    rank=rank.number,
+                    process=rank.pid,
+                    limit_s=self._config.parallel.time_limit_s,
+                )
             )
         for failure in raised:
             raise EngineError(failure.message, failure.details)
-        said = "torchrun ended without a word" if self._agent_error is None else _cause(self._agent_error)
-        raise EngineError(f"the ranks could not be started: {said}")
+        said = L_("torchrun ended without a word") if self._agent_error is None else _cause(self._agent_error)
+        raise EngineError(Sentence("the ranks could not be started: {why}", why=said))
 
-    def _end(self, rank: _Rank) -> str:
-        """How the process of the rank ended, as torchrun saw it: ': SIGBUS, ...'; '' where it saw another one first."""
+    def _ended(self, rank: _Rank) -> Sentence:
+        """That the process of a rank was lost, and how it ended, where torchrun saw it before that of another."""
+        if rank.pid is None:
+            ended = Sentence("rank {rank} ended before it had begun", rank=rank.number)
+        else:
+            ended = Sentence(
+                "rank {rank} (process {process}) was killed or crashed", rank=rank.number, process=rank.pid
+            )
+        why = self._end() if rank.number == self._first_lost else ""
+        return Sentence("{ended}: {why}", ended=ended, why=why) if why else ended
+
+    def _end(self) -> str:
+        """How the first process ended, as torchrun saw it: `SIGBUS, ...`; '' where it saw none."""
         failure = self._first_failure
-        if failure is None or rank.number != self._first_lost:
+        if failure is None:
             return ""
         signal_name = failure.signal_name()
         if signal_name == "SIGBUS":
-            return f": SIGBUS, as when shared memory is full; {_SHARED_MEMORY_CURE}"
-        return f": {signal_name}" if failure.exitcode < 0 else f": exit code {failure.exitcode}"
+            return Sentence("SIGBUS, as when shared memory is full; {cure}", cure=_SHARED_MEMORY_CURE)
+        return signal_name if failure.exitcode < 0 else Sentence("exit code {code}", code=failure.exitcode)
 
 
 def _last_words(folder: Path, ranks: int) -> dict[int, str]:
@@ -295,8 +312,8 @@ def _cause(error: BaseException) -> str:
     if not isinstance(error, OSError) or error.errno != errno.ENOSPC:
         return str(error) or type(error).__name__
     if error.filename is not None:
-        return f"no space is left for {error.filename}; free some"
-    return f"no space is left in the shared memory; {_SHARED_MEMORY_CURE}"
+        return Sentence("no space is left for {file}; free some", file=error.filename)
+    return Sentence("no space is left in the shared memory; {cure}", cure=_SHARED_MEMORY_CURE)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from precgui.engine.parallel.replicated import Replicated
 from precgui.engine.train import make_loop
 from precgui.errors import first_line
 from precgui.events import Emit
+from precgui.sentences import Sentence
 
 BLAME_S = 1.5  # in which the rank that failed first says why
 _POLL_S = 0.05
@@ -90,7 +91,10 @@ def _lost(group: RankGroup, error: BaseException, limit_s: float) -> str:
         if told := group.failures():
             return told[min(told)]
         time.sleep(_POLL_S)
-    return (
-        f"rank {group.rank}: an exchange with the other ranks failed ({first_line(error)}); one of them was killed or "
-        f"stopped, or did not answer within {limit_s:g} s (parallel.time_limit_s), and its own output says why"
+    return Sentence(
+        "rank {rank}: an exchange with the other ranks failed ({why}); one of them was killed or stopped, or "
+        "did not answer within {limit_s:g} s (parallel.time_limit_s), and its own output says why",
+        rank=group.rank,
+        why=first_line(error),
+        limit_s=limit_s,
     )

@@ -31,6 +31,7 @@ from precgui.engine.strategy import Slice, Strategy
 from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import BatchNormNd
 from precgui.events import Emit, Event, Incident, RankStep, StepDone
+from precgui.sentences import L_, Sentence, filled
 
 DEFAULT_BUCKET_MB = 25.0  # of DDP
 _MIB = 2.0**20
@@ -68,7 +69,9 @@ class Replicated(Strategy):
     who wants to stop. So all of them take the same decisions, and the first rank emits the events of the run.
     """
 
-    shares = "each with the whole model"
+    shared = L_(
+        "{count} processes share each batch, each with the whole model; the other settings are those of one process"
+    )
     may_read_later = False
 
     def __init__(self, config: RunConfig, group: RankGroup, asked_to_stop: Callable[[], bool]) -> None:
@@ -119,9 +122,13 @@ class Replicated(Strategy):
         if POWERSGD.fullmatch(parallel.gradient_format) and self.device.type == "cpu" and size_mb > bucket_mb:
             if parallel.bucket_mb is not None:
                 raise EngineError(
-                    f"parallel.gradient_format = {parallel.gradient_format} works on gloo with one bucket only, but "
-                    f"the gradients are {size_mb:.1f} MiB; leave parallel.bucket_mb empty or set it to "
-                    f"{math.ceil(size_mb)}"
+                    Sentence(
+                        "parallel.gradient_format = {gradient_format} works on gloo with one bucket only, but the "
+                        "gradients are {size_mb:.1f} MiB; leave parallel.bucket_mb empty or set it to {least_mb}",
+                        gradient_format=parallel.gradient_format,
+                        size_mb=size_mb,
+                        least_mb=math.ceil(size_mb),
+                    )
                 )
             bucket_mb = math.ceil(size_mb)
         replica = DistributedDataParallel(
@@ -136,13 +143,14 @@ class Replicated(Strategy):
     def _note_batch_norm(self) -> None:
         if any(isinstance(module, BatchNormNd) for module in self.model.modules()) and self.group.world > 1:
             self.run.parts.precision.notes.append(
-                "batch norm sees the slice of each rank instead of the whole batch, so the losses are not those of one "
-                "process"
+                L_(
+                    "batch norm sees the slice of each rank instead of the whole batch, so the losses are not those "
+                    "of one process"
+                )
             )
 
     def begin_run(self) -> None:
-        shared = f"{self.group.world} processes share each batch, {self.shares}"
-        self.run.journal.note(0, f"{shared}; the other settings are those of one process")
+        self.run.journal.note(0, filled(self.shared, count=self.group.world))
 
     def begin_step(self, step: int) -> None:
         self.traffic.begin(measured=self._is_measured(step))
@@ -179,8 +187,10 @@ class Replicated(Strategy):
         except RuntimeError as error:
             if _UNUSED in str(error):
                 raise EngineError(
-                    "some parameters of the model got no gradient in the last step, for which DDP waits; freeze them "
-                    "or set parallel.strategy = none"
+                    L_(
+                        "some parameters of the model got no gradient in the last step, for which DDP waits; freeze "
+                        "them or set parallel.strategy = none"
+                    )
                 ) from error
             raise
 
@@ -231,7 +241,9 @@ class Replicated(Strategy):
 
     def _emit_texts_of(self, rank: int, step: int) -> None:
         for of_step, kind, severity, message, module in self.group.text_of(f"incidents/{step}", rank):
-            self.run.journal.incident(of_step, kind, severity, f"rank {rank}: {message}", module)
+            self.run.journal.incident(
+                of_step, kind, severity, Sentence("rank {rank}: {message}", rank=rank, message=message), module
+            )
 
 
 def of_rank(config: RunConfig, group: RankGroup) -> RunConfig:

@@ -21,6 +21,7 @@ from precgui.engine.parallel.group import RankGroup
 from precgui.engine.parallel.hooks import GradientTraffic
 from precgui.engine.parallel.replicated import Replicated
 from precgui.engine.update import single_norms
+from precgui.sentences import L_
 
 _DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -31,7 +32,9 @@ class Sharded(Replicated):
     No rank records tensors or keeps snapshots, since each has a part of them.
     """
 
-    shares = "each with a part of the model"
+    shared = L_(
+        "{count} processes share each batch, each with a part of the model; the other settings are those of one process"
+    )
 
     def __init__(self, config: RunConfig, group: RankGroup, asked_to_stop: Callable[[], bool]) -> None:
         record = config.record.model_copy(update={"tensors": False, "snapshot_to": ""})
@@ -52,7 +55,7 @@ class Sharded(Replicated):
                 module.set_custom_reduce_scatter(CountedReduceScatter(self.traffic, timed=timed))  # type: ignore[arg-type]
 
     def _trained_network(self) -> Callable[[Any], Any]:
-        note = "tensors are not recorded and no snapshot is kept: each rank has a part of them"
+        note = L_("tensors are not recorded and no snapshot is kept: each rank has a part of them")
         self.run.parts.precision.notes.append(note)
         return self.model
 

@@ -19,22 +19,31 @@ from precgui.engine.parallel.allocation import allocated_rank, in_allocation
 from precgui.engine.parallel.error_files import failure_of, write_failure
 from precgui.engine.parallel.rank_run import train_rank
 from precgui.events import Emit
+from precgui.sentences import L_, Sentence
 
 
 def check_machine(config: RunConfig) -> None:
     """Raises EngineError for too few cores or devices, and where torch cannot run several processes."""
     ranks, device = config.parallel.ranks, devices.choose(config.device)
     if not dist.is_available() or sys.platform == "win32":
-        raise EngineError("this torch cannot run several processes on this system; set parallel.strategy = none")
+        raise EngineError(L_("this torch cannot run several processes on this system; set parallel.strategy = none"))
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if ranks > count:
             raise EngineError(
-                f"parallel.ranks = {ranks}, but torch sees {count} GPUs, and each rank needs its own; set "
-                f"parallel.ranks = {count} or device = cpu"
+                Sentence(
+                    "parallel.ranks = {ranks}, but torch sees {count} GPUs, and each rank needs its own; set "
+                    "parallel.ranks = {count} or device = cpu",
+                    ranks=ranks,
+                    count=count,
+                )
             )
     elif device.type != "cpu":
-        raise EngineError(f"several processes run on CPUs and CUDA GPUs, not on {device.type}; set device = cpu")
+        raise EngineError(
+            Sentence(
+                "several processes run on CPUs and CUDA GPUs, not on {device}; set device = cpu", device=device.type
+            )
+        )
     else:
         _check_cores(config)
 
@@ -44,8 +53,12 @@ def _check_cores(config: RunConfig) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if ranks > cores and not config.parallel.oversubscribe:
         raise EngineError(
-            f"parallel.ranks = {ranks}, but this process may use {cores} cores; set parallel.ranks = {cores}, or "
-            "parallel.oversubscribe = true where times do not matter"
+            Sentence(
+                "parallel.ranks = {ranks}, but this process may use {cores} cores; set parallel.ranks = {cores}, or "
+                "parallel.oversubscribe = true where times do not matter",
+                ranks=ranks,
+                cores=cores,
+            )
         )
 
 

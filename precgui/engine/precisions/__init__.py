@@ -12,6 +12,7 @@ from precgui.config.precision_traits import traits
 from precgui.config.refusals import refusals
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
+from precgui.sentences import together
 
 __all__ = ["Precision", "chosen", "make"]
 
@@ -25,5 +26,5 @@ def chosen(config: RunConfig) -> type[Precision]:
 def make(config: RunConfig, device: torch.device) -> Precision:
     """The precision that the config names. Raises EngineError where its settings do not go together."""
     if found := refusals(config):
-        raise EngineError("; ".join(found.values()))
+        raise EngineError(together(*found.values(), between="; "))
     return chosen(config)(config, device)

@@ -12,6 +12,7 @@ from precgui.engine.certificate import slowdown
 from precgui.engine.emulation.lstm_kernel import run_without_lstm_kernel
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.base import Precision
+from precgui.sentences import L_, Sentence
 
 SLOW = 4.0  # times FP32: beyond this a CPU kernel is of no use, and a note says so
 
@@ -40,7 +41,7 @@ class BF16Amp(Autocast):
         left_out = fp32_modules.members(self.fp32_modules)
         if self.device.type == "cpu" and run_without_lstm_kernel(m for m in model.modules() if m not in left_out):
             self.notes.append(
-                "oneDNN has no BF16 LSTM kernel for this processor: torch multiplies in BF16, with a state in FP32"
+                L_("oneDNN has no BF16 LSTM kernel for this processor: torch multiplies in BF16, with a state in FP32")
             )
         return model
 
@@ -50,6 +51,9 @@ def slow_bf16(device: torch.device) -> list[str]:
     if device.type != "cpu" or (ratio := slowdown(torch.bfloat16)) <= SLOW:
         return []
     return [
-        f"this CPU has no fast BF16: a product takes {ratio:.0f} times its FP32 time; the numbers are BF16's, "
-        "the speed is not"
+        Sentence(
+            "this CPU has no fast BF16: a product takes {ratio:.0f} times its FP32 time; the numbers are BF16's, "
+            "the speed is not",
+            ratio=ratio,
+        )
     ]

@@ -13,6 +13,7 @@ from precgui.engine.backend_flags import set_fp32_arithmetic
 from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
+from precgui.sentences import Sentence
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig, ScalingConfig
@@ -88,9 +89,13 @@ class Precision:
         if self.options.keep_fp32 and self.keeps:
             self.fp32_modules = fp32_modules.find(model, self.options.keep_fp32)
         elif self.options.keep_fp32:
-            self.notes.append(f"precision_options.keep_fp32 does nothing in {self.config.precision}")
+            self.notes.append(
+                Sentence("precision_options.keep_fp32 does nothing in {precision}", precision=self.config.precision)
+            )
         if self.options.layers and not self.has_layer_formats:
-            self.notes.append(f"precision_options.layers does nothing in {self.config.precision}")
+            self.notes.append(
+                Sentence("precision_options.layers does nothing in {precision}", precision=self.config.precision)
+            )
         return self._convert(model)
 
     def _convert(self, model: nn.Module) -> nn.Module:
@@ -153,7 +158,9 @@ class Precision:
             enabled=enabled,
         )
         if scaler.is_enabled() != enabled:
-            raise EngineError(f"loss scaling is not available on {self.device.type}; set scaling.mode = none")
+            raise EngineError(
+                Sentence("loss scaling is not available on {device}; set scaling.mode = none", device=self.device.type)
+            )
         return scaler
 
     def _scaler_type(self) -> type[torch.amp.GradScaler]:

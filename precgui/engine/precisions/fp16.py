@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from gettext import ngettext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +17,7 @@ from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_laye
 from precgui.engine.precisions import fp32_modules
 from precgui.engine.precisions.amp import Autocast
 from precgui.engine.precisions.pure import TrueHalf
+from precgui.sentences import counted
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -126,11 +126,10 @@ def emulate_fp16(model: nn.Module, kept: dict[str, nn.Module]) -> tuple[dict[str
     left_out = fp32_modules.members(kept)
     labels = emulate_products(layers(model, left_out), lambda _: products)
     labels |= emulate_recurrent(recurrent_layers(model, left_out), lambda _: products)
-    sentence = ngettext(
+    return labels | {ATTENTION: "fp16"}, counted(
         "FP16 is emulated in {count} layer: CPUs have no fast FP16 training kernels, so operands and results are "
         "rounded to FP16 and multiplied in FP32; speed says nothing about FP16 hardware",
         "FP16 is emulated in {count} layers: CPUs have no fast FP16 training kernels, so operands and results are "
         "rounded to FP16 and multiplied in FP32; speed says nothing about FP16 hardware",
         len(labels),
     )
-    return labels | {ATTENTION: "fp16"}, sentence.format(count=len(labels))

@@ -13,6 +13,7 @@ from torch import nn
 
 from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError
+from precgui.sentences import Sentence
 
 _ENDS = {"first": 0, "last": -1}
 
@@ -30,7 +31,14 @@ def find(
     for pattern in patterns:
         matches = _matches(model, pattern)
         if not matches:
-            raise EngineError(f"{key}: {pattern!r} matches no module; {_candidates_text(model, pattern)}")
+            raise EngineError(
+                Sentence(
+                    "{key}: {pattern!r} matches no module; {candidates}",
+                    key=key,
+                    pattern=pattern,
+                    candidates=_candidates_text(model, pattern),
+                )
+            )
         chosen |= set(matches)
     return {
         name: module
@@ -44,9 +52,11 @@ def _candidates_text(model: nn.Module, pattern: str) -> str:
     names = {name: type(module).__name__ for name, module in model.named_modules() if name}
     known = list(dict.fromkeys([*names, *names.values()]))
     if near := difflib.get_close_matches(pattern.strip("*"), known, 3, 0.6):
-        return f"near are {', '.join(near)}"
+        return Sentence("near are {modules}", modules=", ".join(near))
     types = ", ".join(dict.fromkeys(names.values()))
-    return f"the first ones are {', '.join(list(names)[:8])}, and types count, too: {types}"
+    return Sentence(
+        "the first ones are {modules}, and types count, too: {types}", modules=", ".join(list(names)[:8]), types=types
+    )
 
 
 def _matches(model: nn.Module, pattern: str) -> list[str]:

@@ -8,6 +8,7 @@ from torch import nn
 from precgui.engine.certificate import require_true_fp32
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions.base import Precision
+from precgui.sentences import L_
 
 
 class FP64(Precision):
@@ -18,7 +19,7 @@ class FP64(Precision):
     def prepare(self) -> None:
         super().prepare()
         if self.device.type == "mps":
-            raise EngineError("Apple GPUs have no FP64; choose device = cpu")
+            raise EngineError(L_("Apple GPUs have no FP64; choose device = cpu"))
 
     def _convert(self, model: nn.Module) -> nn.Module:
         return model.double()

@@ -8,6 +8,7 @@ from torch import nn
 
 from precgui.engine.errors import EngineError
 from precgui.engine.precisions import fp32_modules
+from precgui.sentences import L_, Sentence
 
 _KEY = "precision_options.layers"
 
@@ -18,7 +19,7 @@ def find_layer_formats(
     layers: Collection[str],
     *,
     key: str = _KEY,
-    kind: str = "layer whose products are rounded",
+    kind: str = L_("layer whose products are rounded"),
 ) -> dict[str, str]:
     """The format (or other text) of each of `layers` that a pattern matches; the first pattern that matches counts.
 
@@ -31,7 +32,15 @@ def find_layer_formats(
         inside = [layer for layer in layers if any(layer == m or layer.startswith(f"{m}.") for m in modules)]
         if not inside:
             known = ", ".join(list(layers)[:8])
-            raise EngineError(f"{key}: {pattern!r} matches no {kind}; those are {known}")
+            raise EngineError(
+                Sentence(
+                    "{key}: {pattern!r} matches no {kind}; those are {layers}",
+                    key=key,
+                    pattern=pattern,
+                    kind=kind,
+                    layers=known,
+                )
+            )
         for layer in inside:
             formats.setdefault(layer, name)
     return formats

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from gettext import ngettext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -41,6 +40,7 @@ from precgui.engine.precisions.layer_formats import find_layer_formats
 from precgui.formats.model import CodeBook, FloatFormat, IntFormat
 from precgui.formats.registry import blocks, get
 from precgui.sanitize import some_names
+from precgui.sentences import Sentence, counted
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -80,14 +80,20 @@ class LowPrecisionMatmul(Precision):
         self._of_layers = find_layer_formats(model, self.options.layers, self._rounded_layers(model, chosen))
         if not chosen and not rounds_everywhere(self.config):
             raise EngineError(
-                f"precision {self.config.precision}: the model has no linear or convolutional layer to round"
+                Sentence(
+                    "precision {precision}: the model has no linear or convolutional layer to round",
+                    precision=self.config.precision,
+                )
             )
         self._turn(chosen)
         if rounds_everywhere(self.config):
             self._convert_other_operations(model)
         elif left := [name for name, module in model.named_modules() if _multiplies_elsewhere(module)]:
             self.notes.append(
-                f"products inside {some_names(left, 3)} stay in FP32; precision_options.products = all rounds them, too"
+                Sentence(
+                    "products inside {modules} stay in FP32; precision_options.products = all rounds them, too",
+                    modules=some_names(left, 3),
+                )
             )
         return model
 
@@ -111,14 +117,16 @@ class LowPrecisionMatmul(Precision):
     def _turn(self, chosen: dict[str, nn.Module]) -> None:
         self.labels = emulate_products(chosen, self._products)
         for label, count in Counter(self.labels.values()).items():
-            sentence = ngettext(
-                "{format} is emulated in {count} layer: operands are rounded and multiplied in FP32; "
-                "speed says nothing about hardware that has the format",
-                "{format} is emulated in {count} layers: operands are rounded and multiplied in FP32; "
-                "speed says nothing about hardware that has the format",
-                count,
+            self.notes.append(
+                counted(
+                    "{format} is emulated in {count} layer: operands are rounded and multiplied in FP32; "
+                    "speed says nothing about hardware that has the format",
+                    "{format} is emulated in {count} layers: operands are rounded and multiplied in FP32; "
+                    "speed says nothing about hardware that has the format",
+                    count,
+                    format=label,
+                )
             )
-            self.notes.append(sentence.format(format=label, count=count))
         self.notes += unscaled_notes(self._unscaled())
 
     def _unscaled(self) -> Collection[str]:
@@ -195,7 +203,9 @@ class AnyFormat(LowPrecisionMatmul):
                 for name, p in model.named_parameters()
                 if p.requires_grad and p not in kept
             ]
-            self.notes.append(f"weights are rounded to {self.options.updates} after each step")
+            self.notes.append(
+                Sentence("weights are rounded to {updates} after each step", updates=self.options.updates)
+            )
             self._store()
         return super().weights(model)
 
@@ -257,12 +267,13 @@ class FP8(LowPrecisionMatmul):
                 layer, native_fp8.Scales(*(self._scale(r) for r in ("activation", "weight", "gradient")))
             )
         if native:
-            sentence = ngettext(
-                "FP8 is native in {count} layer (E4M3 forward, E5M2 gradients)",
-                "FP8 is native in {count} layers (E4M3 forward, E5M2 gradients)",
-                len(native),
+            self.notes.append(
+                counted(
+                    "FP8 is native in {count} layer (E4M3 forward, E5M2 gradients)",
+                    "FP8 is native in {count} layers (E4M3 forward, E5M2 gradients)",
+                    len(native),
+                )
             )
-            self.notes.append(sentence.format(count=len(native)))
         if remainder := {name: layer for name, layer in chosen.items() if name not in native}:
             super()._turn(remainder)
 
@@ -300,14 +311,19 @@ def _multiplies_elsewhere(module: nn.Module) -> bool:
 
 def unscaled_notes(names: Collection[str]) -> list[str]:
     """A sentence for each float of up to 8 bits among the formats to which operands are cast without a scale."""
-    notes = []
+    notes: list[str] = []
     for name in dict.fromkeys(names):
         fmt = None if name in blocks() else get(name)
         if isinstance(fmt, FloatFormat) and fmt.bits <= _NARROW_BITS:
             notes.append(
-                f"operands are cast to {name} without a scale: it has no value between 0 and "
-                f"{float(fmt.min_positive):g} and none above {float(fmt.max_finite):g}, so small gradients become 0; "
-                "fp8, mxfp8, mxfp6, mxfp4 and nvfp4 scale theirs"
+                Sentence(
+                    "operands are cast to {name} without a scale: it has no value between 0 and {min_positive:g} "
+                    "and none above {max_finite:g}, so small gradients become 0; fp8, mxfp8, mxfp6, mxfp4 and nvfp4 "
+                    "scale theirs",
+                    name=name,
+                    min_positive=float(fmt.min_positive),
+                    max_finite=float(fmt.max_finite),
+                )
             )
     return notes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from gettext import ngettext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,6 +18,7 @@ from precgui.engine.qat.measure import evaluate, measure, sentences, sizes, some
 from precgui.engine.qat.onednn import arithmetic_note
 from precgui.engine.torch_private import ConvTransposeNd
 from precgui.errors import first_line
+from precgui.sentences import L_, Sentence, counted, together
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -61,37 +61,58 @@ class QuantizationAware(Precision):
         )
         self.quantizers = quantise_model(model, fp32_modules.members(self.fp32_modules), quantization)
         if not self.quantizers:
-            raise EngineError(f"precision {self.config.precision}: the model has no linear or convolutional layer left")
+            raise EngineError(
+                Sentence(
+                    "precision {precision}: the model has no linear or convolutional layer left",
+                    precision=self.config.precision,
+                )
+            )
         self.labels = {name: created.label for name, created in self.quantizers.items()}
-        sentence = ngettext(
-            "{count} layer trains in FP32 on values rounded to integers ({widths}); speed says nothing about integer "
-            "hardware, the converted model is measured at the end",
-            "{count} layers train in FP32 on values rounded to integers ({widths}); speed says nothing about integer "
-            "hardware, the converted model is measured at the end",
-            len(self.quantizers),
+        self.notes.append(
+            counted(
+                "{count} layer trains in FP32 on values rounded to integers ({widths}); speed says nothing about "
+                "integer hardware, the converted model is measured at the end",
+                "{count} layers train in FP32 on values rounded to integers ({widths}); speed says nothing about "
+                "integer hardware, the converted model is measured at the end",
+                len(self.quantizers),
+                widths=self._counts(),
+            )
         )
-        self.notes.append(sentence.format(count=len(self.quantizers), widths=self._counts()))
         self.notes += self._doubts()
         left = [name for name, module in model.named_modules() if isinstance(module, NOT_QUANTISED)]
         if left:
-            self.notes.append(f"{', '.join(left)} cannot be quantised and stay in FP32")
+            self.notes.append(Sentence("{modules} cannot be quantised and stay in FP32", modules=", ".join(left)))
         return model
 
     def _doubts(self) -> list[str]:
         """A sentence for each setting that has no effect, or another one than its name suggests."""
-        qat, reported = self.qat, []
+        qat = self.qat
+        reported: list[str] = []
         if qat.start_epoch > self.config.train.epochs:
-            reported.append(f"qat.start_epoch = {qat.start_epoch} comes after the last epoch: trained in plain FP32")
+            reported.append(
+                Sentence(
+                    "qat.start_epoch = {start_epoch} comes after the last epoch: trained in plain FP32",
+                    start_epoch=qat.start_epoch,
+                )
+            )
         if qat.learned_ranges and not self.config.optimizer.weight_decay:
             reported.append(
-                "qat.learned_ranges: without optimizer.weight_decay nothing but the loss pulls the ranges in; "
-                "PACT penalises them as it does weights"
+                L_(
+                    "qat.learned_ranges: without optimizer.weight_decay nothing but the loss pulls the ranges in; "
+                    "PACT penalises them as it does weights"
+                )
             )
         return reported
 
-    def _counts(self) -> str:
+    def _counts(self) -> Sentence:
         labels = list(self.labels.values())
-        return "; ".join(f"{labels.count(label)} with {label}" for label in dict.fromkeys(labels))
+        return together(
+            *(
+                Sentence("{count} with {label}", count=labels.count(label), label=label)
+                for label in dict.fromkeys(labels)
+            ),
+            between="; ",
+        )
 
     def convert_input(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
         begin_batch(self.quantizers)
@@ -136,9 +157,9 @@ class QuantizationAware(Precision):
         try:
             saved_model.save(path, self.config, converted.state, self._bits(), evaluation)
         except (OSError, RuntimeError) as error:
-            return f"qat.save_to: {path} could not be written ({first_line(error)})"
+            return Sentence("qat.save_to: {path} could not be written ({why})", path=path, why=first_line(error))
         facts["file"] = str(path)
-        return f"the converted model is in {path}; `precgui evaluate` reads it"
+        return Sentence("the converted model is in {path}; `precgui evaluate` reads it", path=path)
 
     def _bits(self) -> dict[str, tuple[int, int | None]]:
         """The bits of weights and of inputs of each layer."""

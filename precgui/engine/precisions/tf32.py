@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from gettext import ngettext
 
 from torch import nn
 
@@ -13,6 +12,7 @@ from precgui.engine.emulation.layers import MatmulArithmetic, emulate_products, 
 from precgui.engine.emulation.operands import FormatCast
 from precgui.engine.emulation.recurrent import emulate_recurrent, recurrent_layers
 from precgui.engine.precisions.base import Precision
+from precgui.sentences import counted
 
 
 class TF32(Precision):
@@ -33,12 +33,13 @@ class TF32(Precision):
                 self.labels |= emulate_recurrent(recurrent_layers(model, set()), lambda _: products)
                 self._elsewhere = FunctionalRoundingMode(products, compiled=self.config.train.compile)
                 self.notes.append(FUNCTIONAL_NOTE)
-            sentence = ngettext(
-                "TF32 is emulated in {count} layer: this device multiplies FP32 operands exactly, so they are rounded "
-                "to 10 mantissa bits first; speed says nothing about TF32 hardware",
-                "TF32 is emulated in {count} layers: this device multiplies FP32 operands exactly, so they are rounded "
-                "to 10 mantissa bits first; speed says nothing about TF32 hardware",
-                len(self.labels),
+            self.notes.append(
+                counted(
+                    "TF32 is emulated in {count} layer: this device multiplies FP32 operands exactly, so they are "
+                    "rounded to 10 mantissa bits first; speed says nothing about TF32 hardware",
+                    "TF32 is emulated in {count} layers: this device multiplies FP32 operands exactly, so they are "
+                    "rounded to 10 mantissa bits first; speed says nothing about TF32 hardware",
+                    len(self.labels),
+                )
             )
-            self.notes.append(sentence.format(count=len(self.labels)))
         return model

@@ -23,12 +23,13 @@ from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import ConvNd
 from precgui.events import IncidentKind, StepDone, ZerosCounted
 from precgui.sanitize import some_names
+from precgui.sentences import L_, Sentence
 
 _TINY = torch.finfo(torch.float32).tiny
 _COUNTS = 50  # of zeros in a run, beside those where masks are chosen
-NO_SPEED = (
-    "pruned weights are multiplied as zeros by dense kernels: speed and memory say nothing about hardware or kernels "
-    "that leave zeros out"
+NO_SPEED = L_(
+    "pruned weights are multiplied as zeros by dense kernels: speed and memory say nothing about hardware or "
+    "kernels that leave zeros out"
 )
 
 
@@ -134,7 +135,11 @@ class Pruning(LoopHook):
 
     def _left_dense(self, config: RunConfig) -> list[tuple[IncidentKind, str]]:
         dense = [name for name, layer in self.layers.items() if layer.share == 0]
-        return [("note", f"not pruned: {some_names(dense, 5)}")] if dense and config.pruning.share else []
+        return (
+            [("note", Sentence("not pruned: {layers}", layers=some_names(dense, 5)))]
+            if dense and config.pruning.share
+            else []
+        )
 
     def counts_at(self, step: int) -> bool:
         """Whether zeros are counted after this step."""
@@ -178,7 +183,9 @@ def _pruned_layers(config: RunConfig, parts: RunParts) -> dict[str, PrunedLayer]
         if isinstance(module, nn.Linear | ConvNd) and module.weight.requires_grad
     }
     if not chosen:
-        raise EngineError("pruning: the model has no linear or convolutional layer that is trained; set method = none")
+        raise EngineError(
+            L_("pruning: the model has no linear or convolutional layer that is trained; set method = none")
+        )
     shares = _shares(config, parts.model, chosen)
     averages: list[Tensor | None] = list(parts.average.values) if parts.average is not None else []
     averages += [None] * (len(parts.weights) - len(averages))
@@ -195,7 +202,7 @@ def _pruned_layers(config: RunConfig, parts: RunParts) -> dict[str, PrunedLayer]
 def _shares(config: RunConfig, model: nn.Module, chosen: Mapping[str, Any]) -> dict[str, float]:
     """The share of zeros of each layer at the end."""
     pruning = config.pruning
-    own = find_layer_formats(model, pruning.layers, chosen, key="pruning.layers", kind="layer that can be pruned")
+    own = find_layer_formats(model, pruning.layers, chosen, key="pruning.layers", kind=L_("layer that can be pruned"))
     usual = 0.5 if pruning.method == "2:4" else pruning.share
     shares = {name: float(own.get(name, usual)) for name in chosen}
     last = [*chosen][-1]
@@ -204,10 +211,16 @@ def _shares(config: RunConfig, model: nn.Module, chosen: Mapping[str, Any]) -> d
     if pruning.method == "2:4":
         for name, share in shares.items():
             if share not in (0.0, 0.5):
-                raise EngineError(f"pruning.layers: {name} = {share:g}, but 2:4 drops half of a layer or (0) nothing")
+                raise EngineError(
+                    Sentence(
+                        "pruning.layers: {layer} = {share:g}, but 2:4 drops half of a layer or (0) nothing",
+                        layer=name,
+                        share=share,
+                    )
+                )
         shares = {
             name: share if masks.takes_two_of_four(chosen[name].weight) else 0.0 for name, share in shares.items()
         }
         if not any(shares.values()):
-            raise EngineError("pruning.method = 2:4: no layer has a number of inputs that is a multiple of 4")
+            raise EngineError(L_("pruning.method = 2:4: no layer has a number of inputs that is a multiple of 4"))
     return shares

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from precgui.config.refusals import outside_of_run
 from precgui.engine.errors import EngineError
+from precgui.sentences import Sentence
 
 if TYPE_CHECKING:
     from precgui.config.sparsity import PruningConfig
@@ -41,7 +42,11 @@ def pruning_schedule(config: PruningConfig, total_steps: int) -> PruningSchedule
     if end > total_steps:
         raise EngineError(outside_of_run(last, end, total_steps))
     if start > end:
-        raise EngineError(f"pruning.start is step {start}, after pruning.end at step {end}; exchange the two")
+        raise EngineError(
+            Sentence(
+                "pruning.start is step {start}, after pruning.end at step {end}; exchange the two", start=start, end=end
+            )
+        )
     return PruningSchedule(start, end, max(1, _steps(config.every, total_steps, is_share=config.every < 1)))
 
 

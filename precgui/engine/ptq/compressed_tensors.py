@@ -19,6 +19,7 @@ from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.formats.checkpoints.target_forms import compressed_layout, form_fault
 from precgui.formats.checkpoints.tensor import code_values
 from precgui.formats.weight_formats import WeightFormat
+from precgui.sentences import L_, Sentence
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
@@ -28,13 +29,15 @@ def check_layers(target: str, layers: Mapping[str, nn.Module], quantised: Mappin
     """Raises EngineError for layers that the files of a target have no place for."""
     for name, low in quantised.items():
         if low.channel_scale is not None:
-            raise EngineError("files have no place for scales of input channels (awq, smooth); use rtn or gptq")
+            raise EngineError(L_("files have no place for scales of input channels (awq, smooth); use rtn or gptq"))
         if why := form_fault(target, formats[name]):
             raise EngineError(why)
         if not isinstance(layers[name], nn.Linear):
-            raise EngineError(f"such files keep linear layers only; {name} is a convolution")
+            raise EngineError(Sentence("such files keep linear layers only; {layer} is a convolution", layer=name))
         if is_turned(layers[name]) and target != "gguf":
-            raise EngineError(f"such files have no form for {name}, whose weight is stored as [inputs, outputs]")
+            raise EngineError(
+                Sentence("such files have no form for {layer}, whose weight is stored as [inputs, outputs]", layer=name)
+            )
 
 
 def plain_tensors(
@@ -86,7 +89,7 @@ def packed_parts(coded: CodedRows, fmt: WeightFormat) -> dict[str, Tensor]:
     """The tensors of a layer, by the end of their names. Raises EngineError for a format without such form."""
     layout = compressed_layout(fmt)
     if layout is None:
-        raise EngineError(f"compressed-tensors has no form for {fmt.name}")
+        raise EngineError(Sentence("compressed-tensors has no form for {format}", format=fmt.name))
     codes, scales = coded.codes.cpu(), coded.scales.cpu()
     if layout.format == "pack-quantized":
         shape = torch.tensor(codes.shape, dtype=torch.int64)

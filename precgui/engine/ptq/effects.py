@@ -22,6 +22,7 @@ from precgui.engine.ptq.quantised_layers import KvRounding, QuantisedLayer, appl
 from precgui.engine.ptq.rounding import RowRounding, round_rows
 from precgui.engine.tasks import Batch
 from precgui.formats.weight_formats import WeightFormat
+from precgui.sentences import L_
 
 Rounded = Literal["weights", "inputs", "k", "v"]  # inputs: weights and inputs
 CALIBRATION_BATCHES = 8
@@ -66,7 +67,7 @@ class EffectMeter:
         self.formats = {fmt.name: fmt for fmt in formats}
         self.layers = matrix_layers(held_out.model)
         if not self.layers:
-            raise EngineError("the model has no linear or convolutional layer, so there is nothing to quantise")
+            raise EngineError(L_("the model has no linear or convolutional layer, so there is nothing to quantise"))
 
     @property
     def passes(self) -> list[Callable[[], object]]:
@@ -115,7 +116,7 @@ class EffectMeter:
         left_out = tuple(name for name in self.layers if name not in low)
         size = sum(self.nbytes(name, fmt) if name in low else self._plain_bytes(name) for name in self.layers)
         if not low:
-            return WholeEffect(fmt.name, method, part, size, None, left_out, "no layer has rows of such groups")
+            return WholeEffect(fmt.name, method, part, size, None, left_out, L_("no layer has rows of such groups"))
         return WholeEffect(fmt.name, method, part, size, self.measure(low), left_out)
 
     def _plain_bytes(self, layer: str) -> int:
@@ -131,7 +132,7 @@ class EffectMeter:
         except ValueError as error:
             return WholeEffect(fmt.name, "rtn", part, size, None, (), str(error))
         if not mode.calls:
-            return WholeEffect(fmt.name, "rtn", part, size, None, (), "no attention was found")
+            return WholeEffect(fmt.name, "rtn", part, size, None, (), L_("no attention was found"))
         return WholeEffect(fmt.name, "rtn", part, size, change)
 
     def chosen_layers(self, most: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from precgui.formats.checkpoints.tensor import CheckpointTensor
 from precgui.formats.tensorfile import read_words
 from precgui.formats.torchfile import Place
 from precgui.formats.weight_formats import WeightFormat
+from precgui.sentences import Sentence
 
 SUFFIX = ".gguf"
 _PLAIN = {"F16": torch.float16, "BF16": torch.bfloat16}
@@ -65,7 +66,14 @@ def coded_layers(
         rows, line = low.coded.values.shape
         kind = gguf_type(formats[layer])
         if line % ROW and kind not in _PLAIN:
-            raise EngineError(f"GGUF has no form for {layer}: its rows of {line} are no multiple of {ROW}")
+            raise EngineError(
+                Sentence(
+                    "GGUF has no form for {layer}: its rows of {line} are no multiple of {row}",
+                    layer=layer,
+                    line=line,
+                    row=ROW,
+                )
+            )
         name = gguf_name(names[id(weight_of(model.get_submodule(layer)))])
         heads, coded = heads_of(name, target.values), low.coded
         if heads and rows % (2 * heads) == 0:
@@ -93,11 +101,28 @@ def write_model(
     shapes = {each.name: each.shape for each in parts.tensors}
     for name, each in low.items():
         if shapes.get(name) != each.shape:
-            has = f"has {list(shapes[name])}" if name in shapes else "has no such tensor"
-            raise EngineError(f"{target.source} is of another model: {name} is {list(each.shape)} here, and it {has}")
+            raise EngineError(_other_shape(target.source, name, each.shape, shapes.get(name)))
     tensors = [low.get(each.name) or _stored(each, target) for each in parts.tensors]
     write_gguf(path, tensors, parts.entries, parts.count, parts.values.get("general.alignment", 32))
     return [path]
+
+
+def _other_shape(source: Path, name: str, here: Sequence[int], there: Sequence[int] | None) -> Sentence:
+    """That a tensor of the converted file does not have the shape that the model gives it."""
+    if there is None:
+        return Sentence(
+            "{source} is of another model: {tensor} is {shape} here, and it has no such tensor",
+            source=source,
+            tensor=name,
+            shape=list(here),
+        )
+    return Sentence(
+        "{source} is of another model: {tensor} is {shape} here, and it has {other}",
+        source=source,
+        tensor=name,
+        shape=list(here),
+        other=list(there),
+    )
 
 
 def _once(model: nn.Module) -> dict[str, Tensor]:
@@ -108,7 +133,14 @@ def _once(model: nn.Module) -> dict[str, Tensor]:
 
 def _plain(name: str, value: Tensor) -> WrittenTensor:
     if value.dim() > _MOST_AXES:
-        raise EngineError(f"GGUF has no form for {name}: it has {value.dim()} axes, and the most there is {_MOST_AXES}")
+        raise EngineError(
+            Sentence(
+                "GGUF has no form for {tensor}: it has {axes} axes, and the most there is {most}",
+                tensor=name,
+                axes=value.dim(),
+                most=_MOST_AXES,
+            )
+        )
     kept = narrowest(value)
     return WrittenTensor(name, tuple(value.shape), _KINDS[kept.dtype], lambda: _bytes(kept))
 

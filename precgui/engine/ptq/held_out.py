@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from precgui.engine.casting import cast_floats
 from precgui.engine.errors import EngineError, Stopped
 from precgui.engine.tasks import Batch, Task
+from precgui.sentences import L_
 
 Truth = Literal["kl", "output_error", "loss"]
 _MOST_KEPT = 1 << 28  # numbers of outputs that are kept for comparison: 1 GiB
@@ -59,13 +60,13 @@ class HeldOut:
         self.task, self.model, self.device, self.stopped = task, model.eval(), device, stopped
         self.batches = list(batches)
         if not self.batches:
-            raise EngineError("the task gives no held-out data, so no effect can be measured")
+            raise EngineError(L_("the task gives no held-out data, so no effect can be measured"))
         self._by_sample = True
         self.truth: Truth = "loss"
         self._kept: list[Tensor] = []
         self.losses = self._begin()
         if not bool(torch.isfinite(self.losses).all()):
-            raise EngineError("the loss of the model on held-out data is not finite as it is; check its weights")
+            raise EngineError(L_("the loss of the model on held-out data is not finite as it is; check its weights"))
 
     @property
     def units(self) -> int:

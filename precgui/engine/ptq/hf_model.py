@@ -16,7 +16,7 @@ from precgui.engine.tasks.base import Ratio
 from precgui.engine.tasks.text import corpus, manual
 from precgui.errors import first_line
 from precgui.events import Metric
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence
 
 _MOST_CHARACTERS = 1 << 22
 _EVERY = 10  # each tenth window is held out
@@ -33,7 +33,11 @@ class LanguageModelTask(Ratio):
         count = (len(tokens) - 1) // length
         if count < 2:
             raise EngineError(
-                f"the text has {len(tokens)} tokens, too few for windows of {length}; give a longer one or --length"
+                Sentence(
+                    "the text has {count} tokens, too few for windows of {length}; give a longer one or --length",
+                    count=len(tokens),
+                    length=length,
+                )
             )
         self._model, self._tokens, self._length, self._size = model, tokens, length, batch_size
         held_out = range(_EVERY // 2, count, _EVERY) if count > _EVERY else range(1)
@@ -75,10 +79,12 @@ def hugging_face_task(folder: Path, text: str, length: int, batch_size: int) -> 
         import transformers
     except ImportError:
         raise EngineError(
-            "hf:DIR needs the package transformers, which is not installed: pip install precgui[huggingface]"
+            L_("hf:DIR needs the package transformers, which is not installed: pip install precgui[huggingface]")
         ) from None
     if not (folder / "config.json").is_file():
-        raise EngineError(f"{folder} is no folder of transformers: there is no config.json in it")
+        raise EngineError(
+            Sentence("{folder} is no folder of transformers: there is no config.json in it", folder=folder)
+        )
     source: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **source)
@@ -86,7 +92,9 @@ def hugging_face_task(folder: Path, text: str, length: int, batch_size: int) -> 
             str(folder), dtype=torch.float32, use_safetensors=True, attn_implementation="sdpa", **source
         )
     except (OSError, ValueError, ImportError, KeyError, RuntimeError, TypeError) as error:
-        raise EngineError(f"{folder} cannot be loaded by transformers: {first_line(error, 200)}") from None
+        raise EngineError(
+            Sentence("{folder} cannot be loaded by transformers: {why}", folder=folder, why=first_line(error, 200))
+        ) from None
     model.config.use_cache = False
     _as_linear(model)
     model.register_forward_hook(_logits)

@@ -14,6 +14,7 @@ from precgui.engine.ptq import compressed_tensors, gguf_file, torchao_files
 from precgui.engine.ptq.layer_matrix import is_turned, weight_of
 from precgui.engine.ptq.quantised_layers import QuantisedLayer
 from precgui.formats.weight_formats import WeightFormat
+from precgui.sentences import Sentence
 
 
 def write_model(
@@ -38,23 +39,34 @@ def write_model(
         paths = compressed_tensors.write_compressed(place, model, layers, quantised, formats, config)
         return paths, compressed_tensors.comes_back(place, quantised, formats)
     except FileExistsError:
-        raise EngineError(f"{place} already exists; choose another name or delete it first") from None
+        raise EngineError(
+            Sentence("{path} already exists; choose another name or delete it first", path=place)
+        ) from None
 
 
 def left_as_they_are(target: str, model: nn.Module, layers: Mapping[str, nn.Module]) -> dict[str, str]:
-    """Layers that files of a target keep as they are, each with the reason. Raises EngineError where all are such."""
+    """Layers that files of a target keep as they are, each with a sentence. Raises EngineError where all are such."""
     owners: dict[int, list[str]] = {}
     for name, value in tensors_of(model).items():
         owners.setdefault(id(value), []).append(name.rpartition(".")[0])
-    found = {}
+    found: dict[str, str] = {}
     for name, layer in layers.items():
         if not isinstance(layer, nn.Linear):
-            found[name] = "is a convolution, which such files keep as it is"
+            found[name] = Sentence("{layer} is a convolution, which such files keep as it is", layer=name)
         elif target != "gguf" and is_turned(layer):
-            found[name] = "has its weight as [inputs, outputs], for which such files have no form"
+            found[name] = Sentence(
+                "{layer} has its weight as [inputs, outputs], for which such files have no form", layer=name
+            )
         elif target != "gguf" and set(owners[id(weight_of(layer))]) - layers.keys():
-            found[name] = "shares its weight with another part, such as an embedding, and stays as it is"
+            found[name] = Sentence(
+                "{layer} shares its weight with another part, such as an embedding, and stays as it is", layer=name
+            )
     if len(found) == len(layers):
-        first, why = next(iter(found.items()))
-        raise EngineError(f"no layer of the model can be quantised in a file for {target}: {first} {why}")
+        raise EngineError(
+            Sentence(
+                "no layer of the model can be quantised in a file for {target}: {why}",
+                target=target,
+                why=next(iter(found.values())),
+            )
+        )
     return found

@@ -14,6 +14,7 @@ from precgui.engine.ptq.held_out import LossChange
 from precgui.engine.ptq.layer_matrix import weight_of
 from precgui.engine.ptq.methods import Method
 from precgui.engine.ptq.quantised_layers import QuantisedLayer
+from precgui.sentences import L_, Sentence
 
 Kind = Literal["bytes", "bits", "loss"]
 _HALVINGS = 6  # of the range of bytes, to find the smallest plan within a rise of the loss
@@ -53,7 +54,7 @@ class Planner:
     ) -> None:  # fmt: skip
         if meter.held_out.units < 4:
             raise EngineError(
-                "one half of the held-out samples chooses a plan, the other verifies it: give more of them"
+                L_("one half of the held-out samples chooses a plan, the other verifies it: give more of them")
             )
         self.meter, self.methods, self.inputs = meter, methods, inputs
         self.score, by_layer = self._scores(singles) if scored else ("", self._without_scores())
@@ -66,7 +67,7 @@ class Planner:
             for first, row in self.scores.items()
         }
         if not self.scores:
-            raise EngineError("no layer has rows that fit one of the formats, so there is nothing to plan")
+            raise EngineError(L_("no layer has rows that fit one of the formats, so there is nothing to plan"))
 
     def _scores(self, singles: Sequence[LayerEffect]) -> tuple[str, dict[str, dict[str, float]]]:
         """By layer and format: the distance on the first half, or the output Fisher where not all were measured."""
@@ -121,8 +122,12 @@ class Planner:
         best = self._within(most, f"loss={value:g}")
         if best.change.half(0).rise > value:
             raise EngineError(
-                f"the loss rises by {best.change.half(0).rise:.3g} in the widest plan, more than {value:g}; allow it, "
-                "or name a wider format"
+                Sentence(
+                    "the loss rises by {rise:.3g} in the widest plan, more than {value:g}; allow it, or name a "
+                    "wider format",
+                    rise=best.change.half(0).rise,
+                    value=value,
+                )
             )
         for _ in range(_HALVINGS):
             middle = (least + most) / 2
@@ -139,7 +144,12 @@ class Planner:
         except ValueError:
             least = sum(min(row.values()) for row in self.sizes.values())
             raise EngineError(
-                f"--budget {asked}: the narrowest formats take {least} bytes, {8 * least / self.weights:.3g} bits each"
+                Sentence(
+                    "--budget {asked}: the narrowest formats take {size} bytes, {bits:.3g} bits each",
+                    asked=asked,
+                    size=least,
+                    bits=8 * least / self.weights,
+                )
             ) from None
         return self.verify({name: chosen[first] for first in chosen for name in self.groups[first]})
 

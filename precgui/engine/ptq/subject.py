@@ -20,6 +20,7 @@ from precgui.engine.ptq.held_out import HeldOut
 from precgui.engine.ptq.hf_model import hugging_face_task
 from precgui.engine.tasks import Batch, Task, Tell
 from precgui.formats.weight_formats import WeightFormat
+from precgui.sentences import Sentence
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,11 @@ def from_config(config: RunConfig, weights: Path, tell: Tell) -> Subject:
     torch.manual_seed(config.seed)
     task = tasks.make(config, tell)
     if not getattr(task.metric, "of_outputs", True):
-        raise EngineError(f"the task {config.task} has no loss of outputs on held-out data, so no effect is measured")
+        raise EngineError(
+            Sentence(
+                "the task {task} has no loss of outputs on held-out data, so no effect is measured", task=config.task
+            )
+        )
     model = task.model().float()
     load_weights(model, str(weights), "weights", also_torch=True)
     return Subject(task, model.to(device).eval(), device)

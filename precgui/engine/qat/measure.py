@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from gettext import ngettext
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from precgui.engine.qat.conversion import Converted
 from precgui.engine.tasks.base import Batch, Task
 from precgui.engine.torch_private import tree_map
 from precgui.events import Metric
+from precgui.sentences import Sentence, counted, recased, together
 
 _ENOUGH = 1024  # samples of the validation set: three models are evaluated, two of them on the CPU
 _ROUNDS_S = 1.0  # of the latency of one batch size
@@ -130,30 +130,64 @@ def _timed(run: Callable[[Any], Any], inputs: Any) -> float:
 def sentences(facts: Mapping[str, Any], metric: Metric) -> list[str]:
     """The figures as two sentences."""
     size, evaluation = facts["bytes"], facts["evaluation"]
-    first = (
-        f"converted to integers: weights of {size['integer'] / 1024:.0f} KiB instead of {size['fp32'] / 1024:.0f} KiB "
-        f"({size['fp32'] / size['integer']:.1f} times smaller)"
-    )
+    smaller = {
+        "integers": size["integer"] / 1024, "fp32": size["fp32"] / 1024, "times": size["fp32"] / size["integer"],
+    }  # fmt: skip
     if all("metric" in evaluation.get(name, {}) for name in ("fp32", "fake", "integer")):
         form = ".2%" if metric.unit == "%" else ".4g"
-        values = [format(evaluation[name]["metric"], form) for name in ("fp32", "fake", "integer")]
-        text = "; {} {} with weights in FP32, {} rounded as in training, {} on integers"
-        first += text.format(metric.title.lower(), *values)
+        in_fp32, rounded, on_integers = (
+            format(evaluation[name]["metric"], form) for name in ("fp32", "fake", "integer")
+        )
+        first = Sentence(
+            "converted to integers: weights of {integers:.0f} KiB instead of {fp32:.0f} KiB ({times:.1f} times "
+            "smaller); {metric} {in_fp32} with weights in FP32, {rounded} rounded as in training, {on_integers} on "
+            "integers",
+            **smaller,
+            metric=_in_a_sentence(metric.title),
+            in_fp32=in_fp32,
+            rounded=rounded,
+            on_integers=on_integers,
+        )
+    else:
+        first = Sentence(
+            "converted to integers: weights of {integers:.0f} KiB instead of {fp32:.0f} KiB ({times:.1f} times "
+            "smaller)",
+            **smaller,
+        )
     name, worst = max(facts["layers"].items(), key=lambda item: item[1]["output_error"])
     latencies = [_latency_sentence(batch, seconds) for batch, seconds in facts.get("latency_s", {}).items()]
-    latencies.append(f"largest quantisation error: {worst['output_error']:.1%} of the result of {name}")
-    return [first, "; ".join(latencies)]
+    latencies.append(
+        Sentence(
+            "largest quantisation error: {error:.1%} of the result of {layer}", error=worst["output_error"], layer=name
+        )
+    )
+    return [first, together(*latencies, between="; ")]
 
 
-def _latency_sentence(batch: str, seconds: Mapping[str, float]) -> str:
+def _in_a_sentence(title: str) -> str:
+    """A title in lower case, which can still be translated where only its first letter is a capital."""
+    inside = recased(title, "lower")
+    return inside if inside == title.lower() else title.lower()
+
+
+def _latency_sentence(batch: str, seconds: Mapping[str, float]) -> Sentence:
     integer_s = seconds["integer"]
-    others = " and ".join(
-        f"{label} {seconds[name] * 1e3:.2f} ms (integers take {integer_s / seconds[name]:.2f} times as long)"
-        for name, label in (("fp32", "FP32"), ("bf16", "BF16"))
+    others = together(
+        *(
+            Sentence(
+                "{format} {ms:.2f} ms (integers take {times:.2f} times as long)",
+                format=label,
+                ms=seconds[name] * 1e3,
+                times=integer_s / seconds[name],
+            )
+            for name, label in (("fp32", "FP32"), ("bf16", "BF16"))
+        ),
+        between=" and ",
     )
-    sentence = ngettext(
-        "{batch} sample on the CPU: integers {integer_ms:.2f} ms, {others}",
-        "{batch} samples on the CPU: integers {integer_ms:.2f} ms, {others}",
+    return counted(
+        "{count} sample on the CPU: integers {integer_ms:.2f} ms, {others}",
+        "{count} samples on the CPU: integers {integer_ms:.2f} ms, {others}",
         int(batch),
+        integer_ms=integer_s * 1e3,
+        others=others,
     )
-    return sentence.format(batch=batch, integer_ms=integer_s * 1e3, others=others)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from precgui.engine.torch_private import has_avx2
+from precgui.sentences import L_, Sentence
 
 _ONEDNN: Any = torch.ops.onednn
 _PROBED = 64  # inputs of each sum: whole vectors of any width
@@ -33,17 +34,26 @@ def arithmetic_note(bits: Mapping[str, tuple[int, int | None]], native: int) -> 
     `bits` are those of weights and inputs of each layer, `native` is how many layers run on integer kernels.
     """
     if native == len(bits):
-        return f"all {native} layers multiply on oneDNN's integer kernels, whose sums are exact on this processor"
+        return Sentence(
+            "all {count} layers multiply on oneDNN's integer kernels, whose sums are exact on this processor",
+            count=native,
+        )
     kinds = {integer_kernels(weight) for weight, inputs in bits.values() if inputs is not None}
     if "saturating" in kinds:
-        why = "oneDNN clamps sums of 8-bit integers to 16 bits on this processor, which has no VNNI or may not use it"
+        why = L_(
+            "oneDNN clamps sums of 8-bit integers to 16 bits on this processor, which has no VNNI or may not use it"
+        )
     elif "missing" in kinds:
-        why = "torch has no integer kernels for this processor"
+        why = L_("torch has no integer kernels for this processor")
     else:
-        why = "the others have no integer kernel"
-    return (
-        f"{native} of {len(bits)} layers multiply on oneDNN's integer kernels: {why}; "
-        f"{len(bits) - native} multiply the same integers in FP32"
+        why = L_("the others have no integer kernel")
+    return Sentence(
+        "{native} of {count} layers multiply on oneDNN's integer kernels: {why}; {others} multiply the "
+        "same integers in FP32",
+        native=native,
+        count=len(bits),
+        why=why,
+        others=len(bits) - native,
     )
 
 

@@ -14,6 +14,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.qat.integer_layers import Integer
 from precgui.engine.qat.saved_model import restore_file
 from precgui.errors import first_line
+from precgui.sentences import Sentence
 
 _SAMPLES = 4  # for torch.export: more than one, which it would take for a constant
 
@@ -57,20 +58,26 @@ def write_program(source: Path, target: Path, *, own_code: bool = False) -> list
     Raises EngineError for a model that cannot be read or exported and for a file that exists or cannot be written.
     """
     if target.exists():
-        raise EngineError(f"{target} already exists; choose another name or delete it first")
+        raise EngineError(Sentence("{path} already exists; choose another name or delete it first", path=target))
     restored = restore_file(source, own_code=own_code)
     inputs = cast_floats(restored.batches[0][0], torch.float32)
     try:
         program = exported(restored.model, inputs)
     except torch_private.export_errors() as error:
         raise EngineError(
-            f"torch.export cannot follow {restored.config.model_name}: {first_line(error, 200)}"
+            Sentence(
+                "torch.export cannot follow {model}: {why}",
+                model=restored.config.model_name,
+                why=first_line(error, 200),
+            )
         ) from None
     try:
         torch.export.save(program, target)
     except (OSError, RuntimeError) as error:
         target.unlink(missing_ok=True)
-        raise EngineError(f"{target} cannot be written: {first_line(error)}; choose another place") from None
+        raise EngineError(
+            Sentence("{path} cannot be written: {why}; choose another place", path=target, why=first_line(error))
+        ) from None
     return [target]
 
 

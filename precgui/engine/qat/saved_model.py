@@ -24,6 +24,7 @@ from precgui.engine.qat.measure import evaluate, saved_bytes, some_batches
 from precgui.engine.torch_private import BatchNormNd
 from precgui.errors import first_line
 from precgui.safe_open import replaced
+from precgui.sentences import L_, Sentence, message_of
 
 _SCHEMA = 1
 _UNREADABLE = (OSError, RuntimeError, UnpicklingError, ValueError, EOFError, KeyError, AttributeError, TypeError,
@@ -34,7 +35,7 @@ _BITS = (1, 2, 4, 8)
 def check_place(save_to: str) -> None:
     """Raises EngineError at once, not after the training, where nothing could be saved."""
     if fault := place_fault(save_to):
-        raise EngineError(f"qat.save_to: {fault}")
+        raise EngineError(Sentence("{key}: {fault}", key="qat.save_to", fault=fault))
 
 
 def save(
@@ -59,28 +60,42 @@ def save(
 def load(path: Path) -> dict[str, Any]:
     """Loads a file that `save` wrote, with `config` as a RunConfig. Raises EngineError for another file."""
     if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-        raise EngineError(f"{path} cannot be read as a model: it is not a regular file; qat.save_to writes one")
+        raise EngineError(
+            Sentence("{path} cannot be read as a model: it is not a regular file; qat.save_to writes one", path=path)
+        )
     if path.is_file() and not zipfile.is_zipfile(path):
-        raise EngineError(f"{path} cannot be read as a model: torch has not written it whole; qat.save_to writes one")
+        raise EngineError(
+            Sentence(
+                "{path} cannot be read as a model: torch has not written it whole; qat.save_to writes one", path=path
+            )
+        )
     try:
         _refuse_compression(path)
         document = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise EngineError(f"{path} does not exist") from None
+        raise EngineError(Sentence("{path} does not exist", path=path)) from None
     except UnpicklingError:  # torch advises to load it all the same, which would run what it holds
-        reason = "it holds more than tensors and plain values, or is damaged; precgui never loads that"
-        raise EngineError(f"{path} cannot be read as a model: {reason}") from None
+        reason = L_("it holds more than tensors and plain values, or is damaged; precgui never loads that")
+        raise EngineError(Sentence("{path} cannot be read as a model: {why}", path=path, why=reason)) from None
     except _UNREADABLE as error:
-        raise EngineError(f"{path} cannot be read as a model: {first_line(error)}") from None
+        raise EngineError(Sentence("{path} cannot be read as a model: {why}", path=path, why=_why(error))) from None
     schema = document.get("precgui_integer_model") if isinstance(document, dict) else None
     if not isinstance(schema, int) or schema != _SCHEMA:
-        raise EngineError(f"{path} is no integer model of precgui; qat.save_to writes one")
+        raise EngineError(Sentence("{path} is no integer model of precgui; qat.save_to writes one", path=path))
     try:
         return {**document, "config": configs.build(json.loads(document["config"])), **_checked(document)}
     except (ConfigError, *_UNREADABLE) as error:
         if isinstance(error, ConfigError) and "qat.backend" in error.faults:
-            raise EngineError(f"{path} holds a graph of torchao, which precgui reads no more; train it again") from None
-        raise EngineError(f"{path} is damaged: {first_line(error)}") from None
+            raise EngineError(
+                Sentence("{path} holds a graph of torchao, which precgui reads no more; train it again", path=path)
+            ) from None
+        raise EngineError(Sentence("{path} is damaged: {why}", path=path, why=_why(error))) from None
+
+
+def _why(error: Exception) -> str:
+    """The sentence of an error of this module, the first line of one of torch or Python."""
+    message = message_of(error)
+    return message if isinstance(message, Sentence) else first_line(error)
 
 
 def _refuse_compression(path: Path) -> None:
@@ -91,22 +106,26 @@ def _refuse_compression(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > entry.compress_size:
-                raise ValueError(f"{entry.filename[:80]!r} in it is compressed, as nothing is that torch writes")
+                raise ValueError(
+                    Sentence(
+                        "{entry!r} in it is compressed, as nothing is that torch writes", entry=entry.filename[:80]
+                    )
+                )
 
 
 def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
     """The parts that are not tensors, by type; raises ValueError, TypeError or KeyError."""
     layers = {str(name): (int(bits), int(inputs)) for name, (bits, inputs) in document["layers"].items()}
     if any(bits not in _BITS or not 0 <= inputs <= 8 for bits, inputs in layers.values()):
-        raise ValueError("a layer has an odd number of bits")
+        raise ValueError(L_("a layer has an odd number of bits"))
     state = document["state"]
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError("its weights are no tensors")
+        raise ValueError(L_("its weights are no tensors"))
     evaluation = json.loads(document["evaluation"])
     if not isinstance(evaluation, dict):
-        raise ValueError("its evaluation is no table")
+        raise ValueError(L_("its evaluation is no table"))
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in evaluation.values()):
-        raise ValueError("its evaluation is no table of numbers")
+        raise ValueError(L_("its evaluation is no table of numbers"))
     return {"layers": layers, "state": state, "evaluation": evaluation}
 
 
@@ -128,7 +147,11 @@ def restore_file(path: Path, *, own_code: bool = False) -> RestoredModel:
     saved = load(path)
     config: RunConfig = saved["config"].model_copy(update={"device": "cpu"})
     if is_own_task(config.task) and not own_code:
-        raise EngineError(f"{path} was trained on {config.task}, which is code; allow it with --own-code")
+        raise EngineError(
+            Sentence(
+                "{path} was trained on {task}, which is code; allow it with --own-code", path=path, task=config.task
+            )
+        )
     torch.manual_seed(config.seed)
     task = tasks.make(config)
     batches = some_batches(task)
@@ -171,7 +194,9 @@ def rebuilt(path: Path, saved: Mapping[str, Any], task: tasks.Task) -> nn.Module
     try:
         return restored(task.model(), saved["layers"], saved["state"])
     except (RuntimeError, ValueError) as error:
-        raise EngineError(f"{path} does not fit the model of its config: {first_line(error)}") from None
+        raise EngineError(
+            Sentence("{path} does not fit the model of its config: {why}", path=path, why=_why(error))
+        ) from None
 
 
 def restored(model: nn.Module, layers: Mapping[str, tuple[int, int]], state: Mapping[str, Tensor]) -> nn.Module:
@@ -179,10 +204,10 @@ def restored(model: nn.Module, layers: Mapping[str, tuple[int, int]], state: Map
     known = quantizable(model, set())
     for name, (bits, inputs) in layers.items():
         if name not in known or f"{name}.scales" not in state:
-            raise ValueError(f"{name} is no layer that can be quantised")
+            raise ValueError(Sentence("{layer} is no layer that can be quantised", layer=name))
         scales, layer = state[f"{name}.scales"].numel(), known[name]
         if scales not in (1, len(layer.weight)):  # type: ignore[arg-type]
-            raise ValueError(f"{name} has {scales} scales")
+            raise ValueError(Sentence("{layer} has {count} scales", layer=name, count=scales))
         model.set_submodule(name, Integer(layer, bits, inputs or None, scales=scales, bias=f"{name}.bias" in state))
     for name, module in list(model.named_modules()):
         if isinstance(module, BatchNormNd) and module.running_mean is not None and f"{name}.running_mean" not in state:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from precgui.engine.errors import EngineError
 from precgui.safe_open import open_regular, replaced
+from precgui.sentences import L_, Sentence, filled, message_of
 
 _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
@@ -57,23 +58,29 @@ def _bytes(tensor: Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
-def read_tensors(path: Path, kind: str = "snapshot") -> tuple[dict[str, Tensor], str]:
+def read_tensors(path: Path, kind: str = L_("snapshot")) -> tuple[dict[str, Tensor], str]:
     """The tensors and the text of a file of `write_tensors`. Raises EngineError for another or a damaged file."""
     try:
         with open_regular(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if length > _MOST_HEADER_BYTES:
-                raise ValueError(f"its header would be {length} bytes long")
+                raise ValueError(Sentence("its header would be {length} bytes long", length=length))
             header = json.loads(file.read(length))
             data = bytearray(file.read())
         text = header.pop("__metadata__")["precgui"]
         if not isinstance(text, str):
-            raise TypeError("its metadata is no text")
+            raise TypeError(L_("its metadata is no text"))
         return {str(name): _tensor(entry, data) for name, entry in header.items()}, text
     except OSError as error:
-        raise EngineError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise EngineError(
+            Sentence("{path} cannot be read: {why}", path=path, why=error.strerror or str(error))
+        ) from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-        raise EngineError(f"{path} is no {kind} of precgui, or is damaged: {error}") from None
+        raise EngineError(
+            Sentence(
+                "{path} is no {kind} of precgui, or is damaged: {error}", path=path, kind=kind, error=message_of(error)
+            )
+        ) from None
 
 
 def _tensor(entry: Mapping[str, Any], data: bytearray) -> Tensor:
@@ -82,16 +89,16 @@ def _tensor(entry: Mapping[str, Any], data: bytearray) -> Tensor:
     begin, end = (int(place) for place in entry["data_offsets"])
     count = math.prod(shape)
     if min(shape, default=0) < 0 or not 0 <= begin <= end <= len(data) or end - begin != count * dtype.itemsize:
-        raise ValueError("a tensor does not fit into the file")
+        raise ValueError(L_("a tensor does not fit into the file"))
     if not count:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(data, dtype=torch.uint8, count=end - begin, offset=begin).clone().view(dtype).view(shape)
 
 
-def pack_tree(value: Any, tensors: dict[str, Tensor], prefix: str, subject: str) -> Any:
+def pack_tree(value: Any, tensors: dict[str, Tensor], prefix: str, refusal: str) -> Any:
     """A tree of plain values that names its tensors, which are put into `tensors` under `prefix` and a number.
 
-    Raises TypeError, which begins with `subject`, for what is neither.
+    Raises TypeError for what is neither, with the sentence `refusal` about its `{type}`.
     """
 
     def packed(value: Any) -> Any:
@@ -105,7 +112,7 @@ def pack_tree(value: Any, tensors: dict[str, Tensor], prefix: str, subject: str)
             return {type(value).__name__: [packed(item) for item in value]}
         if value is None or isinstance(value, bool | int | float | str):
             return {"value": value}
-        raise TypeError(f"{subject} a {type(value).__name__}")
+        raise TypeError(filled(refusal, type=type(value).__name__))
 
     return packed(value)
 
@@ -122,4 +129,4 @@ def unpack_tree(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
         return items if kind == "list" else tuple(items)
     if kind == "value" and (value is None or isinstance(value, bool | int | float | str)):
         return value
-    raise ValueError("it holds a value of an unknown kind")
+    raise ValueError(L_("it holds a value of an unknown kind"))

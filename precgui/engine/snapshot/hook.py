@@ -16,6 +16,7 @@ from precgui.engine.run_parts import RunParts
 from precgui.engine.snapshot.step import StepSnapshot, random_state
 from precgui.engine.tasks import Batch
 from precgui.events import StepDone
+from precgui.sentences import L_, Sentence, message_of
 
 _LARGEST_BYTES = 1 << 30
 
@@ -83,21 +84,32 @@ class Snapshots(LoopHook):
         snapshot = StepSnapshot(self._step, self._scale, self._batch_count, self._batches, weights, *self._random)
         reason = self._fault(snapshot)
         path = snapshot_path(self._place, self._step)
-        outcome = f"not kept: {reason}" if reason else f"kept in {path.name} for precgui replay --step {self._step}"
-        self._journal.note(self._step, f"batch, weights and random state of this step are {outcome}")
+        if reason:
+            note = Sentence("batch, weights and random state of this step are not kept: {reason}", reason=reason)
+        else:
+            note = Sentence(
+                "batch, weights and random state of this step are kept in {file} for precgui replay --step {step}",
+                file=path.name,
+                step=self._step,
+            )
+        self._journal.note(self._step, note)
 
     def _fault(self, snapshot: StepSnapshot) -> str:
         """Why there is no snapshot, after an attempt to write it; empty when there is one."""
         if self._parts.precision.has_history:
-            return "FP8 scales of earlier batches belong to them (precision_options.fp8_amax = delayed)"
+            return L_("FP8 scales of earlier batches belong to them (precision_options.fp8_amax = delayed)")
         if snapshot.size_bytes > _LARGEST_BYTES:
-            return f"they take {snapshot.size_bytes / 1e9:.1f} GB, more than {_LARGEST_BYTES / 1e9:.1f} GB"
+            return Sentence(
+                "they take {size:.1f} GB, more than {most:.1f} GB",
+                size=snapshot.size_bytes / 1e9,
+                most=_LARGEST_BYTES / 1e9,
+            )
         try:
             snapshot.write(snapshot_path(self._place, self._step))
         except OSError as error:
-            return f"the file cannot be written ({error.strerror or error})"
+            return Sentence("the file cannot be written ({why})", why=error.strerror or str(error))
         except TypeError as error:
-            return f"{error}, which is not kept"
+            return Sentence("{error}, which is not kept", error=message_of(error))
         return ""
 
 

@@ -15,6 +15,7 @@ from precgui.engine.loop import Loop
 from precgui.engine.snapshot.step import StepSnapshot, random_state, set_random_state
 from precgui.engine.tasks import Batch
 from precgui.engine.train import make_loop, unrecorded
+from precgui.sentences import Sentence
 
 Inspect = Callable[[Callable[[], Tensor], list[nn.Parameter]], None]
 StepProgress = Callable[[int], None]  # called before each step with its number
@@ -57,7 +58,9 @@ def repeat_from_snapshot(config: RunConfig, snapshot: StepSnapshot, inspect: Ins
         try:
             loop.model.load_state_dict(dict(snapshot.weights))
         except RuntimeError as error:
-            raise EngineError(f"the snapshot is of another model: {str(error).splitlines()[-1].strip()}") from None
+            raise EngineError(
+                Sentence("the snapshot is of another model: {why}", why=str(error).splitlines()[-1].strip())
+            ) from None
         loop.begin_epoch(math.ceil(snapshot.step / loop.steps_per_epoch))
         loop.run.parts.precision.continue_from(snapshot.batch_count)
         set_random_state(snapshot, loop.device)
@@ -68,7 +71,13 @@ def _quiet_loop(config: RunConfig, step: int, stopped: Callable[[], bool]) -> Lo
     """The loop of a run that leaves no record. Raises EngineError where it has no such step."""
     loop = make_loop(unrecorded(config), Journal(lambda event: None), stopped)
     if not 1 <= step <= loop.run.total_steps:
-        raise EngineError(f"the run has no step {step}; its steps are 1 to {loop.run.total_steps}")
+        raise EngineError(
+            Sentence(
+                "the run has no step {step}; its steps are 1 to {total_steps}",
+                step=step,
+                total_steps=loop.run.total_steps,
+            )
+        )
     return loop
 
 

@@ -16,6 +16,7 @@ from precgui.engine.casting import tensors_in
 from precgui.engine.errors import EngineError
 from precgui.engine.snapshot.file import pack_tree, read_tensors, unpack_tree, write_tensors
 from precgui.engine.tasks import Batch
+from precgui.sentences import L_, Sentence, message_of
 
 _SCHEMA = 1
 _WEIGHTS, _BATCH, _RANDOM, _DEVICE_RANDOM = "weights.", "batch.", "random", "random.device"
@@ -51,7 +52,7 @@ class StepSnapshot:
         tensors[_RANDOM] = self.random
         if self.device_random is not None:
             tensors[_DEVICE_RANDOM] = self.device_random
-        tree = pack_tree(list(self.batches), tensors, _BATCH, "its batches hold")
+        tree = pack_tree(list(self.batches), tensors, _BATCH, L_("its batches hold a {type}"))
         document = {
             "snapshot": _SCHEMA, "step": self.step, "scale": self.scale, "batch_count": self.batch_count,
             "batches": tree,
@@ -65,7 +66,11 @@ def read_snapshot(path: Path) -> StepSnapshot:
     try:
         document = json.loads(text)
         if document["snapshot"] != _SCHEMA:
-            raise ValueError(f"it has the layout {document['snapshot']}, known is {_SCHEMA}")
+            raise ValueError(
+                Sentence(
+                    "it has the layout {layout}, known is {known}", layout=str(document["snapshot"]), known=_SCHEMA
+                )
+            )
         weights = {name.removeprefix(_WEIGHTS): t for name, t in tensors.items() if name.startswith(_WEIGHTS)}
         batches = [_batch(unpack_tree(tree, tensors)) for tree in document["batches"]["list"]]
         return StepSnapshot(
@@ -73,13 +78,15 @@ def read_snapshot(path: Path) -> StepSnapshot:
             tensors[_RANDOM], tensors.get(_DEVICE_RANDOM),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise EngineError(f"{path} is no snapshot of precgui, or is damaged: {error}") from None
+        raise EngineError(
+            Sentence("{path} is no snapshot of precgui, or is damaged: {error}", path=path, error=message_of(error))
+        ) from None
 
 
 def _batch(value: Any) -> Batch:
     inputs, targets = value
     if not isinstance(targets, Tensor | list | tuple | dict):
-        raise TypeError("its batches have no targets")
+        raise TypeError(L_("its batches have no targets"))
     return inputs, cast(Tensor, targets)
 
 
@@ -95,4 +102,6 @@ def set_random_state(snapshot: StepSnapshot, device: torch.device) -> None:
         if snapshot.device_random is not None and device.type != "cpu":
             devices.set_random_state(device, snapshot.device_random)
     except (RuntimeError, TypeError) as error:
-        raise EngineError(f"the snapshot holds no state of torch's generators: {error}") from None
+        raise EngineError(
+            Sentence("the snapshot holds no state of torch's generators: {error}", error=message_of(error))
+        ) from None

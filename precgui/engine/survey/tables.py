@@ -16,6 +16,7 @@ from precgui.formats.model import CodeBook, FloatFormat, IntFormat, floor_log2
 from precgui.formats.registry import UnknownFormatError, get
 from precgui.formats.rounding import CastPolicy
 from precgui.formats.weight_formats import WeightFormat
+from precgui.sentences import Sentence
 
 _ROUNDINGS = {"even": k.EVEN, "away": k.AWAY, "up": k.UP}
 
@@ -48,7 +49,9 @@ def _element(fmt: WeightFormat, whole: NDArray[np.int64], real: NDArray[np.float
     element = fmt.element
     if isinstance(element, CodeBook):
         if element.name != "nf4":
-            raise UnknownFormatError(f"{fmt.name} has a code book other than NF4, which is not scanned")
+            raise UnknownFormatError(
+                Sentence("{format} has a code book other than NF4, which is not scanned", format=fmt.name)
+            )
         whole[k.KIND] = k.BOOK
         return
     if isinstance(element, IntFormat):
@@ -63,7 +66,9 @@ def _element(fmt: WeightFormat, whole: NDArray[np.int64], real: NDArray[np.float
     elif plan.method == "bit_mask":
         whole[k.KIND], whole[k.DROP] = k.MASKING, plan.dropped_bits
     else:
-        raise UnknownFormatError(f"{fmt.name} cannot be scanned: its exponents go beyond those of FP32")
+        raise UnknownFormatError(
+            Sentence("{format} cannot be scanned: its exponents go beyond those of FP32", format=fmt.name)
+        )
 
 
 def _rule(fmt: WeightFormat, whole: NDArray[np.int64]) -> None:

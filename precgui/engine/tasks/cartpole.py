@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from precgui.engine.tasks.base import Batch, Ratio
 from precgui.events import Metric
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -62,7 +62,7 @@ class CartPole(Ratio):
     metric = Metric(
         "return",
         L_("Return"),
-        f"steps that the pole stands, {LONGEST} at most, with the likelier action each time",
+        Sentence("steps that the pole stands, {longest} at most, with the likelier action each time", longest=LONGEST),
         of_outputs=False,
         unit="steps",
     )

@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 
 from precgui.engine.errors import EngineError
 from precgui.safe_open import replaced
+from precgui.sentences import Sentence, message_of, together
 
 Tell = Callable[[str], None]  # says how far it is; may raise to give up
 _CHUNK_BYTES = 1 << 18
@@ -47,15 +48,30 @@ def fetch(dataset: str, folder: Path, tell: Tell) -> None:
             _fetch_one(requested, dataset, folder, tell)
         except OSError as error:
             raise EngineError(
-                f"{dataset} cannot be kept in {folder} ({error.strerror or error}); choose another folder as data.path"
+                Sentence(
+                    "{dataset} cannot be kept in {folder} ({why}); choose another folder as data.path",
+                    dataset=dataset,
+                    folder=folder,
+                    why=error.strerror or str(error),
+                )
             ) from None
 
 
-def missing_sentence(dataset: str, folder: Path, reason: str, *, download: bool = True) -> str:
-    copy = "copy the data set into this folder from a machine that has it"
+def missing_sentence(dataset: str, folder: Path, reason: str, *, download: bool = True) -> Sentence:
     if not download:
-        return f"{dataset} is not in {folder}, or not whole; set data.download = true, or {copy}"
-    return f"{dataset} is not in {folder} and cannot be fetched ({reason}); connect to the network, or {copy}"
+        return Sentence(
+            "{dataset} is not in {folder}, or not whole; set data.download = true, or copy the data set into this "
+            "folder from a machine that has it",
+            dataset=dataset,
+            folder=folder,
+        )
+    return Sentence(
+        "{dataset} is not in {folder} and cannot be fetched ({reason}); connect to the network, or copy the data set "
+        "into this folder from a machine that has it",
+        dataset=dataset,
+        folder=folder,
+        reason=reason,
+    )
 
 
 def _missing(dataset: str, folder: Path) -> list[DownloadSource]:
@@ -83,29 +99,43 @@ def _fetch_one(source: DownloadSource, dataset: str, folder: Path, tell: Tell) -
     for url in source.urls:
         try:
             with replaced(source.target) as file:
-                if _copied(url, file, f"{dataset}: fetching {source.target.name}", tell) != source.md5:
-                    raise _AnotherFileError(f"{url} gave another file than it should, by its checksum")
+                if _copied(url, file, dataset, source.target.name, tell) != source.md5:
+                    raise _AnotherFileError(
+                        Sentence("{url} gave another file than it should, by its checksum", url=url)
+                    )
             return
         except _AnotherFileError as error:
-            troubles.append(str(error))
+            troubles.append(message_of(error))
         except _NETWORK as error:
             troubles.append(str(getattr(error, "reason", "") or error or type(error).__name__).rstrip(".:"))
-    raise EngineError(missing_sentence(dataset, folder, "; ".join(dict.fromkeys(troubles))))
+    raise EngineError(missing_sentence(dataset, folder, together(*dict.fromkeys(troubles), between="; ")))
 
 
-def _copied(url: str, file: BinaryIO, what: str, tell: Tell) -> str:
+def _copied(url: str, file: BinaryIO, dataset: str, name: str, tell: Tell) -> str:
     """Copy what is at an address into a file; returns its MD5 sum, which is what torchvision has of each file."""
     digest = hashlib.md5(usedforsecurity=False)
     done, reported_s = 0, 0.0
     request = Request(url, headers={"User-Agent": "precgui"})
     with urlopen(request, timeout=_PATIENCE_S) as response:
-        whole = f" of {response.length / 1e6:.1f}" if response.length else ""
+        whole_mb = response.length / 1e6 if response.length else None
         while chunk := response.read(_CHUNK_BYTES):
             file.write(chunk)
             digest.update(chunk)
             done += len(chunk)
             if time.monotonic() - reported_s >= _PROGRESS_INTERVAL_S:
                 reported_s = time.monotonic()
-                tell(f"{what}, {done / 1e6:.1f}{whole} MB")
-    tell(f"{what}, {done / 1e6:.1f} MB, done")
+                tell(_progress(dataset, name, done / 1e6, whole_mb))
+    tell(Sentence("{dataset}: fetching {file}, {done:.1f} MB, done", dataset=dataset, file=name, done=done / 1e6))
     return digest.hexdigest()
+
+
+def _progress(dataset: str, name: str, done_mb: float, whole_mb: float | None) -> Sentence:
+    if whole_mb is None:
+        return Sentence("{dataset}: fetching {file}, {done:.1f} MB", dataset=dataset, file=name, done=done_mb)
+    return Sentence(
+        "{dataset}: fetching {file}, {done:.1f} of {whole:.1f} MB",
+        dataset=dataset,
+        file=name,
+        done=done_mb,
+        whole=whole_mb,
+    )

@@ -18,6 +18,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.models.images import ImageShape, image_model
 from precgui.engine.tasks.base import Batch, Classification, DatasetTask, InMemory, split
 from precgui.engine.tasks.download import missing_sentence
+from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -182,9 +183,14 @@ class _Files(Dataset[Batch]):
         try:
             image, label = self._files[index]
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            kind = "is no image" if isinstance(error, UnidentifiedImageError) else f"cannot be read ({_reason(error)})"
-            raise EngineError(f"{self._files.samples[index][0]} {kind}; repair it or take it away") from None
+            raise EngineError(_image_fault(self._files.samples[index][0], error)) from None
         return image, label
+
+
+def _image_fault(file: str, error: Exception) -> Sentence:
+    if isinstance(error, UnidentifiedImageError):
+        return Sentence("{file} is no image; repair it or take it away", file=file)
+    return Sentence("{file} cannot be read ({why}); repair it or take it away", file=file, why=_reason(error))
 
 
 class ImageFolder(Images):
@@ -192,20 +198,24 @@ class ImageFolder(Images):
 
     def __init__(self, config: RunConfig) -> None:
         if not config.data.path:
-            raise EngineError("task image-folder needs data.path: a folder that holds one folder of images per class")
+            raise EngineError(
+                L_("task image-folder needs data.path: a folder that holds one folder of images per class")
+            )
         root = Path(config.data.path).expanduser().absolute()
         pixels = config.data.pixels
         if (root / "train").is_dir() and (root / "val").is_dir():
             sets = [_files(root / part, pixels) for part in ("train", "val")]
             if sets[0].classes != sets[1].classes:
-                raise EngineError(f"{root}: the folders train and val do not hold the same classes")
+                raise EngineError(
+                    Sentence("{folder}: the folders train and val do not hold the same classes", folder=root)
+                )
             training, validation = (_Files(files, list(range(len(files)))) for files in sets)
         else:
             sets = [_files(root, pixels)]
             parts = split(len(sets[0]), VALIDATION_SHARE, config.seed)
             training, validation = (_Files(sets[0], part.tolist()) for part in parts)
         if not len(validation):
-            raise EngineError(f"{root} holds too few images to keep some for validation")
+            raise EngineError(Sentence("{folder} holds too few images to keep some for validation", folder=root))
         shape = ImageShape(channels=3, pixels=pixels, classes=len(sets[0].classes))
         super().__init__(config, training, validation, shape, (len(training), len(validation)))
         self.facts = {**self.facts, "folder": str(root), "class_names": sets[0].classes[:100]}
@@ -230,7 +240,15 @@ def _files(folder: Path, pixels: int) -> Any:
     try:
         result = datasets.ImageFolder(str(folder), transform=prepared)
     except OSError as error:
-        raise EngineError(f"data.path: {_reason(error)}; it must hold one folder of images per class") from None
+        raise EngineError(
+            Sentence("data.path: {why}; it must hold one folder of images per class", why=_reason(error))
+        ) from None
     if len(result.classes) < 2:
-        raise EngineError(f"data.path: {folder} holds one class only, {result.classes[0]}; it must hold two at least")
+        raise EngineError(
+            Sentence(
+                "data.path: {folder} holds one class only, {name}; it must hold two at least",
+                folder=folder,
+                name=result.classes[0],
+            )
+        )
     return result

@@ -22,7 +22,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.tasks.base import Batch, Task, ratio
 from precgui.events import NO_METRIC, Metric
 from precgui.hardware.environment import SENT_CODE_VARIABLE
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -41,35 +41,53 @@ def make_own(config: RunConfig) -> Task:
     sent = os.environ.get(SENT_CODE_VARIABLE)  # None outside a place
     if sent is not None and place not in sent.split(","):
         raise EngineError(
-            f"task {config.task}: a place runs no code that was not sent to it; `precgui run --place NAME --own-code` "
-            "sends the file of a task"
+            Sentence(
+                "task {task}: a place runs no code that was not sent to it; `precgui run --place NAME --own-code` "
+                "sends the file of a task",
+                task=config.task,
+            )
         )
     try:
         module = _from_file(Path(place).expanduser()) if place.endswith(".py") else _installed(place)
         make: Callable[[RunConfig], Any] | None = getattr(module, name, None)
         if not callable(make):
-            raise EngineError(f"task {config.task}: {place} has no function {name}")
+            raise EngineError(
+                Sentence(
+                    "task {task}: {module} has no function {function}", task=config.task, module=place, function=name
+                )
+            )
         created = make(config)
     except ModuleNotFoundError as error:
         if sent is None:
             raise
         raise EngineError(
-            f"task {config.task}: there is no module {error.name} at this place; modules beside {place} are not sent: "
-            f"put {error.name} into {place}, or install it there"
+            Sentence(
+                "task {task}: there is no module {missing} at this place; modules beside {module} are not sent: put "
+                "{missing} into {module}, or install it there",
+                task=config.task,
+                missing=error.name,
+                module=place,
+            )
         ) from None
     file = Path(module.__file__).absolute() if module.__file__ else None
     missing = [part for part in _NEEDED if not callable(getattr(created, part, None))]
     if missing:
         raise EngineError(
-            f"task {config.task}: what {name} returns has no {', '.join(missing)}; a task needs the methods "
-            f"{', '.join(_NEEDED)}, see docs/own-task.md"
+            Sentence(
+                "task {task}: what {function} returns has no {missing}; a task needs the methods {needed}, see "
+                "docs/own-task.md",
+                task=config.task,
+                function=name,
+                missing=", ".join(missing),
+                needed=", ".join(_NEEDED),
+            )
         )
     return OwnTask(config.task, created, file)
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise EngineError(f"task: there is no file {path}")
+        raise EngineError(Sentence("task: there is no file {path}", path=path))
     name = f"precgui_task_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -89,8 +107,12 @@ def _installed(name: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # it is there, but something that it imports is not
         raise EngineError(
-            f"task: there is no module {name}; install it into this Python, or write the path of its file, "
-            f"{name.replace('.', '/')}.py:make_task"
+            Sentence(
+                "task: there is no module {module}; install it into this Python, or write the path of its file, "
+                "{path}.py:make_task",
+                module=name,
+                path=name.replace(".", "/"),
+            )
         ) from None
 
 
@@ -115,14 +137,22 @@ class OwnTask:
             return requested
         if requested is not None:
             raise EngineError(
-                f"task {self._name}: metric must be a name or a precgui.engine.tasks.Metric, not {requested!r}"
+                Sentence(
+                    "task {task}: metric must be a name or a precgui.engine.tasks.Metric, not {given}",
+                    task=self._name,
+                    given=repr(requested),
+                )
             )
         return Metric("score", L_("Score"), L_("what score() of the task gives")) if scores else NO_SCORE
 
     def _facts(self) -> Mapping[str, Any]:
         facts = getattr(self._object, "facts", {})
         if not isinstance(facts, Mapping):
-            raise EngineError(f"task {self._name}: facts must be a dict of plain values, not {facts!r}")
+            raise EngineError(
+                Sentence(
+                    "task {task}: facts must be a dict of plain values, not {given}", task=self._name, given=repr(facts)
+                )
+            )
         return facts
 
     def _steps(self) -> int:
@@ -132,17 +162,27 @@ class OwnTask:
             steps = len(batches) if isinstance(batches, Sized) else None
         if not isinstance(steps, int) or steps < 1:
             raise EngineError(
-                f"task {self._name}: steps_per_epoch is {steps}; set it to the number of batches, or let train_batches "
-                "return something with a length"
+                Sentence(
+                    "task {task}: steps_per_epoch is {steps}; set it to the number of batches, or let train_batches "
+                    "return something with a length",
+                    task=self._name,
+                    steps=steps,
+                )
             )
         return steps
 
     def model(self) -> nn.Module:
         created = self._object.model()
         if not isinstance(created, nn.Module):
-            raise EngineError(f"task {self._name}: model() gave {type(created).__name__}, not a torch.nn.Module")
+            raise EngineError(
+                Sentence(
+                    "task {task}: model() gave {given}, not a torch.nn.Module",
+                    task=self._name,
+                    given=type(created).__name__,
+                )
+            )
         if not any(parameter.requires_grad for parameter in created.parameters()):
-            raise EngineError(f"task {self._name}: the model has no parameters to train")
+            raise EngineError(Sentence("task {task}: the model has no parameters to train", task=self._name))
         return created
 
     def train_batches(self) -> Iterable[Batch]:
@@ -160,27 +200,48 @@ class OwnTask:
             yield batch
         if empty:
             raise EngineError(
-                f"task {self._name}: {name}() gave no batches; is the data set empty, or did it return the same "
-                "iterator as before?"
+                Sentence(
+                    "task {task}: {function}() gave no batches; is the data set empty, or did it return the same "
+                    "iterator as before?",
+                    task=self._name,
+                    function=name,
+                )
             )
 
     def _check(self, name: str, batch: Any) -> None:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise EngineError(f"task {self._name}: {name}() gave {_kind(batch)}, not a pair of inputs and targets")
+            raise EngineError(
+                Sentence(
+                    "task {task}: {function}() gave {given}, not a pair of inputs and targets",
+                    task=self._name,
+                    function=name,
+                    given=_kind(batch),
+                )
+            )
         if not isinstance(batch[1], Tensor) or not batch[1].dim():
             raise EngineError(
-                f"task {self._name}: the targets that {name}() gave are {_kind(batch[1])}, not a tensor with a row for "
-                "each sample"
+                Sentence(
+                    "task {task}: the targets that {function}() gave are {given}, not a tensor with a row for each "
+                    "sample",
+                    task=self._name,
+                    function=name,
+                    given=_kind(batch[1]),
+                )
             )
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         loss = self._object.loss(outputs, targets)
         if not isinstance(loss, Tensor):
-            raise EngineError(f"task {self._name}: loss() gave {type(loss).__name__}, not a tensor")
+            raise EngineError(
+                Sentence("task {task}: loss() gave {given}, not a tensor", task=self._name, given=type(loss).__name__)
+            )
         if torch.is_grad_enabled() and not loss.requires_grad:
             raise EngineError(
-                f"task {self._name}: loss() gave a tensor that does not depend on the weights; compute it from "
-                "outputs, without detach() or item()"
+                Sentence(
+                    "task {task}: loss() gave a tensor that does not depend on the weights; compute it from "
+                    "outputs, without detach() or item()",
+                    task=self._name,
+                )
             )
         return loss
 
@@ -190,8 +251,12 @@ class OwnTask:
         score = self._object.score(outputs, targets)
         if not hasattr(self._object, "result") and not (isinstance(score, Tensor) and _is_ratio(score)):
             raise EngineError(
-                f"task {self._name}: score() gave {_kind(score)}, not a tensor of two numbers or rows: what was "
-                "reached and what can be"
+                Sentence(
+                    "task {task}: score() gave {given}, not a tensor of two numbers or rows: what was reached and "
+                    "what can be",
+                    task=self._name,
+                    given=_kind(score),
+                )
             )
         return score
 
@@ -202,7 +267,9 @@ class OwnTask:
         if isinstance(value, Tensor) and value.numel() == 1:
             value = value.item()
         if not isinstance(value, numbers.Real):
-            raise EngineError(f"task {self._name}: result() gave {value!r}, not a number")
+            raise EngineError(
+                Sentence("task {task}: result() gave {given}, not a number", task=self._name, given=repr(value))
+            )
         return float(value)
 
 
@@ -218,7 +285,7 @@ def _code(file: Path | None) -> dict[str, Any]:
 
 def _kind(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"a tensor of shape {list(value.shape)}"
+        return Sentence("a tensor of shape {shape}", shape=list(value.shape))
     return f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
 
 
@@ -230,4 +297,4 @@ def place_in_task(task: str, error: BaseException) -> str:
     name = f"precgui_task_{Path(place).stem}" if place.endswith(".py") else place
     file = str(getattr(sys.modules.get(name), "__file__", None) or Path(place).expanduser())
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f", {Path(file).name} line {lines[-1]}" if lines else ""
+    return Sentence(", {file} line {line}", file=Path(file).name, line=lines[-1]) if lines else ""

@@ -18,7 +18,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.models.transformer import language_model
 from precgui.engine.tasks.base import Batch, Ratio
 from precgui.events import Metric
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -42,14 +42,24 @@ def corpus(path: str) -> tuple[bytes, dict[str, Any]]:
         files = sorted(file for file in root.glob(pattern) if file.is_file() and not _hidden(file, root))
     try:
         if sum(file.stat().st_size for file in files) > MOST_BYTES:
-            raise EngineError(f"{root} holds more than 1 GiB; name a part of it as data.path")
+            raise EngineError(Sentence("{path} holds more than 1 GiB; name a part of it as data.path", path=root))
         text = b"\n".join(file.read_bytes() for file in files)
     except OSError as error:
-        raise EngineError(f"data.path: {error.filename or root} cannot be read: {error.strerror}") from None
+        raise EngineError(
+            Sentence("data.path: {path} cannot be read: {why}", path=error.filename or root, why=error.strerror)
+        ) from None
     if not files:
-        missing = f"{root} holds no files" if path else "this Python has no sources of its own library"
-        raise EngineError(f"{missing}; set data.path to a text file or to a folder of text files")
-    source = str(root) if path else "the modules of Python's standard library"
+        if path:
+            none = Sentence(
+                "{path} holds no files; set data.path to a text file or to a folder of text files", path=root
+            )
+        else:
+            none = Sentence(
+                "this Python has no sources of its own library; set data.path to a text file or to a folder of text "
+                "files"
+            )
+        raise EngineError(none)
+    source = str(root) if path else L_("the modules of Python's standard library")
     return text, {
         "source": source, "files": len(files), "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest(),
     }  # fmt: skip
@@ -60,10 +70,10 @@ def manual() -> tuple[bytes, dict[str, Any]]:
     try:
         from pydoc_data.topics import topics
     except ImportError:
-        raise EngineError("this Python has no language reference (pydoc_data); set data.corpus = library") from None
+        raise EngineError(L_("this Python has no language reference (pydoc_data); set data.corpus = library")) from None
     text = "\n".join(topics[name] for name in sorted(topics)).encode()
     digest = hashlib.sha256(text).hexdigest()
-    return text, {"source": "Python's language reference", "files": 1, "bytes": len(text), "sha256": digest}
+    return text, {"source": L_("Python's language reference"), "files": 1, "bytes": len(text), "sha256": digest}
 
 
 def _hidden(file: Path, root: Path) -> bool:
@@ -119,8 +129,13 @@ class Text(Ratio):
         cut = round(len(whole) * (1 - VALIDATION_SHARE))
         if len(whole) - cut < length + 1:
             raise EngineError(
-                f"{self.facts['source']} has {len(whole)} bytes, too few for data.sequence_length = {length}; "
-                "choose a longer text or shorter sequences"
+                Sentence(
+                    "{source} has {count} bytes, too few for data.sequence_length = {length}; choose a longer "
+                    "text or shorter sequences",
+                    source=self.facts["source"],
+                    count=len(whole),
+                    length=length,
+                )
             )
         self._training, self._validation = _Windows(whole[:cut], length), _Windows(whole[cut:], length)
         whole_pass = math.ceil(cut / (data.batch_size * length))

@@ -50,7 +50,11 @@ class LoopGuard(Guard):
         reason = Sentence("a fault inside precgui ({error})", error=_described(error))
         with contextlib.suppress(Exception):
             self.on_fault(reason)
-        _warn(f"precgui has stopped recording because of {reason}; the training goes on as without it.")
+        _warn(
+            Sentence(
+                "precgui has stopped recording because of {reason}; the training goes on as without it.", reason=reason
+            )
+        )
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:

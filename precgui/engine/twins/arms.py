@@ -11,6 +11,7 @@ from precgui.config import RunConfig, build
 from precgui.config.precision_traits import traits
 from precgui.engine.errors import EngineError
 from precgui.engine.setup import move_by_one_ulp
+from precgui.sentences import L_, Sentence
 
 REFERENCE = "fp32"
 WARM_UP_SHARE = 0.2  # of the run, before the first branch point
@@ -75,8 +76,14 @@ def branch_points(total_steps: int, plan: BranchPlan) -> list[int]:
     gap = (total_steps - warm_up) // plan.count
     if gap < plan.steps:
         raise EngineError(
-            f"the run has {total_steps} steps, too few for {warm_up} steps of warm-up and {plan.count} branches of "
-            f"{plan.steps} steps; ask for fewer or shorter branches, or raise train.epochs"
+            Sentence(
+                "the run has {total_steps} steps, too few for {warm_up} steps of warm-up and {count} branches of "
+                "{steps} steps; ask for fewer or shorter branches, or raise train.epochs",
+                total_steps=total_steps,
+                warm_up=warm_up,
+                count=plan.count,
+                steps=plan.steps,
+            )
         )
     return [warm_up + branch * gap for branch in range(plan.count)]
 
@@ -84,18 +91,20 @@ def branch_points(total_steps: int, plan: BranchPlan) -> list[int]:
 def check_branches(config: RunConfig, precision: str) -> None:
     """Raises EngineError for a run whose steps depend on more than weights, optimizer state and batches."""
     reasons = {
-        "pruning.method": (config.pruning.method != "none", "masks follow the whole run; set it to none"),
-        "adapter.kind": (config.adapter.kind != "none", "the frozen base has a format of its own; set it to none"),
-        "parallel.strategy": (config.parallel.strategy != "none", "branches run in one process; set it to none"),
-        "task": (config.task in _PLAYED_BY_THE_MODEL, "its batches are played by the model; choose another"),
+        "pruning.method": (config.pruning.method != "none", L_("masks follow the whole run; set it to none")),
+        "adapter.kind": (config.adapter.kind != "none", L_("the frozen base has a format of its own; set it to none")),
+        "parallel.strategy": (config.parallel.strategy != "none", L_("branches run in one process; set it to none")),
+        "task": (config.task in _PLAYED_BY_THE_MODEL, L_("its batches are played by the model; choose another")),
         "precision": (
             traits(precision).weight_bits is not None,
-            f"{precision} learns its ranges over a whole run; compare it by precgui sweep",
+            Sentence(
+                "{precision} learns its ranges over a whole run; compare it by precgui sweep", precision=precision
+            ),
         ),
     }
     for key, (is_unfit, why) in reasons.items():
         if is_unfit:
-            raise EngineError(f"{key}: this run cannot be branched, because {why}")
+            raise EngineError(Sentence("{key}: this run cannot be branched, because {why}", key=key, why=why))
 
 
 def arm_config(config: RunConfig, precision: str) -> RunConfig:

@@ -32,6 +32,7 @@ from precgui.engine.twins.arms import (
 )
 from precgui.engine.update import make_optimizer
 from precgui.events import Event, StepDone
+from precgui.sentences import L_
 
 MOST_HELD_OUT = 2048  # samples on which the branches are compared
 Groups = list[list[Batch]]  # batches of successive steps
@@ -75,7 +76,7 @@ class _Reference:
         self._arms = [(arm, precisions.make(arm_config(config, arm.precision), self._loop.device)) for arm in arms]
         self._rehearsed = all(precision.scaling_mode != "dynamic" for _, precision in self._arms)
         if config.train.compile:
-            self.record.notes.append("the branches are made without torch.compile")
+            self.record.notes.append(L_("the branches are made without torch.compile"))
 
     @property
     def complete(self) -> bool:
@@ -138,7 +139,7 @@ class _Reference:
         set_random_state(random, self._loop.device)
         self._loop.run.parts.precision.prepare()
         self._rehearsed = True
-        self.record.notes.append("the first branch with loss scaling was made once before, to find the scale")
+        self.record.notes.append(L_("the first branch with loss scaling was made once before, to find the scale"))
 
     def _one(
         self, arm: TwinArm, precision: Precision, start: int, groups: Groups, exact: list[StepDone],

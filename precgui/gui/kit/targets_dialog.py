@@ -18,7 +18,8 @@ from precgui.gui.kit.editors import number_text, read_number
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.runs.report.group_table import TITLES
 from precgui.runs.verdict.targets import DEFAULT_TARGETS, TargetError, Targets, make_targets
-from precgui.words import L_, _, translated
+from precgui.sentences import message_of
+from precgui.words import L_, _, translated, whole
 
 _TITLES = {**TITLES, "accuracy_lost": L_("Accuracy lost"), "metric_lost": L_("Metric lost, if it is no share")}
 _LATE = L_(
@@ -106,7 +107,7 @@ class TargetsDialog(QDialog):
         try:
             self.targets()
         except TargetError as error:
-            self.fault.setText(f"{str(error)[:1].upper()}{str(error)[1:]}.")
+            self.fault.setText(translated(whole(message_of(error))))
             ok.setEnabled(False)
         else:
             self.fault.setText("")

@@ -18,7 +18,7 @@ from precgui.gui.settings import Settings
 from precgui.gui.theme import themes
 from precgui.paths import is_example, runs_dir
 from precgui.runs.tensorboard.event_file import holds_events
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.gui.session import Session
@@ -210,7 +210,7 @@ def _read(path: Path) -> EventScalars | str:
     try:
         return read_events(path)
     except RunFileError as error:
-        return str(error)
+        return error_text(error)
 
 
 def dropped(data: QMimeData) -> list[Path]:

@@ -21,7 +21,7 @@ from precgui.gui.panels.formats.bit_grid import BitGrid
 from precgui.gui.panels.formats.choose import FormatMenu, copy_text, menu_button, tip_button
 from precgui.gui.panels.formats.convention_row import ConventionRow
 from precgui.gui.panels.formats.reading import scrolled_down
-from precgui.words import _, translated
+from precgui.words import _, error_text, translated
 
 NARROW = 980
 
@@ -116,7 +116,7 @@ class BitsTab(QWidget):
         try:
             self.explorer.type(words, joined=self._typing)
         except InputError as error:
-            self._say(str(error), fault=True)
+            self._say(error_text(error), fault=True)
             self.grid.show_stale(True)
             return
         self._typing = True
@@ -147,7 +147,7 @@ class BitsTab(QWidget):
         try:
             change()
         except InputError as error:
-            self._say(str(error), fault=True)
+            self._say(error_text(error), fault=True)
             self._show_details()
             return
         self._show()

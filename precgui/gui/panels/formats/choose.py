@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QPushButton, QToolBut
 from precgui.formats.model import Format
 from precgui.formats.registry import MAIN, UnknownFormatError, formats, get
 from precgui.gui.kit.plain_text import plain_tip
-from precgui.words import _
+from precgui.words import _, error_text
 
 
 def tip_button(words: str, tip: str, slot: Callable[[], None]) -> QPushButton:
@@ -90,7 +90,7 @@ class FormatMenu(QToolButton):
         try:
             name = get(self.custom.text()).name
         except UnknownFormatError as error:
-            self.custom.setToolTip(plain_tip(str(error)))
+            self.custom.setToolTip(plain_tip(error_text(error)))
             self.custom.setProperty("faulty", True)
             self.custom.style().polish(self.custom)
             return
@@ -144,7 +144,7 @@ class FormatChoice(QComboBox):
             self._chosen = None if self._instead and words == self._instead else get(words)
         except UnknownFormatError as error:
             self._mark(faulty=True)
-            self.failed.emit(str(error))
+            self.failed.emit(error_text(error))
             return
         self._mark(faulty=False)
         self.changed.emit()

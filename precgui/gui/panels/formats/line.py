@@ -25,7 +25,7 @@ from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
 from precgui.gui.theme import themes
-from precgui.words import _, translated
+from precgui.words import _, error_text, translated
 
 FORMATS = ("fp32", "bf16", "fp16", "e4m3fn", "e5m2", "e2m1")
 BARS = 160
@@ -154,7 +154,7 @@ class LineTab(QWidget):
         try:
             self.view.real = parse(words)
         except InputError as error:
-            self._say(str(error))
+            self._say(error_text(error))
             return
         self._say(self._title)
         self._later.start()

@@ -174,7 +174,7 @@ class QuantiseTab(QWidget):
             options = self._options()
         except ValueError as error:
             self.work.cancel()
-            self._fail(str(error))
+            self._fail(error_text(error))
             return
         values, scheme = self.source.values(), self.scheme.currentData()
         whole = self.grouping.currentData() == "tensor"

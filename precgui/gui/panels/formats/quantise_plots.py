@@ -11,7 +11,7 @@ from precgui.formats.comparison import FormatComparison
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.panels.formats.plotting import Plot, brush, pen
 from precgui.gui.theme import themes
-from precgui.words import _
+from precgui.words import _, error_text
 
 ELEMENTS_PER_VIEW = 128
 
@@ -93,7 +93,7 @@ class QuantisePlots(QSplitter):
         try:
             part = self._comparison.part(start, start + ELEMENTS_PER_VIEW)
         except ValueError as error:  # the file is gone
-            self.failed.emit(str(error))
+            self.failed.emit(error_text(error))
             return
         before, after, clipped, zeroed = part.before, part.after, part.clipped, part.zeroed
         place = start + np.arange(before.size)

@@ -181,7 +181,7 @@ class AssignView(QWidget):
         lines = [] if own else [translated(_OTHER_SETTINGS)]
         if assignment is None:
             return lines
-        lines += [sentence] if (sentence := assignment.get("over_budget")) else []
+        lines += [translated(sentence)] if (sentence := assignment.get("over_budget")) else []
         lines.append(_sentence(_("These formats"), assignment, assignment["loss_rise"]))
         lines += [
             _sentence(_("{name} in all layers").format(name=name), plan, plan["rise"])

@@ -170,7 +170,7 @@ class ExistingModel(QWidget):
     def take(self, event: Mapping[str, Any]) -> None:
         """Follow a measurement."""
         if event["kind"] == "told":
-            self.answer.setText(str(event["message"]))
+            self.answer.setText(translated(event["message"]))
         elif event["kind"] == "row":
             values = event["row"]
             name = f"{values.get('name', '')} {values['format']}".strip()
