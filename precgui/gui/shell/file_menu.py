@@ -132,7 +132,7 @@ class Files(QObject):
         self._session.runs.take_in(run)
         for note in run.notes:
             remedies = ((_("Choose scalars..."), self.choose_scalars),) if note == run.guesses else ()
-            self._notices.post(Notice("info", f"{run.path.name}: {note}", remedies=remedies))
+            self._notices.post(Notice("info", f"{run.path.name}: {translated(note)}", remedies=remedies))
         if events.path not in self._restored:
             self._session.requests.go("live")
         self._restored.discard(events.path)

@@ -283,5 +283,5 @@ def _tool_tip(opened: OpenRun) -> str:
 def _status(run: Run) -> str:
     """Who writes the file of the run, or how far it is."""
     if isinstance(run, SavedRun) and (writer := run.written_by):
-        return _("being written by {process}").format(process=writer)
+        return _("being written by {process}").format(process=translated(writer))
     return translated(run.status)
