@@ -102,6 +102,16 @@ def whole(clause: str) -> Sentence:
     return Sentence("{clause}.", clause=recased(clause, "upper"))
 
 
+def kept_text(value: object) -> str:
+    """A value of a document as text; a `Sentence` stays one, so that it can still be translated."""
+    return value if isinstance(value, Sentence) else str(value)
+
+
+def without_stop(text: str) -> str:
+    """A text without the stops at its end; a `Sentence` without them stays one."""
+    return text.rstrip(".") if text.endswith(".") else text
+
+
 def message_of(error: BaseException) -> str:
     """The message of an error; where it is a `Sentence` it stays one, so that it can still be translated."""
     match error.args:

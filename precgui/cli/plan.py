@@ -252,7 +252,9 @@ def _sentences(plain: dict[str, Any]) -> list[str]:
     reported.append(translated(_LARGEST_BATCH["search" in plain]).format(samples=plain["largest_batch"]))
     reported += [f"  {_attempt(attempt)}" for attempt in plain.get("search", {}).get("attempts", ())]
     if "search" in plain:
-        reported.append(_("Rates are medians of half a second, by {clock}.").format(clock=plain["search"]["clock"]))
+        reported.append(
+            _("Rates are medians of half a second, by {clock}.").format(clock=translated(plain["search"]["clock"]))
+        )
     return reported
 
 

@@ -154,9 +154,14 @@ def _operations(document: dict[str, Any]) -> Table:
     table = Table(_("Operation"), _("Module"), _("Kind"), _("Format"), "ms", "GFLOP/s", box=None, header_style="bold")
     for row in document["operations"][:_MAX_ROWS]:
         rate = row["flops"] / row["seconds"] * 1e-9 if row["flops"] and row["seconds"] else None
-        module = f"{row['module']} {row['phase']}".strip()
+        module = f"{row['module']} {translated(row['phase'])}".strip()
+        operation, kind, executed = (
+            translated(operation_text(row)),
+            translated(row["kind"]),
+            translated(row["executed"]),
+        )
         table.add_row(
-            escape(operation_text(row)[:_WIDEST]), escape(module), translated(row["kind"]), translated(row["executed"]),
+            escape(operation[:_WIDEST]), escape(module), kind, executed,
             f"{row['seconds'] * 1e3:.3g}", "" if rate is None else f"{rate:.3g}",
         )  # fmt: skip
     return table
@@ -172,7 +177,7 @@ def _print_products(console: Console, document: dict[str, Any]) -> None:
     table = Table(_("Product alone"), _("Modules"), _("Sizes"), *titles, box=None, header_style="bold")
     for product in measured.products[:_MAX_ROWS]:
         rates = [product.rates.get(fmt) for fmt in measured.formats]
-        module = f"{product.modules_text} {product.phase}"
+        module = f"{product.modules_text} {translated(product.phase)}"
         table.add_row(product.operation, escape(module), product.sizes, *("" if r is None else _rate(r) for r in rates))
     console.print(table)
     notes = dict.fromkeys(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from precgui.sentences import L_, Sentence, together
+from precgui.sentences import L_, Sentence, kept_text, together
 
 PARTS = {
     "weights": L_("Weights and buffers"),
@@ -86,11 +86,11 @@ class Ledger:
             parts={name: _size(plain["parts"].get(f"{name}_bytes", 0)) for name in PARTS},
             total_bytes=_size(plain["total_bytes"]),
             phase=str(plain["phase"]),
-            method=str(plain["method"]),
+            method=kept_text(plain["method"]),
             owners=tuple(_owner(row) for row in plain.get("owners", ())),
             timeline=tuple((_size(place), _size(size)) for place, size in plain.get("timeline", ())),
             phases=tuple((str(name), _size(place)) for name, place in plain.get("phases", ())),
-            notes=tuple(str(note) for note in plain.get("notes", ())),
+            notes=tuple(kept_text(note) for note in plain.get("notes", ())),
         )
 
 

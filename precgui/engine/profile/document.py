@@ -36,6 +36,7 @@ from precgui.engine.profile.paired import (
 from precgui.engine.profile.predict import predicted_ledger
 from precgui.engine.torch_private import named_fused_kernels
 from precgui.planner.ledger import difference_sentence, residual
+from precgui.sentences import L_, Sentence
 
 SCHEMA = 1
 _MOST_ROWS = 80
@@ -61,7 +62,7 @@ def profile_config(
         device = devices.choose(config.device)
         memory = _memory(config, say)
         fp32, other = paired(config, say, stopped, rounds, seconds=seconds)
-        say("this device's peaks")
+        say(L_("this device's peaks"))
         emulated = bool(other.parts.precision.labels)
         peak = floors.peak_ratio(config.precision, device, emulated=emulated, stopped=stopped)
         call_floors = floors.call_floors(floors.product_format(config.precision), device)
@@ -127,10 +128,10 @@ def _ratios(fp32: Side, other: Side) -> list[float]:
 def _notes(config: RunConfig, device: torch.device, other: Side, memory: dict[str, Any]) -> list[str]:
     notes = [*other.parts.precision.notes, *memory.get("notes", ())]
     if device.type == "cpu":
-        notes.append("these are figures of a CPU: they say nothing about a GPU")
+        notes.append(L_("these are figures of a CPU: they say nothing about a GPU"))
     if config.train.compile:
         notes.append(
-            "compiled: a fused kernel is one operation, in no module of its own, and holds those that are listed"
+            L_("compiled: a fused kernel is one operation, in no module of its own, and holds those that are listed")
         )
     return notes
 
@@ -283,9 +284,9 @@ def _padding(profiled: Profiled, cost: EventCost, device: torch.device, stopped:
 
 def _memory(config: RunConfig, say: Say) -> dict[str, Any]:
     """The ledgers before and in the step, of the run and of FP32, and the sentence between them."""
-    say("the ledger of memory from shapes")
+    say(L_("the ledger of memory from shapes"))
     predicted = predicted_ledger(config)
-    say("the ledger of memory of a real step")
+    say(L_("the ledger of memory of a real step"))
     measured = measured_ledger(config)
     results: dict[str, Any] = {
         "predicted": predicted.to_json(),
@@ -297,7 +298,7 @@ def _memory(config: RunConfig, say: Say) -> dict[str, Any]:
         try:
             fp32 = predicted_ledger(config.model_copy(update={"precision": "fp32"}))
         except EngineError as error:
-            results["notes"].append(f"the ledger of FP32 could not be made: {error}")
+            results["notes"].append(Sentence("the ledger of FP32 could not be made: {error}", error=error))
             return results
         results |= {"fp32": fp32.to_json(), "difference": difference_sentence(fp32, predicted, config.precision)}
     return results

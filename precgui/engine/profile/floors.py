@@ -17,6 +17,7 @@ from precgui.engine.bench.workloads import FLOATS, gemm
 from precgui.engine.profile import kinds
 from precgui.engine.profile.operations import OperationRow
 from precgui.errors import first_line
+from precgui.sentences import Sentence
 
 CPU_SIZE, ACCELERATOR_SIZE = 1024, 4096
 _LONGEST_S = 0.3  # of one product whose ratio is measured
@@ -49,7 +50,12 @@ def peak_ratio(precision: str, device: torch.device, *, emulated: bool, stopped:
     if fmt == "fp32":
         return PeakRatio("fp32", 1.0, size)
     if fmt is None or fmt not in FLOATS or emulated:
-        return PeakRatio(fmt or precision, None, size, f"products of {precision} are emulated on this device")
+        return PeakRatio(
+            fmt or precision,
+            None,
+            size,
+            Sentence("products of {precision} are emulated on this device", precision=precision),
+        )
     try:
         if once(gemm(fmt, 128, device), device) * (size / 128) ** 3 > _LONGEST_S:
             size = 256
@@ -58,7 +64,7 @@ def peak_ratio(precision: str, device: torch.device, *, emulated: bool, stopped:
             return _switched_ratio(size, device)
         ratio = time_ratio(gemm("fp32", size, device), gemm(fmt, size, device), device, stopped)
     except _REFUSALS as refusal:
-        return PeakRatio(fmt, None, size, f"torch refuses: {first_line(refusal, 160)}")
+        return PeakRatio(fmt, None, size, Sentence("torch refuses: {error}", error=first_line(refusal, 160)))
     return PeakRatio(fmt, 1 / ratio, size)
 
 

@@ -8,9 +8,9 @@ import re
 from precgui.engine.torch_private import aten_names
 from precgui.sentences import L_
 
-PRODUCT, CONVOLUTION, ATTENTION, RECURRENT = L_("product"), L_("convolution"), "attention", L_("recurrent")
+PRODUCT, CONVOLUTION, ATTENTION, RECURRENT = L_("product"), L_("convolution"), L_("attention"), L_("recurrent")
 NORMALISATION, ELEMENTWISE, CAST, COPY = L_("normalisation"), L_("element-wise"), L_("cast"), L_("copy")
-OPTIMIZER, DATA, DISPATCH, FUSED = L_("optimizer"), "data", L_("dispatch"), L_("fused")
+OPTIMIZER, DATA, DISPATCH, FUSED = L_("optimizer"), L_("data"), L_("dispatch"), L_("fused")
 MULTIPLIED = (PRODUCT, CONVOLUTION, ATTENTION, RECURRENT)  # the work that a format's peak is about
 
 _PRODUCTS = re.compile(

@@ -25,6 +25,7 @@ from precgui.engine.profile.narrow_products import (
 from precgui.engine.profile.recorded_call import RecordedCall, RecordedUse, TensorSpec
 from precgui.engine.torch_private import operation_name, tree_leaves, tree_map_only
 from precgui.errors import first_line
+from precgui.sentences import L_, Sentence
 
 FLOPS_SHARE = 0.95  # of a step's FLOPs that the measured products make
 MOST_PRODUCTS = 16
@@ -59,7 +60,7 @@ def rates(
     or emulation, is not in it. FP8 and INT8 are products of two matrices by torch's kernels for them.
     """
     formats = formats_of(device)
-    say("this model's products, one by one")
+    say(L_("this model's products, one by one"))
     bandwidth = None if stopped() else _bandwidth(device)
     chosen, share = largest(recorded)
     rows = []
@@ -120,13 +121,13 @@ def _timed(
             set_fp32_arithmetic(tf32=fmt == "tf32")
             estimate_s = once(work, device)
         except NotMeasuredError as reason:
-            results[fmt] = {"note": f"not measured: {reason}"}
+            results[fmt] = {"note": Sentence("not measured: {reason}", reason=reason)}
             continue
         except _REFUSALS as refusal:
-            results[fmt] = {"note": f"torch refuses: {first_line(refusal, 160)}"}
+            results[fmt] = {"note": Sentence("torch refuses: {error}", error=first_line(refusal, 160))}
             continue
         if estimate_s > _LONGEST_S:
-            results[fmt] = {"note": f"not measured: about {estimate_s:.1f} s a call"}
+            results[fmt] = {"note": Sentence("not measured: about {seconds:.1f} s a call", seconds=estimate_s)}
             continue
         works[fmt] = work, repetitions_for(estimate_s)
         longest_s = max(longest_s, estimate_s)
@@ -141,7 +142,7 @@ def _work(call: RecordedCall, fmt: str, device: torch.device) -> Work:
         return synthetic_call(call, fmt, device)
     sizes = _matrix_sizes(call)
     if (expected_s := estimated_s(sizes, fmt, device)) > _LONGEST_S:
-        raise NotMeasuredError(f"about {expected_s:.1f} s a call, by a kernel for reference")
+        raise NotMeasuredError(Sentence("about {seconds:.1f} s a call, by a kernel for reference", seconds=expected_s))
     return narrow_product(sizes, fmt, device)
 
 

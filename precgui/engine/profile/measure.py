@@ -13,10 +13,11 @@ from precgui.engine.profile.account import StepPeak, ledger, peak
 from precgui.engine.profile.one_step import StepParts, build_step, step, tracked
 from precgui.errors import first_line
 from precgui.planner.ledger import Ledger
+from precgui.sentences import L_, Sentence
 
-BY_EVENTS = "measured: the allocator's events (profiler)"
-BY_CUDA = "measured: torch.cuda.max_memory_allocated"
-BY_TRACKER = "measured: tensors only"
+BY_EVENTS = L_("measured: the allocator's events (profiler)")
+BY_CUDA = L_("measured: torch.cuda.max_memory_allocated")
+BY_TRACKER = L_("measured: tensors only")
 
 
 def measured_ledger(config: RunConfig) -> Ledger:
@@ -30,7 +31,7 @@ def measured_ledger(config: RunConfig) -> Ledger:
         except (RuntimeError, ValueError) as error:
             if isinstance(error, RuntimeError) and devices.is_out_of_memory(error):
                 raise MemoryError(devices.out_of_memory_text(error)) from error
-            raise EngineError(f"a step of this config fails: {first_line(error, 200)}") from error
+            raise EngineError(Sentence("a step of this config fails: {error}", error=first_line(error, 200))) from error
 
 
 def ledger_of(parts: StepParts) -> Ledger:
@@ -42,7 +43,7 @@ def ledger_of(parts: StepParts) -> Ledger:
     trace = tracker.trace
     result = peak(trace)
     if total is None:
-        return ledger(trace, result, BY_TRACKER, ["buffers inside of kernels are not counted on this device"])
+        return ledger(trace, result, BY_TRACKER, [L_("buffers inside of kernels are not counted on this device")])
     # the rest is allocated inside of kernels
     inside = max(0, total - result.total_bytes)
     whole = ledger(trace, StepPeak(result.total_bytes + inside, result.place, inside), method)

@@ -8,6 +8,7 @@ from torch import Tensor
 from precgui.engine.bench.timing import Work, once
 from precgui.engine.bench.workloads import by_columns, gemm
 from precgui.engine.torch_private import int_mm, scaled_mm
+from precgui.sentences import L_
 
 NARROW = ("e4m3fn", "int8")
 _MATRICES = ("mm", "addmm")
@@ -25,7 +26,7 @@ def matrix_sizes(operation: str, shapes: list[tuple[int, ...]]) -> tuple[int, in
     """m, k, n of a recorded product m x k by k x n. Raises NotMeasuredError where it is no product of two matrices."""
     operands = [shape for shape in shapes if len(shape) == 2]
     if operation not in _MATRICES or len(operands) < 2:
-        raise NotMeasuredError("torch has FP8 and INT8 kernels for products of two matrices only")
+        raise NotMeasuredError(L_("torch has FP8 and INT8 kernels for products of two matrices only"))
     (m, k), (_, n) = operands[-2:]
     return m, k, n
 
@@ -58,7 +59,7 @@ def _check(product: Tensor, x: Tensor, y: Tensor) -> None:
     """Compare some rows with the exact sums of integers."""
     exact = x[:_CHECKED_ROWS].cpu().double() @ y.cpu().double()
     if not torch.equal(product[:_CHECKED_ROWS].cpu().double(), exact):
-        raise NotMeasuredError("torch's INT8 products are wrong on this processor, which clamps their sums")
+        raise NotMeasuredError(L_("torch's INT8 products are wrong on this processor, which clamps their sums"))
 
 
 def estimated_s(sizes: tuple[int, int, int], fmt: str, device: torch.device) -> float:

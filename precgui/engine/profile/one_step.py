@@ -21,6 +21,7 @@ from precgui.engine.profile.tracker import MemoryTracker
 from precgui.engine.tasks import Batch, Task
 from precgui.engine.torch_private import fake_tensor_mode, tree_map_only
 from precgui.engine.update import make_average, make_optimizer, single_norms, total_norm
+from precgui.sentences import L_
 
 
 @dataclass(slots=True)
@@ -125,7 +126,7 @@ def step(parts: StepParts, tracker: PhaseListener | None = None) -> None:
         parts.precision.backward(loss)
         losses.append(loss.detach())
         del loss
-    _begin(tracker, "update")
+    _begin(tracker, L_("update"))
     _update(parts, tracker)
     _begin(tracker, "end")
 

@@ -22,12 +22,14 @@ from precgui.engine.errors import EngineError
 from precgui.engine.memory import stderr_closed
 from precgui.engine.profile import kinds
 from precgui.engine.torch_private import is_compiled
+from precgui.sentences import L_
 
 STEP, WARM_UP, PHASE, MODULE = "precgui step", "precgui warm-up", "precgui phase: ", "precgui module: "
-_NO_KERNELS = (
-    "torch's profiler recorded no kernel of the GPU, so nothing can be said of its time; end other programs that "
-    "profile it (Nsight, DCGM), or allow this one to: set the option NVreg_RestrictProfilingToAdminUsers=0 of the "
-    "driver, or give a container the capability SYS_ADMIN"
+_NO_KERNELS = L_(
+    "torch's profiler recorded no kernel of the GPU, so nothing can be said of its time; "
+    "end other programs that profile it (Nsight, DCGM), or allow this one to: set the "
+    "option NVreg_RestrictProfilingToAdminUsers=0 of the driver, or give a container the "
+    "capability SYS_ADMIN"
 )
 DATA = "data"  # the phase of waiting for a batch, in which the end of an epoch has events of its own
 _TYPES = {"float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16",

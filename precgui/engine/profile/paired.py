@@ -29,7 +29,7 @@ from precgui.engine.profile.operations import (
 )
 from precgui.engine.profile.step_template import StepTemplate, template_of, times_of_steps
 from precgui.engine.tasks import Batch, Task
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence
 
 WARM_STEPS = 3
 BLOCK_S, MOST_BLOCK = 0.3, 12  # steps of one side in a row
@@ -105,7 +105,7 @@ def paired(
 
     A run that is FP32 already is both sides. Raises EngineError for faults that the user can correct.
     """
-    say("building the step in FP32 and in the precision of the run")
+    say(L_("building the step in FP32 and in the precision of the run"))
     fp32 = make_side(config.model_copy(update={"precision": "fp32"}))
     other = fp32 if config.precision == "fp32" else make_side(config)
     sides = [fp32] if other is fp32 else [fp32, other]
@@ -120,7 +120,7 @@ def paired(
         enough = rounds < LEAST_ROUNDS or time.monotonic() > end or _uncertainty(sides) <= _CERTAIN
         if stopped() or (number >= rounds and enough):
             break
-        say(f"round {number + 1}: {block} steps of each")
+        say(Sentence("round {round}: {steps} steps of each", round=number + 1, steps=block))
         for side in draw.sample(sides, len(sides)):
             _plain_block(side, block)
         for side in draw.sample(sides, len(sides)):

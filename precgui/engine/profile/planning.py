@@ -15,6 +15,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.profile.predict import predicted_ledger, with_batch
 from precgui.planner.ledger import Ledger, difference_sentence
 from precgui.planner.plan import MARGIN, usable_bytes
+from precgui.sentences import L_, message_of
 
 _FEWEST_HALVED = 4  # samples
 
@@ -52,7 +53,7 @@ def machine_memory(requested: str) -> tuple[int, str]:
     device = devices.choose(requested)
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory), devices.name(device)
-    return int(psutil.virtual_memory().available), "free memory of this machine"
+    return int(psutil.virtual_memory().available), L_("free memory of this machine")
 
 
 def carried_on(own: tuple[int, int], other: tuple[int, int], limit: int) -> int:
@@ -70,15 +71,17 @@ def _alternatives(config: RunConfig) -> Iterator[tuple[str, dict[str, Any], Ledg
     train, batch = config.train, config.data.batch_size
     changed: list[tuple[str, dict[str, Any], Callable[[], RunConfig]]] = []
     if config.precision in ("fp64", "fp32", "tf32"):
-        changed.append(_change("Train with autocast to BF16.", {"precision": "bf16-amp"}, config))
+        changed.append(_change(L_("Train with autocast to BF16."), {"precision": "bf16-amp"}, config))
     if batch > 1:
         settings = {"data.batch_size": -(-batch // 2), "train.accumulation": 2 * train.accumulation}
-        changed.append(_change("Halve the batch and accumulate twice as often: the same step.", settings, config))
+        changed.append(_change(L_("Halve the batch and accumulate twice as often: the same step."), settings, config))
     if not train.checkpointing:
-        sentence = "Compute activations again in the backward pass: about a third more time."
+        sentence = L_("Compute activations again in the backward pass: about a third more time.")
         changed.append(_change(sentence, {"train.checkpointing": True}, config))
     if config.precision in ("fp64", "fp32", "tf32", "bf16-amp"):
-        sentence = "Keep weights, gradients and optimizer state in BF16, rounded stochastically: check the accuracy."
+        sentence = L_(
+            "Keep weights, gradients and optimizer state in BF16, rounded stochastically: check the accuracy."
+        )
         changed.append(_change(sentence, {"precision": "bf16-sr"}, config))
     for sentence, settings, make in changed:
         try:
@@ -129,4 +132,4 @@ def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any], siz
     try:
         emit({"kind": "plan", "plan": plan_config(RunConfig.model_validate(config), size_bytes)})
     except (EngineError, MemoryError) as error:
-        emit({"kind": "fault", "message": str(error)})
+        emit({"kind": "fault", "message": message_of(error)})

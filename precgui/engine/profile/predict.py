@@ -20,8 +20,9 @@ from precgui.engine.profile.tracker import TensorShape, Trace, TracedOperation
 from precgui.engine.torch_private import fake_shape_errors, tree_leaves, tree_map_only
 from precgui.errors import first_line
 from precgui.planner.ledger import PARTS, Ledger
+from precgui.sentences import L_, Sentence, message_of, together
 
-FROM_SHAPES = "predicted from shapes"
+FROM_SHAPES = L_("predicted from shapes")
 _PROBE_S = 4.0  # kernels are tried for this long at most
 _MOST_PROBED = 64
 _BOUND = 5  # a kernel's own buffers are taken to be at most this many times its operands and results
@@ -46,7 +47,11 @@ def predicted_ledger(config: RunConfig) -> Ledger:
             return _predicted(config)
         except (RuntimeError, ValueError) as error:
             raise EngineError(
-                f"the model takes no step as the config has it: {type(error).__name__}: {first_line(error)}"
+                Sentence(
+                    "the model takes no step as the config has it: {kind}: {error}",
+                    kind=type(error).__name__,
+                    error=first_line(error),
+                )
             ) from error
 
 
@@ -54,20 +59,22 @@ def _predicted(config: RunConfig) -> Ledger:
     try:
         return _from_shapes(config)
     except NotPredictableError as reason:
-        return _from_small_steps(config, str(reason))
+        return _from_small_steps(config, message_of(reason))
 
 
 def _from_shapes(config: RunConfig) -> Ledger:
     parts = build_step(config, fake=True)
     if parts.precision.labels:
-        raise NotPredictableError(f"the arithmetic of {config.precision} is emulated on this device")
+        raise NotPredictableError(
+            Sentence("the arithmetic of {precision} is emulated on this device", precision=config.precision)
+        )
     if any(isinstance(module, nn.RNNBase) for module in parts.model.modules()):
-        raise NotPredictableError("recurrent layers choose their kernel by the device")
+        raise NotPredictableError(L_("recurrent layers choose their kernel by the device"))
     trace = _fake_trace(parts)
     scratch, complete = kernel_buffers(trace) if parts.device.type == "cpu" else ({}, True)
-    notes = [] if complete else ["not all kernels were tried: their buffers may be larger"]
+    notes = [] if complete else [L_("not all kernels were tried: their buffers may be larger")]
     if config.train.compile:
-        notes.append("as without torch.compile, which fuses operations and keeps less")
+        notes.append(L_("as without torch.compile, which fuses operations and keeps less"))
     return ledger(trace, peak(trace, scratch), FROM_SHAPES, notes)
 
 
@@ -78,7 +85,9 @@ def _fake_trace(parts: StepParts) -> Trace:
             with tracked(parts, keep_operations=True) as tracker:
                 step(parts, tracker)
     except fake_shape_errors() as error:
-        raise NotPredictableError(f"shapes alone do not tell its results ({first_line(error, 160)})") from error
+        raise NotPredictableError(
+            Sentence("shapes alone do not tell its results ({error})", error=first_line(error, 160))
+        ) from error
     return tracker.trace
 
 
@@ -141,9 +150,13 @@ def _from_small_steps(config: RunConfig, reason: str) -> Ledger:
     sizes = sorted({max(1, whole // 4), max(2, whole // 2)})
     results = [measured_ledger(with_batch(config, size)) for size in sizes]
     parts = {name: _carried_on(sizes, [f.parts[name] for f in results], whole) for name in PARTS}
-    text = f"predicted from steps with {' and '.join(map(str, sizes))} of {whole} samples"
+    text = Sentence(
+        "predicted from steps with {sizes} of {batch} samples",
+        sizes=together(*map(str, sizes), between=" and "),
+        batch=whole,
+    )
     last = results[-1]
-    return Ledger(parts, sum(parts.values()), last.phase, text, last.owners, (), (), (f"{reason}",))
+    return Ledger(parts, sum(parts.values()), last.phase, text, last.owners, (), (), (reason,))
 
 
 def _carried_on(sizes: list[int], values: list[int], whole: int) -> int:

@@ -27,11 +27,12 @@ from precgui.engine.profile.one_step import StepParts, build_step, step
 from precgui.engine.profile.paired import clock_name, one_thread
 from precgui.process.channel import SpawnedChannel
 from precgui.process.supervised import Supervised
+from precgui.sentences import L_, Sentence, message_of
 
 _TIMED_S, _MOST_STEPS = 0.5, 20
 _LONGEST_S, _POLL_S = 120.0, 0.1  # one attempt
-_TOO_LONG = f"a step took longer than {_LONGEST_S:.0f} s"
-_KILLED = "the process was killed: the system was probably out of memory"
+_TOO_LONG = Sentence("a step took longer than {seconds:.0f} s", seconds=_LONGEST_S)
+_KILLED = L_("the process was killed: the system was probably out of memory")
 _SPARE_BYTES = 1 << 29  # of the process beside the tensors of a step
 _DONE_WITHIN = 1 / 16  # the bisection ends when the next size is that close
 
@@ -93,7 +94,7 @@ def _clock(config: RunConfig) -> str:
 
 def _judged(attempt: Attempt, limit_bytes: int) -> Attempt:
     if attempt.fits and attempt.peak_bytes is not None and attempt.peak_bytes > limit_bytes:
-        reason = "its peak is above the limit"
+        reason = L_("its peak is above the limit")
         return Attempt(attempt.batch, False, attempt.peak_bytes, attempt.samples_per_s, reason)
     return attempt
 
@@ -193,7 +194,7 @@ def try_batch(config: RunConfig) -> Attempt:
             parts = build_step(config)
             filled = len(parts.batches[0][1])
             if filled < batch:
-                return Attempt(batch, False, reason=f"the data set fills {filled} samples only")
+                return Attempt(batch, False, reason=Sentence("the data set fills {count} samples only", count=filled))
             step(parts)
             total = peak_bytes(parts)[0]
             seconds = _step_s(parts)
@@ -228,6 +229,6 @@ def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any], lim
             control.stopped,
         )
     except (EngineError, MemoryError) as error:
-        emit({"kind": "fault", "message": str(error)})
+        emit({"kind": "fault", "message": message_of(error)})
     else:
         emit({"kind": "found", "stopped": control.stopped(), **result.to_json()})

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from precgui.sentences import kept_text
+
 _MOST_MODULES = 2  # named in a row
 
 
@@ -87,7 +89,7 @@ def _product(row: Mapping[str, Any], formats: Sequence[str]) -> Product:
 
 def _rate(rate: Mapping[str, Any]) -> ProductRate:
     if rate.get("note"):
-        return ProductRate(None, note=str(rate["note"]))
+        return ProductRate(None, note=kept_text(rate["note"]))
     return ProductRate(
         float(rate["flops_s"]), _number(rate["speedup"]), _number(rate["spread"]), float(rate["flops_per_byte"])
     )

@@ -14,7 +14,8 @@ from precgui.runs.speedup.products import products_of
 from precgui.runs.speedup.profile_schema import check_types
 from precgui.runs.speedup.waterfall import Waterfall, waterfall
 from precgui.safe_open import read_text
-from precgui.sentences import L_, Sentence, filled
+from precgui.sentence_keys import restored, with_keys
+from precgui.sentences import L_, Sentence, filled, message_of
 
 SCHEMA = 1
 PAIRS_S, MOST_PAIRS_S = 25.0, 3600.0  # for which a profile repeats pairs of plain and profiled steps
@@ -29,13 +30,13 @@ def profile_path(run: Path) -> Path:
 
 def write_profile(path: Path, document: Mapping[str, Any]) -> None:
     """Write a profile in one piece, in the place of an earlier one. Raises RunFileError."""
-    write_side_file(path, json_text.dump(document))
+    write_side_file(path, json_text.dump(with_keys(document)))
 
 
 def read_profile(path: Path) -> dict[str, Any]:
     """A profile that was written before. Raises RunFileError with a sentence for what is none."""
     try:
-        document = json_text.load(read_text(path, _LARGEST))
+        document = restored(json_text.load(read_text(path, _LARGEST)))
         check(document)
     except FileNotFoundError:
         raise RunFileError(Sentence("{path} is not there; make it with precgui profile.", path=path)) from None
@@ -44,7 +45,7 @@ def read_profile(path: Path) -> dict[str, Any]:
         raise RunFileError(filled(text, path=path, reason=error.strerror)) from None
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         text = L_("{path} is not a profile of precgui ({reason}); make it anew with precgui profile.")
-        raise RunFileError(filled(text, path=path, reason=f"{error}")) from None
+        raise RunFileError(filled(text, path=path, reason=message_of(error))) from None
     return document
 
 
@@ -72,7 +73,7 @@ def ledgers_of(document: Mapping[str, Any]) -> dict[str, Ledger]:
 def operation_text(row: Mapping[str, Any]) -> str:
     """The name of an operation; of a kernel that torch.compile made, the operations that it holds."""
     held = row.get("holds")
-    return f"fused: {', '.join(str(name) for name in held)}" if held else str(row["operation"])
+    return Sentence("fused: {operations}", operations=", ".join(map(str, held))) if held else str(row["operation"])
 
 
 def check(document: Mapping[str, Any]) -> Waterfall:

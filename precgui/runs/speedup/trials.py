@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from precgui.runs.verdict.paired import paired_difference
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, kept_text, without_stop
 
 TRIAL_S = 10.0  # the most for one change
 _LEAST_ROUNDS = 3
@@ -35,7 +35,7 @@ class Trial:
     def in_words(self) -> str:
         """The result as a sentence."""
         if self.gain is None or self.interval is None:
-            return Sentence("It could not be tried here: {reason}.", reason=self.fault.rstrip("."))
+            return Sentence("It could not be tried here: {reason}.", reason=without_stop(self.fault))
         low, high = self.interval
         told = Sentence(
             "Tried here in pairs: {gain:.2f} [{low:.2f}, {high:.2f}] times as many samples a second",
@@ -52,7 +52,7 @@ def trial_of(profile: Mapping[str, Any], settings: Mapping[str, str]) -> Trial |
     """The trial of these settings; None where none was made, as in older profiles."""
     for row in profile.get("trials") or ():
         if row["settings"] == dict(settings):
-            return _trial(row["gains"], str(row["fault"]))
+            return _trial(row["gains"], kept_text(row["fault"]))
     return None
 
 

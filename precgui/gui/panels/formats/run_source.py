@@ -12,16 +12,22 @@ from PySide6.QtWidgets import QHBoxLayout, QMenu, QSlider, QToolButton, QWidget
 from precgui.gui.open_run import OpenRun
 from precgui.gui.panels.formats.recorded import recorded, recorded_names, recorded_rows
 from precgui.runs.tensors.record import TensorHistory
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, p_, translated
 
 MOST_LISTED = 200
 
-KINDS = {
+_KINDS = {
     "gradient": L_("gradient"),
     "weight": L_("weight"),
-    "update": L_("update"),
     "activation": L_("activation"),
 }
+
+
+def _title(kind: str) -> str:
+    """The name of a kind of tensors in the reader's language."""
+    if kind == "update":
+        return p_("kind of tensor", "update")
+    return translated(_KINDS.get(kind, kind.replace("_", " ")))
 
 
 class RunSource(QWidget):
@@ -85,7 +91,7 @@ class RunSource(QWidget):
         if not kinds:
             menu.addAction(_("No tensors were recorded")).setEnabled(False)
         for kind, record in kinds.items():
-            below = menu.addMenu(translated(KINDS.get(kind, kind.replace("_", " "))))
+            below = menu.addMenu(_title(kind))
             below.aboutToShow.connect(partial(self._fill_kind, below, f"{opened.name}, {kind}", record))
 
     def _fill_kind(self, menu: QMenu, title: str, record: TensorHistory) -> None:

@@ -101,7 +101,7 @@ class BatchSearch(QWidget):
         texts = [
             str(attempt["batch"]), _("not measured") if peak is None else mib(peak),
             _("not measured") if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
-            _("fits") if attempt["fits"] else _("does not fit: {reason}").format(reason=attempt["reason"]),
+            _("fits") if attempt["fits"] else _("does not fit: {reason}").format(reason=translated(attempt["reason"])),
         ]  # fmt: skip
         item = QTreeWidgetItem(texts)
         for number in range(_NUMBERS):

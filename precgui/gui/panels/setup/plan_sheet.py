@@ -209,13 +209,17 @@ class RunPlan(QWidget):
         memory = created["memory"]
         sentence = _FITS if created["fits"] else _DOES_NOT_FIT
         size = mib(memory["device_bytes"])
-        reported = [translated(sentence).format(size=size, source=memory["from"], method=created["method"])]
+        reported = [
+            translated(sentence).format(
+                size=size, source=translated(memory["from"]), method=translated(created["method"])
+            )
+        ]
         reported.append(
             _("The largest batch by the plan: {largest} samples; set are {batch}.").format(
                 largest=created["largest_batch"], batch=created["batch_size"]
             )
         )
-        reported += [created["against_fp32"]] if created.get("against_fp32") else []
+        reported += [translated(created["against_fp32"])] if created.get("against_fp32") else []
         self.answer.setText("\n".join(reported))
         for row in created["changes"]:
             button = QPushButton(

@@ -136,8 +136,8 @@ class TimeTab(QWidget):
             seconds, flops = float(row["seconds"]), float(row["flops"])
             rate = f"{flops / seconds * 1e-9:.3g}" if flops and seconds else ""
             texts = [
-                operation_text(row), row["module"], *(translated(row[name]) for name in ("phase", "kind", "executed")),
-                f"{row['calls']:.3g}",
+                translated(operation_text(row)), row["module"],
+                *(translated(row[name]) for name in ("phase", "kind", "executed")), f"{row['calls']:.3g}",
                 f"{seconds * 1e3:.3g}", f"{seconds / total_s:.1%}", rate,
             ]  # fmt: skip
             item = QTreeWidgetItem([str(text) for text in texts])
