@@ -28,7 +28,7 @@ QUICK := tests/config tests/test_layers.py tests/formats tests/hardware tests/li
 COVERED := $(addprefix --cov=precgui.,config formats hardware lint planner runs) --cov-report= --cov-fail-under=80
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick pretended places faults test-avx2 gpu check format bench constraints words digits examples screenshots sizes wheel clean
+.PHONY: help run test quick pretended places layout faults test-avx2 gpu check format bench constraints words digits examples screenshots sizes wheel clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -49,6 +49,9 @@ pretended: $(READY) ## run all that a GPU would do on a pretended one, in some t
 
 places: $(READY) ## run the tests of places with a hundred cut links
 	@PLACES_LONG=1 $(PYTEST) tests/places $(ARGS)
+
+layout: $(READY) ## compare all views in Chinese with English, in three sizes and both themes, in some minutes
+	@LAYOUT_LONG=1 $(BIN)/pytest -n0 tests/gui/test_translated_layout.py $(ARGS)
 
 faults: $(READY) ## judge every planted fault with each seed and way of recording, for the tests take turns
 	@FAULTS_LONG=1 $(PYTEST) tests/faults $(ARGS)

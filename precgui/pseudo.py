@@ -8,6 +8,7 @@ from gettext import NullTranslations
 KEPT = re.compile(r"(\{[^{}]*\}|<[^<>]*>|&\w+;|`[^`]*`|%\S|\n)")
 _ACCENTS = str.maketrans("aceinouyACEINOUY", "áçéíñóúýÁÇÉÍÑÓÚÝ")
 _LONGER = 0.4
+_WORD = 7  # letters of a word of the padding
 
 
 def pseudo(text: str) -> str:
@@ -15,7 +16,13 @@ def pseudo(text: str) -> str:
     parts = KEPT.split(text)
     shown = [part if at % 2 else part.translate(_ACCENTS) for at, part in enumerate(parts)]
     letters = sum(len(part) for part in parts[::2])
-    return "".join(shown) + "ō" * round(letters * _LONGER)
+    return "".join(shown) + _padding(round(letters * _LONGER))
+
+
+def _padding(letters: int) -> str:
+    """So many letters; many are words, so that a text that wraps still can."""
+    words, rest = divmod(letters, _WORD + 1)
+    return ("ō" * _WORD + " ") * words + "ō" * rest
 
 
 class PseudoTranslations(NullTranslations):

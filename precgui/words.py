@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, partial, reduce
 from gettext import NullTranslations
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,12 @@ def is_known(template: str, plural: str = "") -> bool:
 def _catalogue_of_keys() -> NullTranslations:
     """A catalogue that has the texts, for a reader of English."""
     return _read(_TRANSLATED[0])
+
+
+def paragraph(*sentences: str) -> str:
+    """Sentences in the reader's language behind one another, with the space that the language has between them."""
+    kept = [*filter(None, sentences)] or [""]
+    return reduce(lambda one, other: _("{sentence} {next_sentence}").format(sentence=one, next_sentence=other), kept)
 
 
 def wording() -> Wording:

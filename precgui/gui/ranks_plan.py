@@ -25,7 +25,7 @@ from precgui.planner.communication import (
 )
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.plan import sharded_bytes
-from precgui.words import L_, _, error_text, translated
+from precgui.words import L_, _, error_text, paragraph, translated
 
 LINKS = ("100Mb/s", "1Gb/s", "10Gb/s", "25Gb/s", "100Gb/s", "400Gb/s", "450GB/s")
 STAGES = range(4)
@@ -118,7 +118,7 @@ class RanksPlan(QWidget):
         sentences = [translated(batch_note(batch)), translated(NOTE)]
         if not step_s:
             sentences.append(_("With the time of a step of one rank the time of a step of several is given, too."))
-        self.answer.setText(" ".join(sentences))
+        self.answer.setText(paragraph(*sentences))
 
     def _memory(self, row: Forecast) -> list[str]:
         if not self._parts:

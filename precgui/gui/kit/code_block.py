@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from precgui.gui.kit.measures import fixed_font
 from precgui.gui.kit.parts import button, column, label, row
@@ -20,16 +21,23 @@ class CodeBlock(QFrame):
         self.sentence, self.code = label("", "muted"), label("", wrap=False, selectable=True)
         self.code.setFont(fixed_font())
         self.code.setAccessibleName(_("Lines to paste"))
-        self.code.setMinimumWidth(60)  # so that a long line does not widen its panel
         self.copy = button(translated(COPY), self._copy, _("Copy these lines"))
         self.setProperty("kind", "card")
-        column(row((self.sentence, 1), self.copy), self.code, spacing=8, margins=(12, 8, 12, 8), on=self)
+        self._room = QScrollArea(self)  # so that a long line neither widens its panel nor is cut
+        self._room.setFrameShape(QFrame.Shape.NoFrame)
+        self._room.setWidgetResizable(True)
+        self._room.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._room.setWidget(self.code)
+        self.code.setAutoFillBackground(False)
+        column(row((self.sentence, 1), self.copy), self._room, spacing=8, margins=(12, 8, 12, 4), on=self)
 
     def show_lines(self, sentence: str, code: str = "") -> None:
         """Show other lines."""
         self.sentence.setText(sentence)
         self.code.setText(code)
-        for part in (self.code, self.copy):
+        bar_px = self._room.horizontalScrollBar().sizeHint().height()
+        self._room.setFixedHeight(self.code.sizeHint().height() + bar_px)
+        for part in (self._room, self.copy):
             part.setVisible(bool(code))
 
     def _copy(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from PySide6.QtGui import QFont, QFontDatabase
+from PySide6.QtGui import QFont, QFontDatabase, QFontInfo
 from PySide6.QtWidgets import QApplication
 
 from precgui import words
@@ -38,7 +38,8 @@ def points(size: TextSize) -> float:
 
 
 def fixed_font(size: TextSize = "text") -> QFont:
-    """The system's font of fixed width."""
+    """The system's font of fixed width, by its own name: in a list of families Qt passes over "monospace"."""
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+    font.setFamilies([QFontInfo(font).family()])
     font.setPointSizeF(points(size))
     return readable(font)

@@ -14,6 +14,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QLabel, QStackedLayout, QStackedWidget, QTabWidget, QVBoxLayout, QWidget
 
 from precgui.gui.kit.plain_text import PlainLabel
+from precgui.words import _, translated
 
 TabRow = tuple[str, str, Callable[[], QWidget]]  # title, tool tip, and a function that creates the content
 
@@ -51,7 +52,7 @@ class PageTabs(QTabWidget):
 
 def loading_label(title: str, parent: QWidget | None = None) -> QLabel:
     """A label "Loading TITLE..." for the middle of an empty page, which would resemble a fault."""
-    label = PlainLabel(f"Loading {title}...", parent)
+    label = PlainLabel(_("Loading {title}...").format(title=translated(title)), parent)
     label.setProperty("kind", "muted")
     label.setAlignment(Qt.AlignmentFlag.AlignCenter)
     return label
@@ -89,7 +90,7 @@ class LazyTabs(PageTabs):
         self._contents: dict[int, QWidget] = {}
         self._loading: set[int] = set()
         self._pages: list[QVBoxLayout] = []
-        for title, tip, _ in rows:
+        for title, tip, _content in rows:
             page = QWidget()
             self._pages.append(QVBoxLayout(page))
             self._pages[-1].setContentsMargins(0, 0, 0, 0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from typing import Literal
+from weakref import ref
 
 import pyqtgraph as pg
-from PySide6.QtCore import QRectF, Signal
+from PySide6.QtCore import QRectF, Qt, Signal
+from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QComboBox, QWidget
 
 from precgui.gui.kit.plain_text import PlainLabel
@@ -17,7 +19,7 @@ from precgui.words import _
 
 
 def colour_axes(plot: pg.PlotWidget) -> None:
-    """Give the background, both axes and their labels the colours of the theme."""
+    """Give the background, both axes and their labels the colours of the theme; a long label wraps."""
     theme = themes().theme
     plot.setBackground(theme.base)
     for side in ("bottom", "left"):
@@ -25,6 +27,33 @@ def colour_axes(plot: pg.PlotWidget) -> None:
         axis.setPen(theme.line)
         axis.setTextPen(theme.muted)
         axis.setLabel(axis.labelText, color=theme.muted)
+        wrap_label(axis)
+
+
+def wrap_label(axis: pg.AxisItem) -> None:
+    """Break the label of an axis into lines where the axis is too short for it, now and when its size changes."""
+    axis.label.document().setDefaultTextOption(QTextOption(Qt.AlignmentFlag.AlignHCenter))
+    if not axis.property("wraps"):
+        axis.setProperty("wraps", True)
+        known = ref(axis)  # a connection that held the axis would keep it for ever
+        axis.geometryChanged.connect(lambda: _wrap(known()))
+        axis.label.document().contentsChanged.connect(lambda: _wrap(known()))
+    _wrap(axis)
+
+
+def _wrap(axis: pg.AxisItem | None) -> None:
+    if axis is None:
+        return
+    size = axis.size()
+    length = size.height() if axis.orientation in ("left", "right") else size.width()
+    label = axis.label
+    before = label.textWidth()
+    label.setTextWidth(-1)
+    if label.boundingRect().width() > length > _SHORTEST_PX:
+        label.setTextWidth(length)
+    if label.textWidth() != before:
+        axis.resizeEvent()  # puts the label into the middle
+        (axis._updateWidth if axis.orientation in ("left", "right") else axis._updateHeight)()
 
 
 class AxisChoice(QComboBox):
@@ -48,6 +77,7 @@ Ticks = list[tuple[float, list[float]]]
 _CLOCK_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 _SHORT_S = 120.0  # below this range a time axis counts in plain seconds
 _BEYOND_PX = 10
+_SHORTEST_PX = 40  # of an axis whose label wraps
 _TEXT_PX = 16.0  # of a line of text with its gap, on a vertical axis
 _TICK_PX, _TEXT_GAP_PX = 4, 5
 TICK_TEXT_TOP_PX = _TICK_PX + _TEXT_GAP_PX  # of a bottom axis, from its upper edge

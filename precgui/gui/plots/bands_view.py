@@ -19,7 +19,7 @@ from precgui.gui.theme import themes
 from precgui.runs.line_styles import LineStyle, line_styles
 from precgui.runs.report.content import ReportContent
 from precgui.runs.study.bands import BandAxis, BandLoss, LossBand, loss_bands
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, paragraph, translated
 
 _LOSSES: dict[BandLoss, str] = {"training": L_("Training loss"), "validation": L_("Validation loss")}
 _AXES: dict[BandAxis, str] = {
@@ -129,4 +129,4 @@ class BandsView(QWidget):
         ]
         parts += [_("The cost of a step is the mean over the runs of its group.")] if over != "steps" else []
         parts += [_("Not measurable here: {names}.").format(names=_(", ").join(missing))] if missing else []
-        self.note.setText(" ".join(parts))
+        self.note.setText(paragraph(*parts))

@@ -16,7 +16,7 @@ from precgui.gui.colours import DASHES
 from precgui.gui.format_colours import place_colour
 from precgui.gui.kit.plain_text import RichLabel
 from precgui.gui.open_run import short_names
-from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis, axis_name
+from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis, axis_name, wrap_label
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import Scale, place_text
 from precgui.gui.plots.signals import Signal as PlotSignal
@@ -125,6 +125,7 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.run_axis.setHeight(metrics.height() + 8)
         if self.signal.axis:
             self.value_axis.setLabel(escape(translated(self.signal.axis)))
+            wrap_label(self.value_axis)
         for axis in (self.value_axis, self.run_axis):
             axis.setStyle(tickFont=self.font())
             axis.setGrid(255)

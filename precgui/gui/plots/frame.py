@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.plain_text import ElidedLabel, PlainLabel
 from precgui.gui.plots import export
 from precgui.gui.plots.chart import Chart
 from precgui.gui.plots.curve_chart import CurveChart
@@ -47,7 +47,7 @@ class PlotFrame(QFrame):
         self._choices = choices
         self.setProperty("kind", "card")
         self.chooser = QComboBox(self)
-        self.note = PlainLabel(self)
+        self.note = ElidedLabel(self)
         self.log_button = QToolButton(self)
         self.save_button = QToolButton(self)
         self.message = PlainLabel(self)
@@ -68,7 +68,6 @@ class PlotFrame(QFrame):
         head.addWidget(self.log_button)
         head.addWidget(self.save_button)
         self.note.setProperty("kind", "muted")
-        self.note.setMinimumWidth(0)
         self.message.setProperty("kind", "muted")
         self.message.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.message.setWordWrap(True)

@@ -21,7 +21,7 @@ from precgui.gui.theme import themes
 from precgui.runs.tensorboard.imported_run import Scalars
 from precgui.runs.tensorboard.imports import EventScalars
 from precgui.runs.tensorboard.tags import SIGNALS, shows_training
-from precgui.words import L_, _, n_, translated
+from precgui.words import L_, _, n_, paragraph, translated
 
 TITLES = {
     "loss": L_("Loss"),
@@ -126,7 +126,7 @@ class ScalarsDialog(QDialog):
         sentences = [_("Not in the file: {absent}.").format(absent=absent)] if absent else []
         sentences.append(translated(_NEVER))
         sentences += [] if self._events.about else [translated(_FOREIGN)]
-        self.missing.setText(" ".join(sentences) if enough else translated(_NEEDED))
+        self.missing.setText(paragraph(*sentences) if enough else translated(_NEEDED))
 
 
 def _points(scalars: Scalars) -> str:

@@ -11,7 +11,7 @@ from precgui.runs.verdict.paired import PairedDifference
 from precgui.sentences import L_
 
 LEVEL = 0.95
-ROUNDED = {"weights": L_("weights"), "inputs": L_("weights and inputs"), "k": L_("keys"), "v": L_("values")}
+ROUNDED = {"weights": L_("Weights"), "inputs": L_("weights and inputs"), "k": L_("keys"), "v": L_("values")}
 TRUTHS = {
     "kl": L_("Kullback-Leibler divergence of the outputs"),
     "output_error": L_("squared error of the outputs"),

@@ -30,7 +30,7 @@ class EnergyView(QWidget):
         self._content: ReportContent | None = None
         self.price = QLineEdit(self)
         self.price.setPlaceholderText(_("none, or such as 0.30 EUR"))
-        self.price.setFixedWidth(220)
+        self.price.setFixedWidth(240)
         self.fault, self.note = label(kind="muted"), label(kind="muted")
         self.table = TextTable(("",), _("Energy of the groups"))
         bar = row(named(_("&Price of a kilowatt-hour"), self.price), self.price, (self.fault, 1))

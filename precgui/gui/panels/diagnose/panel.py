@@ -33,7 +33,7 @@ from precgui.gui.theme import themes
 from precgui.runs.diagnosis import Diagnosis, Finding
 from precgui.runs.diagnosis.findings import blame_alone
 from precgui.runs.recorded_facts import breaks_sentence
-from precgui.words import L_, _, error_text, together, translated
+from precgui.words import L_, _, error_text, p_, together, translated
 
 REFRESH_MS = 2000
 RUNS, SCRIPT, LOOP = L_("Runs"), L_("A script"), L_("Your own loop")
@@ -65,6 +65,7 @@ class DiagnosePanel(Pages):
         self.view = SegmentedChoice(
             (RUNS, SCRIPT, LOOP), _("Findings of runs, of a training script, or how to record"), self
         )
+        self.view.buttons[RUNS].setText(p_("one by one", "Runs"))
         self.script, self.loop = ScriptView(self), LoopView(self)
         self._judging = Answer(self, answered=self._take)
         self._next = QTimer(self, singleShot=True, interval=0)

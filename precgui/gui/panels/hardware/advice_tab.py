@@ -31,7 +31,7 @@ from precgui.runs.inference_advice import NO_FORMAT, RUN_PRECISION, InferenceQue
 from precgui.runs.inference_advice import START as INFERENCE_START
 from precgui.runs.inference_advice import TREE as INFERENCE_TREE
 from precgui.runs.model_memory import MOST_PARAMETERS, parameter_count, training_sentence
-from precgui.words import L_, _, error_text, translated
+from precgui.words import L_, _, error_text, paragraph, translated
 
 _USE, _USE_THEN = L_("Use {precision}"), L_("Use {precision}, then try {then}")
 TRAINING, INFERENCE = L_("Training"), L_("Inference")
@@ -128,7 +128,7 @@ class AdviceTab(QWidget):
         split.addWidget(scrolled(left))
         split.addWidget(scrolled(self.tree))
         split.setStretchFactor(1, 1)
-        split.setSizes([345, 885])
+        split.setSizes([385, 845])
         outer = QHBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(split)
@@ -199,7 +199,7 @@ class AdviceTab(QWidget):
                 device_bytes(self.memory_size.text())
             except ValueError as error:
                 faults.append(_("Memory: {error}.").format(error=error_text(error)))
-        text = " ".join(faults)
+        text = paragraph(*faults)
         if not faults and parameters is not None and training:
             assert self.advice is not None
             text = training_sentence(parameters, self.advice.precision, memory_bytes)

@@ -17,7 +17,7 @@ from precgui.gui.panels.hardware.strip_chart import Band, Severity, Strip
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
 from precgui.hardware.live import HardwareSnapshot, LivePoller
 from precgui.hardware.readings import Missing, Reading, gibibytes
-from precgui.words import _, translated
+from precgui.words import _, paragraph, translated
 
 DRAW_MS = 500
 GIB = 2.0**30
@@ -179,7 +179,7 @@ class LiveTab(QWidget):
         sentences = [_("Power 20 times a second.")] if any(sensor.available for sensor in sensors) else []
         sentences.append(_("The last 5 minutes."))
         sentences += [translated(sensor.message) for sensor in sensors if not sensor.available]
-        self.caption.setText(" ".join(sentences))
+        self.caption.setText(paragraph(*sentences))
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -39,6 +39,7 @@ from precgui.words import L_, _, error_text, n_, p_, translated
 FOLLOW_MS = 2000  # between reads of runs that are being written
 READING = L_("Reading the folder...")
 ALL_FROM_WIDTH = 900
+_SEARCH_MARGINS_PX = 28
 ON_RUNS = ("open", "inspect", "start", "rename", "note", "integers", "library", "bin")
 
 
@@ -159,7 +160,8 @@ class LibraryPanel(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.search.setFixedWidth(200 if self.width() >= ALL_FROM_WIDTH else 90)  # in small windows buttons go first
+        hint = self.search.fontMetrics().horizontalAdvance(self.search.placeholderText()) + _SEARCH_MARGINS_PX
+        self.search.setFixedWidth(max(hint, 200 if self.width() >= ALL_FROM_WIDTH else 0))
         for column in (STEPS, NOTE):
             self.view.setColumnHidden(column, self.width() < ALL_FROM_WIDTH)
 

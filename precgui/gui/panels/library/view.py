@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from PySide6.QtCore import QAbstractItemModel, QItemSelection, QItemSelectionModel, QSize, Qt, Signal
-from PySide6.QtGui import QAction
+from PySide6.QtGui import QAction, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
@@ -19,8 +19,10 @@ from PySide6.QtWidgets import (
 )
 
 from precgui.gui.kit.plain_text import PlainLabel
+from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.panels.library.table import DATE, DIAGNOSIS, NOTE, PLACE, STATUS, TITLE
 
+HEIGHT_PX = 36  # of the bar in one line
 MEASURED_ROWS = 32  # for the widths of columns; Qt would measure a thousand whenever rows come
 WIDEST_PX = 400  # of a column; longer titles are cut, and whole in their tool tips
 
@@ -94,13 +96,7 @@ class ConfirmBar(QStackedWidget):
 
     def __init__(self, actions: Sequence[QAction], agree: str, decline: str, parent: QWidget) -> None:
         super().__init__(parent)
-        tools = QWidget(self)
-        line = QHBoxLayout(tools)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(4)
-        for action in actions:
-            line.addWidget(tool(action, tools))
-        line.addStretch(1)
+        self._tools = WrappingRow([tool(action, self) for action in actions], self, gap_px=4)
         asking = QWidget(self)
         self._question = PlainLabel(asking)
         self._question.setTextFormat(Qt.TextFormat.PlainText)
@@ -117,9 +113,13 @@ class ConfirmBar(QStackedWidget):
         row.addWidget(self._question, 1)
         row.addWidget(self.no)
         row.addWidget(self.yes)
-        self.addWidget(tools)
+        self.addWidget(self._tools)
         self.addWidget(asking)
-        self.setFixedHeight(36)
+        self.setFixedHeight(HEIGHT_PX)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.setFixedHeight(max(HEIGHT_PX, self._tools.heightForWidth(self.width())))
 
     def ask(self, question: str) -> None:
         """Put the question; the careful answer has the focus."""

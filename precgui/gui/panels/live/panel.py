@@ -29,7 +29,7 @@ from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.caveats import arithmetic_of, cost_above_budget
 from precgui.sanitize import some_names
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, p_, translated
 
 _NAMED = 2  # runs in a caveat; more are a number
 _LOW_PX = 640
@@ -73,6 +73,7 @@ class LivePanel(Pages):
         self.smoothing = SmoothingChoice(self)
         self.view_text = PlainLabel(self)
         self.view = SegmentedChoice((RUNS, STUDY), _("Single runs, or the grid of a study"), self)
+        self.view.buttons[RUNS].setText(p_("one by one", "Runs"))
         self.study = StudyGridView(session, self)
         self.add_page(self.study)
         self.proof: Proof | None = None

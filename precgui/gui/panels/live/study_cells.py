@@ -11,7 +11,7 @@ from precgui.gui.study_reading import StudyGrid
 from precgui.runs.metric import value_text
 from precgui.sweeps.jobs import OVER
 from precgui.sweeps.report import MemberRow, SweepDocument
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, paragraph, translated
 
 _TWIN = L_("twin of {arm}")
 TWIN_TEXT = L_("A rounding twin: the same run with each start weight moved to a neighbouring number.")
@@ -94,7 +94,7 @@ def summary(grid: StudyGrid) -> str:
     if document.left and document.left_s is not None:
         sentences.append(_("About {time} left here."))
     left = duration(round(document.left_s or 0))
-    return " ".join(sentences).format(done=document.done, total=total, failed=failed, time=left)
+    return paragraph(*sentences).format(done=document.done, total=total, failed=failed, time=left)
 
 
 def queued_jobs(document: SweepDocument) -> int:

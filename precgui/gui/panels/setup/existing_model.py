@@ -17,7 +17,7 @@ from precgui.gui.model_scans import SUFFIX
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
 from precgui.runs.models.effects import ROUNDED
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, recased, translated
 
 TASK = "precgui.quantize_job:serve"
 METHODS = {"rtn": L_("Round to nearest"), "gptq": "GPTQ", "awq": "AWQ", "smooth": "SmoothQuant"}
@@ -48,7 +48,7 @@ class ExistingModel(QWidget):
         self.source, self.task, self.formats, self.budget, self.place = (QLineEdit() for _line in range(5))
         self.target = QComboBox()
         self.methods = {name: QCheckBox(translated(title)) for name, title in METHODS.items()}
-        self.rounded = {name: QCheckBox(translated(title.capitalize())) for name, title in ROUNDED.items()}
+        self.rounded = {name: QCheckBox(translated(recased(title, "upper"))) for name, title in ROUNDED.items()}
         self.answer = label(translated(_ABOUT), "muted", selectable=True)
         self.start_button = button(
             translated(_MEASURE), self.toggle, _("Measure in a process of its own"), kind="primary"

@@ -36,7 +36,7 @@ from precgui.sentences import whole
 from precgui.sweeps.earlier import EarlierRuns
 from precgui.sweeps.estimate import SweepEstimate, estimate_sweep
 from precgui.sweeps.spec import SweepSpec, make_spec
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, paragraph, translated
 
 USUAL = ("fp32", "bf16-amp")  # and the precision of the form
 SEEDS = 5  # the first number of seeds with verdicts
@@ -306,7 +306,7 @@ def estimate_text(estimate: SweepEstimate) -> str:
             f"{arm} {translated(estimate.difference_text(value))}" for arm, value in estimate.by_arm.items()
         )
         parts.append(_("Smallest difference that can be told apart: about {each}.").format(each=each))
-    return "\n".join([" ".join(parts), *(translated(whole(source)) for source in estimate.sources)])
+    return "\n".join([paragraph(*parts), *(translated(whole(source)) for source in estimate.sources)])
 
 
 def _line(*groups: Sequence[QWidget]) -> QHBoxLayout:

@@ -11,7 +11,7 @@ from precgui.gui.kit.parts import column, label
 from precgui.planner.ledger import mib
 from precgui.runs.models.effects import ROUNDED, SCORES, TRUTHS, ModelEffects, WholeRow
 from precgui.sanitize import visible_name
-from precgui.words import L_, _, n_, p_, translated
+from precgui.words import L_, _, n_, p_, recased, translated
 
 _ABOUT = L_(
     "The rise of the held-out loss with the standard error of its paired differences. Equal within noise: the 95 % "
@@ -47,8 +47,8 @@ class EffectView(QWidget):
         self.summary.setText(_summary(effects))
         truth = translated(TRUTHS[effects.truth])
         rows = [
-            (row.format, row.method, translated(ROUNDED[row.rounded]), mib(row.nbytes), _rise(row.rise, row.error),
-             _short(row.distance), _remark(row)) for row in effects.whole
+            (row.format, row.method, translated(recased(ROUNDED[row.rounded], "lower")), mib(row.nbytes),
+             _rise(row.rise, row.error), _short(row.distance), _remark(row)) for row in effects.whole
         ]  # fmt: skip
         heads = (
             _("Format"), _("Method"), _("Rounded"), _("Bytes"), _("Rise of the loss"), truth, _("Remark"),

@@ -18,7 +18,7 @@ from precgui.gui.kit.parts import column, label, named, row
 from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.theme import themes
 from precgui.sanitize import visible_name
-from precgui.words import _, error_text
+from precgui.words import _, error_text, paragraph
 
 STEPS_AN_OCTAVE = 16
 OCTAVES = 6  # below the scale of the rule; one above it
@@ -151,4 +151,4 @@ def facts_text(survey: TensorSurvey) -> str:
         one = _("{column} ({times:.0f} times)")
         listed = _(", ").join(one.format(column=place, times=times) for place, times in wide)
         parts.append(_("Columns far wider than the usual one: {columns}.").format(columns=listed))
-    return " ".join(parts)
+    return paragraph(*parts)

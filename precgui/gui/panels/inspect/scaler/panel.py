@@ -22,7 +22,7 @@ from precgui.runs.recorded_gradients import recorded_gradients
 from precgui.runs.scaler_simulation import GradientSequence, Simulation, overflow_limits, simulate, synthetic_gradients
 from precgui.runs.signals import Series
 from precgui.runs.tensors.what_if import format_names
-from precgui.words import L_, _, error_text, translated
+from precgui.words import L_, _, error_text, paragraph, translated
 
 PACE_MS = 16  # between two redraws while a slider is dragged
 _NO_GRADIENTS = L_("This run has no recorded gradients (record.tensors in Run), so they are made up.")
@@ -174,7 +174,7 @@ class ScalerTab(QWidget):
         certainty = _("{sentence}.").format(sentence=f"{word[:1].upper()}{word[1:]}")
         first = (certainty, *map(translated, gradients.notes[:2]))
         sentences = [*([translated(_NO_GRADIENTS)] if absent else []), *first, translated(_HINT)]
-        self.basis.setText(" ".join(sentences))
+        self.basis.setText(paragraph(*sentences))
         self.basis.setToolTip(plain_tip("\n".join(map(translated, gradients.notes))))
 
     def toggle_inf(self, step: int) -> None:

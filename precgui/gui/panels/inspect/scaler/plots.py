@@ -12,7 +12,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
 from precgui.gui.colours import DASHES
-from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.axes import ValueAxis, wrap_label
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.view import PlotView
 from precgui.gui.theme import themes
@@ -74,6 +74,7 @@ class SimulationPlots(QWidget):
         plot.plotItem.setContentsMargins(2, 4, 12, 2)  # the frame of the focus
         left.setWidth(84)
         left.setLabel(title)
+        wrap_label(left)
         for axis in (left, plot.getAxis("bottom")):
             axis.setGrid(80)
         view.reset.connect(self.show_whole)

@@ -15,7 +15,7 @@ from precgui.gui.format_colours import format_colour
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
 from precgui.runs.anatomy import StepOperation
-from precgui.words import L_, _, p_, translated
+from precgui.words import L_, _, p_, paragraph, translated
 
 _RAIL, _RANGE, _ERROR = 0.3, 0.4, 0.3  # shares of the height of one pass
 _MOST_ERROR, _LEAST_ERROR = 0.0, -9.0  # decades
@@ -203,4 +203,4 @@ def describe(operation: StepOperation) -> str:
         sentences.append(_("One rounding makes an error of {error:.2e}.").format(error=operation.rounding_error))
     if operation.asked_by:
         sentences.append(_("The cast was asked for by {who}.").format(who=translated(operation.asked_by)))
-    return " ".join(sentences)
+    return paragraph(*sentences)

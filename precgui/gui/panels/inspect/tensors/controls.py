@@ -11,7 +11,7 @@ from precgui.gui.plots.signals import power_label
 from precgui.runs.tensors.confidence import WORDS
 from precgui.runs.tensors.grouping import GROUPINGS
 from precgui.runs.tensors.what_if import format_names
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, paragraph, translated
 
 SCALES = (-24, 40)  # exponents of two that the slider reaches
 PICTURES = (L_("exponents of one"), L_("losses of all"))
@@ -128,7 +128,7 @@ class WhatIfBar(QWidget):
         """How far the answer can be trusted, in a word, and why."""
         self.certainty.setText(word)
         self.certainty.setToolTip(plain_tip("\n".join([*reasons, translated(_ANSWERS)])))
-        self.certainty.setAccessibleDescription(" ".join([*reasons, translated(_ANSWERS)]))
+        self.certainty.setAccessibleDescription(paragraph(*reasons, translated(_ANSWERS)))
 
 
 def fill(choice: QComboBox, items: dict[str, str], chosen: str | None, otherwise: int) -> None:

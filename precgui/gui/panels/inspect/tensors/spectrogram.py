@@ -13,7 +13,7 @@ from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPen
 from PySide6.QtWidgets import QGraphicsSimpleTextItem, QToolTip
 
 from precgui.gui.kit.plain_text import plain_tip
-from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis
+from precgui.gui.plots.axes import TICK_TEXT_TOP_PX, ValueAxis, wrap_label
 from precgui.gui.plots.marks import NAN, PLUS_INF, paint, scatter
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import grouped, power_label
@@ -199,6 +199,7 @@ class Spectrogram(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph is untyped
         self.view.rbScaleBox.setPen(pg.mkPen(theme.accent))
         self._axis_name.setBrush(QColor(theme.muted))
         self.setLabel("left", _("magnitude"), color=theme.muted)
+        wrap_label(self.getAxis("left"))
         paint(self.bad, theme.error)
         paint(self.over, theme.warning)
         for side in ("left", "bottom"):

@@ -16,7 +16,7 @@ from precgui.events import TENSOR_STATS
 from precgui.gui.kit.plain_text import ElidedLabel, plain_tip
 from precgui.gui.panels.inspect.tensors.spectrogram import LIMIT_LABELS, limits, line_pens, octave_text
 from precgui.gui.panels.inspect.tensors.summary_text import short
-from precgui.gui.plots.axes import ValueAxis
+from precgui.gui.plots.axes import ValueAxis, wrap_label
 from precgui.gui.plots.menus import own_menu
 from precgui.gui.plots.signals import grouped
 from precgui.gui.theme import themes
@@ -80,6 +80,7 @@ class ExponentHistogram(pg.PlotWidget):  # type: ignore[misc]
         for name, pen in line_pens().items():
             self.lines[name].setPen(pen)
         self.plotItem.setLabel("bottom", _("exponent of two; height: share of all elements"), color=theme.muted)
+        wrap_label(self.getAxis("bottom"))
         for side in ("left", "bottom"):
             self.getAxis(side).setPen(theme.line)
             self.getAxis(side).setTextPen(theme.muted)

@@ -13,7 +13,7 @@ from precgui.runs.tensors.grouping import View
 from precgui.runs.tensors.lost import LostShares
 from precgui.runs.tensors.what_if import Prediction
 from precgui.runs.tensors.what_if_table import LOST_FORMATS, lost_sentence, mean_share
-from precgui.words import L_, _, n_, translated
+from precgui.words import L_, _, n_, paragraph, translated
 
 _BROKEN = {  # in several steps, in several tensors
     (False, False): L_("NaN or Inf in step {step} in {name}."),
@@ -45,11 +45,11 @@ def answer(prediction: Prediction, view: View, basis: Provenance, question: tupl
         sentences.append(_("The signal is {snr} above the rounding noise.").format(snr=snr_text(snr)))
     if not isnan(safe):
         sentences.append(_("The largest safe scale is {scale}.").format(scale=power_label(round(safe), 2)))
-    text = " ".join(sentences)
+    text = paragraph(*sentences)
     lost = {each: float(mean_share(view, f"lost_{each}")[0]) for each in LOST_FORMATS}
     reasons = map(translated, basis.reasons(log2_scale)[:_MOST_REASONS])
     own = {each: share for each, share in lost.items() if each == name} or lost
-    return " ".join([text, *filter(None, [translated(lost_sentence(own))]), *reasons])
+    return paragraph(text, translated(lost_sentence(own)), *reasons)
 
 
 def what_broke(view: View, run: Run) -> str:
