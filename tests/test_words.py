@@ -384,6 +384,14 @@ def test_that_a_value_in_a_chinese_sentence_keeps_its_format() -> None:
 
 
 @needs_babel
+def test_that_shown_sentences_stand_paragraph_with_the_gap_of_the_language(chinese: None) -> None:
+    assert words.paragraph("", "甲。", "", "乙。") == "甲。乙。"
+    words.use("en")
+    assert words.paragraph("One.", "", "Two.") == "One. Two."
+    assert words.paragraph() == ""
+
+
+@needs_babel
 def test_that_a_finding_in_chinese_sets_words_and_numbers_apart(chinese: None) -> None:
     template = "The {part} pass of step {step}, repeated in FP32, is finite."
     assert "步的前向传播" in translated(Sentence(template, part=Sentence("forward"), step=3))

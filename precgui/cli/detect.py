@@ -30,7 +30,7 @@ from precgui.hardware.report import document
 from precgui.hardware.support import Support
 from precgui.runs.held_power_limit import restore_left_limits
 from precgui.runs.model_memory import parameter_count, training_sentence
-from precgui.words import L_, Sentence, _, error_text, translated
+from precgui.words import L_, Sentence, _, error_text, paragraph, translated
 
 _USE = L_("[bold]Use {precision}[/] for {situation}.")
 _USE_THEN = L_("[bold]Use {precision}[/], then try {then} for {situation}.")
@@ -206,8 +206,7 @@ def _grouped(device: Device) -> list[tuple[str, Support]]:
 def _print_advice(console: Console, advice: Advice, situation: str, fits: str) -> None:
     answer = translated(_USE_THEN if advice.then else _USE)
     head = answer.format(precision=advice.precision, then=advice.then, situation=escape(situation))
-    reason = escape(translated(advice.reason))
-    console.print("\n" + _("{sentence} {next_sentence}").format(sentence=head, next_sentence=reason))
+    console.print("\n" + paragraph(head, escape(translated(advice.reason))))
     for step in advice.path:
         console.print(_step_line(step))
     for line in advice.watch:

@@ -20,7 +20,7 @@ from precgui.gui.panels.formats.reading import wrapped_label
 from precgui.gui.panels.formats.recorded import Recorded
 from precgui.gui.panels.formats.run_source import RunSource
 from precgui.gui.panels.formats.tensor_source import TensorSource
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, paragraph, translated
 
 ROWS, COLUMNS = 64, 256
 SAMPLE = (256, 256)
@@ -118,7 +118,7 @@ class QuantiseSource(QWidget):
         ).format(size=size, step=recorded.step, count=known.counts.sum())
         if recorded.not_finite:
             left_out = _("{count} values that are not finite are left out.").format(count=recorded.not_finite)
-            words = f"{words} {left_out}"
+            words = paragraph(words, left_out)
         title = _("run: {name}").format(name=recorded.title)
         self._show_loaded("run", title, lambda: in_memory(draw_values(known, size).reshape(SAMPLE)), words)
 

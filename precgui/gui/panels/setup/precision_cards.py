@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 
 from precgui.gui.kit.parts import label
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, paragraph, translated
 
 GAP = 8
 LARGE_PX = 244
@@ -58,7 +58,7 @@ class ChoiceCard(QFrame):
         self.word.setText(word)
         self.word.setVisible(bool(word))
         self.setToolTip(plain_tip(f"{self.text}\n{sentence}" if sentence else self.text))
-        self.button.setAccessibleDescription(f"{self.text} {sentence}".strip())
+        self.button.setAccessibleDescription(paragraph(self.text, sentence))
 
     def _on_toggled(self, checked: bool) -> None:
         focus = Qt.FocusPolicy.StrongFocus if checked else Qt.FocusPolicy.ClickFocus

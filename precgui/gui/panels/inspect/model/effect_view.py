@@ -11,7 +11,7 @@ from precgui.gui.kit.parts import column, label
 from precgui.planner.ledger import mib
 from precgui.runs.models.effects import ROUNDED, SCORES, TRUTHS, ModelEffects, WholeRow
 from precgui.sanitize import visible_name
-from precgui.words import L_, _, n_, p_, recased, translated
+from precgui.words import L_, _, n_, p_, paragraph, recased, translated
 
 _ABOUT = L_(
     "The rise of the held-out loss with the standard error of its paired differences. Equal within noise: the 95 % "
@@ -120,7 +120,7 @@ def _summary(effects: ModelEffects) -> str:
         size=mib(int(measured["bytes"])), bits=f"{float(measured['bits']):.3g}", method=measured["method"],
         rise=_rise(measured["rise"], measured["error"]),
     )  # fmt: skip
-    return f"{text} {plan}"
+    return paragraph(text, plan)
 
 
 def _remark(row: WholeRow) -> str:

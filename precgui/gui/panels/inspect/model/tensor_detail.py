@@ -122,7 +122,7 @@ def _effect_text(survey: TensorSurvey, effect: ScaleEffect, factor: float) -> st
         share=effect.zeroed / max(survey.size, 1), clipped=grouped(round(effect.clipped)), worst=f"{effect.worst:.3g}",
     )  # fmt: skip
     estimated = "" if survey.is_exact else _("Estimated: the numbers are cut to BF16.")
-    return f"{text} {estimated}".rstrip()
+    return paragraph(text, estimated)
 
 
 def _range(fmt: WeightFormat, scale: float) -> tuple[float, float]:
