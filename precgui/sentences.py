@@ -143,6 +143,14 @@ def _whole(text: str = "") -> Sentence:
     return text if isinstance(text, Sentence) else Sentence("{text}", text=text)
 
 
+def clause_of(sentence: str) -> str:
+    """A sentence inside another one: without its last stop. Of a `Sentence` made of a clause, that clause."""
+    if isinstance(sentence, Sentence) and sentence.template == "{clause}.":
+        clause: str = sentence.values["clause"]
+        return clause
+    return sentence.rstrip(".") if sentence.endswith(".") else sentence
+
+
 @dataclass(frozen=True)
 class Wording:
     """The language of a page that somebody reads: its tag, such as `zh-CN`, and what shows a text in it."""

@@ -13,7 +13,7 @@ from precgui.events import DeviceRead, Event, HostRead, Incident
 from precgui.hardware import nvml
 from precgui.hardware.device_readings import CPU, REASONS, CpuReader, GpuReader
 from precgui.hardware.readings import Missing, Reading, known
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence
 
 PERIOD_S = 0.5
 _LEAST_S = 0.1  # between two readings: use is measured from one to the next
@@ -121,7 +121,8 @@ class StateSampler:
         for bit, (word, sentence, warns) in REASONS.items():
             if warns and bits & bit and (device, word) not in self._announced:
                 self._announced.add((device, word))
-                self._emit(Incident(now_s, -1, "sensor", "warning", f"{device}: {sentence}"))
+                text = Sentence("{device}: {sentence}", device=device, sentence=sentence)
+                self._emit(Incident(now_s, -1, "sensor", "warning", text))
 
 
 def unavailable(gpu: nvml.Gpu) -> dict[str, str]:

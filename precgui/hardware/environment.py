@@ -33,7 +33,7 @@ def environment(sensors: Sequence[SensorReport], libraries: Sequence[str] = ()) 
             {
                 "name": sensor.device or sensor.source,
                 "found": sensor.available,
-                "reason": sensor.message.removeprefix(f"{sensor.source}: "),
+                "reason": sensor.reason,
                 "unavailable": dict(sensor.unavailable),
             }
             for sensor in sensors

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, Self
 
 from precgui.events import Event, Incident, PowerRead
 from precgui.hardware import device_state, nvml, rapl
@@ -22,6 +22,9 @@ COUNTER_PERIOD_S = 1.0
 _RETRY_S = 1.0
 
 
+_OF_SOURCE = L_("{source}: {clause}.")
+
+
 @dataclass(frozen=True, slots=True)
 class SensorReport:
     """One sensor that was tried. `message` is a sentence for the user; `unavailable` the fields of DeviceRead
@@ -32,6 +35,21 @@ class SensorReport:
     available: bool
     message: str
     unavailable: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, source: str, device: str, available: bool, clause: str, unavailable: Mapping[str, str] | None = None
+    ) -> Self:
+        """The report of a sensor of this machine; `clause` says what it is, or why it is not available."""
+        message = Sentence(_OF_SOURCE, source=source, clause=clause)
+        return cls(source, device, available, message, unavailable or {})
+
+    @property
+    def reason(self) -> str:
+        """The message without the source."""
+        if isinstance(self.message, Sentence) and self.message.template == _OF_SOURCE:
+            return Sentence("{clause}.", clause=self.message.values["clause"])
+        return self.message.removeprefix(f"{self.source}: ")
 
 
 class Sensor(Protocol):
@@ -136,45 +154,39 @@ def find_sensors(opened: Reading[nvml.NvmlSession]) -> tuple[list[Sensor], list[
 
 def _gpu_sensors(opened: Reading[nvml.NvmlSession]) -> list[tuple[Sensor | None, SensorReport]]:
     if isinstance(opened, Missing):
-        return [(None, SensorReport("NVML", "", False, Sentence("NVML: {reason}.", reason=opened.reason)))]
+        return [(None, SensorReport.of("NVML", "", False, opened.reason))]
     gpus = opened.gpus()
     if not gpus:
-        return [(None, SensorReport("NVML", "", False, L_("NVML: the driver is there but lists no GPU.")))]
+        return [(None, SensorReport.of("NVML", "", False, L_("the driver is there but lists no GPU")))]
     return [_gpu_sensor(index, gpu) for index, gpu in enumerate(gpus)]
 
 
 def _gpu_sensor(index: int, gpu: Reading[nvml.Gpu]) -> tuple[Sensor | None, SensorReport]:
     if isinstance(gpu, Missing):
-        return None, SensorReport(
-            "NVML",
-            f"GPU {index}",
-            False,
-            Sentence("NVML: GPU {index} cannot be opened, {reason}.", index=index, reason=gpu.reason),
-        )
+        text = Sentence("GPU {index} cannot be opened, {reason}", index=index, reason=gpu.reason)
+        return None, SensorReport.of("NVML", f"GPU {index}", False, text)
     sensor, unavailable = GpuSensor(gpu), device_state.unavailable(gpu)
     what = sensor.describe()
     if isinstance(what, Missing):
-        message = Sentence("NVML: {device} has no power: {reason}.", device=sensor.device, reason=what.reason)
-        return None, SensorReport("NVML", sensor.device, False, message, unavailable)
-    return sensor, SensorReport(
-        "NVML", sensor.device, True, Sentence("NVML: {device}, {kind}.", device=sensor.device, kind=what), unavailable
-    )
+        text = Sentence("{device} has no power: {reason}", device=sensor.device, reason=what.reason)
+        return None, SensorReport.of("NVML", sensor.device, False, text, unavailable)
+    text = Sentence("{device}, {kind}", device=sensor.device, kind=what)
+    return sensor, SensorReport.of("NVML", sensor.device, True, text, unavailable)
 
 
 def _rapl_sensors() -> list[tuple[Sensor | None, SensorReport]]:
     zones = rapl.zones()
     if isinstance(zones, Missing):
-        return [(None, SensorReport("RAPL", "", False, Sentence("RAPL: {reason}.", reason=zones.reason)))]
+        return [(None, SensorReport.of("RAPL", "", False, zones.reason))]
     return [_rapl_sensor(zone) for zone in zones]
 
 
 def _rapl_sensor(zone: rapl.Zone) -> tuple[Sensor | None, SensorReport]:
     counter = zone.read_j()
     if isinstance(counter, Missing):
-        return None, SensorReport("RAPL", zone.device, False, Sentence("RAPL: {reason}.", reason=counter.reason))
-    return RaplSensor(zone), SensorReport(
-        "RAPL", zone.device, True, Sentence("RAPL: {device}, energy counter.", device=zone.device)
-    )
+        return None, SensorReport.of("RAPL", zone.device, False, counter.reason)
+    text = Sentence("{device}, energy counter", device=zone.device)
+    return RaplSensor(zone), SensorReport.of("RAPL", zone.device, True, text)
 
 
 class PowerSampler:

@@ -21,7 +21,7 @@ from precgui.runs.recorded_facts import breaks_sentence
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.sanitize import one_line
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, clause_of, together
 
 NOT_MEASURED = "not measured"
 _LONGEST = 400  # characters of a value from a file
@@ -138,8 +138,8 @@ def _why_no_energy(sensors: object) -> str:
     if not isinstance(sensors, list):
         return NOT_MEASURED
     reasons = [s.get("reason") for s in sensors if isinstance(s, Mapping) and not s.get("found")]
-    text = "; ".join(str(reason).rstrip(".") for reason in reasons if reason)
-    return f"{NOT_MEASURED}: {text}" if text else NOT_MEASURED
+    text = together(*(clause_of(reason) for reason in reasons if isinstance(reason, str)), between="; ")
+    return Sentence("{state}: {reason}", state=NOT_MEASURED, reason=text) if text else NOT_MEASURED
 
 
 def _notes(run: Run) -> Iterator[RunFact]:

@@ -44,7 +44,7 @@ def device_sentences(runs: Sequence[DrawnRun], signal: Signal) -> str:
                 why = translated(unavailable[signal.series[0]])
                 lines.append(_("{name}: not available: {why}.").format(name=name, why=why))
             elif name == "NVML" and not sensor.get("found"):
-                lines.append(f"NVML: {translated(str(sensor.get('reason')))}")
+                lines.append(f"NVML: {translated(sensor.get('reason') or '')}")
     absent = _("{signal}: not measured in these runs.").format(signal=translated(signal.title))
     return "\n".join(dict.fromkeys([absent, *lines]))
 

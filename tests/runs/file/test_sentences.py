@@ -14,11 +14,15 @@ import pytest
 import precgui
 from precgui import words
 from precgui.events import Incident, RunEnded, RunStarted, StepDone
+from precgui.hardware.environment import environment
+from precgui.hardware.power import SensorReport
+from precgui.hardware.readings import Missing
 from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.repair import repair
 from precgui.runs.file.sentence_lines import TABLE
+from precgui.runs.summary import energy_used_j
 from precgui.sentence_keys import line_of
-from precgui.sentences import Sentence
+from precgui.sentences import L_, Sentence
 from precgui.words import translated
 from tests.runs.synthetic import open_writer
 from tests.test_words import needs_babel
@@ -92,6 +96,19 @@ def test_that_the_file_is_the_same_in_every_language_and_english(tmp_path: Path)
     assert plain[TABLE].count(b"\n") == 3, "a sentence is written once"
     with h5py.File(tmp_path / "run-2.h5", "r") as file:
         assert [message.decode() for message in file["events"]["message"][:4]] == english()[:4]
+
+
+def test_that_why_nothing_was_measured_is_read_in_the_language_of_the_reader(tmp_path: Path) -> None:
+    sensor = SensorReport.of("NVML", "", False, L_("the driver is there but lists no GPU"))
+    with open_writer(tmp_path / "run.h5", environment=environment([sensor])) as writer:
+        writer(RunEnded(1.0, "completed"))
+    words.use("zh_CN")
+    with precgui.open_run(tmp_path / "run.h5") as run:
+        assert run.environment["power_sensors"][0]["reason"] == "the driver is there but lists no GPU."
+        why = energy_used_j(run)
+        assert isinstance(why, Missing)
+        assert why.reason == "the driver is there but lists no GPU"
+        assert translated(why.reason) == translated(L_("the driver is there but lists no GPU")) != why.reason
 
 
 def without_keys(path: Path) -> Path:

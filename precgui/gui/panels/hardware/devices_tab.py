@@ -187,8 +187,7 @@ def sensor_card(machine: Machine, place: str = "") -> DeviceCard:
 
 def _sentence(sensor: SensorReport) -> str:
     """The message without the name of the source, which stands beside it."""
-    text = translated(sensor.message).removeprefix(sensor.source).lstrip(":： ")
-    return upper_first(text)
+    return upper_first(translated(sensor.reason))
 
 
 def value_or_reason(value: Reading[str]) -> str:
