@@ -20,13 +20,14 @@ from tests.pretended import host_math
 host_math.install()
 host_math.install_compiled()
 """
-_TRAINING = "from tests.pretended.training import print_run\n"
+_TRAINING = "from tests.pretended.training import print_native_fp8, print_run\n"
 # Relative distance of losses: the CPU emulates the products of FP16, and adds those of BF16 in another order.
 CLOSE = {"fp16-amp": 1e-2, "fp16-pure": 1e-2, "bf16-pure": 2e-2, "bf16-amp": 1e-3}
 CLOSE_RECIPES = {"gpt-qlora": 1e-4, "cartpole-quick": 1e-5, "gan-quick": 1e-5}  # the cart's: a small sum of both signs
 # The first batch norm takes a spectrogram that is transposed, whose numbers it adds in another order on a GPU; where
 # the last digit of FP32 has changed, rounding to TF32 may change one that is 2^13 times larger.
-CLOSE_CELLS = {("speech-quick", "tf32"): 1e-4}
+# FP8 products take their scales behind the sum, their emulation before it; the same with rounding to E4M3.
+CLOSE_CELLS = {("speech-quick", "tf32"): 1e-4, ("gpt-quick", "fp8"): 1e-3}
 # By precision, of a step of digits-quick with telemetry: waits of the host, and copies from main memory, which are two
 # of the batch and one for each measurement of a module or of a kind of tensor.
 WAITS = {"fp16-amp": 3, "fp16-pure": 3}
@@ -34,6 +35,7 @@ UPLOADS = 32
 STEPS = 5  # the first is counted operation by operation, the next two fill torch's caches of pinned memory
 # Updates that are queued when the host waits for a step, beyond its own: none where a gradient scaler decides on them.
 AHEAD = {"fp16-amp": 0, "fp16-pure": 0}
+FP8_SCALINGS = ("tensorwise", "rowwise")
 SCHEDULE = "precision_schedule=step:3=bf16-amp, step:4=fp16-amp"
 QUICK_PRECISIONS = ("fp32", "fp16-amp", "bf16-sr", "fp8", "nvfp4")
 QUICK_RECIPES = {"regression-precise": (), "digits-pruned": (), "cartpole-quick": (), "digits-scale-demo": ()}
@@ -105,6 +107,7 @@ def quick(on_pretended_gpu: Script) -> dict[str, dict[str, Any]]:
     calls |= {recipe: _call(recipe, *settings) for recipe, settings in QUICK_RECIPES.items()}
     calls |= {name: _call("digits-quick", *settings, steps=7) for name, settings in DIVERGING.items()}
     calls["schedule"] = _call("digits-quick", "precision=fp32", SCHEDULE, steps=STEPS)
+    calls |= {f"fp8 {name}": f"print_native_fp8('precision_options.fp8_scaling={name}')" for name in FP8_SCALINGS}
     calls["second"] = _call("digits-quick", "precision=fp32", device="cuda:1", steps=STEPS)
     return dict(zip(calls, rows_of(on_pretended_gpu, list(calls.values()), gpus=2), strict=True))
 
@@ -151,6 +154,16 @@ def _check_counts(row: dict[str, Any], precision: str) -> None:
 @pytest.mark.parametrize("precision", QUICK_PRECISIONS)
 def test_that_a_step_waits_and_uploads_no_more_than_it_must(quick: dict[str, dict[str, Any]], precision: str) -> None:
     _check_counts(quick[precision], precision)
+
+
+@pytest.mark.parametrize("name", FP8_SCALINGS)
+def test_that_fp8_products_of_a_gpu_are_their_emulation_to_the_digits_of_fp32(
+    quick: dict[str, dict[str, Any]], name: str
+) -> None:
+    row = quick[f"fp8 {name}"]
+    assert row["note"].startswith("FP8 is native in 1 layer")
+    assert len(row["errors"]) == 4
+    assert max(row["errors"]) < 1e-6
 
 
 def test_that_the_precision_of_a_run_on_a_gpu_changes_by_its_schedule(quick: dict[str, dict[str, Any]]) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from precgui import config
+from precgui.engine import precisions
 from precgui.engine.errors import EngineError
 from precgui.engine.train import train
 from precgui.events import Event, Incident, RunEnded, RunStarted, StepDone, TensorStats
@@ -68,6 +71,28 @@ def print_run(
             result["refused"][place] = str(error)
     counter.remove()
     print("ROW " + json.dumps({**result, "lost": host_math.lost(), "elsewhere": host_math.elsewhere}))  # noqa: T201
+
+
+def print_native_fp8(*settings: str) -> None:
+    """Print one line of JSON: how far a linear layer with FP8 products is from its emulation on the CPU.
+
+    These are relative differences of the result, the gradient of the input, and those of weight and bias.
+    """
+    found: list[list[torch.Tensor]] = []
+    notes: list[str] = []
+    for device in ("cuda:0", "cpu"):
+        torch.manual_seed(1)
+        layer, x = nn.Sequential(nn.Linear(48, 64)), torch.randn(24, 48)
+        precision = precisions.make(config.load("gpt-quick", ["precision=fp8", *settings]), torch.device(device))
+        model = precision.convert(layer.to(device))
+        x = x.to(device).requires_grad_()
+        with precision.forward_context():
+            result = model(x)
+        result.square().mean().backward()
+        found.append([each.detach().cpu() for each in (result, x.grad, *(p.grad for p in model.parameters()))])
+        notes += precision.notes[:1]
+    errors = [float((own - other).norm() / other.norm()) for own, other in zip(*found, strict=True)]
+    print("ROW " + json.dumps({"errors": errors, "note": notes[0]}))  # noqa: T201
 
 
 def count_operations(folder: str) -> int:
