@@ -124,7 +124,7 @@ class ConstantAnswers:
             "samples": sum(call.samples for call in calls if call is not None),
             "best": min((a / b for a, b in zip(losses, constants, strict=True)), default=0.0) if known else 0.0,
             "void": not known or len(losses) < len(calls),
-        }  # fmt: skip
+        } | _classes_of(calls)  # fmt: skip
 
     def _constant(self, place: int, call: _Call) -> float:
         """The loss of the answer that suits the targets of the calls at this place of all steps; 0 where it is not
@@ -153,6 +153,14 @@ class ConstantAnswers:
     def facts(self) -> list[dict[str, Any]]:
         """A row for each step that was seen, see `constant_answers` in docs/run-file.md."""
         return self._rows
+
+
+def _classes_of(calls: list[_Call | None]) -> dict[str, Any]:
+    """The most frequent class among the targets of a step with one cross entropy, and its share."""
+    own = calls[0] if len(calls) == 1 else None
+    if own is None or own.kind != "cross entropy" or not len(own.first):
+        return {}
+    return {"class": int(own.first.argmax()), "share": float(own.first.max())}
 
 
 def _of_classes(scores: Tensor, args: Any, out: Tensor) -> _Call:

@@ -16,9 +16,10 @@ from precgui.runs.diagnosis.analysis import (
     update_ratios,
 )
 from precgui.runs.diagnosis.blame import blame_of_symptom, computes_in_16_bits
-from precgui.runs.diagnosis.findings import Evidence, Finding, RuledOut
+from precgui.runs.diagnosis.findings import Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.runs.recorded_facts import number
 from precgui.sentences import L_, Sentence, together
 
 _FEWEST_STEPS = 120
@@ -35,6 +36,7 @@ _JUMPED = 1.0  # of the weights, by one update
 _BURST, _SPIKE = 10.0, 2.0  # the largest loss, of that at the end: told as the cause, or as a hint
 _HIGH_RATE = 0.02  # of an optimizer like Adam, whose updates are of the size of the rate
 _LARGE_UPDATES = 0.01  # of the weights, median of the second half
+_ONE_CLASS, _FEWEST_OF_A_BATCH, _FEWEST_BATCHES = 0.9, 16, 3
 _RISE, _NOTICED = 0.03, 4.0  # of the loss above its least quarter, and standard errors
 
 
@@ -232,6 +234,48 @@ def _other_fix(m: Measurements, largest: float, *, low: bool, has_spiked: bool) 
     return together(fix, spike if has_spiked else "")
 
 
+def sorted_batches(m: Measurements) -> Answer:
+    """Each batch holds one class, another one in other steps, and the model is no better than one answer for all."""
+    rows = [row for row in m.fact_rows("constant_answers") if number(row, "samples") >= _FEWEST_OF_A_BATCH]
+    rows = [row for row in rows if "share" in row]
+    if not m.own_loop or len(rows) < _FEWEST_BATCHES:
+        return None
+    classes = [int(number(row, "class")) for row in rows]
+    least = min(number(row, "share") for row in rows)
+    loss, constant = (float(np.mean([number(row, key) for row in rows])) for key in ("loss", "constant"))
+    if least < _ONE_CLASS or len(set(classes)) < 2 or not 0 < constant <= loss:
+        return RuledOut(
+            "sorted-batches",
+            Sentence(
+                "because the most frequent class of a batch had {least} of it in one of {row_count} steps, or the loss "
+                "was below that of a constant answer",
+                least=percent(least), row_count=len(rows),
+            ),
+        )  # fmt: skip
+    steps = [int(number(row, "step")) for row in rows]
+    proof = Evidence(
+        L_("one class has 90 % of each batch, not the same one, and loss >= that of the best constant answer"),
+        {"share": least, "classes": len(set(classes)), "loss": loss, "constant": constant},
+        Sentence(
+            "In steps {steps} one class had {least} or more of the targets of the batch: class {classes}. The cross "
+            "entropy there was {loss:.3g} on average; one answer for all these steps has {constant:.3g}.",
+            steps=", ".join(map(str, steps)), least=percent(least), classes=", ".join(map(str, classes)), loss=loss,
+            constant=constant,
+        ),
+        "loss", m.series_of(m.loss),
+    )  # fmt: skip
+    return [
+        Finding(
+            "sorted-batches", "error",
+            L_("Each batch holds one class: the data are sorted, and what is learnt of a class is forgotten"),
+            steps[0], int(m.steps[-1]), (proof,),
+            L_("Shuffle the data before they are cut into batches (DataLoader(shuffle=True)), in each epoch anew."),
+            0.85, "docs/diagnosis.md", certainty="exact",
+            blame=Blame(False, L_("the order of the data is the same in any format")),
+        )
+    ]  # fmt: skip
+
+
 @np.errstate(all="ignore")
 def rate_too_high(m: Measurements) -> Answer:
     """A loss of fixed targets that rises again, under an optimizer like Adam at a rate far above the usual one."""
@@ -279,6 +323,7 @@ def rate_too_high(m: Measurements) -> Answer:
 
 
 RULES = (
+    Rule("sorted-batches", "C", L_("Has each batch several classes?"), sorted_batches),
     Rule("rate-too-high", "C", L_("Does the rate let the loss fall?"), rate_too_high),
     Rule("chance-level", "C", L_("Is the model better than one answer for all inputs?"), chance_level),
 )

@@ -43,6 +43,7 @@ _PACED_TO_NAN = 10.0  # the same where it becomes NaN or Inf then
 _BEGINNING = 10  # steps
 _FEWEST_BELOW = 3  # steps
 _ABOVE = 10.0  # times the size of the gradients
+_BY_EPSILON = 0.1  # of the weights, by all updates together, where the epsilon is far above the gradients
 _LEARNT = 0.1  # a cross entropy that only a trained network has; one of k classes begins near log k
 _OF_CROSS_ENTROPY = ("nll_loss_forward", "nll_loss2d_forward", "binary_cross_entropy")
 
@@ -315,7 +316,7 @@ def no_progress(m: Measurements) -> Answer:
     if not np.isfinite(typical) or not len(norms) or not (norms > 0).any():
         return None
     total = float(ratios[np.isfinite(ratios)].mean() * m.n)
-    if total > 1e-3:
+    if total > (_BY_EPSILON if _large_epsilon(m) is not None else 1e-3):
         return RuledOut(
             "no-progress",
             Sentence(
@@ -348,7 +349,7 @@ def no_progress(m: Measurements) -> Answer:
             ),
         )
     proof = Evidence(
-        L_("|update| / |weight| x steps < 0.001 and the loss falls by less than 10 %"),
+        L_("|update| / |weight| x steps < 0.001 (0.1 by a large epsilon) and the loss falls by less than 10 %"),
         {"update_ratio": typical, "steps": m.n, "loss_first": begin, "loss_last": end},
         Sentence(
             "A step changes the weights by {typical:.2g} of their norm, {total:.2g} in {steps} steps; the loss went "
