@@ -30,6 +30,11 @@ class Theme:
     ok: str
     runs: tuple[str, ...]
 
+    @property
+    def chosen(self) -> str:
+        """The ground of what is chosen."""
+        return self.blend(self.accent, 0.15)
+
     def blend(self, top: str, share: float, below: str = "") -> str:
         """`top` laid over `below` (default: base) with an opacity of `share` (0 to 1)."""
         over, under = QColor(top), QColor(below or self.base)

@@ -46,7 +46,7 @@ class Problem:
 
 
 def usual_colour(run_id: str) -> int:
-    """The index of the colour that a run asks for, the same in every session."""
+    """The index of the colour that a run asks for where its precision's is taken, the same in every session."""
     return int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:4]) % COLOURS
 
 

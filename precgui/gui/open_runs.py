@@ -17,6 +17,7 @@ from precgui.gui.run_opener import RunOpener
 from precgui.gui.undo import Undo
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
+from precgui.runs.line_styles import precision_place
 from precgui.runs.run import Run
 from precgui.runs.step_times import keep_step_time
 from precgui.runs.tensorboard.imported_run import ImportedRun
@@ -112,7 +113,7 @@ class OpenRuns(QObject):
         key = run.run_id
         while key in self._runs:  # the same run from a copied file
             key += "'"
-        colour, dash = self._free_style(self.styles.get(run.run_id) or (usual_colour(run.run_id), 0))
+        colour, dash = self._free_style(run)
         name = distinct_name(run.title, run.created, {opened.name for opened in self._runs.values()})
         opened = OpenRun(key, run, name, colour, dash)
         self._keep_style(opened)
@@ -209,11 +210,14 @@ class OpenRuns(QObject):
         self._runs[key].name = name
         self.changed.emit(key)
 
-    def _free_style(self, usual: tuple[int, int]) -> tuple[int, int]:
-        """Colour and dash for a run: its usual ones, else the next free colour, with a dash once all are taken."""
+    def _free_style(self, run: Run) -> tuple[int, int]:
+        """Colour and dash for a run: those it had, else the colour of its precision, as in Compare, else its usual one,
+        else the next free colour, with a dash once all are taken."""
+        usual = usual_colour(run.run_id)
+        first = self.styles.get(run.run_id) or (precision_place(run.config.precision), 0)
         pairs = {(opened.colour_index, opened.dash_index) for opened in self._runs.values()}
-        ring = [((usual[0] + step) % COLOURS, dash) for dash in range(DASHES) for step in range(COLOURS)]
-        return next((pair for pair in (usual, *ring) if pair not in pairs), usual)
+        ring = [((usual + step) % COLOURS, dash) for dash in range(DASHES) for step in range(COLOURS)]
+        return next((pair for pair in (first, *ring) if pair not in pairs), first)
 
     def _keep_style(self, opened: OpenRun) -> None:
         """Keep colour and dash of a run for its next opening; those of the last `MOST_STYLES` runs are kept."""

@@ -26,6 +26,7 @@ _COMMANDS = {
     "QDialog": {"accept", "done", "reject"},
     "QRunnable": {"run"},
     "QThread": {"run"},
+    "QStyledItemDelegate": {"initStyleOption"},
 }
 # Virtual methods with an answer, which is that of the Qt class where the override fails.
 _QUERIES = {

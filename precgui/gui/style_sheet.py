@@ -61,7 +61,7 @@ def style_sheet(theme: Theme) -> str:
         "warning": theme.warning,
         "error": theme.error,
         "hover": theme.blend(theme.accent, 0.08),
-        "chosen": theme.blend(theme.accent, 0.15),
+        "chosen": theme.chosen,
         "accent_hover": theme.blend(theme.text, 0.15, theme.accent),
         "edge": theme.blend(theme.muted, 0.55),
         "faint": theme.blend(theme.muted, 0.7),

@@ -18,6 +18,7 @@ from precgui.gui.run_progress import progress_of
 from precgui.gui.session import Session
 from precgui.gui.settings import Settings
 from precgui.gui.shell.window import Window
+from precgui.runs.line_styles import precision_place
 from precgui.runs.live import LiveRun
 from tests.gui.conftest import close_window, write_run
 from tests.gui.plotted import training_run
@@ -40,8 +41,9 @@ def test_that_a_title_in_use_gets_the_time_and_then_a_number() -> None:
     assert distinct_name("a", "no date", ["a"]) == "a (2)"
 
 
-def test_that_a_run_has_its_colour_whatever_was_opened_before(qtbot: QtBot, tmp_path: Path) -> None:
-    paths = [write_run(tmp_path / f"{name}.h5", "the same") for name in "abcde"]
+def test_that_a_run_has_the_colour_of_its_precision_whatever_was_opened_before(qtbot: QtBot, tmp_path: Path) -> None:
+    names = ("fp32", "bf16-amp", "fp16-amp", "fp64", "tf32")
+    paths = [write_run(tmp_path / f"{name}.h5", "the same", name) for name in names]
     colours = []
     for order in (paths, paths[::-1]):
         session = Session()
@@ -52,7 +54,7 @@ def test_that_a_run_has_its_colour_whatever_was_opened_before(qtbot: QtBot, tmp_
             found[key] = (session.runs[key].colour_index, session.runs[key].dash_index)
             assert len(session.runs) == 1 or session.runs.close(key) is None
         colours.append(found)
-    assert colours[0] == colours[1]
+    assert colours[0] == colours[1] == {name: (precision_place(name), 0) for name in names}
 
 
 def test_that_seven_runs_have_seven_colours_and_names_of_their_own(qtbot: QtBot, tmp_path: Path) -> None:

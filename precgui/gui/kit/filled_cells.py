@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, Qt
-from PySide6.QtGui import QPainter
-from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem
+from PySide6.QtGui import QBrush, QColor, QPainter
+from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
+
+from precgui.gui.theme import themes
 
 
 class FilledCells(QStyledItemDelegate):
@@ -18,3 +20,13 @@ class FilledCells(QStyledItemDelegate):
             rect: QRect = option.rect
             painter.fillRect(rect.adjusted(1, 1, -1, -1), brush)
         super().paint(painter, option, index)
+
+
+class OwnColours(QStyledItemDelegate):
+    """A chosen cell keeps the colour of its text: a style sheet on the table gives it that of all chosen cells."""
+
+    def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+        super().initStyleOption(option, index)
+        if option.state & QStyle.StateFlag.State_Selected:
+            option.state &= ~QStyle.StateFlag.State_Selected
+            option.backgroundBrush = QBrush(QColor(themes().theme.chosen))

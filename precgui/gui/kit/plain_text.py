@@ -16,6 +16,10 @@ from PySide6.QtWidgets import QInputDialog, QLabel, QMessageBox, QSizePolicy, QT
 
 from precgui.gui.theme import themes
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_UNITS = r"%|[nµm]?s|min|h|[KMGT]iB|[kMGT]?B|bytes|[kMG]?W|m?J|points?|dB|[kMGT]?op/s|[KMGT]?B/s"
+_BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:{_UNITS})(?![\w/]))")
+
 
 class PlainLabel(QLabel):
     """A label without markup; `&` marks the key of its buddy, if it has one."""
@@ -25,6 +29,14 @@ class PlainLabel(QLabel):
         self.setTextFormat(Qt.TextFormat.PlainText)
         if isinstance(text, str):
             self.setText(text)
+
+    def setText(self, text: str) -> None:
+        """Show a text, in which no line breaks between a number and its unit."""
+        super().setText(_BEFORE_UNIT.sub(_NO_BREAK, text))
+
+    def text(self) -> str:
+        """The text as it was given."""
+        return super().text().replace(_NO_BREAK, " ")
 
 
 class ElidedLabel(PlainLabel):

@@ -101,7 +101,7 @@ SIGNALS: dict[str, Signal] = {
     )
 }  # fmt: skip
 BASELINE_SIGNALS: dict[str, Signal] = {  # of runs.baseline.BaselineComparison
-    LOSS_MEAN: Signal(LOSS_MEAN, L_("Training loss"), L_("Loss"), (LOSS_MEAN,), ended=True),
+    LOSS_MEAN: Signal(LOSS_MEAN, L_("Training loss"), L_("Loss"), (LOSS_MEAN,), scale="log10", ended=True),
     LOSS_GAP: Signal(LOSS_GAP, L_("Loss minus the baseline's"), L_("Difference"), (LOSS_GAP,), log=None, ended=True,
                      absent=L_("No run of the same work has a step in common with the baseline.")),
 }  # fmt: skip

@@ -139,7 +139,9 @@ class StartupStages(QObject):
             self._return_to_last_place(session)
         if self._tracing:
             self._watch_plots()
-        elif self._first_run and not (self._files or settings["first_run/seen"] or settings["files/recent"]):
+        if self._first_run and not (
+            os.environ.get(EXIT_AFTER_PLOTS) or self._files or settings["first_run/seen"] or settings["files/recent"]
+        ):
             _soon(self._window.guide.open)
 
     def _open_last_study(self, session: Session) -> None:

@@ -6,7 +6,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
-from precgui.gui.diagnosing import urgency, verdict_colour
+from precgui.gui.diagnosing import short_verdict, urgency, verdict_colour
+from precgui.gui.kit.filled_cells import OwnColours
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.export import swatch_icon
@@ -33,6 +34,7 @@ class VerdictTable(QTableWidget):
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setShowGrid(False)
         self.setTabKeyNavigation(False)
+        self.setItemDelegateForColumn(1, OwnColours(self))
 
     def show_runs(self, runs: list[OpenRun], diagnosis: dict[str, Diagnosis], current: str | None) -> None:
         """Show these runs, those with problems first; what was chosen stays so, at first the current run."""
@@ -65,9 +67,9 @@ class VerdictTable(QTableWidget):
         name.setText(opened.name)
         name.setIcon(swatch_icon(opened))
         name.setToolTip(plain_tip(opened.name))
-        text = translated(diagnosis.sentence) if diagnosis is not None else _("Reading...")
-        verdict.setText(text)
-        verdict.setToolTip(plain_tip(text))
+        waits = _("Reading...")
+        verdict.setText(short_verdict(diagnosis) if diagnosis is not None else waits)  # all of it stands below
+        verdict.setToolTip(plain_tip(translated(diagnosis.sentence) if diagnosis is not None else waits))
         verdict.setForeground(QColor(verdict_colour(diagnosis)))
 
     def chosen(self) -> list[str]:

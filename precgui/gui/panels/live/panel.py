@@ -27,7 +27,7 @@ from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.gui.proof import Proof
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.runs.caveats import arithmetic_of, cost_above_budget
+from precgui.runs.caveats import arithmetic_of
 from precgui.sanitize import some_names
 from precgui.words import L_, _, p_, translated
 
@@ -248,8 +248,7 @@ class LivePanel(Pages):
         self.stop_button.setEnabled(not self._session.training.is_stopping)
 
     def _tell_caveats(self) -> None:
-        """Which of the shown runs do not compute as the format does on hardware that has it, and whose record cost more
-        than its budget."""
+        """Which of the shown runs do not compute as the format does on hardware that has it."""
         proof = self.proof is not None  # whose place is needed
         displayed = [opened for opened in self._session.runs.values() if opened.visible and not proof]
         runs_of: dict[str, list[str]] = {}
@@ -257,10 +256,7 @@ class LivePanel(Pages):
             if caveat := arithmetic_of(opened.run).caveat:
                 runs_of.setdefault(caveat, []).append(opened.name)
         reported = [f"{some_names(names, _NAMED)}: {translated(caveat)}" for caveat, names in runs_of.items()]
-        costs = [
-            f"{opened.name}: {translated(cost)}" for opened in displayed if (cost := cost_above_budget(opened.run))
-        ]
-        self.caveat.set_text("\n".join([*reported, *costs[:1]]))
+        self.caveat.set_text("\n".join(reported))
 
     def _take_runs(self) -> None:
         self.run_list.take_runs()

@@ -56,7 +56,8 @@ def test_that_each_open_run_has_a_sentence_and_the_chosen_one_its_cards(qtbot: Q
     texts = [panel.verdicts.item(row, 1).text() for row in range(2)]  # type: ignore[union-attr]
     assert panel.verdicts.keys == ["bad", "good"]  # problems come first
     assert "step 21" in texts[0]
-    assert texts[1].startswith("No fault found. ")
+    assert texts[1] == "Healthy", "all of the sentence stands below"
+    assert panel.verdicts.item(1, 1).toolTip().startswith("No fault found. ")  # type: ignore[union-attr]
     panel.verdicts.choose("bad")
     assert len(panel.cards) == 1
     assert "step 21" in panel.cards[0].title.text()
