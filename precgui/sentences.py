@@ -14,14 +14,20 @@ from typing import Any, Literal
 Case = Literal["", "lower", "upper"]
 
 
-# Placeholders of names that the user has given: shown as they are, though a module may be called "loss".
+# Placeholders of names that the user has given: shown as they are, though a module may be called "loss". So is what
+# `!r` puts into quotes.
 NAMES_OF_USERS = frozenset(
     (
         "file",
         "folder",
+        "function",
+        "functions",
+        "given",
         "layer",
         "layers",
         "line",
+        "methods",
+        "missing_module",
         "module",
         "modules",
         "operation",
@@ -30,6 +36,7 @@ NAMES_OF_USERS = frozenset(
         "parameter",
         "parameters",
         "path",
+        "pattern",
         "run",
         "signal",
         "tag",

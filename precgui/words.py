@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache, partial, reduce
 from gettext import NullTranslations
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from precgui.catalogue import compile_catalogue, is_outdated, write_whole
@@ -87,7 +88,8 @@ def translated(text: str) -> str:
             template = catalogue.ngettext(text.template, text.plural, text.number)
         else:
             template = catalogue.gettext(text.template)
-        values = {name: _shown(name, value) for name, value in text.values.items()}
+        as_given = NAMES_OF_USERS | _quoted(template)
+        values = {name: _shown(value, as_given=name in as_given) for name, value in text.values.items()}
         shown = filled_chinese(template, values) if _Chosen.language == "zh_CN" else template.format(**values)
         return with_case(shown, text.case if _Chosen.language in ("en", PSEUDO) else "")
     return _catalogue().gettext(text) if text else text
@@ -116,10 +118,16 @@ def wording() -> Wording:
     return Wording(language().replace("_", "-"), translated)
 
 
-def _shown(name: str, value: Any) -> Any:
+@cache
+def _quoted(template: str) -> frozenset[str]:
+    """The placeholders with `!r`, which show a text as it was typed."""
+    return frozenset(name for _, name, _, conversion in Formatter().parse(template) if name and conversion == "r")
+
+
+def _shown(value: Any, *, as_given: bool) -> Any:
     if isinstance(value, BaseException):
         return error_text(value)
-    if name in NAMES_OF_USERS and not isinstance(value, Sentence):
+    if as_given and not isinstance(value, Sentence):
         return value
     return translated(value) if isinstance(value, str) else value
 

@@ -449,6 +449,13 @@ def test_that_names_of_users_are_shown_as_they_were_given(chinese: None) -> None
     assert translated(of_user) != of_user
 
 
+def test_that_a_text_in_quotes_is_shown_as_it_was_typed(chinese: None) -> None:
+    """`!r` quotes a text of the user, which may be a word that the catalogue has."""
+    assert translated("nothing") != "nothing"
+    template = "{name!r} is no block format; there are {names}"
+    assert "'nothing'" in translated(Sentence(template, name="nothing", names="mxfp8"))
+
+
 def test_that_the_pseudo_language_is_longer_and_keeps_what_is_filled_in() -> None:
     assert pseudo("Open {file} with `precgui run`").startswith("Ópéñ {file} ẃíth".replace("ẃ", "w"))
     assert len(pseudo("a word")) >= 1.3 * len("a word")

@@ -208,11 +208,17 @@ def _targets(model: nn.Module, config: RunConfig) -> dict[str, nn.Linear]:
     }
     if not chosen:
         known = [name for name, module in model.named_modules() if type(module) is nn.Linear]
-        raise EngineError(
-            Sentence(
-                "adapter.targets: no linear layer in {modules}; the model has {layers}",
-                modules=", ".join(around) or Sentence("nothing"),
-                layers=", ".join(known[:8]) or Sentence("none"),
-            )
-        )
+        raise EngineError(_no_target(", ".join(around), ", ".join(known[:8])))
     return chosen
+
+
+def _no_target(modules: str, layers: str) -> Sentence:
+    if not modules:
+        return Sentence(
+            "adapter.targets: no linear layer in nothing; the model has {layers}", layers=layers or Sentence("none")
+        )
+    if not layers:
+        return Sentence("adapter.targets: no linear layer in {modules}; the model has none", modules=modules)
+    return Sentence(
+        "adapter.targets: no linear layer in {modules}; the model has {layers}", modules=modules, layers=layers
+    )

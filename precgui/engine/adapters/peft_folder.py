@@ -109,10 +109,7 @@ def _rank_and_alpha(document: Any, place: str) -> tuple[int, float]:
         if name in document and document[name] not in values:
             raise EngineError(
                 Sentence(
-                    "{place} has {key} = {value}, which is not trained here",
-                    place=place,
-                    key=name,
-                    value=document[name],
+                    "{place} has {given}, which is not trained here", place=place, given=f"{name} = {document[name]}"
                 )
             )
     rank, alpha = document.get("r"), document.get("lora_alpha")

@@ -246,9 +246,9 @@ def _files(folder: Path, pixels: int) -> Any:
     if len(result.classes) < 2:
         raise EngineError(
             Sentence(
-                "data.path: {folder} holds one class only, {name}; it must hold two at least",
+                "data.path: {folder} holds one class only, {given}; it must hold two at least",
                 folder=folder,
-                name=result.classes[0],
+                given=result.classes[0],
             )
         )
     return result

@@ -62,10 +62,10 @@ def make_own(config: RunConfig) -> Task:
             raise
         raise EngineError(
             Sentence(
-                "task {task}: there is no module {missing} at this place; modules beside {module} are not sent: put "
-                "{missing} into {module}, or install it there",
+                "task {task}: there is no module {missing_module} at this place; modules beside {module} are not "
+                "sent: put {missing_module} into {module}, or install it there",
                 task=config.task,
-                missing=error.name,
+                missing_module=error.name,
                 module=place,
             )
         ) from None
@@ -74,11 +74,11 @@ def make_own(config: RunConfig) -> Task:
     if missing:
         raise EngineError(
             Sentence(
-                "task {task}: what {function} returns has no {missing}; a task needs the methods {needed}, see "
+                "task {task}: what {function} returns has no {methods}; a task needs the methods {needed}, see "
                 "docs/own-task.md",
                 task=config.task,
                 function=name,
-                missing=", ".join(missing),
+                methods=", ".join(missing),
                 needed=", ".join(_NEEDED),
             )
         )
