@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import threading
@@ -14,13 +15,14 @@ import pytest
 import torch
 from torch import nn
 
-from precgui import config, job
+from precgui import config, job, words
 from precgui.engine import tasks
 from precgui.engine.tasks import Batch, Digits
 from precgui.events import TENSOR_KINDS, Event, Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.errors import RunFileError
 from precgui.runs.file import disk
 from precgui.runs.file.reader import open_run
+from tests.test_words import needs_babel
 
 SHORT = ["device=cpu", "threads=1", "train.max_steps=6", "record.tensors=false"]
 
@@ -76,6 +78,35 @@ def test_that_an_exception_fails_the_run_and_keeps_what_was_recorded(
         assert saved.status == "failed"
         assert len(saved.series("loss")[0]) == 2
         assert saved.events("failure")[0].message == ended.message
+
+
+class _InfAtStep3(Digits):
+    def train_batches(self) -> Iterable[Batch]:
+        for number, (inputs, targets) in enumerate(super().train_batches(), 1):
+            yield (inputs * math.inf if number == 3 else inputs), targets
+
+
+@needs_babel
+def test_that_a_run_that_an_english_process_recorded_is_read_in_chinese(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every event and the end of the run; its file is English."""
+    monkeypatch.setitem(tasks.TASKS, "digits", _InfAtStep3)
+    ended, _ = run_job(tmp_path / "a.h5", "train.stop_at_nonfinite=true")
+    words.use("zh_CN")
+    try:
+        with open_run(tmp_path / "a.h5") as saved:
+            told = [(event.message, words.translated(event.message)) for event in saved.events()]
+            told.append((saved.message, words.translated(saved.message)))
+    finally:
+        words.use("en")
+    assert saved.message == ended.message == (
+        "stopped after step 3 of 30: the loss is not finite in step 3 (train.stop_at_nonfinite)"
+    )  # fmt: skip
+    assert len(told) > 2
+    assert [english for english, chinese in told if re.search("[a-z]{3,} [a-z]{2,} [a-z]{2,}", chinese)] == []
+    with h5py.File(tmp_path / "a.h5", "r") as file:
+        assert [row["message"].decode()[:150] for row in file["events"]] == [english[:150] for english, _ in told[:-1]]
 
 
 class _TooLarge(Digits):

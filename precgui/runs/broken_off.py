@@ -11,6 +11,7 @@ from precgui.checkpoint_files import checkpoint_files
 from precgui.config import OWN_LOOP, RunConfig, no_start
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
+from precgui.sanitize import one_line
 from precgui.sentences import L_, Sentence, filled
 
 _MOST_MESSAGE = 300
@@ -47,7 +48,7 @@ class BrokenOff:
         goes_on = filled(template, step=step, last=self.steps)
         if not self.message:
             return goes_on
-        return Sentence("{sentence} ({message})", sentence=goes_on, message=self.message[:_MOST_MESSAGE])
+        return Sentence("{sentence} ({message})", sentence=goes_on, message=one_line(self.message, _MOST_MESSAGE))
 
     def as_fact(self, step: int) -> dict[str, Any]:
         """The break as it is recorded: the last step that was kept, and how the part before it had ended."""

@@ -91,7 +91,8 @@ def beside_fp64(m: Measurements, step: int) -> Blame | None:
     at, own = int(rows[0].get("step") or 0), int(rows[0].get("step") or 0) == step
     finite = bool(rows[0].get("finite_in_fp64"))
     place = cause.get("first_nonfinite")
-    made = str(cause.get("message")) if isinstance(place, Mapping) else ""
+    message = cause.get("message")
+    made = message if isinstance(place, Mapping) and isinstance(message, str) else ""
     evidence = Evidence(
         L_("same weights, state, data and random numbers, in FP64"), {"step": at, "finite": str(finite).lower()},
         together(

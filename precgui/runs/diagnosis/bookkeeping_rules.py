@@ -10,6 +10,7 @@ from precgui.runs.diagnosis.blame import blame_of_symptom
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, TOO_FEW_DIGITS, UNDECIDED, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.rule import Answer, Rule
+from precgui.sanitize import one_line
 from precgui.sentences import L_, Sentence
 
 _FP32_ULP = 2.0**-23
@@ -318,7 +319,7 @@ def refused(m: Measurements) -> Answer:
         (reported for words, reported in known.items() if words in message),
         (L_("The run failed"), L_("Read its message."), UNDECIDED),
     )
-    proof = Evidence("status = failed", {"steps": m.n}, message[:300])
+    proof = Evidence("status = failed", {"steps": m.n}, one_line(message, 300))
     return [
         Finding(
             "failed",
