@@ -37,6 +37,7 @@ KEYS = {
     "Bool", "Char", "Double", "Float", "Half", "Int", "Long", "Short", "Recorder", "Storage", "Trash",
     "{} was killed by", "DeepSeek blocks",
     "Counterfactual", "Shadow", "Stage", "Table", "Visit", "emulated product", "second time",
+    "precgui module: ", "precgui phase: ", "precgui step", "precgui warm-up", "signed char",
     "Accelerator", "Adam", "Adamax", "Identity", "Parameter", "Sequential", "Sigmoid", "Softmax", "Tanh", "Trainer",
     ", written to {name}: open that file to check it", ", left out: no Python that can be parsed",
     "{}\n\\ No newline at end of file\n", "log sigmoid", "log softmax", "read from outside by training", "Linear",
@@ -49,7 +50,7 @@ KEYS = {
 }  # fmt: skip
 CODE = re.compile(
     r'^(""")|^from \S+ import|^import torch$|^rounded\(Tensor'
-    r"|^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \(|Example: )"
+    r"|^(with torch|tuple\[|scaler = |model = |precgui (run|compare|sweep) |argument \()"
     r"|^(make wheel |(\{\})?python3 -m pip |import sys; )"
     r"|^<!DOCTYPE|^(compressed-tensors|torchao), "
     r"|^(recorder = precgui|def both_passes)"

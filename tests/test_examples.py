@@ -11,7 +11,7 @@ import pytest
 
 import precgui
 from precgui.cli.main import main
-from precgui.examples import EXAMPLES, Example
+from precgui.examples import EXAMPLES, Example, title_for_reader
 from precgui.paths import examples_dir, is_example
 from precgui.runs.errors import RunFileError
 from precgui.runs.library import annotate
@@ -102,3 +102,11 @@ def test_that_the_command_lists_the_examples_with_their_paths(capsys: pytest.Cap
     assert f"precgui diagnose {RUNS[0].path}" in capsys.readouterr().out.replace("\n", "")
     assert main(["diagnose", rows[0]["path"]]) == 1
     assert "Gradients are clipped before they are unscaled" in capsys.readouterr().out
+
+
+def test_that_the_title_of_an_example_alone_is_shown_in_the_language_of_the_reader(tmp_path: Path) -> None:
+    for each in EXAMPLES:
+        path = each.path / "sweep.toml" if each.is_study else each.path
+        assert title_for_reader(each.title, path, str.upper) == each.title.upper()
+        assert title_for_reader(each.title, tmp_path / "copy.h5", str.upper) == each.title
+        assert title_for_reader(each.title, None, str.upper) == each.title

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "precgui"
 WORDS = resources() / "words"
-# Rooms that have texts without a mark; the list shrinks until it is empty (docs/words.md).
-LATER: tuple[str, ...] = ("engine/profile/",)
-ENGLISH = (  # on purpose
+ENGLISH = (  # on purpose; every other module has its texts marked and translated (docs/words.md)
     "engine/export/loop.py",  # a script of the user, which runs without precgui
     "hardware/report.py",  # a report of a bug is read by those who write precgui
 )
@@ -52,9 +50,9 @@ def chinese() -> Iterator[None]:
     words.use("en")
 
 
-def finished_files() -> list[Path]:
+def translated_files() -> list[Path]:
     named = {path: path.relative_to(PACKAGE).as_posix() for path in SOURCES}
-    return [path for path, name in named.items() if not name.startswith((*LATER, *ENGLISH))]
+    return [path for path, name in named.items() if not name.startswith(ENGLISH)]
 
 
 # The source ------------------------------------------------------------------------------------------------
@@ -114,10 +112,10 @@ def test_that_a_text_in_pieces_is_found(line: str, tmp_path: Path, monkeypatch: 
     assert len(faults_of(file)) == 1
 
 
-def test_that_a_finished_room_has_no_text_without_a_mark() -> None:
+def test_that_no_text_is_without_a_mark() -> None:
     keys = {text for path in SOURCES for text in marked_texts(path)}  # a text that a table marks is its key elsewhere
     left = {str(path.relative_to(PACKAGE)): [row for row in unmarked(path) if row[1] not in keys]
-            for path in finished_files()}  # fmt: skip
+            for path in translated_files()}  # fmt: skip
     assert {path: found for path, found in left.items() if found} == {}
 
 
@@ -146,10 +144,10 @@ def forms(message: Message) -> list[tuple[str, str]]:
 
 
 @needs_babel
-def test_that_every_text_of_a_finished_room_is_translated_and_none_is_fuzzy() -> None:
+def test_that_every_text_is_translated_and_none_is_fuzzy() -> None:
     tool = _tool()
     known = {message.id: message for message in catalogue()}
-    files = {f"precgui/{path.relative_to(PACKAGE).as_posix()}" for path in finished_files()}
+    files = {f"precgui/{path.relative_to(PACKAGE).as_posix()}" for path in translated_files()}
     wanted = [message for message in tool.template() if message.id and files & {file for file, _ in message.locations}]
     missing = [m.id for m in wanted if m.id not in known or not tool.is_translated(known[m.id])]
     assert missing == [], "run `make words` and translate"

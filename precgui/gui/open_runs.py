@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui import paths
 from precgui.events import Event
+from precgui.examples import title_for_reader
 from precgui.gui.damage_notes import DamageNotes
 from precgui.gui.open_run import COLOURS, DASHES, OpenRun, Problem, distinct_name, usual_colour
 from precgui.gui.run_opener import RunOpener
@@ -21,7 +22,7 @@ from precgui.runs.line_styles import precision_place
 from precgui.runs.run import Run
 from precgui.runs.step_times import keep_step_time
 from precgui.runs.tensorboard.imported_run import ImportedRun
-from precgui.words import _, error_text
+from precgui.words import _, error_text, translated
 
 MOST_STYLES = 500
 FOLLOW_MS = 1000  # between reads of a run that another process is writing
@@ -114,7 +115,8 @@ class OpenRuns(QObject):
         while key in self._runs:  # the same run from a copied file
             key += "'"
         colour, dash = self._free_style(run)
-        name = distinct_name(run.title, run.created, {opened.name for opened in self._runs.values()})
+        title = title_for_reader(run.title, run.path, translated)
+        name = distinct_name(title, run.created, {opened.name for opened in self._runs.values()})
         opened = OpenRun(key, run, name, colour, dash)
         self._keep_style(opened)
         self.put(opened)

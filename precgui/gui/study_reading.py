@@ -8,6 +8,7 @@ from pathlib import Path
 
 from precgui.config import RunConfig
 from precgui.events import Metric
+from precgui.examples import title_for_reader
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.metric import metric_of
@@ -17,7 +18,7 @@ from precgui.sweeps.report import MemberRow, SweepDocument, sweep_document
 from precgui.sweeps.spec import formats_of_layers, repeat_command
 from precgui.sweeps.state import ENDED
 from precgui.sweeps.study import SweepReader
-from precgui.words import _
+from precgui.words import _, translated
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class StudyReading:
         running = {row.name: _share(row) for row in document.members if row.status == "running"}
         return StudyGrid(
             document,
-            folder.spec.title or self.path.resolve().name,
+            title_for_reader(folder.spec.title, self.path / "sweep.toml", translated) or self.path.resolve().name,
             tuple(arm.name for arm in folder.spec.arms()),
             running,
             self._metric or self._read_metric(document),

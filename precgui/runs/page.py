@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from precgui import __version__
+from precgui.examples import title_for_reader
 from precgui.runs.caveats import arithmetic_of
 from precgui.runs.diagnosis import Finding, blame_sentence, examine
 from precgui.runs.errors import RunFileError
@@ -74,7 +75,7 @@ class _Page:
         return f"<h2>{self._text(title)}</h2>"
 
     def of(self, run: Run) -> str:
-        title = escape(run.title)
+        title = escape(title_for_reader(run.title, run.path, self._wording.shown))
         reported = self._text(arithmetic_of(run).caveat)
         caveat = f'<p class="caveat">{reported}</p>' if reported else ""
         details, groups = self._head(L_("Details")), "".join(self._group(group) for group in file_facts(run))

@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
+from precgui.examples import title_for_reader
 from precgui.gui.answer import Answer, thread
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.session import Session
@@ -109,13 +110,14 @@ class StudiesView(QTreeWidget):
 
 def _study_cells(entry: StudyEntry) -> tuple[str, ...]:
     created = datetime.fromtimestamp(entry.created_s).astimezone().strftime("%Y-%m-%d %H:%M")
+    title = title_for_reader(entry.title, entry.path, translated)
     if entry.error:
-        return entry.title, "", _("unreadable"), "", "", created
+        return title, "", _("unreadable"), "", "", created
     counts = [_("{done} of {total} runs done").format(done=entry.done, total=entry.done + entry.left)]
     counts += [_("{count} failed").format(count=entry.failed)] if entry.failed else []
     counts += [_("paused")] if entry.paused and entry.left else []
     seeds = _("{count} seeds").format(count=entry.seeds)
-    return entry.title, ", ".join(entry.precisions), _(", ").join(counts), "", seeds, created
+    return title, ", ".join(entry.precisions), _(", ").join(counts), "", seeds, created
 
 
 def _member_item(member: MemberRow, entry: StudyEntry) -> QTreeWidgetItem:

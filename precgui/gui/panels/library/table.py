@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QFont, QIcon
 
+from precgui.examples import title_for_reader
 from precgui.gui.diagnosing import short_verdict, urgency, verdict_colour
 from precgui.gui.kit.icons import icon
 from precgui.gui.kit.plain_text import plain_tip
@@ -64,8 +65,12 @@ def _number(value: float | None) -> float:
     return -math.inf if value is None or math.isnan(value) else value
 
 
+def _title(entry: LibraryEntry) -> str:
+    return title_for_reader(entry.title, entry.path, translated)
+
+
 COLUMNS = (
-    RunColumn(L_("Title"), lambda e: e.title, lambda e: e.title.casefold()),
+    RunColumn(L_("Title"), lambda e: _title(e), lambda e: _title(e).casefold()),
     RunColumn(L_("Precision"), lambda e: e.precision or UNKNOWN, lambda e: e.precision),
     RunColumn(L_("Status"), status_text, status_text),
     RunColumn(FIGURES["train_loss"].title, lambda e: loss_text(e.final_loss), lambda e: _number(e.final_loss), RIGHT,
@@ -211,7 +216,7 @@ class RunTable(QAbstractTableModel):
         if role == kind.TextAlignmentRole:
             return column.align
         if role == kind.ToolTipRole:
-            return plain_tip(f"{translated(entry.error) or entry.note or entry.title}\n{entry.path}")
+            return plain_tip(f"{translated(entry.error) or entry.note or _title(entry)}\n{entry.path}")
         if role == kind.DecorationRole and index.column() == STATUS:
             return self._icons.get("unreadable" if entry.error else entry.status or "")
         if role == kind.FontRole and index.column() == TITLE and entry.path.absolute() == self._current:
