@@ -56,10 +56,13 @@ class QuantisedValues:
 
     @torch.no_grad()
     def observe(self, func: Any, args: Any, out: Any, module: str | None, *, in_optimizer: bool) -> None:
-        if graph_task() != -1 or not isinstance(out, Tensor) or not args or not isinstance(args[0], Tensor):
+        if graph_task() != -1 or not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point():
             return
         name, first = operation_name(func).removesuffix("_"), args[0]
-        if not first.is_floating_point():
+        if "fake_quant" in name and module is not None and not in_optimizer:
+            self._note_fake(first, out[0] if isinstance(out, tuple) else out, module)
+            return
+        if not isinstance(out, Tensor):
             return
         is_cast = name in ("_to_copy", "copy") and out.dtype in _EIGHT_BITS
         known = self._of(first) if module is not None and not in_optimizer else None
@@ -74,6 +77,17 @@ class QuantisedValues:
         after = self._made.get(out)
         if name in _CLIPPING and isinstance(after, _Scaled) and after.is_rounded and not after.of_relu:
             self._note(module, in_optimizer, "round", after)
+
+    def _note_fake(self, first: Tensor, out: Any, module: str) -> None:
+        """Note an operation of torch that clips and rounds at once, to the range that its results reach."""
+        known = self._of(first)
+        if not isinstance(out, Tensor) or known is None or out.shape != first.shape or not len(out):
+            return
+        lost = _lost(first, first.clamp(out.min(), out.max()))
+        after = replace(known, is_rounded=True, clipped=max(lost, known.clipped or (0.0,) * 5))
+        self._made[out] = after
+        if not known.of_relu:
+            self._note(module, False, "fake_quantize", after)
 
     def _of(self, value: Tensor) -> _Scaled | None:
         """Of inputs of the model nothing is known; what has a gradient was made by something else."""

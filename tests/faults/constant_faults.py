@@ -1,4 +1,4 @@
-"""Models that answer one number, alike units, batches of one class, a large epsilon, and sound loops like them."""
+"""Models that answer one number, alike units, batches of one class, large epsilons and narrow ranges; and cousins."""
 
 from __future__ import annotations
 
@@ -130,3 +130,41 @@ def adam_with_an_epsilon_of_one(opened: Open) -> None:
 def adam_with_an_epsilon_of_one_and_large_gradients(opened: Open) -> None:
     model = _net()
     _regress(opened, model, torch.optim.Adam(model.parameters(), 1e-2, eps=1.0), weight=1000.0)
+
+
+class _Range(nn.Module):
+    """Rounds to 8 bits between the ends of a range, which it takes from the first batch, or from each one."""
+
+    def __init__(self, each: bool) -> None:
+        super().__init__()
+        self.each, self.peak = each, 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.each or not self.peak:
+            self.peak = float(x.detach().abs().max())
+        return torch.fake_quantize_per_tensor_affine(x, self.peak / 127, 0, -127, 127)
+
+
+def _rounded(opened: Open, each: bool) -> None:
+    """The first batch is a quiet one."""
+    model = nn.Sequential(nn.Linear(12, 24), nn.Tanh(), _Range(each), nn.Linear(24, 1))
+    recorder = opened(model, optimizer := torch.optim.Adam(model.parameters(), 3e-3))
+    for step in range(10):
+        x = torch.randn(32, 12) * (3.0 if step else 0.02)
+        if not step:
+            model[0].bias.data.zero_()
+        loss = (model(x) - x[:, :1].sign()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("clipped-in-quantisation", "its range is too small", "not from the first batch", True)
+def a_range_of_the_first_quiet_batch(opened: Open) -> None:
+    _rounded(opened, each=False)
+
+
+@healthy
+def a_range_of_each_batch(opened: Open) -> None:
+    _rounded(opened, each=True)
