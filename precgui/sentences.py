@@ -115,7 +115,12 @@ def kept_text(value: object) -> str:
 
 
 def without_stop(text: str) -> str:
-    """A text without the stops at its end; a `Sentence` without them stays one."""
+    """A text without the stops at its end, to stand inside a sentence; a `Sentence` without them stays one.
+
+    Of a `Sentence` made of a clause it is that clause.
+    """
+    if isinstance(text, Sentence) and text.template == "{clause}.":
+        return kept_text(text.values["clause"])
     return text.rstrip(".") if text.endswith(".") else text
 
 
@@ -148,14 +153,6 @@ def together(*parts: str, between: Literal[" ", ", ", "; ", " and ", " or ", ", 
 
 def _whole(text: str = "") -> Sentence:
     return text if isinstance(text, Sentence) else Sentence("{text}", text=text)
-
-
-def clause_of(sentence: str) -> str:
-    """A sentence inside another one: without its last stop. Of a `Sentence` made of a clause, that clause."""
-    if isinstance(sentence, Sentence) and sentence.template == "{clause}.":
-        clause: str = sentence.values["clause"]
-        return clause
-    return sentence.rstrip(".") if sentence.endswith(".") else sentence
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from precgui.runs.recorded_facts import breaks_sentence
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.sanitize import one_line
-from precgui.sentences import L_, Sentence, clause_of, together
+from precgui.sentences import L_, Sentence, kept_text, together, without_stop
 
 NOT_MEASURED = "not measured"
 _LONGEST = 400  # characters of a value from a file
@@ -138,7 +138,7 @@ def _why_no_energy(sensors: object) -> str:
     if not isinstance(sensors, list):
         return NOT_MEASURED
     reasons = [s.get("reason") for s in sensors if isinstance(s, Mapping) and not s.get("found")]
-    text = together(*(clause_of(reason) for reason in reasons if isinstance(reason, str)), between="; ")
+    text = together(*(without_stop(reason) for reason in reasons if isinstance(reason, str)), between="; ")
     return Sentence("{state}: {reason}", state=NOT_MEASURED, reason=text) if text else NOT_MEASURED
 
 
@@ -379,7 +379,7 @@ def plain_text(value: object) -> str:
         return f"{value:.6g}"
     if isinstance(value, list):
         return ", ".join(plain_text(each) for each in value[:50]) or "–"
-    return one_line(value if isinstance(value, str) else str(value), _LONGEST) or "–"
+    return one_line(kept_text(value), _LONGEST) or "–"
 
 
 def seconds_text(seconds: float | None) -> str:

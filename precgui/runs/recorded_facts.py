@@ -11,7 +11,7 @@ from precgui.config import OWN_LOOP
 from precgui.hardware.readings import Missing, Reading
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.run import Run
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, kept_text
 
 # What is recorded under each name is in docs/run-file.md, "Facts about the first step".
 _REASONS = {
@@ -69,11 +69,7 @@ def fact(run: Run, name: str) -> Reading[Mapping[str, Any]]:
     result = run.environment.get(name)
     if isinstance(result, Mapping):
         unavailable = result.get("unavailable")
-        return (
-            result
-            if unavailable is None
-            else Missing(unavailable if isinstance(unavailable, str) else str(unavailable))
-        )
+        return result if unavailable is None else Missing(kept_text(unavailable))
     if run.status == "imported":
         return Missing(L_("event files hold scalars only"))
     if run.config.task != OWN_LOOP and name in _OF_OWN_LOOPS:

@@ -15,7 +15,7 @@ from precgui.hardware.readings import Missing, Reading, known
 from precgui.runs.metric import metric_of
 from precgui.runs.outcome import lost_validation, nonfinite_since
 from precgui.runs.run import Run
-from precgui.sentences import L_, Sentence, clause_of, together
+from precgui.sentences import L_, Sentence, together, without_stop
 
 NONFINITE_KINDS = ("nonfinite_loss", "nonfinite_gradient")
 
@@ -73,7 +73,7 @@ def _why_no_sensor(run: Run) -> str:
     sensors = run.environment.get("power_sensors")
     rows = [row for row in sensors if isinstance(row, dict)] if isinstance(sensors, list) else []
     reasons = [
-        clause_of(reason) for row in rows if not row.get("found") and isinstance(reason := row.get("reason"), str)
+        without_stop(reason) for row in rows if not row.get("found") and isinstance(reason := row.get("reason"), str)
     ]
     return together(*reasons, between="; ") if any(reasons) else L_("no sensor was read in this run")
 

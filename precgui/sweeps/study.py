@@ -15,7 +15,7 @@ from precgui.runs.study.groups import Study, make_study
 from precgui.runs.study.members import StudyMember, with_detail
 from precgui.runs.verdict.interim_analyses import InterimAnalyses
 from precgui.runs.verdict.targets import Targets
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, without_stop
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import TARGET_CHANGES, SweepFolder, read_targets
 from precgui.sweeps.plan import Kind, Member
@@ -127,7 +127,7 @@ def _read(path: Path, member: Member, planned: RunConfig) -> RunFigures:
 
 def _why_unended(state: MemberState) -> str:
     reason = _UNENDED[state.status]
-    return with_detail(reason, state.message.rstrip(".")) if state.status == "cut off" and state.message else reason
+    return with_detail(reason, without_stop(state.message)) if state.status == "cut off" and state.message else reason
 
 
 def _unlike_plan(own: RunConfig, planned: RunConfig) -> str:

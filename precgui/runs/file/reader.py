@@ -25,7 +25,7 @@ from precgui.runs.signals import Axis, Series
 from precgui.runs.tensors.record import TensorHistory, tensor_records
 from precgui.runs.tensors.weight_norm import WeightNorms
 from precgui.sanitize import one_line, sanitize
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, kept_text
 
 _MOST_MESSAGE = 4000
 ENDED = ("completed", "stopped", "failed")
@@ -120,7 +120,7 @@ class SavedRun:
     def message(self) -> str:
         """The last words of a run that has ended."""
         message = self._end.get("message") or ""
-        return one_line(message if isinstance(message, str) else str(message), _MOST_MESSAGE)
+        return one_line(kept_text(message), _MOST_MESSAGE)
 
     @property
     def details(self) -> str:

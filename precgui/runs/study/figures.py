@@ -26,7 +26,7 @@ from precgui.runs.run import Run
 from precgui.runs.summary import energy_used_j, summarise
 from precgui.runs.timing import timing_of
 from precgui.sanitize import one_line
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, without_stop
 
 RunKind = Literal["run", "twin", "timing"]
 KIND_WORDS = (L_("run"), L_("twin"), L_("timing"))
@@ -182,7 +182,9 @@ def _reason(value: Reading[float]) -> str:
 def _damage(run: Run) -> str:
     """Why the figures of a file are not those of the whole run; empty where they are. Asked when all is read."""
     damage = run.damage if isinstance(run, SavedRun) else ""
-    return Sentence("{reason}: {detail}", reason=L_("its file is damaged"), detail=damage.rstrip(".")) if damage else ""
+    return (
+        Sentence("{reason}: {detail}", reason=L_("its file is damaged"), detail=without_stop(damage)) if damage else ""
+    )
 
 
 def _is_number(value: object) -> bool:
