@@ -89,6 +89,11 @@ def filled(template: str, **values: Any) -> Sentence:
     return Sentence(template, **values)
 
 
+def as_given(name: str) -> Sentence:
+    """A name of somebody else, of a module or an operation: the same in every language, though a text may be alike."""
+    return filled("{module}", module=name)
+
+
 def counted(one: str, many: str, count: int, **values: Any) -> Sentence:
     """A sentence in its singular or plural form; `{count}` in it is the count."""
     return Sentence(one, many, count, **{"count": count, **values})

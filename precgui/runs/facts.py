@@ -21,7 +21,7 @@ from precgui.runs.recorded_facts import breaks_sentence
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.sanitize import one_line
-from precgui.sentences import L_, Sentence, kept_text, together, without_stop
+from precgui.sentences import L_, Sentence, as_given, kept_text, together, without_stop
 
 NOT_MEASURED = "not measured"
 _LONGEST = 400  # characters of a value from a file
@@ -88,7 +88,9 @@ def _result(run: Run) -> Iterator[RunFact]:
     summary = summarise(run)
     final, metric = summary["final"], Metric(**summary["metric"])
     last = getattr(run, "message", "")
-    yield RunFact(L_("Status"), f"{run.status}: {last}" if last else str(run.status))
+    yield RunFact(
+        L_("Status"), Sentence("{state}: {reason}", state=str(run.status), reason=last) if last else str(run.status)
+    )
     if run.total_steps and summary["steps"] < run.total_steps:
         yield RunFact(L_("Steps"), Sentence("{done} of {total}", done=summary["steps"], total=run.total_steps))
     else:
@@ -109,8 +111,9 @@ def _costs(run: Run, summary: Mapping[str, Any]) -> Iterator[RunFact]:
     yield RunFact(FIGURES["time_s"].title, marked(_with_unit(summary["time_s"], "s"), how.arithmetic), speed)
     yield RunFact(FIGURES["step_s"].title, marked(seconds_text(summary["step_s_median"]), how.arithmetic), speed)
     yield RunFact(L_("Throughput"), marked(_with_unit(summary["samples_per_s"], "samples/s"), how.arithmetic), speed)
-    memory_label = "" if how.memory_counts else " (emulated)"
-    yield RunFact(FIGURES["memory_bytes"].title, bytes_text(summary["memory_peak_bytes"]) + memory_label, memory)
+    peak = bytes_text(summary["memory_peak_bytes"])
+    emulated = Sentence("{value} (emulated)", value=peak)
+    yield RunFact(FIGURES["memory_bytes"].title, peak if how.memory_counts else emulated, memory)
     if sentence := breaks_sentence(run):
         yield RunFact(L_("Broken off"), as_sentence(sentence))
     yield from _record_cost(run)
@@ -253,10 +256,10 @@ def _census(census: object) -> Iterator[RunFact]:
         yield RunFact(L_("Operations of the products of one step"), f"{flops:.4g}")
     modules, operations = census.get("modules"), census.get("operations")
     if isinstance(modules, Mapping) and modules:
-        inside = tuple(RunFact(str(name), _module(own)) for name, own in modules.items())
+        inside = tuple(RunFact(as_given(str(name)), _module(own)) for name, own in modules.items())
         yield RunFact(L_("By module"), f"{len(inside)}", facts=inside)
     if isinstance(operations, Mapping) and operations:
-        inside = tuple(RunFact(str(name), _calls(own)) for name, own in operations.items())
+        inside = tuple(RunFact(as_given(str(name)), _calls(own)) for name, own in operations.items())
         yield RunFact(L_("By operation"), f"{len(inside)}", facts=inside)
 
 
@@ -270,7 +273,8 @@ def _module(own: object) -> str:
 def _calls(own: object) -> str:
     if not isinstance(own, Mapping):
         return plain_text(own)
-    return ", ".join(f"{count} in {name}" for name, count in own.items())
+    parts = (Sentence("{count} in {format}", count=count, format=name) for name, count in own.items())
+    return together(*parts, between=", ")
 
 
 def _certificate_title(environment: Mapping[str, Any]) -> str:
@@ -355,7 +359,7 @@ def _tree(document: object) -> tuple[RunFact, ...]:
     for key, value in document.items():
         inside = _tree(value) if isinstance(value, Mapping) else ()
         reported = "" if inside else bytes_text(value) if _is_bytes(key, value) else plain_text(value)
-        facts.append(RunFact(_key_text(str(key)), reported, facts=inside))
+        facts.append(RunFact(as_given(_key_text(str(key))), reported, facts=inside))
     return tuple(facts)
 
 

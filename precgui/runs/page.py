@@ -105,7 +105,8 @@ class _Page:
             together(blame_sentence(finding), confidence),
         )
         text = "".join(f"<p>{self._text(line)}</p>" for line in lines)
-        head = f"<p><b>{self._text(finding.title)}</b>, {self._text(finding.steps)}</p>"
+        steps = self._text(Sentence(", {steps}", steps=finding.steps))
+        head = f"<p><b>{self._text(finding.title)}</b>{steps}</p>"
         return f'<div class="finding {finding.severity}">{head}{text}</div>'
 
     def _pictures(self, run: Run) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from precgui import words
 from precgui.config import build
 from precgui.events import Incident, RunEnded, RunStarted, StepDone
 from precgui.runs.caveats import SPEED_CAVEAT, arithmetic_of, as_sentence
@@ -190,3 +191,17 @@ def test_that_a_record_that_cost_more_than_its_budget_says_so_in_one_sentence() 
     )
     for share in (0.03, 0.01, float("nan"), float("inf"), "much"):
         assert "Cost of the record" not in values(a_run({"record": {"cost_share": share}}))
+
+
+def test_that_names_of_modules_operations_and_keys_are_not_translated() -> None:
+    run = a_run({"census": {"formats": {"fp32": 1.0}, "flops": 4, "modules": {"loss": {"fp32": 1.0}},
+                            "operations": {"sum": {"fp32": 3}}}, "recorder": {"weight": 1}})  # fmt: skip
+    words.use("zh_CN")
+    try:
+        assert words.translated("loss") != "loss"
+        names = [
+            words.translated(inside.name) for group in run_facts(run) for fact in group.facts for inside in fact.facts
+        ]
+    finally:
+        words.use("en")
+    assert {"loss", "sum", "weight"} <= {*names}
