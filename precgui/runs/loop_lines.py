@@ -12,11 +12,16 @@ RECORDER_LINES = (
     "recorder.step(loss)  # in the loop, after each step of the optimizer"
 )
 _CALL = re.compile(r"[A-Za-z_][\w.]*\([\w., ]*\)(?:\.\w+\(\))*")
+_LOWER_RATE = re.compile(r"Lower the learning rate (?:from \S+ )?to (\d[\d.]*(?:e[+-]?\d+)?)\b")
 _NOT_TO_PASTE = re.compile(r" in place of | before |; or ")
 
 
 def fix_lines(fix: str) -> str:
-    """The calls that the sentence of a fix asks for, a line each below the sentence; empty where it asks for none."""
+    """The calls that the sentence of a fix asks for, or its learning rate, below the sentence; empty where it asks for
+    neither."""
+    if rate := _LOWER_RATE.match(fix):
+        lowered = f'    group["lr"] = {float(rate[1]):g}'
+        return f"# {fix}\nfor group in optimizer.param_groups:  # before a scheduler is made\n{lowered}"
     calls = _CALL.findall(_NOT_TO_PASTE.split(fix)[0]) if fix.startswith(("Call ", "Use ")) else []
     return "\n".join([f"# {fix}", *calls]) if calls else ""
 

@@ -11,7 +11,7 @@ from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.theme import themes
 from precgui.words import _
 
-_WIDTH_PX = 320
+_WIDTH_PX = 300
 _ARROW_PX, _GAP_PX, _EDGE_PX = 10, 6, 8
 _RADIUS_PX = 8
 
