@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, message_of
 
 
 class SentenceError(Exception):
@@ -17,10 +17,12 @@ class SentenceError(Exception):
 def first_line(error: BaseException, most: int | None = None) -> str:
     """The first line of the message of an error of somebody else, without its last stop; the class where there is none.
 
-    `most`: at most so many characters of it.
+    `most`: at most so many characters of it. A `Sentence` that is such a line stays one.
     """
     lines = str(error).strip().splitlines()
-    return (lines[0].strip().rstrip(".:") if lines else type(error).__name__)[:most]
+    line = (lines[0].strip().rstrip(".:") if lines else type(error).__name__)[:most]
+    message = message_of(error)
+    return message if message == line else line
 
 
 def read_fault(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from precgui.events import Event, Incident, PowerRead
 from precgui.hardware import device_state, nvml, rapl
 from precgui.hardware.readings import Missing, Reading, known
-from precgui.sentences import L_, Sentence, together
+from precgui.sentences import L_, Sentence, filled, together
 
 # The sensors renew their value every 20 ms (Pascal, Volta) to 100 ms (all later GPUs): half of that, at most 20 Hz.
 PERIOD_S = 0.05
@@ -41,7 +41,7 @@ class SensorReport:
         cls, source: str, device: str, available: bool, clause: str, unavailable: Mapping[str, str] | None = None
     ) -> Self:
         """The report of a sensor of this machine; `clause` says what it is, or why it is not available."""
-        message = Sentence(_OF_SOURCE, source=source, clause=clause)
+        message = filled(_OF_SOURCE, source=source, clause=clause)
         return cls(source, device, available, message, unavailable or {})
 
     @property

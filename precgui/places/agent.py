@@ -81,7 +81,7 @@ def serve(source: int, output: int) -> None:
                 agent.obey(order)
     except FrameError as error:
         with contextlib.suppress(_AskerGone):
-            agent.send(Refused("", str(error)))
+            agent.send(Refused("", message_of(error)))
     except (OSError, _AskerGone):
         pass
     finally:
@@ -127,7 +127,7 @@ class Agent:
         try:
             self._obey(order)
         except (SentenceError, OSError) as error:
-            self.send(Refused(getattr(order, "job", ""), str(error)))
+            self.send(Refused(getattr(order, "job", ""), message_of(error)))
 
     def _obey(self, order: object) -> None:
         match order:

@@ -16,7 +16,7 @@ from precgui.engine.errors import EngineError
 from precgui.engine.export import loop
 from precgui.engine.export.modules import copied
 from precgui.engine.parallel.agreement import PLACES
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, message_of
 
 _SECTIONS = ("task", "seed", "precision", "model", "data", "train", "optimizer", "scaling", "precision_options", "qat")
 
@@ -129,4 +129,4 @@ def serve(emit: Callable[[Any], None], control: object, *, config: Any, environm
     try:
         emit([str(written) for written in write_script(build(config), environment, Path(path))])
     except EngineError as error:
-        emit(str(error))
+        emit(message_of(error))

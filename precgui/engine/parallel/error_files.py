@@ -19,6 +19,8 @@ from typing import Any
 from precgui.engine.errors import EngineError
 from precgui.errors import first_line
 from precgui.safe_open import read_text
+from precgui.sentence_keys import key_of, sentence_of
+from precgui.sentences import Sentence, message_of
 
 COLLECTIVE = "collective"
 VARIABLE, NAME = "TORCHELASTIC_ERROR_FILE", "error.json"
@@ -46,11 +48,12 @@ def failure_of(rank: int, error: BaseException) -> RankFailure:
     """The failure of a rank by an exception that is being handled."""
     now_ns = time.time_ns()
     if isinstance(error, LostRank):
-        return RankFailure(COLLECTIVE, str(error), error.details, now_ns)
+        return RankFailure(COLLECTIVE, message_of(error), error.details, now_ns)
     if isinstance(error, EngineError):
-        return RankFailure("error", str(error), error.details, now_ns)
+        return RankFailure("error", message_of(error), error.details, now_ns)
     if isinstance(error, MemoryError):
-        return RankFailure("memory", f"rank {rank}: {first_line(error)}", "", now_ns)
+        out_of_memory = Sentence("rank {rank}: {message}", rank=rank, message=first_line(error))
+        return RankFailure("memory", out_of_memory, "", now_ns)
     message = f"rank {rank}: {type(error).__name__}: {first_line(error)}"
     return RankFailure("error", message, traceback.format_exc(), now_ns)
 
@@ -61,7 +64,7 @@ def write_failure(failure: RankFailure) -> None:
         return
     extra = {
         "py_callstack": failure.details or failure.message, "timestamp": str(failure.time_ns // 1_000_000_000),
-        "time_ns": failure.time_ns, "kind": failure.kind,
+        "time_ns": failure.time_ns, "kind": failure.kind, "sentence": key_of(failure.message),
     }  # fmt: skip
     with contextlib.suppress(OSError):
         Path(path).write_text(json.dumps({"message": {"message": failure.message, "extraInfo": extra}}))
@@ -83,6 +86,7 @@ def _read(file: Path) -> RankFailure | None:
         extra, text = message["extraInfo"], str(message["message"])
         details = str(extra["py_callstack"])
         time_ns = int(extra.get("time_ns") or 1_000_000_000 * int(extra["timestamp"]))
-        return RankFailure(str(extra.get("kind", "error")), text, "" if details == text else details, time_ns)
+        shown = sentence_of(text, extra.get("sentence"))
+        return RankFailure(str(extra.get("kind", "error")), shown, "" if details == text else details, time_ns)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None

@@ -15,7 +15,7 @@ from precgui.engine.parallel.sharded import blocks
 from precgui.engine.profile.one_step import StepParts, build_step
 from precgui.formats.registry import get
 from precgui.planner.communication import Traffic, coded_bytes
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, message_of
 
 _DTYPE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
@@ -61,4 +61,4 @@ def serve(emit: Callable[[Any], None], control: Any, config: dict[str, Any]) -> 
     try:
         emit({"kind": "traffic", "traffic": asdict(traffic_of(RunConfig.model_validate(config)))})
     except (EngineError, MemoryError) as error:
-        emit({"kind": "fault", "message": str(error)})
+        emit({"kind": "fault", "message": message_of(error)})

@@ -17,6 +17,7 @@ from torch import Tensor
 from precgui.engine.errors import EngineError
 from precgui.engine.parallel.agreement import identity, require_same
 from precgui.engine.torch_private import process_group_store, tree_map
+from precgui.sentence_keys import key_of, sentence_of
 from precgui.sentences import L_, Sentence
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class RankGroup:
     def leave_failure(self, sentence: str) -> None:
         """Tell the other ranks, whose next exchange with this one fails, why it ends."""
         with suppress(RuntimeError, ValueError):  # the store may be gone
-            self.leave_text(_FAILURE, sentence)
+            self.leave_text(_FAILURE, {"text": sentence, "key": key_of(sentence)})
 
     def failures(self) -> dict[int, str]:
         """Why other ranks have ended, by rank; those that were killed or stopped could not say."""
@@ -69,7 +70,8 @@ class RankGroup:
             store = process_group_store("precgui")
             for rank in range(self.world):
                 if rank != self.rank and store.check([f"{_FAILURE}/{rank}"]):
-                    found[rank] = str(self.text_of(_FAILURE, rank))
+                    left = self.text_of(_FAILURE, rank)
+                    found[rank] = sentence_of(left["text"], left["key"])
         return found
 
     @contextmanager

@@ -29,7 +29,7 @@ from precgui.engine.parallel.error_files import COLLECTIVE, RankFailure, read_fa
 from precgui.events import Emit, Event, RunEnded
 from precgui.process.spawn import safe_path
 from precgui.process.supervised import Supervised
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, message_of
 
 STOP_GRACE_S = 1.2  # from Stop until the ranks are killed inside their step
 START_LIMIT_S = 120.0  # until a rank has imported torch
@@ -310,7 +310,7 @@ def _last_words(folder: Path, ranks: int) -> dict[int, str]:
 def _cause(error: BaseException) -> str:
     """The error of torchrun as a sentence, with a cure for a full shared memory, of which containers have 64 MB."""
     if not isinstance(error, OSError) or error.errno != errno.ENOSPC:
-        return str(error) or type(error).__name__
+        return message_of(error) or type(error).__name__
     if error.filename is not None:
         return Sentence("no space is left for {file}; free some", file=error.filename)
     return Sentence("no space is left in the shared memory; {cure}", cure=_SHARED_MEMORY_CURE)

@@ -22,7 +22,7 @@ from precgui.engine.ptq.quantised_layers import KvRounding, QuantisedLayer, appl
 from precgui.engine.ptq.rounding import RowRounding, round_rows
 from precgui.engine.tasks import Batch
 from precgui.formats.weight_formats import WeightFormat
-from precgui.sentences import L_
+from precgui.sentences import L_, message_of
 
 Rounded = Literal["weights", "inputs", "k", "v"]  # inputs: weights and inputs
 CALIBRATION_BATCHES = 8
@@ -130,7 +130,7 @@ class EffectMeter:
             with mode:
                 change = self.held_out.measure()
         except ValueError as error:
-            return WholeEffect(fmt.name, "rtn", part, size, None, (), str(error))
+            return WholeEffect(fmt.name, "rtn", part, size, None, (), message_of(error))
         if not mode.calls:
             return WholeEffect(fmt.name, "rtn", part, size, None, (), L_("no attention was found"))
         return WholeEffect(fmt.name, "rtn", part, size, change)

@@ -78,7 +78,9 @@ def load(path: Path) -> dict[str, Any]:
         reason = L_("it holds more than tensors and plain values, or is damaged; precgui never loads that")
         raise EngineError(Sentence("{path} cannot be read as a model: {why}", path=path, why=reason)) from None
     except _UNREADABLE as error:
-        raise EngineError(Sentence("{path} cannot be read as a model: {why}", path=path, why=_why(error))) from None
+        raise EngineError(
+            Sentence("{path} cannot be read as a model: {why}", path=path, why=first_line(error))
+        ) from None
     schema = document.get("precgui_integer_model") if isinstance(document, dict) else None
     if not isinstance(schema, int) or schema != _SCHEMA:
         raise EngineError(Sentence("{path} is no integer model of precgui; qat.save_to writes one", path=path))
@@ -89,13 +91,7 @@ def load(path: Path) -> dict[str, Any]:
             raise EngineError(
                 Sentence("{path} holds a graph of torchao, which precgui reads no more; train it again", path=path)
             ) from None
-        raise EngineError(Sentence("{path} is damaged: {why}", path=path, why=_why(error))) from None
-
-
-def _why(error: Exception) -> str:
-    """The sentence of an error of this module, the first line of one of torch or Python."""
-    message = message_of(error)
-    return message if isinstance(message, Sentence) else first_line(error)
+        raise EngineError(Sentence("{path} is damaged: {why}", path=path, why=first_line(error))) from None
 
 
 def _refuse_compression(path: Path) -> None:
@@ -186,7 +182,7 @@ def evaluate_in_child(emit: Callable[[Any], None], control: Any, *, path: str) -
     try:
         emit(evaluate_file(Path(path), stopped=control.stopped))
     except EngineError as error:
-        emit({"error": str(error)})
+        emit({"error": message_of(error)})
 
 
 def rebuilt(path: Path, saved: Mapping[str, Any], task: tasks.Task) -> nn.Module:
@@ -195,7 +191,7 @@ def rebuilt(path: Path, saved: Mapping[str, Any], task: tasks.Task) -> nn.Module
         return restored(task.model(), saved["layers"], saved["state"])
     except (RuntimeError, ValueError) as error:
         raise EngineError(
-            Sentence("{path} does not fit the model of its config: {why}", path=path, why=_why(error))
+            Sentence("{path} does not fit the model of its config: {why}", path=path, why=first_line(error))
         ) from None
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 from precgui.engine.device import in_fp64
 from precgui.engine.errors import EngineError
 from precgui.events import Metric
-from precgui.sentences import L_
+from precgui.sentences import L_, Sentence, message_of
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -102,6 +102,8 @@ def _without_wrapping(batches: Iterable[Batch]) -> Iterator[Batch]:
     try:
         yield from batches
     except EngineError as error:
+        if isinstance(message_of(error), Sentence):  # of this process
+            raise
         raise EngineError(str(error).rpartition("EngineError: ")[2].strip()) from None
 
 

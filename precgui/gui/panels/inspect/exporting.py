@@ -126,7 +126,7 @@ class Exports(QObject):
 
     def _report(self, answer: object) -> None:
         if isinstance(answer, str):
-            self._session.notice.emit(Problem(answer))
+            self._session.notice.emit(Problem(translated(answer)))
         elif isinstance(answer, list):
             names = [str(name) for name in answer]
             more = len(names) - 1
