@@ -130,7 +130,8 @@ def _print(replay: StepReplay, path: Path) -> None:
         table.add_column(_("line"), overflow="fold")
         table.add_column(_("module"), overflow="fold")
         for line in replay.lines[:_MAX_ROWS]:
-            table.add_row(f"{line.share:z.1%}", _left(line.left_measured, line.left_predicted), line.line, line.module)
+            left = _left(line.left_measured, line.left_predicted)
+            table.add_row(f"{line.share:z.1%}", left, translated(line.line), line.module)
         console.print(table)
         console.print(
             Text(_("left: of the error, when all of this line runs in FP64, products too; about: from its share"))

@@ -15,7 +15,7 @@ from precgui.runs.speedup.profile_schema import check_types
 from precgui.runs.speedup.waterfall import Waterfall, waterfall
 from precgui.safe_open import read_text
 from precgui.sentence_keys import restored, with_keys
-from precgui.sentences import L_, Sentence, filled, message_of
+from precgui.sentences import L_, Sentence, as_given, filled, message_of
 
 SCHEMA = 1
 PAIRS_S, MOST_PAIRS_S = 25.0, 3600.0  # for which a profile repeats pairs of plain and profiled steps
@@ -73,7 +73,9 @@ def ledgers_of(document: Mapping[str, Any]) -> dict[str, Ledger]:
 def operation_text(row: Mapping[str, Any]) -> str:
     """The name of an operation; of a kernel that torch.compile made, the operations that it holds."""
     held = row.get("holds")
-    return Sentence("fused: {operations}", operations=", ".join(map(str, held))) if held else str(row["operation"])
+    if held:
+        return Sentence("fused: {operations}", operations=", ".join(map(str, held)))
+    return as_given(str(row["operation"]))
 
 
 def check(document: Mapping[str, Any]) -> Waterfall:

@@ -153,11 +153,11 @@ def _row(line: ReplayedLine, blamed: bool) -> QTreeWidgetItem:
         left = _("{share:z.0%} (measured)").format(share=line.left_measured)
     elif line.left_predicted is not None:
         left = _("about {share:z.0%}").format(share=line.left_predicted)
-    item = QTreeWidgetItem(["", left, line.line, line.module, line.source])
+    item = QTreeWidgetItem(["", left, translated(line.line), line.module, line.source])
     item.setData(0, SHARE_ROLE, line.share)
     item.setCheckState(0, Qt.CheckState.Checked if blamed else Qt.CheckState.Unchecked)
     item.setToolTip(4, plain_tip(line.source))
-    item.setToolTip(2, plain_tip(line.line))
+    item.setToolTip(2, plain_tip(translated(line.line)))
     return item
 
 

@@ -192,7 +192,7 @@ def describe(operation: StepOperation) -> str:
             operation=operation.operation,
             module=operation.module or _("the step"),
             way=_("backward") if operation.backward else _("forward"),
-            line=operation.line,
+            line=translated(operation.line),
             inputs=_(", ").join(operation.inputs) or _("no floating-point numbers"),
             format=operation.format,
             largest=_("not finite") if operation.largest is None else f"{operation.largest:.4g}",
