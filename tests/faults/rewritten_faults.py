@@ -324,3 +324,62 @@ def losses_of_samples_in_one_backward_pass(opened: Open) -> None:
         losses.backward(torch.ones_like(losses))
         optimizer.step()
         recorder.step(losses.detach().sum())
+
+
+def _prototypes(opened: Open, offset: float, dtype: torch.dtype) -> None:
+    """Classes by the distance to the mean of five samples each, |a|^2 + |b|^2 - 2 a b."""
+    model = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 16))
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    recorder = opened(model, optimizer)
+    centers = 2 * torch.randn(4, 12)
+    for _ in range(10):
+        x = centers[:, None] + 2 * torch.randn(4, 11, 12)
+        with torch.autocast("cpu", torch.bfloat16):
+            code = model(x).float() + offset
+            p, z = code[:, :5].mean(1).to(dtype), code[:, 5:].flatten(0, 1).to(dtype)
+            far = z.square().sum(1)[:, None] + p.square().sum(1) - 2 * (z @ p.T)
+        loss = F.cross_entropy(-far.float(), torch.arange(4).repeat_interleave(6))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("inexact-step", "nearly equal numbers are subtracted in BF16", "Subtract before rounding", True)
+def distances_of_far_codes_in_bf16(opened: Open) -> None:
+    _prototypes(opened, 12.0, torch.bfloat16)
+
+
+@healthy
+def distances_of_near_codes_in_bf16(opened: Open) -> None:
+    _prototypes(opened, 0.0, torch.bfloat16)
+
+
+def _returns(opened: Open, dtype: torch.dtype, decay: float) -> None:
+    """The targets are discounted sums of rewards, added up one by one from the end."""
+    model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    recorder = opened(model, optimizer)
+    for _ in range(10):
+        rewards = 0.5 + 0.1 * torch.randn(16, 200)
+        with torch.autocast("cpu", torch.bfloat16):
+            value = model(torch.stack([rewards, torch.arange(200).expand(16, 200) / 200], -1))[..., 0]
+        goal, total = [], torch.zeros(16, dtype=dtype)
+        for each in rewards.to(dtype).unbind(1)[::-1]:
+            total = each + torch.tensor(decay).to(dtype) * total
+            goal.append(total)
+        loss = (value.float() - torch.stack(goal[::-1], 1).float() / 40).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+
+
+@fault("inexact-step", "numbers one by one in BF16", "Add in FP32", True)
+def returns_added_up_in_bf16(opened: Open) -> None:
+    _returns(opened, torch.bfloat16, 0.998)
+
+
+@healthy
+def returns_added_up_in_fp32(opened: Open) -> None:
+    _returns(opened, torch.float32, 0.998)

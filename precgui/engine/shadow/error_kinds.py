@@ -6,7 +6,7 @@ from typing import Any
 
 from precgui.engine.dtype_names import dtype_name
 from precgui.engine.shadow.attribution import is_cast
-from precgui.engine.shadow.differences import DIFFERENCES, least_left
+from precgui.engine.shadow.differences import DIFFERENCES, least_left, least_left_in_16_bits
 from precgui.engine.shadow.nonfinite import NonFiniteOrigin
 from precgui.engine.shadow.step import Shadow
 from precgui.engine.shadow.tape import Tape, TapeOp
@@ -32,12 +32,14 @@ def named_operations(shadow: Shadow) -> list[dict[str, Any]]:
     return rows
 
 
-def cancelled_in_fp32(tape: Tape) -> dict[str, Any] | None:
-    """The forward difference that leaves fewest digits of its operands, in a step without 16 bits; None of none."""
-    found = least_left(tape)
+def cancelled(tape: Tape) -> dict[str, Any] | None:
+    """The forward difference that leaves fewest digits of its operands; None of none."""
+    found, kind_of = least_left(tape), "cancellation in fp32"
+    if found is None:
+        found, kind_of = least_left_in_16_bits(tape), "cancellation"
     if found is None:
         return None
-    kind = {"kind": "cancellation in fp32", "times": found.times, "of": found.of}
+    kind = {"kind": kind_of, "times": found.times, "of": found.of}
     return _row(tape, found.operation) | kind
 
 

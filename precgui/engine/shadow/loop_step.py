@@ -14,7 +14,7 @@ from torch import Tensor
 
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.attribution import distance, norm
-from precgui.engine.shadow.error_kinds import cancelled_in_fp32, named_operations
+from precgui.engine.shadow.error_kinds import cancelled, named_operations
 from precgui.engine.shadow.loop_tape import LoopTape, Stage, Used
 from precgui.engine.shadow.low_pass import fill_in_decisions, fill_in_measures
 from precgui.engine.shadow.record import RecordedStep
@@ -171,13 +171,12 @@ def _cause(tape: Tape, used: Sequence[Used], loss: int, low_loss: float) -> dict
     step = RecordedStep(tape, [each.id for each in used], loss, [each.gradient for each in used], low_loss)
     shadow = Shadow(step)
     place = shadow.first_nonfinite
-    cancelled = cancelled_in_fp32(tape)
     return {
         "cause": {
             "verdict": shadow.verdict, "blame": shadow.precision_is_to_blame, "message": shadow.message,
             "ideal_error": shadow.ideal_error, "operations": named_operations(shadow),
             "first_nonfinite": None if place is None else vars(place), "notes": shadow.notes[:_MOST_NAMES],
-            "cancelled": cancelled,
+            "cancelled": cancelled(tape),
         }
     }  # fmt: skip
 

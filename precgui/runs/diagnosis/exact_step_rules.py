@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from precgui.runs.diagnosis.analysis import percent
+from precgui.runs.diagnosis.blame import computes_in_16_bits
 from precgui.runs.diagnosis.findings import IN_ANY_FORMAT, Blame, Evidence, Finding, RuledOut
 from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS
@@ -23,6 +24,7 @@ _FAR, _VERY_FAR = 0.15, 0.5  # relative error of the gradients, or of the loss
 _LOSES = 1e-3  # loss over the operands of a difference, or their squares: below it these may be outputs and targets
 _LOST = 0.3  # part of an update that arrives
 _FEWEST = 2  # steps, of a run in which so many were computed in FP64
+_EACH, _FAR_LOSS, _MANY_SUMS = 3, 0.2, 64
 _KEPT = 0.5
 _WRONG = 1.0  # relative error of an update whose weights are stored well enough
 _IN_FP64 = Blame(
@@ -54,7 +56,7 @@ def inexact_step(m: Measurements) -> Answer:
     rows = [row for row in m.fact_rows("exact_steps") if "unavailable" not in row]
     if not m.own_loop or not m.n or not rows:
         return None
-    if (finding := _of_gradients(m, rows)) is not None:
+    if (finding := _of_gradients(m, rows) or _of_all_losses(m, rows)) is not None:
         return [finding]
     known = [_number(row, "gradient_error") for row in rows]
     largest = max((each for each in known if math.isfinite(each)), default=math.nan)
@@ -69,6 +71,59 @@ def inexact_step(m: Measurements) -> Answer:
             largest=percent(largest),
         ),
     )
+
+
+def _of_all_losses(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Finding | None:
+    """The losses and gradients of all compared steps of a run in 16 bits are far off, and no line explains them."""
+    if len(rows) < _EACH or not computes_in_16_bits(m) or not all(_is_far_off(row) for row in rows):
+        return None
+    row = max(rows, key=_loss_error)
+    step, low, exact = int(row["step"]), _number(row, "loss"), _number(row, "loss_fp64")
+    causes = [each for one in rows if isinstance(each := one.get("cause"), Mapping)]
+    named = next((each for one in causes if isinstance(each := one.get("cancelled"), Mapping)), None)
+    sums = max(m.fact_rows("loop_additions"), key=lambda each: _number(each, "per_pass"), default={})
+    error, many = _size(_loss_error(row)), _number(sums, "per_pass")
+    stored = str(sums.get("format", "")).upper()
+    if named is not None:
+        title = Sentence(
+            "The loss of step {step} is {error} off the one that FP64 gives: nearly equal numbers are subtracted in "
+            "{stored} at {line}",
+            step=step, error=error, stored=str(named.get("format")).upper(), line=str(named.get("line")),
+        )  # fmt: skip
+        cure = _CURES["cancellation"]
+    elif many >= _MANY_SUMS:
+        title = Sentence(
+            "The loss of step {step} is {error} off the one that FP64 gives: the loop adds up {many:.0f} numbers one "
+            "by one in {stored}",
+            step=step, error=error, many=many, stored=stored,
+        )  # fmt: skip
+        cure = _CURES["sum"]
+    else:
+        title = Sentence("The loss of step {step} is {error} off the one that FP64 gives", step=step, error=error)
+        cure = L_(
+            "Compute the loss, its targets and what goes into it in FP32; precgui.shadow around the step names lines."
+        )
+    proof = Evidence(
+        L_("|loss - loss in FP64| / |loss in FP64| > 0.2 and of the gradients > 0.15 in each compared step"),
+        {"loss": low, "loss_in_fp64": exact, "gradient_error": _number(row, "gradient_error"), "steps": len(rows)},
+        Sentence(
+            "In each of the steps {steps}, computed in FP64 from the same numbers, loss and gradient are others: in "
+            "step {step} the loss was {low:.4g}, in FP64 {exact:.4g}, and the gradients were {error} off.",
+            steps=", ".join(str(each.get("step")) for each in rows), step=step, low=low, exact=exact,
+            error=_size(_number(row, "gradient_error")),
+        ),
+        L_("relative error of the gradients"), tuple((int(each["step"]), _distance(each)) for each in rows),
+    )  # fmt: skip
+    return Finding(
+        STEP, "error", title, int(rows[0]["step"]), int(m.steps[-1]), (proof,), cure, 0.8, _SOURCE,
+        str(named.get("module") or "") if named is not None else "", certainty="estimate",
+        blame=Blame(True, L_("computed in FP64 from the same numbers the loss is another one")),
+    )  # fmt: skip
+
+
+def _is_far_off(row: Mapping[str, Any]) -> bool:
+    both = row.get("finite") and row.get("finite_in_fp64")
+    return bool(both) and _number(row, "gradient_error") > _FAR and _loss_error(row) > _FAR_LOSS
 
 
 def inexact_update(m: Measurements) -> Answer:
@@ -171,7 +226,9 @@ def _is_cancelled(row: Mapping[str, Any]) -> bool:
     if not isinstance(cause, Mapping) or not row.get("finite") or not row.get("finite_in_fp64"):
         return False
     difference = cause.get("cancelled")
-    if not isinstance(difference, Mapping) or not _number(row, "gradient_error") > _FAR:
+    if not isinstance(difference, Mapping) or difference.get("kind") != "cancellation in fp32":
+        return False
+    if not _number(row, "gradient_error") > _FAR:
         return False
     operands = _number(difference, "of")
     return abs(_number(row, "loss_fp64")) > _LOSES * max(operands, operands**2)
