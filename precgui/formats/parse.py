@@ -13,7 +13,7 @@ from precgui.formats.expression import FUNCTIONS, ExpressionError, combine, cons
 from precgui.formats.model import Format, power_of_two
 from precgui.formats.real import ExtendedReal, finite, infinity, nan
 from precgui.formats.registry import UnknownFormatError, get
-from precgui.sentences import L_, Sentence
+from precgui.sentences import L_, Sentence, message_of
 
 LONGEST_INPUT = 20_000
 LARGEST_EXPONENT = 20_000
@@ -57,7 +57,7 @@ def parse(text: str, bits_of: Format | None = None) -> ExtendedReal:
     try:
         return _Parser(_tokens(clean), bits_of).whole()
     except (ExpressionError, UnknownFormatError) as error:
-        raise InputError(str(error)) from None
+        raise InputError(message_of(error)) from None
     except RecursionError:
         raise InputError(L_("the brackets are nested too deeply")) from None
 
@@ -272,4 +272,4 @@ def _decoded(text: str, fmt: Format) -> ExtendedReal:
     try:
         return decode(_integer(text), fmt).real
     except ValueError as error:
-        raise InputError(str(error)) from None
+        raise InputError(message_of(error)) from None

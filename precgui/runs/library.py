@@ -21,7 +21,7 @@ from precgui.runs.library_index import LEAST_RUNS, LibraryEntry, Stamp, entry_of
 from precgui.runs.metric import metric_of
 from precgui.runs.outcome import outcome
 from precgui.sanitize import one_line
-from precgui.sentences import Sentence
+from precgui.sentences import Sentence, message_of
 
 _SUFFIX = ".h5"
 _FIRST, _PAUSE_S = 16, 0.25  # files opened before the first rows are reported; seconds to the next ones
@@ -97,7 +97,7 @@ def read_entry(path: Path) -> LibraryEntry:
         with open_run(path) as run:
             return _entry(path, run)
     except RunFileError as error:
-        return LibraryEntry(path, one_line(path.stem), note=read_notes(path).note, error=str(error))
+        return LibraryEntry(path, one_line(path.stem), note=read_notes(path).note, error=message_of(error))
 
 
 def rename(path: Path, title: str) -> None:

@@ -15,7 +15,7 @@ from precgui.runs.study.groups import Study, make_study
 from precgui.runs.study.members import StudyMember, with_detail
 from precgui.runs.verdict.interim_analyses import InterimAnalyses
 from precgui.runs.verdict.targets import Targets
-from precgui.sentences import L_, Sentence, without_stop
+from precgui.sentences import L_, Sentence, message_of, without_stop
 from precgui.sweeps.errors import SweepError
 from precgui.sweeps.folder import TARGET_CHANGES, SweepFolder, read_targets
 from precgui.sweeps.plan import Kind, Member
@@ -65,7 +65,7 @@ class SweepReader:
                 try:
                     figures = _read(state.path, state.member, self.folder.config_of(state.member))
                 except RunFileError as error:
-                    on_note(str(error))
+                    on_note(message_of(error))
                     continue
                 known = self._known[state.path] = state, figures
             results.append(known[1])

@@ -42,7 +42,7 @@ from precgui.runs.errors import RunFileError
 from precgui.runs.models.model_file import holds_scan, read_model_file
 from precgui.runs.open import open_run_or_events
 from precgui.runs.run import Run
-from precgui.sentences import Sentence, together
+from precgui.sentences import Sentence, message_of, together
 
 RULES: tuple[Rule, ...] = (
     *scale_rules.RULES,
@@ -177,7 +177,7 @@ def examine(run: Run) -> Diagnosis:
         try:
             scan = read_model_file(run.path)
         except RunFileError as error:
-            return Diagnosis((), (), (), 0, why_not=str(error))
+            return Diagnosis((), (), (), 0, why_not=message_of(error))
         if scan is None:
             return Diagnosis((), (), (), 0, why_not=_no_scan(run.path))
         return examine_scan(scan)
