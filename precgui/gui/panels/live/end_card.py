@@ -115,7 +115,7 @@ def end_text(opened: OpenRun) -> str:
     how = outcome(opened.run.status, {**figures, **figures["final"]})
     metric = Metric(**figures["metric"])
     value = value_text(metric, figures["final"]["val_accuracy"], "")
-    shown, time = translated(outcome_sentence(how)), seconds_text(figures["time_s"])
+    shown, time = translated(outcome_sentence(how)), translated(seconds_text(figures["time_s"]))
     if not value:
         return _("{run} {outcome}: in {time}.").format(run=opened.name, outcome=shown, time=time)
     text = _("{run} {outcome}: {metric} {value} in {time}.")
