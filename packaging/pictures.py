@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,8 @@ LOOK = ("style_sheet.py", "colours.py", "kit/measures.py")  # of every picture
 _SHOWN = re.compile(r"images/([\w.-]+\.(?:png|svg))")
 LARGE, SMALL, WIDE, MIDDLE = (1280, 800), (800, 600), (1920, 1080), (1180, 760)
 Mode = Literal["light", "dark"]
+Language = Literal["en", "zh_CN"]
+CHINESE = ".zh-CN"  # behind the name of a picture in Chinese, as behind that of a document
 State = Literal["first-run", "empty", "examples", "study", "jobs", "stopped", "runs", "measured"]
 
 
@@ -40,6 +42,7 @@ class Picture:
     run: str = ""
     how: str = ""
     view: str = ""  # what is chosen in the place
+    language: Language = "en"
 
     @property
     def rooms(self) -> tuple[str, ...]:
@@ -73,6 +76,26 @@ def _formats() -> dict[str, Picture]:
     return {
         f"formats-{name}-{mode}": Picture("empty", f"formats/{tab}", mode, MIDDLE)
         for name, tab in tabs.items()
+        for mode in modes
+    }
+
+
+def _chinese() -> dict[str, Picture]:
+    """All eight places in Chinese, in both themes."""
+    places = {
+        "hardware-formats": Picture("empty", "hardware/formats"),
+        "formats": Picture("empty", "formats/bits"),
+        "setup": Picture("empty", "setup"),
+        "live": Picture("examples", "live", run="scale-collapse"),
+        "library": Picture("runs", "library"),
+        "compare": Picture("runs", "compare"),
+        "inspect": Picture("examples", "inspect/overview", run="bf16-stagnation"),
+        "diagnose": Picture("examples", "diagnose", run="clip-before-unscale"),
+    }
+    modes: tuple[Mode, ...] = ("light", "dark")
+    return {
+        f"{name}-{mode}{CHINESE}": replace(picture, mode=mode, language="zh_CN")
+        for name, picture in places.items()
         for mode in modes
     }
 
@@ -127,12 +150,13 @@ PICTURES: dict[str, Picture] = {
     "schedule-light": Picture("measured", "inspect/tensors", how="precgui run with a precision schedule"),
     "schedule-dark": Picture("measured", "inspect/tensors", "dark", how="precgui run with a precision schedule"),
     "ranks-light": Picture("measured", "inspect/time", how="precgui run with parallel.ranks=2"),
+    **_chinese(),
 }
 
 
 def shown_pictures() -> set[str]:
-    """The file names of the pictures that README.md and docs/ show."""
-    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """The file names of the pictures that README and docs/ show."""
+    documents = [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     return {name for path in documents for name in _SHOWN.findall(path.read_text(encoding="utf-8"))}
 
 

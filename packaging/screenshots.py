@@ -1,11 +1,12 @@
 """Take the pictures of docs/images of the real window: `pictures.py` has the table of them.
 
-    screenshots.py [FOLDER] [--only NAME,...] [--stale] [--grid]
+    screenshots.py [FOLDER] [--only NAME,...] [--stale] [--grid [--language LANGUAGE]]
 
 FOLDER is docs/images by default. Most pictures show the bundled examples; those of Live and Compare train in four
 precisions first, through the window's own queue. With --stale it takes those whose sources have changed since. With
 --grid it takes all eight places in both themes and three sizes instead, to look at. It draws offscreen where there is
-no display. `sources.json` in the folder keeps the hash of the sources of each picture.
+no display. `sources.json` in the folder keeps the hash of the sources of each picture. Pictures in Chinese need a font
+that has it.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import numpy as np
 from numpy.typing import NDArray
-from pictures import IMAGES, LARGE, PICTURES, SMALL, WIDE, Mode, Picture, State, keep_hashes, stale_pictures
+from pictures import IMAGES, LARGE, PICTURES, SMALL, WIDE, Language, Mode, Picture, State, keep_hashes, stale_pictures
 from PIL import Image
 from PySide6.QtCore import QBuffer, QIODevice, QLocale, QPoint
-from PySide6.QtGui import QImage, QPainter
+from PySide6.QtGui import QFontDatabase, QImage, QPainter
 from PySide6.QtWidgets import QApplication
 from staged_study import study_with_jobs
 
@@ -34,6 +36,7 @@ from precgui import config
 from precgui.examples import EXAMPLES
 from precgui.gui.notices import Notices
 from precgui.gui.panels.compare.panel import ComparePanel
+from precgui.gui.panels.diagnose.panel import DiagnosePanel
 from precgui.gui.panels.inspect.panel import InspectPanel
 from precgui.gui.panels.inspect.tensors.panel import TensorsPanel
 from precgui.gui.panels.library.panel import LibraryPanel
@@ -50,6 +53,10 @@ STATES: tuple[State, ...] = ("empty", "first-run", "examples", "study", "jobs", 
 MOST_APART = 40  # of a colour of a picture from that in its file, in steps of 256
 SETTLE_S, SETTLE_LIMIT_S = 0.6, 20  # redraws are staggered over some ticks
 RUN_LIMIT_S = 900
+NO_FONT = (
+    "no font of this machine has Chinese: install Noto Sans CJK (fonts-noto-cjk of Debian and Ubuntu, "
+    "google-noto-sans-cjk-fonts of Fedora, noto-fonts-cjk of Arch)"
+)
 PRECISIONS = ("fp32", "tf32", "bf16-amp", "fp16-amp")
 RECIPE, SETTINGS = "digits-scale-demo", ("scaling.mode=auto", "train.epochs=40")
 
@@ -57,25 +64,50 @@ RECIPE, SETTINGS = "digits-scale-demo", ("scaling.mode=auto", "train.epochs=40")
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
-    table = grid() if asked.grid else PICTURES
+    table = grid(asked.language) if asked.grid else PICTURES
     names = asked.only.split(",") if asked.only else stale_pictures(asked.folder) if asked.stale else list(table)
     if unknown := [name for name in names if name not in table]:
         sys.stderr.write(f"no picture {unknown[0]}; the table in packaging/pictures.py has all of them\n")
         return 2
-    with tempfile.TemporaryDirectory() as own:
-        os.environ.update(HOME=own, PRECGUI_STATE=f"{own}/state")
-        os.environ.pop("PRECGUI_RUNS", None)
-        gallery = Gallery(asked.folder)
-        gallery.open()
-        for state in STATES:
-            if chosen := {name: table[name] for name in names if table[name].state == state}:
-                gallery.enter(state)
-                for name, picture in sorted(chosen.items(), key=lambda item: item[1].mode):  # few changes of the theme
-                    gallery.take(name, picture)
-                if not asked.grid:
-                    keep_hashes(chosen, asked.folder)
-        gallery.close()
+    chosen = {name: table[name] for name in names}
+    if any(picture.language == "zh_CN" for picture in chosen.values()) and not _has_chinese_font():
+        sys.stderr.write(f"{NO_FONT}\n")
+        return 2
+    for language in dict.fromkeys(picture.language for picture in chosen.values()):
+        of_language = {name: picture for name, picture in chosen.items() if picture.language == language}
+        with tempfile.TemporaryDirectory() as own:
+            os.environ.update(HOME=own, PRECGUI_STATE=f"{own}/state", PRECGUI_LANGUAGE=language)
+            os.environ.pop("PRECGUI_RUNS", None)
+            _take_all(of_language, asked.folder, kept=not asked.grid)
     return 0
+
+
+def _take_all(chosen: Mapping[str, Picture], folder: Path, kept: bool) -> None:
+    """Take pictures of one language; with `kept`, write the hashes of their sources down."""
+    gallery = Gallery(folder)
+    gallery.open()
+    for state in STATES:
+        if shown := {name: picture for name, picture in chosen.items() if picture.state == state}:
+            gallery.enter(state)
+            for name, picture in sorted(shown.items(), key=lambda item: item[1].mode):  # few changes of the theme
+                gallery.take(name, picture)
+            if kept:
+                keep_hashes(shown, folder)
+    gallery.close()
+
+
+def _application() -> QApplication:
+    """The one of this process."""
+    made = QApplication.instance() or QApplication(sys.argv[:1])
+    assert isinstance(made, QApplication)
+    made.setApplicationName("precgui")
+    made.setStyle("Fusion")
+    return made
+
+
+def _has_chinese_font() -> bool:
+    _application()
+    return bool(QFontDatabase.families(QFontDatabase.WritingSystem.SimplifiedChinese))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,15 +116,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", help="which pictures, by name")
     parser.add_argument("--stale", action="store_true", help="those whose sources have changed")
     parser.add_argument("--grid", action="store_true", help="all places in both themes and three sizes, to look at")
+    parser.add_argument("--language", default="en", choices=get_args(Language), help="that of the grid")
     return parser
 
 
-def grid() -> dict[str, Picture]:
+def grid(language: Language = "en") -> dict[str, Picture]:
     """All eight places, each in both themes, in a small, a usual and a large window."""
     modes: tuple[Mode, ...] = ("light", "dark")
     return {
         f"{panel.id}-{size[0]}-{mode}": Picture(
-            "study" if panel.id in ("live", "compare") else "examples", panel.id, mode, size
+            "study" if panel.id in ("live", "compare") else "examples", panel.id, mode, size, language=language
         )
         for panel in PANELS
         for size in (SMALL, LARGE, WIDE)
@@ -105,11 +138,8 @@ class Gallery:
 
     def __init__(self, folder: Path) -> None:
         QLocale.setDefault(QLocale.c())
-        self._app = QApplication.instance() or QApplication(sys.argv[:1])
-        assert isinstance(self._app, QApplication)
-        self._app.setApplicationName("precgui")
-        self._app.setStyle("Fusion")
-        use_language(self._app, "en")  # or that of PRECGUI_LANGUAGE, with its fonts
+        self._app = _application()
+        use_language(self._app, "system")  # PRECGUI_LANGUAGE
         self._folder = folder
         self._window = Window(Settings(fresh=True), Notices())
         self._start: StartupStages | None = None
@@ -182,6 +212,10 @@ class Gallery:
             self._close_runs()
 
     def _choose_view(self, picture: Picture) -> None:
+        diagnose = self._window.host.panels["diagnose"]
+        if picture.state == "examples" and picture.place == "diagnose":
+            assert isinstance(diagnose, DiagnosePanel)
+            self._until(lambda: len(diagnose.diagnoses) == len(self._session.runs), 120)
         compare = self._window.host.panels["compare"]
         if picture.state == "study" and picture.view:
             assert isinstance(compare, ComparePanel)

@@ -43,8 +43,8 @@ def commands(text: str) -> list[str]:
 
 
 def links(text: str) -> list[str]:
-    """Targets of links and pictures; a document counts as its English form, and the link to the other is left out."""
-    return [link.replace(CHINESE, ".md") for link in re.findall(r"\]\(([^)]+)\)", text)]
+    """Targets of links and pictures; a document or picture counts as its English form."""
+    return [link.replace(".zh-CN.", ".") for link in re.findall(r"\]\(([^)]+)\)", text)]
 
 
 def codes(text: str) -> set[str]:
