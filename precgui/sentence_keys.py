@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import re
 import string
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -22,9 +23,11 @@ SENTENCES = "sentences"  # the entry of a JSON document that holds the keys of i
 MOST_DEPTH = 16  # of sentences inside sentences
 MOST_CHARACTERS = 1 << 16
 MOST_SENTENCES = 10_000  # of one document
+_MOST_OF_DOCUMENT = 1 << 20  # characters of all its sentences
 _MOST_VALUES = 64
 _FIELDS = {"text", "plural", "number", "case", "values"}
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_DIGITS = re.compile("0|[1-9][0-9]{0,8}")  # each place has one pointer only
 _Known = Callable[[str, str], bool]
 
 
@@ -40,7 +43,8 @@ def key_of(text: str) -> dict[str, Any] | None:
         return None
     try:
         key = _key(text, MOST_DEPTH)
-        return key if _sentence(key, MOST_DEPTH, lambda *_: True) == text else None
+        most = min(len(text), MOST_CHARACTERS)
+        return key if _sentence(key, MOST_DEPTH, lambda *_: True, most) == text else None
     except (ValueError, TypeError, KeyError):  # too deep, too long, or a value that only its own class can format
         return None
 
@@ -48,7 +52,7 @@ def key_of(text: str) -> dict[str, Any] | None:
 def sentence_of(text: str, key: object) -> str:
     """The text as the sentence of its key; the text itself where the key is not one of it, or not known here."""
     try:
-        made = _sentence(key, MOST_DEPTH, is_known)
+        made = _sentence(key, MOST_DEPTH, is_known, min(len(text), MOST_CHARACTERS))
     except (ValueError, TypeError, KeyError, IndexError, OverflowError):
         return text
     return made if made == text else text
@@ -76,9 +80,10 @@ def restore(document: Any, keys: object) -> None:
     """Put the sentences of `keys_in` at their places in a document. What does not fit is left as it is."""
     if not isinstance(keys, dict) or len(keys) > MOST_SENTENCES:
         return
+    room = _MOST_OF_DOCUMENT
     for pointer, key in keys.items():
         parent, name = _place(document, pointer)
-        if parent is not None and isinstance(parent[name], str):
+        if parent is not None and isinstance(parent[name], str) and (room := room - len(parent[name])) >= 0:
             parent[name] = sentence_of(parent[name], key)
 
 
@@ -92,8 +97,9 @@ def sentence_of_line(line: bytes) -> Sentence | None:
     """The sentence of such a line of a file of others; None where it is none that is known here."""
     if len(line) > MOST_CHARACTERS:
         return None
+    most = min(2 * len(line) + 1000, MOST_CHARACTERS)  # a template may name a value twice, again and again
     try:
-        return _sentence(sanitize_tree(json.loads(line)), MOST_DEPTH, is_known)
+        return _sentence(sanitize_tree(json.loads(line)), MOST_DEPTH, is_known, most)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError):
         return None
 
@@ -120,8 +126,11 @@ def _plain(value: Any, depth: int) -> Any:
     return str(value)
 
 
-def _sentence(key: Any, depth: int, known: _Known) -> Sentence:
-    """The sentence of a key. Raises ValueError, TypeError, KeyError or IndexError where it is none."""
+def _sentence(key: Any, depth: int, known: _Known, most: int) -> Sentence:
+    """The sentence of a key, of at most `most` characters.
+
+    Raises ValueError, TypeError, KeyError, IndexError or OverflowError where it is none.
+    """
     if not isinstance(key, dict) or not key.keys() <= _FIELDS or not depth:
         raise ValueError("not the key of a sentence")
     template, plural, number = key["text"], key.get("plural", ""), key.get("number", 1)
@@ -132,23 +141,27 @@ def _sentence(key: Any, depth: int, known: _Known) -> Sentence:
         raise ValueError("not the values of a sentence")
     if not known(template, plural):
         raise ValueError("not a text of the catalogue")
-    named = _placeholders(template) | _placeholders(plural)
-    made = Sentence(template, plural, number, case, **{n: _value(values[n], depth - 1, known) for n in named})
-    if len(made) > MOST_CHARACTERS:
+    shown, other = (plural, template) if plural and number != 1 else (template, plural)
+    made_values = {name: _value(values[name], depth - 1, known, most) for name in _placeholders(shown)}
+    # The other form may fill in more. It is not in the English text, so a file could say there whatever it likes.
+    hidden = {name: _value(number, 1, known, most) for name in _placeholders(other) - made_values.keys()}
+    made = Sentence(template, plural, number, case, **made_values, **hidden)
+    if len(made) > most:
         raise ValueError("longer than a sentence may be")
+    other.format(**made_values, **hidden)  # a language with one form takes either
     return made
 
 
-def _value(value: Any, depth: int, known: _Known) -> Any:
+def _value(value: Any, depth: int, known: _Known, most: int) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"number"}:
             return _NON_FINITE[value["number"]]
-        return _sentence(value, depth, known)
+        return _sentence(value, depth, known, most)
     if value is None or type(value) in (bool, int, float):
         if type(value) is int and not -(1 << 63) <= value < 1 << 64:
             raise ValueError("a number of more than 64 bits")
         return value
-    if not isinstance(value, str) or len(value) > MOST_CHARACTERS:
+    if not isinstance(value, str) or len(value) > most:
         raise ValueError("not a value of a sentence")
     return value
 
@@ -182,8 +195,8 @@ def _place(document: Any, pointer: str) -> tuple[Any, Any]:
         parent = document if parent is None else parent[name]
         if isinstance(parent, dict) and part in parent:
             name = part
-        elif isinstance(parent, list) and part.isascii() and part.isdigit() and int(part[:9]) < len(parent):
-            name = int(part[:9])
+        elif isinstance(parent, list) and _DIGITS.fullmatch(part) and int(part) < len(parent):
+            name = int(part)
         else:
             return None, None
     return parent, name

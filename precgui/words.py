@@ -98,7 +98,7 @@ def translated(text: str) -> str:
 def is_known(template: str, plural: str = "") -> bool:
     """Whether a catalogue of this precgui has the text, so that one of a file or another process may be filled in."""
     catalogue = _Chosen.catalogue if _Chosen.language in _TRANSLATED else _catalogue_of_keys()
-    return isinstance(catalogue, SortedTranslations) and catalogue.has(template, plural)
+    return bool(template) and isinstance(catalogue, SortedTranslations) and catalogue.has(template, plural)
 
 
 @cache

@@ -91,6 +91,7 @@ def nested(levels: int) -> dict[str, Any]:
     return key
 
 
+SAME = {"text": "{text}", "values": {"text": "y"}}
 HOSTILE: list[tuple[str, Any]] = [
     ("<class 'int'>", {"text": "{x.__class__}", "values": {"x": 1}}),
     ("hello 1", {"text": "hello {x}", "values": {"x": 1}}),
@@ -112,6 +113,8 @@ HOSTILE: list[tuple[str, Any]] = [
     ("x", {"text": "{text}", "values": [["text", "x"]]}),
     ("x", {"text": ["{text}"], "values": {"text": "x"}}),
     ("x", {"text": "", "values": {"text": "x"}}),
+    ("", {"text": "", "values": {"text": "x"}}),
+    ("x ", {"text": "{sentence} {next_sentence}", "values": {"sentence": "x", "next_sentence": {"text": ""}}}),
     ("x", {"text": "severity\x04Error", "values": {}}),
     ("x" * (MOST_CHARACTERS + 1), {"text": "{text}", "values": {"text": "x" * (MOST_CHARACTERS + 1)}}),
     (str(1 << 70), {"text": "{text}", "values": {"text": 1 << 70}}),
@@ -128,6 +131,40 @@ def test_that_a_foreign_key_leaves_the_english_text(text: str, key: Any, languag
     words.use(language)
     assert type(sentence_of(text, key)) is str
     assert translated(sentence_of(text, key)) == text
+
+
+def test_that_a_value_which_the_english_text_does_not_show_is_not_shown_in_another_language() -> None:
+    forms = "The run in the queue will not start.", "The {count} runs in the queue will not start."
+    words.use("zh_CN")
+    for count in ("\x1b[31m<b>all is well</b>", nested(12), [], 1e308):
+        key = {"text": forms[0], "plural": forms[1], "values": {"count": count}}
+        assert translated(sentence_of(forms[0], key)) == translated(counted(*forms, 1))
+    assert type(sentence_of(forms[0], {"text": forms[0], "plural": forms[1], "number": 1 << 70})) is str
+
+
+def test_that_values_may_not_make_a_text_longer_than_the_one_that_they_belong_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    template = "the runs of {home} are in the queue at {place}; name it with --place {place}"
+    key: Any = "x"
+    for _ in range(15):
+        key = {"text": template, "values": {"home": "", "place": key}}
+    made: list[int] = []
+    create = Sentence.__new__
+    monkeypatch.setattr(
+        Sentence, "__new__", lambda *args, **values: made.append(len(text := create(*args, **values))) or text
+    )
+    assert type(sentence_of("x", key)) is str
+    assert sentence_of_line(json.dumps(key).encode()) is None
+    assert max(made) < 10_000
+
+
+def test_that_the_sentences_of_a_document_together_have_a_bound() -> None:
+    text = "y" * (MOST_CHARACTERS - 1)
+    key = {"text": "{text}", "values": {"text": text}}
+    back = restored({"l": [text] * 40, "sentences": {f"/l/{place}": key for place in range(40)}})["l"]
+    assert back == [text] * 40
+    assert 0 < sum(isinstance(each, Sentence) for each in back) < 20
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[" * 100_000, b"\xff", b'"x"', b"1e999", b"9" * 5000, b" " * 70_000])
@@ -148,12 +185,14 @@ def test_that_a_document_keeps_its_english_and_has_keys_beside_it() -> None:
 
 @pytest.mark.parametrize(
     "keys",
-    [1, [], {"": {}}, {"/": {}}, {"a": {}}, {"/a/b": {}}, {"/l/9": {}}, {"/l/-1": {}}, {"/l/²": {}},
+    [1, [], {"": {}}, {"/": {}}, {"a": {}}, {"/a/b": {}}, {"/l/9": {}}, {"/l/-1": {}}, {"/l/²": {}}, {"/l/00": SAME},
      {"/l/" + "9" * 5000: {}}, {"/n": key_of(said())}, {"/l": key_of(said())}, {"/s/0": key_of(said())}],
 )  # fmt: skip
 def test_that_pointers_to_nowhere_change_nothing(keys: Any) -> None:
     document = {"a": "x", "l": ["y"], "n": 1, "s": "z"}
-    assert restored({**document, "sentences": keys}) == document
+    back = restored({**document, "sentences": keys})
+    assert back == document
+    assert not any(isinstance(text, Sentence) for text in (*back.values(), *back["l"]))
 
 
 class _Note(SideFilePart):

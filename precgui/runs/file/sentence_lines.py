@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from precgui.runs.file.table_file import Columns
 
 TABLE = "sentences"
-_MOST_BYTES = 16 << 20  # that are read of one file
+_MOST_BYTES = 4 << 20  # that are read of one file
+_MOST_LINES = 10_000
+_MOST_CHARACTERS = 1 << 21  # of the texts that are kept
 _MOST_WRITTEN = 10_000  # texts that are remembered, so that none is written twice
 
 
@@ -41,15 +43,21 @@ class SentenceReader:
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
         self._read, self._rest = 0, b""
+        self._lines_left, self._characters_left = _MOST_LINES, _MOST_CHARACTERS
 
     def read(self, view: RunFileView) -> None:
         """Read the lines that were written since."""
         stop = min(view.rows(TABLE), _MOST_BYTES)
-        if stop <= self._read:
+        if stop <= self._read or self._lines_left <= 0 or self._characters_left <= 0:
             return
-        lines = (self._rest + view.read(TABLE, "", self._read, stop).tobytes()).split(b"\n")
-        self._read, self._rest = stop, lines.pop()
-        self._known |= {str(text): text for line in lines if (text := sentence_of_line(line)) is not None}
+        content = self._rest + view.read(TABLE, "", self._read, stop).tobytes()
+        *lines, self._rest = content.split(b"\n", self._lines_left)
+        self._read = stop
+        self._lines_left -= len(lines)
+        for line in lines:
+            if self._characters_left > 0 and (text := sentence_of_line(line)) is not None:
+                self._known[text] = text
+                self._characters_left -= len(text)
 
     def sentence(self, text: str) -> str:
         """The text as the sentence that it is in this file, or itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import h5py
 import numpy as np
@@ -17,6 +17,7 @@ from precgui.events import Incident, RunEnded, RunStarted, StepDone
 from precgui.hardware.environment import environment
 from precgui.hardware.power import SensorReport
 from precgui.hardware.readings import Missing
+from precgui.runs.file import sentence_lines
 from precgui.runs.file.earlier_part import EarlierPart
 from precgui.runs.file.repair import repair
 from precgui.runs.file.sentence_lines import TABLE
@@ -160,6 +161,39 @@ def test_that_foreign_lines_leave_the_english_texts(tmp_path: Path, lines: bytes
     with precgui.open_run(tmp_path / "run.h5") as run:
         assert [event.message for event in run.events()] == english()[:5]
         assert shown(run)[:5] == english()[:5]
+
+
+class _Lines:
+    """The table of a file with these bytes."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def rows(self, _table: str) -> int:
+        return len(self.content)
+
+    def read(self, _table: str, _column: str, start: int, stop: int) -> Any:
+        return np.frombuffer(self.content[start:stop], np.uint8)
+
+
+@pytest.mark.parametrize("line", [b"\n", b"1\n", line_of(said(3)).encode()])
+def test_that_only_so_many_lines_of_a_file_are_read(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[bytes] = []
+    monkeypatch.setattr(sentence_lines, "sentence_of_line", tried.append)
+    reader = sentence_lines.SentenceReader()
+    lines = _Lines(line * 100_000)
+    reader.read(cast(Any, lines))
+    lines.content *= 2
+    reader.read(cast(Any, lines))
+    assert len(tried) == 10_000
+
+
+def test_that_the_texts_that_are_kept_of_a_file_have_a_bound() -> None:
+    long = [line_of(Sentence("{clause}.", clause=f"{place}" + "x" * 60_000)).encode() for place in range(60)]
+    reader = sentence_lines.SentenceReader()
+    reader.read(cast(Any, _Lines(b"".join(long))))
+    kept = [reader.sentence(f"{place}" + "x" * 60_000 + ".") for place in range(60)]
+    assert 0 < sum(isinstance(text, Sentence) for text in kept) < 40
 
 
 @pytest.mark.parametrize("sentences", [1, {"/message": 1}, {"/message": {"text": "{message.__class__}"}}, {"": {}}])
