@@ -30,6 +30,7 @@ NAMES_OF_USERS = frozenset(
         "missing_module",
         "module",
         "modules",
+        "name",
         "operation",
         "other_file",
         "other_tensor",

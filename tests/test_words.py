@@ -447,6 +447,14 @@ def test_that_names_of_users_are_shown_as_they_were_given(chinese: None) -> None
     assert translated(of_user) != of_user
 
 
+def test_that_a_place_called_like_a_word_keeps_its_name(chinese: None) -> None:
+    """A place may be called `here`, which the catalogue has; a title in the placeholder `name` is a `Sentence`."""
+    assert translated("here") != "here"
+    template = "no answer from {name} for {seconds:.0f} s"
+    assert "here" in translated(Sentence(template, name="here", seconds=9.0))
+    assert "here" not in translated(Sentence(template, name=Sentence("here"), seconds=9.0))
+
+
 def test_that_a_text_in_quotes_is_shown_as_it_was_typed(chinese: None) -> None:
     """`!r` quotes a text of the user, which may be a word that the catalogue has."""
     assert translated("nothing") != "nothing"

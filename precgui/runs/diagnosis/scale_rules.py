@@ -70,7 +70,7 @@ def _collapse(m: Measurements, streak: Streak) -> Finding:
             high=power(high),
             low=power(low),
         ),
-        *m.log_of(L_("loss scale"), m.scale, 2),
+        *m.log_of(Sentence("loss scale"), m.scale, 2),
     )
     enough = low < 2.0**-10
     return Finding(
@@ -114,7 +114,7 @@ def warm_up(m: Measurements) -> Answer:
             low=power(low),
             steps=m.steps[first.last + 1],
         ),
-        *m.log_of(L_("loss scale"), m.scale, 2),
+        *m.log_of(Sentence("loss scale"), m.scale, 2),
     )  # fmt: skip
     long = share > _LONG_WARM_UP
     if not long and m.skipped[first.last + 1 :].mean() > _LONG_WARM_UP:
@@ -170,7 +170,7 @@ def scale_too_high(m: Measurements) -> Answer:
             high=power(high),
             low=power(low),
         ),
-        *m.log_of(L_("loss scale"), m.scale, 2),
+        *m.log_of(Sentence("loss scale"), m.scale, 2),
     )
     return [
         Finding(
@@ -259,7 +259,7 @@ def repeated_skips(m: Measurements) -> Answer:
             steps=m.n,
             share=percent(share),
         ),
-        *m.log_of(L_("loss scale"), m.scale, 2),
+        *m.log_of(Sentence("loss scale"), m.scale, 2),
     )
     return [
         Finding(
@@ -320,7 +320,7 @@ def scale_runaway(m: Measurements) -> Answer:
             "The scale has reached {last}; the last gradient norm is {norm:.3g}.",
             last=power(last), norm=norms[-1] if len(norms) else 0,
         ),
-        *m.log_of(L_("loss scale"), m.scale, 2),
+        *m.log_of(Sentence("loss scale"), m.scale, 2),
     )  # fmt: skip
     return [
         Finding(

@@ -100,7 +100,7 @@ def scale_probing(m: Measurements) -> Answer:
             "{count} of {steps} steps ({share}) were skipped because the scale had just been raised.",
             count=count, steps=m.n, share=percent(share),
         ),
-        *m.log_of(L_("loss scale"), m.scale, 2),
+        *m.log_of(Sentence("loss scale"), m.scale, 2),
     )  # fmt: skip
     return [
         Finding(
@@ -140,7 +140,7 @@ def scaler_set_anew(m: Measurements) -> Answer:
             steps=m.steps[at], scale=power(float(m.scale[at - 1])), scale2=power(float(m.scale[at])),
             lost=max(lost), after=_AFTER,
         ),
-        *m.log_of(L_("loss scale"), m.scale, 2),
+        *m.log_of(Sentence("loss scale"), m.scale, 2),
     )  # fmt: skip
     often, skipped = sum(count >= 3 for count in lost), float(m.skipped.mean())
     severity: Severity = "error" if skipped > _MOST_LOST else "warning" if max(lost) / m.n > 0.05 else "info"
@@ -193,7 +193,7 @@ def rate_vanished(m: Measurements) -> Answer:
             steps=m.steps[first], steps2=m.n, rates=rates.max(), rate=rates[-1],
             grad_norm=median(m.grad_norm[alive]),
         ),
-        *m.log_of(L_("learning rate"), m.lr, 10),
+        *m.log_of(Sentence("learning rate"), m.lr, 10),
     )  # fmt: skip
     return [
         Finding(

@@ -16,7 +16,7 @@ from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number
 from precgui.sentences import L_, Sentence, recased, together
 
-_SOME, _OF_OPTIMIZER = L_("a tensor of the loop"), L_("of the optimizer")
+_SOME, _OF_OPTIMIZER = Sentence("a tensor of the loop"), Sentence("of the optimizer")
 _LOST = 0.5  # share of the elements that an update leaves as they were
 _LOST_OF_WEIGHTS = 0.7  # of weights that an optimizer widens and rounds back: the largest elements always arrive
 _FEWEST_STEPS = 2  # in which an update was seen
