@@ -74,7 +74,7 @@ def _in_fp16(
 
 
 def scaled(device: str, steps: int) -> tuple[Parts, Callable[[], Loop]]:
-    """FP16 autocast with a GradScaler, whose first scales are too high: the optimizer steps from the third step on."""
+    """FP16 autocast with a GradScaler, whose first scales are too high: the optimizer steps in the third step."""
     model = _network().to(device)
     optimizer, scaler = AdamW(model.parameters(), lr=1e-2), torch.amp.GradScaler("cuda", init_scale=2.0**19)
     return _in_fp16(model, optimizer, scaler, device, steps)
