@@ -22,7 +22,8 @@ from precgui.words import is_known
 SENTENCES = "sentences"  # the entry of a JSON document that holds the keys of its sentences, by JSON Pointer (RFC 6901)
 MOST_DEPTH = 16  # of sentences inside sentences
 MOST_CHARACTERS = 1 << 16
-MOST_SENTENCES = 10_000  # of one document
+MOST_SENTENCES = 10_000  # of one document, with those inside others
+_MOST_POINTER = 4096  # characters
 _MOST_OF_DOCUMENT = 1 << 20  # characters of all its sentences
 _MOST_VALUES = 64
 _FIELDS = {"text", "plural", "number", "case", "values"}
@@ -80,8 +81,11 @@ def restore(document: Any, keys: object) -> None:
     """Put the sentences of `keys_in` at their places in a document. What does not fit is left as it is."""
     if not isinstance(keys, dict) or len(keys) > MOST_SENTENCES:
         return
-    room = _MOST_OF_DOCUMENT
+    room, left = _MOST_OF_DOCUMENT, MOST_SENTENCES
     for pointer, key in keys.items():
+        left -= _count(key, MOST_DEPTH)
+        if left < 0:
+            return
         parent, name = _place(document, pointer)
         if parent is not None and isinstance(parent[name], str) and (room := room - len(parent[name])) >= 0:
             parent[name] = sentence_of(parent[name], key)
@@ -102,6 +106,12 @@ def sentence_of_line(line: bytes) -> Sentence | None:
         return _sentence(sanitize_tree(json.loads(line)), MOST_DEPTH, is_known, most)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError):
         return None
+
+
+def _count(key: Any, depth: int) -> int:
+    """How many sentences a key has, itself and those inside."""
+    values = key.get("values") if isinstance(key, dict) and depth else None
+    return 1 + sum(_count(value, depth - 1) for value in values.values()) if isinstance(values, dict) else 1
 
 
 def _key(text: Sentence, depth: int) -> dict[str, Any]:
@@ -188,6 +198,8 @@ def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
 
 def _place(document: Any, pointer: str) -> tuple[Any, Any]:
     """The object or list that holds what the pointer names, and its key in it; None where there is none."""
+    if len(pointer) > _MOST_POINTER:
+        return None, None
     parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
     parent: Any = None
     name: Any = None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from precgui import words
+from precgui import sentence_keys, words
 from precgui.errors import SentenceError
 from precgui.runs.side_files import SideFilePart, SideFiles, Text
 from precgui.sentence_keys import (
@@ -167,6 +167,16 @@ def test_that_the_sentences_of_a_document_together_have_a_bound() -> None:
     assert 0 < sum(isinstance(each, Sentence) for each in back) < 20
 
 
+def test_that_the_sentences_inside_others_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    key: Any = "x"
+    for _ in range(8):
+        key = {"text": "{first} and {second}", "values": {"first": key, "second": key}}
+    asked: list[str] = []
+    monkeypatch.setattr(sentence_keys, "is_known", lambda text, _plural: asked.append(text) or True)
+    restored({"l": ["y" * 4000] * 100, "sentences": {f"/l/{place}": key for place in range(100)}})
+    assert 0 < len(asked) <= 10_000
+
+
 @pytest.mark.parametrize("line", [b"", b"{", b"[" * 100_000, b"\xff", b'"x"', b"1e999", b"9" * 5000, b" " * 70_000])
 def test_that_a_foreign_line_is_no_sentence(line: bytes) -> None:
     assert sentence_of_line(line) is None
@@ -185,7 +195,8 @@ def test_that_a_document_keeps_its_english_and_has_keys_beside_it() -> None:
 
 @pytest.mark.parametrize(
     "keys",
-    [1, [], {"": {}}, {"/": {}}, {"a": {}}, {"/a/b": {}}, {"/l/9": {}}, {"/l/-1": {}}, {"/l/²": {}}, {"/l/00": SAME},
+    [1, [], {"/" * 100_000: {}}, {"": {}}, {"/": {}}, {"a": {}}, {"/a/b": {}}, {"/l/9": {}}, {"/l/-1": {}},
+     {"/l/²": {}}, {"/l/00": SAME},
      {"/l/" + "9" * 5000: {}}, {"/n": key_of(said())}, {"/l": key_of(said())}, {"/s/0": key_of(said())}],
 )  # fmt: skip
 def test_that_pointers_to_nowhere_change_nothing(keys: Any) -> None:
