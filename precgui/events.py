@@ -1,7 +1,7 @@
 """The events of a run: small frozen messages, one union.
 
 The engine emits them, the writer keeps them, a live run collects them, the window shows them.
-They cross a process border, so every field holds built-in types only.
+They cross a process border, so every field holds built-in types or a `Sentence`.
 """
 
 from __future__ import annotations

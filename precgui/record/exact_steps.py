@@ -20,7 +20,7 @@ from precgui.sentences import L_, Sentence
 
 _STEPS = frozenset({1, 2, 8, 32, 128, 512})
 _MOST_ROWS, _AFTER_ALARMS = 8, 3
-_FIRST_S, _SHARE = 4.0, 0.02  # of the time of the run that this may take: so many seconds, and this share of it
+FIRST_S, _SHARE = 4.0, 0.02  # of the time of the run that this may take: so many seconds, and this share of it
 _MOST_BYTES, _SHARE_OF_FREE = 1 << 30, 0.125
 _NO_FP64 = ("mps", "xpu")
 
@@ -60,7 +60,7 @@ class ExactSteps:
             self.tape = LoopTape(named, module, most_bytes, self._left_s())
 
     def _left_s(self) -> float:
-        return _FIRST_S + _SHARE * (time.perf_counter() - self._begun_s) - self._spent_s
+        return FIRST_S + _SHARE * (time.perf_counter() - self._begun_s) - self._spent_s
 
     def end(self) -> None:
         """The step is over, and no operation is watched any more."""

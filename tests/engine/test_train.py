@@ -15,6 +15,7 @@ from precgui.engine import loop, setup, tasks
 from precgui.engine.errors import EngineError
 from precgui.engine.tasks import Batch, Digits
 from precgui.events import Evaluated, Event, Incident, RunEnded, RunStarted, StepDone
+from precgui.sentences import Sentence
 from tests.engine.conftest import Record
 
 PRECISIONS = list(config.PRECISIONS)
@@ -92,10 +93,10 @@ def test_that_the_schedule_reaches_every_step(record: Record, optimizer: str) ->
     assert rates[5] == pytest.approx(0.001)
 
 
-def test_that_a_step_is_described_by_built_in_types_only(record: Record) -> None:
+def test_that_a_step_is_described_by_built_in_types_and_sentences_only(record: Record) -> None:
     for event in record("train.max_steps=2", "precision=fp16-amp"):
         for field in dataclasses.fields(event):
-            assert type(getattr(event, field.name)) in (int, float, bool, str, dict, tuple, bytes)
+            assert type(getattr(event, field.name)) in (int, float, bool, str, dict, tuple, bytes, Sentence)
 
 
 def test_that_the_gradient_norm_does_not_depend_on_the_loss_scale(record: Record) -> None:

@@ -25,6 +25,7 @@ _LOSES = 1e-3  # loss over the operands of a difference, or their squares: below
 _LOST = 0.3  # part of an update that arrives
 _FEWEST = 2  # steps, of a run in which so many were computed in FP64
 _EACH, _FAR_LOSS, _MANY_SUMS = 3, 0.2, 64
+_ANY_LINE = ("rounding", "sensitive")  # kinds of operations that are any line of a long sum
 _KEPT = 0.5
 _WRONG = 1.0  # relative error of an update whose weights are stored well enough
 _IN_FP64 = Blame(
@@ -56,7 +57,10 @@ def inexact_step(m: Measurements) -> Answer:
     rows = [row for row in m.fact_rows("exact_steps") if "unavailable" not in row]
     if not m.own_loop or not m.n or not rows:
         return None
-    if (finding := _of_gradients(m, rows) or _of_all_losses(m, rows)) is not None:
+    finding = _of_gradients(m, rows)
+    if finding is None or (_long_sum(m) and finding.evidence[0].values.get("kind") in _ANY_LINE):
+        finding = _of_all_losses(m, rows) or finding
+    if finding is not None:
         return [finding]
     known = [_number(row, "gradient_error") for row in rows]
     largest = max((each for each in known if math.isfinite(each)), default=math.nan)
@@ -81,9 +85,7 @@ def _of_all_losses(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Findin
     step, low, exact = int(row["step"]), _number(row, "loss"), _number(row, "loss_fp64")
     causes = [each for one in rows if isinstance(each := one.get("cause"), Mapping)]
     named = next((each for one in causes if isinstance(each := one.get("cancelled"), Mapping)), None)
-    sums = max(m.fact_rows("loop_additions"), key=lambda each: _number(each, "per_pass"), default={})
-    error, many = _size(_loss_error(row)), _number(sums, "per_pass")
-    stored = str(sums.get("format", "")).upper()
+    error, sums = _size(_loss_error(row)), _long_sum(m)
     if named is not None:
         title = Sentence(
             "The loss of step {step} is {error} off the one that FP64 gives: nearly equal numbers are subtracted in "
@@ -91,11 +93,11 @@ def _of_all_losses(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Findin
             step=step, error=error, stored=str(named.get("format")).upper(), line=str(named.get("line")),
         )  # fmt: skip
         cure = _CURES["cancellation"]
-    elif many >= _MANY_SUMS:
+    elif sums:
         title = Sentence(
             "The loss of step {step} is {error} off the one that FP64 gives: the loop adds up {many:.0f} numbers one "
             "by one in {stored}",
-            step=step, error=error, many=many, stored=stored,
+            step=step, error=error, many=_number(sums, "per_pass"), stored=str(sums.get("format", "")).upper(),
         )  # fmt: skip
         cure = _CURES["sum"]
     else:
@@ -119,6 +121,12 @@ def _of_all_losses(m: Measurements, rows: Sequence[Mapping[str, Any]]) -> Findin
         str(named.get("module") or "") if named is not None else "", certainty="estimate",
         blame=Blame(True, L_("computed in FP64 from the same numbers the loss is another one")),
     )  # fmt: skip
+
+
+def _long_sum(m: Measurements) -> Mapping[str, Any]:
+    """The longest sum that the loop makes one number at a time in 16 bits; empty where none is long."""
+    longest = max(m.fact_rows("loop_additions"), key=lambda each: _number(each, "per_pass"), default={})
+    return longest if _number(longest, "per_pass") >= _MANY_SUMS else {}
 
 
 def _is_far_off(row: Mapping[str, Any]) -> bool:
