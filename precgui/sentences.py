@@ -31,6 +31,7 @@ NAMES_OF_USERS = frozenset(
         "module",
         "modules",
         "name",
+        "name2",
         "operation",
         "other_file",
         "other_tensor",

@@ -14,7 +14,7 @@ from precgui.runs.diagnosis.measurements import Measurements
 from precgui.runs.diagnosis.number_formats import DIGITS, half_ulp
 from precgui.runs.diagnosis.rule import Answer, Rule
 from precgui.runs.recorded_facts import number
-from precgui.sentences import L_, Sentence, recased, together
+from precgui.sentences import L_, Sentence, as_given, recased, together
 
 _SOME, _OF_OPTIMIZER = Sentence("a tensor of the loop"), Sentence("of the optimizer")
 _LOST = 0.5  # share of the elements that an update leaves as they were
@@ -153,7 +153,10 @@ def _overflown(m: Measurements, row: Mapping[str, Any]) -> Finding:
     )  # fmt: skip
     return Finding(
         "lost-updates", "error",
-        Sentence("{name}, which the loop updates in FP16, overflows", name=recased(name or _SOME, "upper")),
+        Sentence(
+            "{name}, which the loop updates in FP16, overflows",
+            name=recased(as_given(name) if name else _SOME, "upper"),
+        ),
         int(first["step"]), int(m.steps[-1]), (proof,),
         L_("Keep sums, squares and running statistics in FP32: FP16 ends at 65504."), 0.9,
         "Micikevicius et al. 2018", str(row.get("module") or ""), certainty="estimate", blame=COMPARED,
