@@ -14,7 +14,7 @@ from precgui.hardware.energy import window_energy
 from precgui.hardware.readings import Missing, Reading, known
 from precgui.runs.metric import metric_of
 from precgui.runs.outcome import lost_validation, nonfinite_since
-from precgui.runs.run import Run
+from precgui.runs.run import Run, SignalSource
 from precgui.sentences import L_, Sentence, together, without_stop
 
 NONFINITE_KINDS = ("nonfinite_loss", "nonfinite_gradient")
@@ -69,11 +69,17 @@ def energy_used_j(run: Run) -> Reading[float]:
     return sum(part for part in parts if not isinstance(part, Missing))
 
 
-def _why_no_sensor(run: Run) -> str:
+def sensor_rows(run: SignalSource) -> list[dict[str, Any]]:
+    """The rows on the sensors of power that were looked for; a file of others may hold anything in their place."""
     sensors = run.environment.get("power_sensors")
-    rows = [row for row in sensors if isinstance(row, dict)] if isinstance(sensors, list) else []
+    return [row for row in sensors if isinstance(row, dict)] if isinstance(sensors, list) else []
+
+
+def _why_no_sensor(run: Run) -> str:
     reasons = [
-        without_stop(reason) for row in rows if not row.get("found") and isinstance(reason := row.get("reason"), str)
+        without_stop(reason)
+        for row in sensor_rows(run)
+        if not row.get("found") and isinstance(reason := row.get("reason"), str)
     ]
     return together(*reasons, between="; ") if any(reasons) else L_("no sensor was read in this run")
 

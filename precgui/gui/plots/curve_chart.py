@@ -20,6 +20,8 @@ from precgui.gui.plots.signals import Signal, devices_of, signal_text, suited
 from precgui.gui.theme import themes
 from precgui.runs.baseline import LOSS_GAP, LOSS_MEAN
 from precgui.runs.run import SignalSource
+from precgui.runs.summary import sensor_rows
+from precgui.sentences import kept_text
 from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
@@ -37,14 +39,14 @@ def device_sentences(runs: Sequence[DrawnRun], signal: Signal) -> str:
         return _("What the devices did was not recorded in these runs.")
     lines: list[str] = []
     for opened in runs:
-        for sensor in opened.run.environment.get("power_sensors") or ():
+        for sensor in sensor_rows(opened.run):
             name = sensor.get("name", "GPU")
             unavailable = sensor.get("unavailable", sensor.get("untold"))  # as files of early versions call it
             if isinstance(unavailable, dict) and signal.series[0] in unavailable:
-                why = translated(unavailable[signal.series[0]])
+                why = translated(kept_text(unavailable[signal.series[0]]))
                 lines.append(_("{name}: not available: {why}.").format(name=name, why=why))
             elif name == "NVML" and not sensor.get("found"):
-                lines.append(f"NVML: {translated(sensor.get('reason') or '')}")
+                lines.append(f"NVML: {translated(kept_text(sensor.get('reason') or ''))}")
     absent = _("{signal}: not measured in these runs.").format(signal=translated(signal.title))
     return "\n".join(dict.fromkeys([absent, *lines]))
 
@@ -53,8 +55,8 @@ def power_sentences(runs: Sequence[DrawnRun]) -> str:
     """Which power sensors these runs tried, and why none could be read."""
     lines: list[str] = []
     for opened in runs:
-        for sensor in opened.run.environment.get("power_sensors") or ():
-            reason = translated(sensor["reason"]) if sensor.get("reason") else _("no reading yet")
+        for sensor in sensor_rows(opened.run):
+            reason = translated(kept_text(sensor["reason"])) if sensor.get("reason") else _("no reading yet")
             name = sensor.get("name") or _("sensor")
             line = f"{name}: {reason}"
             if line not in lines:

@@ -29,6 +29,16 @@ def test_that_without_a_power_sensor_the_reasons_stand_in_the_place_of_the_plot(
     assert "RAPL: the counters can be read by root only" in frame.message.text()
 
 
+@pytest.mark.parametrize(
+    "sensors", ["x", 7, {"a": 1}, ["x", None], [{"name": "NVML", "reason": 7, "unavailable": {"tensor_use": [1]}}]]
+)
+def test_that_foreign_facts_on_sensors_leave_the_plots_alone(show: Show, sensors: object) -> None:
+    state = {"GPU 0": {"tensor_use": (np.array([0.5]), np.array([np.nan]))}}
+    plots = show(opened(training_run("run", 100, environment={"power_sensors": sensors}, state=state)))
+    assert plots.frames[POWER].message.text()
+    assert show_signal(plots, "tensor_use").message.text()
+
+
 def test_that_every_power_sensor_of_a_run_is_drawn(show: Show) -> None:
     time_s = np.arange(0.0, 3.0, 0.1)
     power = {"GPU 0": (time_s, np.full(30, 250.0)), "CPU package 0": (time_s, np.full(30, 90.0))}
