@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtGui import QColor, QPalette
 
 from precgui.gui.colours import Theme
-from precgui.gui.kit.measures import points
+from precgui.gui.kit.measures import CLOSE_TAB_MARGIN_PX, TAB_MARGIN_PX, points
 from precgui.paths import resources
 
 
@@ -71,6 +71,8 @@ def style_sheet(theme: Theme) -> str:
         "icons": (resources() / "icons").as_posix(),
         "title_points": str(points("title")),
         "answer_points": str(points("answer")),
+        "tab_px": f"{TAB_MARGIN_PX}px",
+        "close_tab_px": f"{CLOSE_TAB_MARGIN_PX}px",
     }
     sheet = _SHEET
     for name, value in values.items():
@@ -139,7 +141,8 @@ QRadioButton::indicator:hover, QCheckBox::indicator:hover { border-color: @accen
 QCheckBox::indicator:focus { border: 2px solid @accent@; width: 12px; height: 12px; }
 QCheckBox::indicator:disabled, QRadioButton::indicator:disabled { border-color: @line@; background: @window@; }
 QTabBar::tab, QPushButton[kind="tab"] { background: transparent; color: @muted@; border: none; border-radius: 0;
-  border-bottom: 2px solid transparent; padding: 6px 12px; }
+  border-bottom: 2px solid transparent; padding: 6px @tab_px@; }
+QTabBar[close="true"]::tab { padding: 6px @close_tab_px@; }
 QTabBar::tab:hover, QPushButton[kind="tab"]:hover { color: @text@; border-bottom-color: @edge@; }
 QTabBar::tab:selected, QPushButton[kind="tab"]:checked { color: @text@; border-bottom-color: @accent@; }
 QTabBar::tab:focus, QPushButton[kind="tab"]:focus { color: @accent@; border-bottom-color: @accent@; }

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
     QSizePolicy,
     QStyle,
     QStyleOptionComboBox,
+    QStyleOptionFrame,
     QTabBar,
     QTableView,
     QToolButton,
@@ -48,8 +49,27 @@ def faults(window: QWidget) -> list[Fault]:
     shown = [part for part in window.findChildren(QWidget) if part.isVisible() and not part.visibleRegion().isEmpty()]
     for part in shown:
         found += [Fault(name_of(part, window), kind, words) for kind, words in _faults_of(part)]
+    found += [Fault(name_of(part, window), CUT, f"{_text(part)}: out of view") for part in _out_of_view(window)]
     found += _overlaps([part for part in shown if isinstance(part, READ) and _text(part)], window)
     return found
+
+
+def _out_of_view(window: QWidget) -> Iterator[QWidget]:
+    """Parts that are shown beyond the edges of a parent that does not scroll."""
+    for part in window.findChildren(QWidget):
+        parent = part.parentWidget()
+        if not isinstance(part, READ) or not part.isVisible() or not _text(part) or parent is None:
+            continue
+        if part.visibleRegion().isEmpty() and not parent.visibleRegion().isEmpty() and not _scrolls(part):
+            yield part
+
+
+def _scrolls(part: QWidget) -> bool:
+    while (parent := part.parentWidget()) is not None:
+        if isinstance(parent, QAbstractScrollArea):
+            return True
+        part = parent
+    return False
 
 
 def name_of(part: QWidget, window: QWidget) -> str:
@@ -144,7 +164,9 @@ def _of_choice(part: QComboBox) -> Iterator[str]:
 def _of_edit(part: QLineEdit) -> Iterator[str]:
     text = "" if part.text() else part.placeholderText()
     need = part.fontMetrics().horizontalAdvance(text)
-    room = part.contentsRect().width() - 4
+    option = QStyleOptionFrame()
+    part.initStyleOption(option)
+    room = part.style().subElementRect(QStyle.SubElement.SE_LineEditContents, option, part).width() - 4
     if room < need:
         yield f"{text}: {room} < {need}"
 

@@ -16,6 +16,7 @@ from precgui import words
 TextSize = Literal["answer", "title", "text", "small"]
 TEXT_SCALE: dict[TextSize, float] = {"answer": 2.0, "title": 1.6, "text": 1.0, "small": 0.9}  # of the system's font
 SPACES_PX = (0, 1, 2, 4, 8, 12, 16, 24, 32)
+TAB_MARGIN_PX, CLOSE_TAB_MARGIN_PX = 12, 4  # on each side of the title of a tab; close: where room is scarce
 
 # Fonts with Chinese characters of Windows, macOS and Linux, in the order in which they are taken.
 CHINESE_FONTS = (

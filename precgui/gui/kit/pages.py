@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QLabel, QStackedLayout, QStackedWidget, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtWidgets import QApplication, QLabel, QStackedLayout, QStackedWidget, QTabWidget, QVBoxLayout, QWidget
 
+from precgui.gui.kit.measures import CLOSE_TAB_MARGIN_PX, TAB_MARGIN_PX
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.words import _, translated
 
@@ -34,7 +35,10 @@ class PageLayout(QStackedLayout):
 
 
 class PageTabs(QTabWidget):
-    """Pages with a tab each; `title` stands before the tabs."""
+    """Pages with a tab each; `title` stands before the tabs.
+
+    Where they have no room side by side, the tabs stand closer, else without the title; only then they scroll.
+    """
 
     def __init__(self, parent: QWidget | None = None, *, title: str = "") -> None:
         super().__init__(parent)
@@ -45,6 +49,29 @@ class PageTabs(QTabWidget):
             head.setProperty("kind", "title")
             head.setContentsMargins(4, 0, 16, 4)
             self.setCornerWidget(head, Qt.Corner.TopLeftCorner)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.Resize, QEvent.Type.LayoutRequest):  # a tab, a corner or the theme is new
+            self._fit()
+        return super().event(event)
+
+    def _fit(self) -> None:
+        bar, head = self.tabBar(), self.cornerWidget(Qt.Corner.TopLeftCorner)
+        beside = self.cornerWidget(Qt.Corner.TopRightCorner)
+        is_close = bool(bar.property("close"))
+        saved = bar.count() * 2 * (TAB_MARGIN_PX - CLOSE_TAB_MARGIN_PX)
+        needed = sum(bar.tabRect(tab).width() for tab in range(bar.count())) + (saved if is_close else 0)
+        room = self.width() - (beside.sizeHint().width() if beside is not None else 0)
+        title = head.sizeHint().width() if head is not None else 0
+        choices = ((True, False, needed + title), (True, True, needed - saved + title), (False, False, needed))
+        titled, close = next(((titled, close) for titled, close, px in choices if px <= room), (False, True))
+        if head is not None and head.isHidden() == titled:
+            head.setVisible(titled)
+        if close != is_close:
+            bar.setProperty("close", close)
+            bar.style().unpolish(bar)
+            bar.style().polish(bar)
+            QApplication.sendEvent(bar, QEvent(QEvent.Type.StyleChange))  # the tabs are measured again
 
     def hasHeightForWidth(self) -> bool:
         return False

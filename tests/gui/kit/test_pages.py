@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from precgui.gui.kit.measures import CLOSE_TAB_MARGIN_PX, TAB_MARGIN_PX
 from precgui.gui.kit.pages import LazyTabs, PageLayout, PageStack, PageTabs
+from precgui.gui.theme import themes
 
 TEXT = "A sentence that is so long that it needs several lines wherever it stands in a window. " * 4
 
@@ -70,3 +73,32 @@ def test_that_the_content_of_a_tab_is_made_once_and_when_it_is_shown(qtbot: QtBo
     tabs.setCurrentIndex(1)
     assert made == ["b"] and ready == [1, 1]
     qtbot.waitUntil(lambda: ready == [1, 1, 0] and made == ["b", "a"])
+
+
+def test_that_tabs_stand_closer_and_then_without_the_title_before_they_scroll(qtbot: QtBot) -> None:
+    tabs = PageTabs(title="Numbers")
+    qtbot.addWidget(tabs)
+    for name in ("Devices", "Formats", "Measured", "Places", "Calculator"):
+        tabs.addTab(QWidget(), name)
+    themes().dress_tabs(tabs)
+    tabs.resize(900, 200)
+    tabs.show()
+    qtbot.wait(20)
+    bar, head = tabs.tabBar(), tabs.cornerWidget(Qt.Corner.TopLeftCorner)
+
+    def width() -> int:
+        return sum(bar.tabRect(tab).width() for tab in range(bar.count()))
+
+    wide, title = width(), head.sizeHint().width()
+    assert head.isVisible()
+    for room, titled, needed in (
+        (wide + title, True, wide),
+        (wide + title - 1, True, wide - 5 * 2 * (TAB_MARGIN_PX - CLOSE_TAB_MARGIN_PX)),
+        (title + wide - 5 * 2 * (TAB_MARGIN_PX - CLOSE_TAB_MARGIN_PX) - 1, False, wide),
+        (900, True, wide),
+    ):
+        if not titled and room < wide:
+            continue
+        tabs.resize(room, 200)
+        qtbot.wait(20)
+        assert (head.isVisible(), width()) == (titled, needed)

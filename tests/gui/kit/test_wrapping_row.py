@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from precgui.gui.kit.wrapping_row import WrappingRow
@@ -39,3 +39,26 @@ def test_that_a_row_wraps_instead_of_cutting_its_buttons(qtbot: QtBot) -> None:
     buttons[3].hide()
     qtbot.wait(20)
     has_lines(2)
+
+
+def test_that_a_field_takes_the_rest_of_its_line_and_has_room_for_its_hint(qtbot: QtBot) -> None:
+    field, ask, place = QLineEdit(), QPushButton("Choose..."), QPushButton("Another place...")
+    field.setPlaceholderText("a file, a folder or the name of a run that was kept")
+    row = WrappingRow([field, ask, place], fills=field)
+    around = QWidget()
+    QHBoxLayout(around).addWidget(row)  # beside others a row may be as high as its lines
+    around.layout().setContentsMargins(0, 0, 0, 0)
+    qtbot.addWidget(around)
+    around.resize(1000, 40)
+    around.show()
+    qtbot.wait(20)
+    assert field.width() == 1000 - 16 - ask.width() - place.width()
+    assert place.geometry().right() == row.rect().right()
+    hint_px = field.fontMetrics().horizontalAdvance(field.placeholderText())
+    around.resize(hint_px + 40, 120)
+    qtbot.wait(20)
+    assert field.width() == row.width() and field.width() > hint_px
+    assert ask.y() > field.geometry().bottom() and place.geometry().bottom() <= row.rect().bottom()
+    around.resize(row.minimumSizeHint().width(), 160)
+    qtbot.wait(20)
+    assert field.geometry().right() <= row.rect().right()

@@ -17,6 +17,7 @@ from precgui.gui.kit.segmented import SegmentedChoice
 from precgui.gui.kit.table import TextTable
 from precgui.gui.kit.targets_dialog import TargetsDialog
 from precgui.gui.kit.when_visible import is_covered
+from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.panels.compare.claims_view import NO_STUDY, ClaimsView
 from precgui.gui.panels.compare.differences_view import DifferencesView
 from precgui.gui.panels.compare.energy_view import EnergyView
@@ -83,7 +84,7 @@ class GroupsView(Pages):
     def _lay_out(self) -> None:
         self.source.setAccessibleName(_("Groups of the study, or of the open runs"))
         self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.source.setMinimumContentsLength(16)
+        self.source.setMinimumContentsLength(36)
         ignore_wheel(self.source)
         self.targets_button.setToolTip(_("What you ask of a precision: the bounds that verdicts are made by"))
         for page in (
@@ -91,11 +92,8 @@ class GroupsView(Pages):
             self.differences, self.members,
         ):  # fmt: skip
             self.pages.addWidget(page)
-        row = QHBoxLayout()
-        row.setSpacing(8)
-        row.addWidget(self.source, 1)
-        for button in (self.more_seeds, self.targets_button, self.report, self.folder_button):
-            row.addWidget(button)
+        buttons = (self.more_seeds, self.targets_button, self.report, self.folder_button)
+        row = WrappingRow([self.source, *buttons], self, fills=self.source)
         views = QHBoxLayout()
         views.addWidget(self.view, 1)
         column = QVBoxLayout(self.content)
@@ -104,7 +102,7 @@ class GroupsView(Pages):
         column.addWidget(self.answer)
         column.addWidget(self.fold)
         column.addWidget(self.answer_lines)
-        column.addLayout(row)
+        column.addWidget(row)
         column.addLayout(views)
         column.addWidget(self.pages, 1)
 

@@ -6,7 +6,7 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
-COLUMN_PX = 220
+COLUMN_PX, GAP_PX = 204, 16  # the least width of a column
 
 
 class ControlGrid(QWidget):
@@ -19,7 +19,7 @@ class ControlGrid(QWidget):
         self._columns = 1
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
-        self._grid.setHorizontalSpacing(16)
+        self._grid.setHorizontalSpacing(GAP_PX)
         self._grid.setVerticalSpacing(8)
 
     def add(self, caption: QLabel, control: QWidget) -> None:
@@ -47,14 +47,18 @@ class ControlGrid(QWidget):
         return QSize(width, super().minimumSizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        columns = min(max(self.width() // COLUMN_PX, 1), 3)
+        needed = max((self._cells[each].sizeHint().width() for each in self._shown()), default=0)
+        columns = min(max((self.width() + GAP_PX) // (max(needed, COLUMN_PX) + GAP_PX), 1), 3)
         if columns != self._columns:
             self._columns = columns
             self._place()
 
+    def _shown(self) -> list[QWidget]:
+        return [control for control in self._cells if control not in self._hidden]
+
     def _place(self) -> None:
-        cells = [cell for control, cell in self._cells.items() if control not in self._hidden]
-        for index, cell in enumerate(cells):
+        for index, control in enumerate(self._shown()):
+            cell = self._cells[control]
             self._grid.addWidget(cell, index // self._columns, index % self._columns, Qt.AlignmentFlag.AlignTop)
         for column in range(3):
             self._grid.setColumnStretch(column, int(column < self._columns))

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSizePolicy, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 
 from precgui.formats.conventions import PRESETS, as_in
 from precgui.formats.model import Format
 from precgui.formats.rounding import ROUNDINGS, CastPolicy, RoundingMode
-from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.parts import holder, named, row
+from precgui.gui.kit.plain_text import plain_tip
+from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.words import L_, _, translated
 
 ROUNDING_WORDS = {
@@ -25,13 +27,12 @@ ROUNDING_WORDS = {
 }
 
 
-class ConventionRow(QWidget):
+class ConventionRow(WrappingRow):
     """Rounding, overflow as in a stack, and the seed of stochastic rounding."""
 
     changed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
         self.rounding = QComboBox()
         for name in ROUNDINGS:
             self.rounding.addItem(translated(ROUNDING_WORDS[name]), name)
@@ -46,20 +47,11 @@ class ConventionRow(QWidget):
         self.seed.setPrefix(_("seed "))
         self.seed.setToolTip(_("Stochastic rounding draws from this seed; another seed may give the other neighbour."))
         self.seed.hide()
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
+        pairs = []
         for caption, widget in ((_("&Rounding"), self.rounding), (_("&Overflow as in"), self.stack)):
-            label = PlainLabel(caption)
-            label.setBuddy(widget)
-            widget.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-            widget.setMinimumContentsLength(8)
-            widget.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-            widget.setMaximumWidth(260)
             widget.currentIndexChanged.connect(self._changed)
-            row.addWidget(label)
-            row.addWidget(widget, 2)
-        row.addWidget(self.seed)
-        row.addStretch(0)
+            pairs.append(holder(row(named(caption, widget), widget)))
+        super().__init__([*pairs, self.seed], parent)
         self.seed.valueChanged.connect(self._changed)
 
     def _changed(self) -> None:

@@ -239,7 +239,7 @@ def _combo(names: tuple[str, ...], chosen: str, slot: Callable[[], None]) -> QCo
     for name in names:
         box.addItem(translated(name), name)
     box.setCurrentIndex(box.findData(chosen))
-    box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+    box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
     box.currentTextChanged.connect(lambda _: slot())
     return box
 

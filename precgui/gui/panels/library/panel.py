@@ -13,10 +13,12 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, 
 from precgui.gui.answer import Answer, thread
 from precgui.gui.broken_runs import BrokenRuns, may_go_on
 from precgui.gui.examples import offer_examples
-from precgui.gui.kit.empty_state import EmptyState, Pages, panel_head
+from precgui.gui.kit.empty_state import EmptyState, Pages
 from precgui.gui.kit.icons import icon
+from precgui.gui.kit.parts import label
 from precgui.gui.kit.plain_text import ElidedLabel, PlainInputDialog, PlainLabel, plain_tip
 from precgui.gui.kit.when_visible import WhenVisible
+from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.open_run import Problem
 from precgui.gui.panels.library.arrange_bar import ArrangeBar
 from precgui.gui.panels.library.diagnoses import FolderDiagnoses
@@ -104,8 +106,8 @@ class LibraryPanel(QWidget):
         self.search.setPlaceholderText(_("Filter by any word"))
         self.search.setClearButtonEnabled(True)
         self.search.setAccessibleName(_("Filter the runs"))
-        for label in (self.folder, self.message):
-            label.setProperty("kind", "muted")
+        for part in (self.folder, self.message):
+            part.setProperty("kind", "muted")
         self.message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.message.setWordWrap(True)
         self.message.setFixedHeight(2 * self.fontMetrics().height() + 8)
@@ -123,7 +125,9 @@ class LibraryPanel(QWidget):
         layout.setSpacing(8)
         self.studies, self.studies_view = StudiesMenu(self._session, self), StudiesView(self._session, self)
         self.models = ModelButton(self._session, self)
-        layout.addLayout(panel_head(_("Runs"), self.search, refresh, self.models, self.studies, self.choose))
+        title = label(_("Runs"), "title", wrap=False)
+        parts = [title, self.search, refresh, self.models, self.studies]
+        layout.addWidget(WrappingRow(parts, self, at_right=self.choose, fills=title))
         line = QHBoxLayout()
         line.addWidget(self.folder, 1)
         line.addWidget(self.arrange)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QFileDialog, QGridLayout, QLineEdit, QWidget
 
 from precgui.formats.checkpoints.contents import SUFFIXES
 from precgui.gui.answer import Answer, child
 from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.parts import button, column, label, named, row
+from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.model_scans import SUFFIX
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
@@ -79,25 +80,26 @@ class ExistingModel(QWidget):
             self.target.addItem(translated(title), name)
         self.target.setAccessibleName(_("Who reads the quantised model"))
         grid = QGridLayout()
-        grid.setHorizontalSpacing(12)
+        grid.setHorizontalSpacing(8)
+        source = WrappingRow([self.source, self.file_button, self.folder_button], fills=self.source)
+        place_row = WrappingRow([self.target, self.place, self.place_button], fills=self.place)
         lines = (
-            (_("&Model"), self.source),
-            (_("&Task"), self.task),
-            (_("&Formats"), self.formats),
-            (_("&Budget"), self.budget),
+            (_("&Model"), self.source, source),
+            (_("&Task"), self.task, self.task),
+            (_("&Formats"), self.formats, self.formats),
+            (_("&Budget"), self.budget, self.budget),
+            (_("&Write for"), self.target, place_row),
         )
-        for place, (text, part) in enumerate(lines):
-            grid.addWidget(named(text, part), place, 0)
-            grid.addWidget(part, place, 1)
-        grid.addLayout(row(self.file_button, self.folder_button), 0, 2)
-        grid.addWidget(named(_("&Write for"), self.target), len(lines), 0)
-        grid.addLayout(row(self.target, self.place), len(lines), 1)
-        grid.addWidget(self.place_button, len(lines), 2)
+        for place, (text, field, shown) in enumerate(lines):
+            caption = named(text, field)
+            caption.setMinimumHeight(field.sizeHint().height())  # beside the first line, where the row has two
+            grid.addWidget(caption, place, 0, Qt.AlignmentFlag.AlignTop)
+            grid.addWidget(shown, place, 1)
         for place, (text, boxes) in enumerate(
             ((_("Methods"), self.methods), (_("Rounded"), self.rounded)), len(lines) + 1
         ):
             grid.addWidget(label(text), place, 0)
-            grid.addLayout(row(*boxes.values(), 1, spacing=16), place, 1, 1, 2)
+            grid.addLayout(row(*boxes.values(), 1, spacing=16), place, 1)
         column(grid, row(self.start_button, 1), self.answer, 1, spacing=12, on=self)
 
     def ask(self, *, folder: bool) -> QFileDialog:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSlider, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QSlider, QVBoxLayout, QWidget
 
 from precgui.gui.kit.choice import ignore_wheel
+from precgui.gui.kit.parts import holder, named, row
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
+from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.plots.signals import power_label
 from precgui.runs.tensors.confidence import WORDS
 from precgui.runs.tensors.grouping import GROUPINGS
@@ -75,7 +77,7 @@ class WhatIfBar(QWidget):
         self.certainty.setProperty("kind", "muted")
         for choice in (self.kind_choice, self.grouping, self.picture, self.format_choice):
             ignore_wheel(choice)
-        self.kind_choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+            choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         widest = max((SCALES[0], SCALES[1]), key=lambda scale: len(str(scale)))
         metrics = self.fontMetrics()
         self.scale_text.setFixedWidth(
@@ -87,23 +89,14 @@ class WhatIfBar(QWidget):
     def _arrange(self) -> None:
         rows = QVBoxLayout(self)
         rows.setContentsMargins(0, 0, 0, 0)
-        above, below = QHBoxLayout(), QHBoxLayout()
-        for text, choice, row, stretch in (
-            (_("&Tensors"), self.kind_choice, above, 0),
-            (_("&Group"), self.grouping, above, 0),
-            (_("P&icture"), self.picture, above, 0),
-            (_("What if f&ormat"), self.format_choice, below, 0),
-        ):
-            label = PlainLabel(text, self)
-            label.setBuddy(choice)
-            row.addWidget(label)
-            row.addWidget(choice, stretch)
-        above.addStretch(1)
-        below.addWidget(self.slider, 1)
-        below.addWidget(self.scale_text)
-        below.addWidget(self.certainty)
-        rows.addLayout(above)
-        rows.addLayout(below)
+        choices = (
+            (_("&Tensors"), self.kind_choice),
+            (_("&Group"), self.grouping),
+            (_("P&icture"), self.picture),
+        )
+        rows.addWidget(WrappingRow([holder(row(named(text, choice), choice)) for text, choice in choices], self))
+        what_if = named(_("What if f&ormat"), self.format_choice)
+        rows.addLayout(row(what_if, self.format_choice, (self.slider, 1), self.scale_text, self.certainty))
 
     def _on_moved(self) -> None:
         self._tell()
