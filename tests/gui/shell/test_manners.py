@@ -74,7 +74,7 @@ def test_that_a_measurement_waits_for_the_run_and_can_be_taken_back(
     assert not any(isinstance(thread, ChildThread) for thread in kept_thread.running())
     tab.start()
     started: list[bool] = []
-    monkeypatch.setattr(tab, "start", lambda: started.append(True))
+    monkeypatch.setattr(tab, "start", lambda _: started.append(True))
     busy[0] = False
     model.idle.emit()
     assert started == [True]
