@@ -10,6 +10,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import QRectF, Qt, Signal
 from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QComboBox, QWidget
+from shiboken6 import isValid
 
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.plots.signals import Scale, from_plot, grouped, number, power_label
@@ -42,8 +43,8 @@ def wrap_label(axis: pg.AxisItem) -> None:
 
 
 def _wrap(axis: pg.AxisItem | None) -> None:
-    if axis is None:
-        return
+    if axis is None or not isValid(axis) or not isValid(axis.label):
+        return  # a plot that is taken down tells its size, too
     size = axis.size()
     length = size.height() if axis.orientation in ("left", "right") else size.width()
     label = axis.label

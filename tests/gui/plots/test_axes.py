@@ -6,12 +6,14 @@ import math
 from itertools import pairwise
 
 import numpy as np
+import pyqtgraph as pg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pytestqt.qtbot import QtBot
+from shiboken6 import delete
 
-from precgui.gui.plots.axes import Kind, ValueAxis, axis_name
+from precgui.gui.plots.axes import Kind, ValueAxis, axis_name, wrap_label
 from precgui.gui.plots.signals import SIGNALS, duration, from_plot, number, place_text, signal_text, to_plot
 from tests.runs.synthetic import live_run, synthetic_events
 
@@ -115,3 +117,15 @@ def test_that_ticks_of_low_plots_are_spread_over_the_view_and_do_not_touch(
     assert max(values) - min(values) >= (high - low) / 3
     gaps = [(b - a) * height / (high - low) for a, b in pairwise(sorted(values))]
     assert min(gaps) >= min(12, height / 4)
+
+
+def test_that_an_axis_that_is_gone_is_not_asked_for_its_size(qtbot: QtBot) -> None:
+    plot = pg.PlotWidget()
+    qtbot.addWidget(plot)
+    axis = plot.getAxis("left")
+    axis.setLabel("a label")
+    wrap_label(axis)
+    label = axis.label
+    label.setParentItem(None)
+    delete(axis)
+    label.setPlainText("another label")
