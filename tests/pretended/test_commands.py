@@ -15,8 +15,9 @@ from tests.pretended.test_training import CLOSE, rows_of
 
 DEVICES = ("cuda:0", "cpu")
 QUICK = ("data.batch_size=16", "threads=1", "record.budget=100")
-REPLAYED = ("bf16-amp", "fp8", "nvfp4") if os.environ.get("PRETENDED_LONG") else ("bf16-amp",)
-RESUMED = ("fp16-amp", "bf16-sr", "int8-qat") if os.environ.get("PRETENDED_LONG") else ("bf16-sr",)
+LONG = bool(os.environ.get("PRETENDED_LONG"))
+REPLAYED = ("bf16-amp", "fp8", "nvfp4") if LONG else ("bf16-amp",)
+RESUMED = ("fp16-amp", "bf16-sr", "int8-qat")
 _BEGIN = "from tests.pretended.commands import *\n"
 Rows = dict[str, list[dict[str, Any]]]  # on both devices
 
@@ -36,6 +37,7 @@ def _in_pairs(on_pretended_gpu: Script, calls: dict[str, list[str]], *, in_child
 
 @pytest.fixture(scope="module")
 def rows(on_pretended_gpu: Script, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """The rows of all tests that are not long; of the long ones here, too, where they run."""
     folder = tmp_path_factory.mktemp("commands")
     calls: dict[str, list[str]] = {"shadow": [f"print_shadow({device!r})" for device in DEVICES]}
     for name in REPLAYED:
@@ -49,6 +51,13 @@ def rows(on_pretended_gpu: Script, tmp_path_factory: pytest.TempPathFactory) -> 
             calls[f"replay {name} {step}"] = [_command("replay", file, "--step", step, "--anatomy") for file in files]
     layers = ("--step", "2", "--layers", "bf16-amp,fp8")
     calls["layers"] = [_command("replay", str(folder / f"bf16-amp-{device[:3]}.h5"), *layers) for device in DEVICES]
+    if LONG:
+        calls |= _long_calls(folder)
+    return {**_in_pairs(on_pretended_gpu, calls), "folder": [{"path": str(folder)}]}
+
+
+def _long_calls(folder: Path) -> dict[str, list[str]]:
+    calls = {}
     for name in RESUMED:
         (folder / name).mkdir()
         calls[f"resumed {name}"] = [
@@ -60,7 +69,7 @@ def rows(on_pretended_gpu: Script, tmp_path_factory: pytest.TempPathFactory) -> 
                  settings=(*qat, f"device={device}"))
         for device in DEVICES
     ]  # fmt: skip
-    return {**_in_pairs(on_pretended_gpu, calls), "folder": [{"path": str(folder)}]}
+    return calls
 
 
 def _same(own: Any, other: Any, close: float, place: str = "") -> list[str]:
@@ -109,6 +118,7 @@ def test_that_the_shadow_of_a_step_on_a_gpu_is_that_of_the_cpu(rows: Rows) -> No
     assert own["left"] == pytest.approx(other["left"], rel=1e-6)
 
 
+@pytest.mark.pretended_long
 @pytest.mark.parametrize("name", RESUMED)
 def test_that_a_run_on_a_gpu_goes_on_to_the_last_bit(rows: Rows, name: str) -> None:
     own, other = rows[f"resumed {name}"]
@@ -122,6 +132,7 @@ def test_that_a_run_on_a_gpu_goes_on_to_the_last_bit(rows: Rows, name: str) -> N
     assert [loss for _, loss in own["whole"]] == pytest.approx(on_cpu, rel=CLOSE.get(name, 1e-6))
 
 
+@pytest.mark.pretended_long
 def test_that_training_for_int8_ends_on_a_gpu_with_the_model_of_the_cpu(rows: Rows) -> None:
     own, other = rows["qat"]
     assert own["code"] == other["code"] == 0, own["told"]
