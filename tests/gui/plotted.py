@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from precgui.runs.tensors.record import TensorHistory
 
 
-@dataclass
+@dataclass(eq=False)
 class ArrayRun:
     """Implements `Run`. `values` holds whole columns by signal; time goes by 0.01 s a step."""
 

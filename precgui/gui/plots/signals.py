@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,17 +129,51 @@ def devices_of(signal: Signal, run: SignalSource) -> list[str] | None:
     return run.state_devices() if name in STATE_SIGNALS or name == "clock_held" else None
 
 
-def is_recorded(key: str, runs: Sequence[SignalSource]) -> bool:
-    """Whether a plot of these runs would show something: a loss scale that moves, an event that is more than a note."""
-    if key == "loss":
-        return True
-    if key == EVENTS:
-        return any(event.severity != "info" for run in runs for event in run.events())
-    values = [run.series(SIGNALS[key].series[0])[1] for run in runs]
-    finite = [part[np.isfinite(part)] for part in values]
-    if key == "scale":
-        return any(len(part) and part.min() != part.max() for part in finite)
-    return any(len(part) for part in finite)
+class RecordedSignals:
+    """Which signals of runs a plot would show something of. Rows of a run only ever come: each is looked at once."""
+
+    def __init__(self) -> None:
+        self._looks: WeakKeyDictionary[SignalSource, dict[str, _Look]] = WeakKeyDictionary()
+
+    def has(self, key: str, runs: Sequence[SignalSource]) -> bool:
+        """Whether any of the runs has it: a loss scale that moves, an event above a note, a finite value."""
+        if key == "loss":
+            return True
+        if key == EVENTS:
+            return any(event.severity != "info" for run in runs for event in run.events())
+        looks = [self._look(key, run) for run in runs]
+        return any(look.moves if key == "scale" else look.is_finite for look in looks)
+
+    def _look(self, key: str, run: SignalSource) -> _Look:
+        look = self._looks.setdefault(run, {}).setdefault(key, _Look())
+        if not look.moves:
+            look.add(run.series(SIGNALS[key].series[0], "time_s")[1])
+        return look
+
+
+@dataclass(slots=True)
+class _Look:
+    """The least and the largest finite value of the rows that were looked at."""
+
+    rows: int = 0
+    least: float = math.inf
+    most: float = -math.inf
+
+    @property
+    def is_finite(self) -> bool:
+        return self.least <= self.most
+
+    @property
+    def moves(self) -> bool:
+        return self.least < self.most
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """`values`: all rows so far, shape (rows,)."""
+        fresh = values[self.rows :]
+        finite = fresh[np.isfinite(fresh)]
+        self.rows = len(values)
+        if len(finite):
+            self.least, self.most = min(self.least, float(finite.min())), max(self.most, float(finite.max()))
 
 
 DEFAULT_SIGNALS = ("loss", "scale", EVENTS, "power")

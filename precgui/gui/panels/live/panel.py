@@ -22,7 +22,7 @@ from precgui.gui.panels.live.run_list import RunList
 from precgui.gui.panels.live.study_grid import StudyGridView
 from precgui.gui.plots.axes import AxisChoice
 from precgui.gui.plots.linked import LinkedPlots, Zoom
-from precgui.gui.plots.signals import EVENTS, METRIC, duration, grouped, is_recorded
+from precgui.gui.plots.signals import EVENTS, METRIC, RecordedSignals, duration, grouped
 from precgui.gui.plots.smoothing import SmoothingChoice
 from precgui.gui.proof import Proof
 from precgui.gui.session import Session
@@ -50,6 +50,7 @@ class LivePanel(Pages):
         requested = _("Choose a precision in Run and press Start (Ctrl+R), or open a file.")
         super().__init__(EmptyState("live", _("No runs yet"), requested, _("Choose a precision")), parent)
         self._session = session
+        self._recorded = RecordedSignals()
         self.plots = LinkedPlots(LIVE_SIGNALS, self)
         for frame in self.plots.frames:
             frame.setMinimumHeight(_PLOT_PX)
@@ -239,7 +240,7 @@ class LivePanel(Pages):
         filled = [
             frame
             for frame, usual in frames
-            if self.all_plots.isChecked() or frame.chart.signal.key != usual or is_recorded(usual, runs)
+            if self.all_plots.isChecked() or frame.chart.signal.key != usual or self._recorded.has(usual, runs)
         ]
         self.plots.show_frames(filled)
 
