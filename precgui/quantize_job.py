@@ -24,12 +24,14 @@ from precgui.model_job import scan_model
 from precgui.runs.models.effects import rise_row
 from precgui.runs.models.model_file import file_rows, keep_effects, read_effects, read_model_file
 from precgui.safe_open import read_text
+from precgui.sanitize import visible_name
 from precgui.sentences import L_, Sentence, message_of
 
 if TYPE_CHECKING:
     from precgui.engine.ptq.effects import EffectMeter, LayerEffect, WholeEffect
     from precgui.engine.ptq.held_out import LossChange
     from precgui.engine.ptq.plan import VerifiedPlan
+    from precgui.engine.ptq.scale_folds import ScaleFold
     from precgui.engine.ptq.subject import Subject
     from precgui.process.child import StopToken
 
@@ -42,6 +44,7 @@ BUDGETS = ("bytes", "bits", "loss")
 TARGETS = ("vllm", "transformers", "torchao", "gguf")
 ALL_SINGLES = 64  # layers; of a model with more, `SOME_SINGLES` are measured alone
 SOME_SINGLES = 12
+_MOST_NAMED = 4  # layers in a note
 
 
 class QuantizeError(SentenceError):
@@ -177,12 +180,6 @@ def _check_written(order: QuantizeOrder) -> None:
     for name in order.formats:
         if fault := form_fault(order.target, weight_format(name)):
             raise QuantizeError(fault)
-    if others := [name for name in order.methods if name not in ("rtn", "gptq")]:
-        raise QuantizeError(
-            Sentence(
-                "{method} scales inputs, for which files and recipes have no place; use rtn or gptq", method=others[0]
-            )
-        )
     if order.folder and order.folder == order.recipe:
         raise QuantizeError(Sentence("--write and --recipe both name {path}; choose two names", path=order.folder))
     if order.folder and (fault := place_fault(order.folder)):
@@ -392,12 +389,15 @@ def planned(
 
     Raises EngineError and OSError.
     """
+    from precgui.engine.ptq.methods import SCALING
     from precgui.engine.ptq.plan import Planner
 
     fuses = order.target in ("vllm", "transformers")
+    is_written = bool(order.folder or order.recipe)
+    places = meter.scale_places(order.target) if is_written and set(order.methods) & set(SCALING) else None
     planner = Planner(
         meter, effects, order.methods, inputs=order.rounds_inputs, fuses=fuses, left_out=left,  # type: ignore[arg-type]
-        scored=bool(order.budget),
+        scored=bool(order.budget), places=places,
     )  # fmt: skip
     if order.budget:
         kind, value = budget_of(order.budget)
@@ -411,12 +411,26 @@ def planned(
         "chosen_by": plan.score if order.budget else None,
         "units": len(half.rises), "loss": float(meter.held_out.losses[1::2].mean()),
     }  # fmt: skip
-    return {"plan": dict(plan.formats), "plan_measured": measured, "notes": [*notes, *left.values()]} | _written(
-        order, ready, meter, plan
+    said = [*notes, *left.values(), *([_unscaled_note(plan.unscaled)] if places is not None and plan.unscaled else ())]
+    folds = places.folds if places is not None else ()
+    return {"plan": dict(plan.formats), "plan_measured": measured, "notes": said} | _written(
+        order, ready, meter, plan, folds
     )
 
 
-def _written(order: QuantizeOrder, ready: Opened, meter: EffectMeter, plan: VerifiedPlan) -> dict[str, Any]:
+def _unscaled_note(layers: Sequence[str]) -> Sentence:
+    """That some layers of a plan have no scale of their inputs."""
+    named = [visible_name(name) for name in layers[:_MOST_NAMED]]
+    return Sentence(
+        "rounded to nearest, since no norm or linear layer alone stands before them that could take over a scale of "
+        "their inputs: {layers}",
+        layers=", ".join([*named, *(["..."] if len(layers) > _MOST_NAMED else [])]),
+    )
+
+
+def _written(
+    order: QuantizeOrder, ready: Opened, meter: EffectMeter, plan: VerifiedPlan, folds: Sequence[ScaleFold]
+) -> dict[str, Any]:
     """Write the folder and the recipe that are asked for, and read the folder back."""
     from precgui.engine.ptq import model_files, recipes
 
@@ -425,11 +439,11 @@ def _written(order: QuantizeOrder, ready: Opened, meter: EffectMeter, plan: Veri
     if order.recipe:
         ignored = [name for name in meter.layers if name not in formats]
         if order.target == "torchao":
-            text = recipes.torchao_recipe(formats)
+            text = recipes.torchao_recipe(formats, plan.method)
         elif order.target == "gguf":
             text = recipes.llama_quantize_recipe(formats, ignored)
         else:
-            text = recipes.llm_compressor_recipe(formats, ignored, plan.method)
+            text = recipes.llm_compressor_recipe(formats, ignored, plan.method, folds)
         try:
             with Path(order.recipe).expanduser().open("x", encoding="utf-8") as file:
                 file.write(text)

@@ -141,7 +141,6 @@ def test_that_code_of_a_file_runs_only_where_it_was_named_or_allowed(
         (["W", "--write", "no/such/new", "--as", "vllm", "--formats", "int8/row"], "not a folder that can be written"),
         (["W", "--write", "new", "--as", "vllm", "--formats", "nvfp4"], "compressed-tensors has no form for nvfp4"),
         (["W", "--write", "/", "--as", "vllm", "--formats", "int8/row"], "/ already exists"),
-        (["W", "--recipe", "r", "--as", "vllm", "--formats", "int8/row", "--methods", "awq"], "use rtn or gptq"),
         (["W", "--as", "onnx"], "--as: 'onnx' is not known"),
         (["W", "--task", "gpt-quick"], "digits.safetensors has no token.weight; it is of another model"),
         (["/nowhere.safetensors", "--task", "digits-quick"], "there is no /nowhere.safetensors"),
@@ -220,3 +219,24 @@ def test_that_a_recipe_of_one_format_names_no_score_and_overwrites_nothing(
     assert recipe.read_text() == "mine"
     same = (*words[:-1], str(tmp_path / "new"), "-o", str(tmp_path / "new"))
     assert "both name" in fault(capsys, *same)
+
+
+@pytest.mark.parametrize("method", ["awq", "smooth"])
+@pytest.mark.parametrize("target", ["vllm", "torchao"])
+def test_that_scales_of_inputs_are_written_where_the_target_has_a_place(
+    method: str, target: str, own: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, recipe = tmp_path / "out", tmp_path / "recipe"
+    printed = document(capsys, str(own[0]), "--task", own[1], "--formats", "int8/row", "--methods", method,
+                       "--singles", "0", "--round", "weights", "--as", target, "--write", str(folder),
+                       "--recipe", str(recipe))  # fmt: skip
+    assert printed["plan_measured"]["method"] == method and printed["read_back"] == "equal"
+    notes = " ".join(printed["notes"])
+    stored = {each.name: each for each in open_checkpoint(folder).tensors}
+    before = torch.load(own[0], weights_only=True)["0.bias"]
+    bias = torch.from_numpy(stored["0.bias"].read(0, 16))
+    if target == "torchao":  # beside each weight
+        assert "rounded to nearest" not in notes and torch.equal(bias, before)
+    else:  # the scale of layer 2 goes through ReLU into layer 0, which follows nothing
+        assert "take over a scale of their inputs: 0" in notes and not torch.equal(bias, before)
+        assert '"0"' in recipe.read_text() and ("AWQModifier" in recipe.read_text()) == (method == "awq")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -23,22 +23,25 @@ def smooth_scale(inputs: Tensor, weights: Tensor) -> Tensor:
 
 @torch.no_grad()
 def awq_scale(
-    rows: Tensor, magnitudes: Tensor, sample: Tensor, widen: Callable[[Tensor], Tensor],
-    round_weights: Callable[[Tensor], Tensor], round_inputs: Callable[[Tensor], Tensor] | None = None,
+    weights: Sequence[tuple[Tensor, Callable[[Tensor], Tensor]]], magnitudes: Tensor, sample: Tensor,
+    widen: Callable[[Tensor], Tensor], round_inputs: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:  # fmt: skip
     """AWQ (Lin et al. 2024, arXiv 2306.00978): the power of the mean magnitudes with the least error of the outputs.
 
-    rows [outputs, line]; magnitudes [channels]; sample [count, line]: some inputs; widen: factors of channels as those
-    of the numbers of a row.
+    weights: rows [outputs, line] and their rounding, of each layer with these inputs; magnitudes [channels]; sample
+    [count, line]: some inputs; widen: factors of channels as those of the numbers of a row.
     """
-    exact = sample @ rows.T
+    exact = [sample @ rows.T for rows, _ in weights]
     best, least = torch.ones_like(magnitudes), float("inf")
     for exponent in EXPONENTS:
         scale = _centred(magnitudes.clamp_min(_LEAST).pow(exponent))
         wide = widen(scale)
         inputs = sample / wide
-        outputs = (inputs if round_inputs is None else round_inputs(inputs)) @ round_weights(rows * wide).T
-        error = float((outputs - exact).square().mean())
+        inputs = inputs if round_inputs is None else round_inputs(inputs)
+        error = sum(
+            float((inputs @ round_weights(rows * wide).T - outputs).square().sum())
+            for (rows, round_weights), outputs in zip(weights, exact, strict=True)
+        )
         if error < least:
             best, least = scale, error
     return best

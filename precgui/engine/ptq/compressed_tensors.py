@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from precgui.engine.adapters.weights_file import narrowest, tensors_of, write_weights
 from precgui.engine.errors import EngineError
 from precgui.engine.ptq.layer_matrix import is_turned, weight_of
-from precgui.engine.ptq.quantised_layers import QuantisedLayer
+from precgui.engine.ptq.quantised_layers import QuantisedLayer, absorbed_numbers
 from precgui.engine.ptq.rounding import CodedRows, nvfp4_factor
 from precgui.formats.checkpoints.contents import open_checkpoint
-from precgui.formats.checkpoints.target_forms import compressed_layout, form_fault
+from precgui.formats.checkpoints.target_forms import compressed_layout, form_fault, keeps_input_scale
 from precgui.formats.checkpoints.tensor import code_values
 from precgui.formats.weight_formats import WeightFormat
-from precgui.sentences import L_, Sentence
+from precgui.sentences import Sentence
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
@@ -28,8 +28,14 @@ def check_layers(target: str, layers: Mapping[str, nn.Module], quantised: Mappin
                  formats: Mapping[str, WeightFormat]) -> None:  # fmt: skip
     """Raises EngineError for layers that the files of a target have no place for."""
     for name, low in quantised.items():
-        if low.channel_scale is not None:
-            raise EngineError(L_("files have no place for scales of input channels (awq, smooth); use rtn or gptq"))
+        if low.channel_scale is not None and not keeps_input_scale(target, formats[name]):
+            raise EngineError(
+                Sentence(
+                    "such files have no place for the scale of the inputs of {layer} in {format}; use rtn or gptq",
+                    layer=name,
+                    format=formats[name].name,
+                )
+            )
         if why := form_fault(target, formats[name]):
             raise EngineError(why)
         if not isinstance(layers[name], nn.Linear):
@@ -43,9 +49,24 @@ def check_layers(target: str, layers: Mapping[str, nn.Module], quantised: Mappin
 def plain_tensors(
     model: nn.Module, layers: Mapping[str, nn.Module], quantised: Mapping[str, QuantisedLayer]
 ) -> dict[str, Tensor]:
-    """The tensors of a model but the weights of quantised layers."""
-    replaced = {id(weight_of(layers[name])) for name in quantised}
-    return {name: narrowest(value.detach()) for name, value in tensors_of(model).items() if id(value) not in replaced}
+    """The tensors of a model but the weights of quantised layers, after they have taken over scales."""
+    replaced, changed = {id(weight_of(layers[name])) for name in quantised}, absorbed_numbers(quantised)
+    return {
+        name: narrowest(changed.get(id(value), value.detach()))
+        for name, value in tensors_of(model).items()
+        if id(value) not in replaced
+    }
+
+
+def keeps_absorbed(folder: Path, model: nn.Module, quantised: Mapping[str, QuantisedLayer]) -> bool:
+    """Whether the parameters that have taken over scales stand in a written folder with the numbers of the plan."""
+    changed = absorbed_numbers(quantised)
+    stored = {each.name: each for each in open_checkpoint(folder).tensors} if changed else {}
+    return all(
+        torch.equal(torch.from_numpy(stored[name].read(0, stored[name].size)), changed[id(value)].cpu())
+        for name, value in tensors_of(model).items()
+        if id(value) in changed
+    )
 
 
 def write_compressed(

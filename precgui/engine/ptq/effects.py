@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -20,7 +21,9 @@ from precgui.engine.ptq.layer_matrix import matrix_layers, rows_of, weight_of
 from precgui.engine.ptq.methods import Method, passes_of, quantise_layers
 from precgui.engine.ptq.quantised_layers import KvRounding, QuantisedLayer, applied
 from precgui.engine.ptq.rounding import RowRounding, round_rows
+from precgui.engine.ptq.scale_folds import ScalePlaces, scale_folds
 from precgui.engine.tasks import Batch
+from precgui.formats.checkpoints.target_forms import keeps_input_scale
 from precgui.formats.weight_formats import WeightFormat
 from precgui.sentences import L_, message_of
 
@@ -91,11 +94,17 @@ class EffectMeter:
         return fmt.nbytes(tuple(rows.shape), rows.shape[1])
 
     def quantised(
-        self, formats: Mapping[str, WeightFormat], method: Method, *, inputs: bool
-    ) -> dict[str, QuantisedLayer]:
-        """Layers in these formats by a method. Raises Stopped."""
+        self, formats: Mapping[str, WeightFormat], method: Method, *, inputs: bool, places: ScalePlaces | None = None,
+    ) -> dict[str, QuantisedLayer]:  # fmt: skip
+        """Layers in these formats by a method; `places` for scales as in `quantise_layers`. Raises Stopped."""
         chosen = {name: self.layers[name] for name in formats}
-        return quantise_layers(chosen, formats, method, inputs=inputs, passes=self.passes)
+        return quantise_layers(chosen, formats, method, inputs=inputs, passes=self.passes, places=places)
+
+    def scale_places(self, target: str) -> ScalePlaces:
+        """Where files of a target keep scales of input channels of this model."""
+        first = _one_sample(self.calibration[0])
+        folds = scale_folds(self.held_out.model, self.layers, lambda: self.held_out.outputs(first))
+        return ScalePlaces(self.held_out.model, tuple(folds), partial(keeps_input_scale, target))
 
     def measure(self, quantised: Mapping[str, QuantisedLayer]) -> LossChange:
         """The change with these layers. Raises Stopped."""
@@ -189,6 +198,13 @@ class EffectMeter:
             return MatmulArithmetic(fmt.name, RowRounding(fmt, is_weight=True), activation, Identity())
 
         return of_layer
+
+
+def _one_sample(batch: Batch) -> Batch:
+    """The first sample of a batch of tensors; other batches whole."""
+    inputs, targets = batch
+    is_rows = isinstance(inputs, Tensor) and isinstance(targets, Tensor) and len(inputs) == len(targets)
+    return (inputs[:1], targets[:1]) if is_rows else batch
 
 
 def _scores_of(found: Sensitivity, layer: str, fmt: str, *, inputs: bool) -> dict[str, float]:

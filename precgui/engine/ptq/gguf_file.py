@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from precgui.engine.adapters.weights_file import narrowest, tensors_of
 from precgui.engine.errors import EngineError
 from precgui.engine.ptq.layer_matrix import weight_of
-from precgui.engine.ptq.quantised_layers import QuantisedLayer
+from precgui.engine.ptq.quantised_layers import QuantisedLayer, absorbed_numbers
 from precgui.engine.ptq.rounding import CodedRows
 from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.formats.checkpoints.gguf import GgufParts, gguf_parts
@@ -86,11 +86,19 @@ def coded_layers(
     return found
 
 
+def absorbed_tensors(model: nn.Module, quantised: Mapping[str, QuantisedLayer]) -> dict[str, Tensor]:
+    """By name in GGUF the parameters that have taken over scales, with their new numbers."""
+    changed = absorbed_numbers(quantised)
+    return {gguf_name(name): changed[id(value)] for name, value in _once(model).items() if id(value) in changed}
+
+
 def write_model(
-    path: Path, model: nn.Module, coded: Mapping[str, tuple[CodedRows, str]], target: GgufTarget
-) -> list[Path]:
+    path: Path, model: nn.Module, coded: Mapping[str, tuple[CodedRows, str]], target: GgufTarget,
+    absorbed: Mapping[str, Tensor],
+) -> list[Path]:  # fmt: skip
     """Write a new file with the names of GGUF. Returns what was written. Raises EngineError and OSError."""
     low = {name: _coded(name, *each) for name, each in coded.items()}
+    low |= {name: _whole(name, value) for name, value in absorbed.items()}
     parts = target.converted
     if parts is None:
         entries = dict(target.values) | {"general.name": path.stem}
@@ -145,6 +153,11 @@ def _plain(name: str, value: Tensor) -> WrittenTensor:
     return WrittenTensor(name, tuple(value.shape), _KINDS[kept.dtype], lambda: _bytes(kept))
 
 
+def _whole(name: str, value: Tensor) -> WrittenTensor:
+    """Numbers of a norm in FP32, as llama.cpp wants them."""
+    return WrittenTensor(name, tuple(value.shape), "F32", lambda: _bytes(value.float()))
+
+
 def _bytes(value: Tensor) -> bytes:
     return value.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
 
@@ -167,15 +180,16 @@ def _coded(name: str, coded: CodedRows, kind: str) -> WrittenTensor:
     return WrittenTensor(name, tuple(coded.values.shape), kind, content)
 
 
-def comes_back(path: Path, coded: Mapping[str, tuple[CodedRows, str]]) -> str:
-    """The reader that gave back every number of the layers as it was measured; "" where some differ.
+def comes_back(path: Path, coded: Mapping[str, tuple[CodedRows, str]], absorbed: Mapping[str, Tensor]) -> str:
+    """The reader that gave back every number of the plan as it was measured; "" where some differ.
 
     It is the library gguf where it is installed, and precgui's own otherwise.
     """
     library = _by_library(path)
     stored = {each.name: each for each in open_checkpoint(path).tensors}
-    for name, (each, _) in coded.items():
-        values = each.values.cpu().numpy()
+    expected = {name: each.values for name, (each, _) in coded.items()} | dict(absorbed)
+    for name, each in expected.items():
+        values = each.cpu().numpy()
         found = stored[name].read(0, stored[name].size) if library is None else library(name)
         if not np.array_equal(found.reshape(values.shape), values):
             return ""

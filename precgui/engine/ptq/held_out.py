@@ -110,6 +110,11 @@ class HeldOut:
                 distances.append(self._distance(self._kept[place], outputs.float()))
         return LossChange(torch.cat(losses) - self.losses, torch.cat(distances) if distances else torch.zeros(0))
 
+    @torch.no_grad()
+    def outputs(self, batch: Batch) -> Any:
+        """The outputs of the model as it is now."""
+        return self._outputs(batch)[0]
+
     def batch_loss(self, batch: Batch) -> Tensor:
         """The loss of a batch with its gradient."""
         outputs, targets = self._outputs(batch)

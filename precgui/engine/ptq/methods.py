@@ -14,26 +14,33 @@ from precgui.engine.ptq.gptq import gptq
 from precgui.engine.ptq.layer_matrix import channel_peaks, numbers_a_channel, rows_of
 from precgui.engine.ptq.quantised_layers import QuantisedLayer
 from precgui.engine.ptq.rounding import RowRounding, coded_rows, round_rows
+from precgui.engine.ptq.scale_folds import FoldedScale, ScaleFold, ScalePlaces
 from precgui.formats.weight_formats import WeightFormat
 
 Method = Literal["rtn", "gptq", "awq", "smooth"]
 METHODS: tuple[Method, ...] = get_args(Method)
+SCALING: tuple[Method, ...] = ("awq", "smooth")  # methods that scale input channels
 
 
 def quantise_layers(
     layers: Mapping[str, nn.Module], formats: Mapping[str, WeightFormat], method: Method, *, inputs: bool,
-    passes: Sequence[Callable[[], object]],
+    passes: Sequence[Callable[[], object]], places: ScalePlaces | None = None,
 ) -> dict[str, QuantisedLayer]:  # fmt: skip
     """The layers in their formats; those whose rows have no such form are left out.
 
-    inputs: their inputs are rounded, too. passes: each runs the model on one calibration batch. Layers whose inputs a
-    method cannot use (see `has_columns`), or that no batch reaches, are rounded to nearest.
+    inputs: their inputs are rounded, too. passes: each runs the model on one calibration batch. places: the only ones
+    for scales of input channels, where layers are to be written; None: such scales are applied to the inputs. Layers
+    whose inputs a method cannot use (see `has_columns`), that no batch reaches, or whose scale has no place, are
+    rounded to nearest.
     """
     fitting = {name: layer for name, layer in layers.items() if not formats[name].misfit(rows_of(layer).shape[1])}
     found: dict[str, QuantisedLayer] = {}
-    if method != "rtn":
-        for name, statistics in statistics_of(fitting, passes, with_hessian=method == "gptq"):
-            found[name] = _by_method(fitting[name], formats[name], method, statistics, inputs=inputs)
+    if method in SCALING and places is not None:
+        statistics = dict(statistics_of(fitting, passes, with_hessian=False))
+        found = _in_places(fitting, formats, method, statistics, places)
+    elif method != "rtn":
+        for name, each in statistics_of(fitting, passes, with_hessian=method == "gptq"):
+            found[name] = _by_method(fitting[name], formats[name], method, each, inputs=inputs)
     for name, layer in fitting.items():
         rounding = RowRounding(formats[name]) if inputs else None
         found.setdefault(name, QuantisedLayer(coded_rows(rows_of(layer), formats[name]), inputs=rounding))
@@ -46,19 +53,71 @@ def _by_method(
     rows, rounding = rows_of(layer), RowRounding(fmt) if inputs else None
     if method == "gptq":
         return QuantisedLayer(gptq(rows, statistics.mean_hessian, fmt), inputs=rounding)
+    scale = _scale_of([layer], [fmt], method, statistics, inputs=inputs)
+    return QuantisedLayer(coded_rows(rows * _widened(layer, scale), fmt), scale, rounding, is_scaled=True)
 
-    def widen(scale: Tensor) -> Tensor:
-        return scale.repeat_interleave(numbers_a_channel(layer))
 
+def _widened(layer: nn.Module, scale: Tensor) -> Tensor:
+    """Factors of channels as those of the numbers of a row."""
+    return scale.repeat_interleave(numbers_a_channel(layer))
+
+
+def _scale_of(
+    layers: Sequence[nn.Module], formats: Sequence[WeightFormat], method: Method, statistics: InputStatistics, *,
+    inputs: bool = False,
+) -> Tensor:  # fmt: skip
+    """The scale of the channels of inputs that these layers share."""
     if method == "smooth":
         assert statistics.largest is not None
-        scale = smooth_scale(statistics.largest, channel_peaks(layer))
-    else:
-        scale = awq_scale(
-            rows, statistics.mean_magnitude, statistics.sample, widen, lambda weights: round_rows(weights, fmt),
-            (lambda values: _rounded_sample(values, fmt)) if inputs else None,
+        return smooth_scale(statistics.largest, torch.stack([channel_peaks(layer) for layer in layers]).amax(0))
+    weights = [
+        (rows_of(layer), lambda weights, fmt=fmt: round_rows(weights, fmt))
+        for layer, fmt in zip(layers, formats, strict=True)
+    ]
+    return awq_scale(
+        weights, statistics.mean_magnitude, statistics.sample, lambda scale: _widened(layers[0], scale),
+        (lambda values: _rounded_sample(values, formats[0])) if inputs else None,
+    )  # fmt: skip
+
+
+def _in_places(
+    fitting: Mapping[str, nn.Module], formats: Mapping[str, WeightFormat], method: Method,
+    statistics: Mapping[str, InputStatistics], places: ScalePlaces,
+) -> dict[str, QuantisedLayer]:  # fmt: skip
+    """Weights whose scales a file can keep, beside them or in the layers before."""
+    beside = {name for name in statistics if places.beside(formats[name])}
+    folded: dict[str, FoldedScale] = {}  # by source
+    for fold in places.folds:
+        if _takes(fold, fitting, statistics, beside):
+            members = [fitting[name] for name in fold.layers]
+            scale = _scale_of(members, [formats[name] for name in fold.layers], method, statistics[fold.layers[0]])
+            folded[fold.source] = FoldedScale.of(fold, places.model, scale)
+    by_layer = {name: each for each in folded.values() for name in each.fold.layers}
+    found = {}
+    for name, layer in fitting.items():
+        rows, own, before = rows_of(layer), None, by_layer.get(name)
+        if before is not None:
+            rows = rows * before.scale
+        elif name in beside:
+            own = _scale_of([layer], [formats[name]], method, statistics[name])
+            rows = rows * _widened(layer, own)
+        if name in folded:
+            rows = rows / folded[name].scale[:, None]
+        is_first = before is not None and before.fold.layers[0] == name
+        found[name] = QuantisedLayer(
+            coded_rows(rows, formats[name]), own, absorbed=before.absorbed if before is not None and is_first else (),
+            is_scaled=before is not None or own is not None,
         )  # fmt: skip
-    return QuantisedLayer(coded_rows(rows * widen(scale), fmt), scale, rounding)
+    return found
+
+
+def _takes(fold: ScaleFold, fitting: Mapping[str, nn.Module], known: Mapping[str, object], beside: set[str]) -> bool:
+    """Whether a fold is of use: all layers are quantised, not all keep the scale beside them, the source is written."""
+    return (
+        all(name in fitting and name in known for name in fold.layers)
+        and not all(name in beside for name in fold.layers)
+        and (fold.source in fitting or not fold.source_is_linear)
+    )
 
 
 def _rounded_sample(values: Tensor, fmt: WeightFormat) -> Tensor:

@@ -22,7 +22,7 @@ def write_model(
     quantised: Mapping[str, QuantisedLayer], formats: Mapping[str, WeightFormat], config: Mapping[str, Any],
     converted: str = "",
 ) -> tuple[list[Path], str]:  # fmt: skip
-    """Write files at a new place; returns them, and the reader that gave each number of the layers back as measured.
+    """Write files at a new place; returns them, and the reader that gave each number of the plan back as measured.
 
     config: the config.json of the model. converted: for GGUF, a file of the same model whose header and other tensors
     are kept. The reader is "" where some numbers differ. Raises SentenceError and OSError.
@@ -32,12 +32,16 @@ def write_model(
             about = gguf_file.converted_target(config, converted)
             compressed_tensors.check_layers(target, layers, quantised, formats)
             coded = gguf_file.coded_layers(model, quantised, formats, about)
-            return gguf_file.write_model(place, model, coded, about), gguf_file.comes_back(place, coded)
+            absorbed = gguf_file.absorbed_tensors(model, quantised)
+            paths = gguf_file.write_model(place, model, coded, about, absorbed)
+            return paths, gguf_file.comes_back(place, coded, absorbed)
         if target == "torchao":
             paths = torchao_files.write_torchao(place, model, layers, quantised, formats, config)
-            return paths, torchao_files.comes_back(place, quantised)
-        paths = compressed_tensors.write_compressed(place, model, layers, quantised, formats, config)
-        return paths, compressed_tensors.comes_back(place, quantised, formats)
+            reader = torchao_files.comes_back(place, quantised)
+        else:
+            paths = compressed_tensors.write_compressed(place, model, layers, quantised, formats, config)
+            reader = compressed_tensors.comes_back(place, quantised, formats)
+        return paths, reader if compressed_tensors.keeps_absorbed(place, model, quantised) else ""
     except FileExistsError:
         raise EngineError(
             Sentence("{path} already exists; choose another name or delete it first", path=place)

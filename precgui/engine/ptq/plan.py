@@ -12,8 +12,9 @@ from precgui.engine.errors import EngineError
 from precgui.engine.ptq.effects import EffectMeter, LayerEffect
 from precgui.engine.ptq.held_out import LossChange
 from precgui.engine.ptq.layer_matrix import weight_of
-from precgui.engine.ptq.methods import Method
+from precgui.engine.ptq.methods import SCALING, Method
 from precgui.engine.ptq.quantised_layers import QuantisedLayer
+from precgui.engine.ptq.scale_folds import ScalePlaces
 from precgui.sentences import L_, Sentence
 
 Kind = Literal["bytes", "bits", "loss"]
@@ -37,6 +38,11 @@ class VerifiedPlan:
     layers: Mapping[str, QuantisedLayer]
 
     @property
+    def unscaled(self) -> list[str]:
+        """Layers that a method of scales has rounded to nearest, since their scale has no place in a file."""
+        return [name for name, low in self.layers.items() if self.method in SCALING and not low.is_scaled]
+
+    @property
     def verified(self) -> LossChange:
         return self.change.half(1)
 
@@ -44,19 +50,19 @@ class VerifiedPlan:
 class Planner:
     """Plans for a model from its layers measured alone, but for those `left_out`.
 
-    scored: whether plans are compared; one format for all layers needs no scores. Raises EngineError for data of one
-    unit only.
+    scored: whether plans are compared; one format for all layers needs no scores. places: those for scales of input
+    channels, where plans are to be written. Raises EngineError for data of one unit only.
     """
 
     def __init__(
         self, meter: EffectMeter, singles: Sequence[LayerEffect], methods: Sequence[Method], *, inputs: bool,
-        fuses: bool = False, left_out: Collection[str] = (), scored: bool = True,
+        fuses: bool = False, left_out: Collection[str] = (), scored: bool = True, places: ScalePlaces | None = None,
     ) -> None:  # fmt: skip
         if meter.held_out.units < 4:
             raise EngineError(
                 L_("one half of the held-out samples chooses a plan, the other verifies it: give more of them")
             )
-        self.meter, self.methods, self.inputs = meter, methods, inputs
+        self.meter, self.methods, self.inputs, self.places = meter, methods, inputs, places
         self.score, by_layer = self._scores(singles) if scored else ("", self._without_scores())
         by_layer = {name: row for name, row in by_layer.items() if name not in left_out}
         self.groups = tied_groups(meter, list(by_layer), fuses=fuses)
@@ -158,7 +164,7 @@ class Planner:
         wanted = {name: self.meter.formats[fmt] for name, fmt in formats.items()}
         measured = []
         for method in self.methods:
-            layers = self.meter.quantised(wanted, method, inputs=self.inputs)
+            layers = self.meter.quantised(wanted, method, inputs=self.inputs, places=self.places)
             measured.append((self.meter.measure(layers), method, layers))
         is_loss = self.meter.held_out.truth == "loss"
         change, method, layers = min(

@@ -20,29 +20,43 @@ from precgui.formats.weight_formats import WeightFormat
 
 @dataclass(frozen=True)
 class QuantisedLayer:
-    """`rows` are the weights as stored; inputs are divided by `channel_scale`, then rounded."""
+    """`coded` are the weights as stored; inputs are divided by `channel_scale`, then rounded.
+
+    absorbed: parameters of layers before that have taken over a scale of the inputs, with their new numbers.
+    is_scaled: a scale of the inputs is in the weights.
+    """
 
     coded: CodedRows
     channel_scale: Tensor | None = None
     inputs: RowRounding | None = None
+    absorbed: tuple[tuple[nn.Parameter, Tensor], ...] = ()
+    is_scaled: bool = False
+
+
+def absorbed_numbers(quantised: Mapping[str, QuantisedLayer]) -> dict[int, Tensor]:
+    """The new numbers of parameters that have taken over scales, by the identity of the parameter."""
+    return {id(parameter): values for low in quantised.values() for parameter, values in low.absorbed}
 
 
 @contextlib.contextmanager
 def applied(chosen: Mapping[str, nn.Module], quantised: Mapping[str, QuantisedLayer]) -> Iterator[None]:
-    """The layers with these weights and inputs inside; afterwards, they are as they were."""
+    """The layers with these weights and inputs inside, and those before them; afterwards, they are as they were."""
     with contextlib.ExitStack() as stack:
         for name, low in quantised.items():
             layer = chosen[name]
-            stack.callback(_restore, layer, weight_of(layer).detach().clone())
+            stack.callback(_restore, weight_of(layer), weight_of(layer).detach().clone())
             set_rows(layer, low.coded.values)
+            for parameter, values in low.absorbed:
+                stack.callback(_restore, parameter, parameter.detach().clone())
+                _restore(parameter, values)
             if low.inputs is not None or low.channel_scale is not None:
                 stack.callback(layer.register_forward_pre_hook(_of_inputs(layer, low)).remove)
         yield
 
 
 @torch.no_grad()
-def _restore(layer: nn.Module, weight: Tensor) -> None:
-    weight_of(layer).copy_(weight)
+def _restore(parameter: nn.Parameter, values: Tensor) -> None:
+    parameter.copy_(values)
 
 
 def _of_inputs(layer: nn.Module, low: QuantisedLayer) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:

@@ -8,18 +8,28 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from precgui.engine.errors import EngineError
+from precgui.engine.ptq.channel_scales import SMOOTH_EXPONENT
 from precgui.engine.ptq.methods import Method
+from precgui.engine.ptq.scale_folds import ScaleFold
 from precgui.formats.checkpoints.gguf_names import gguf_name
 from precgui.formats.checkpoints.target_forms import compressed_layout, form_fault, gguf_type, torchao_class
 from precgui.formats.model import IntFormat
 from precgui.formats.weight_formats import WeightFormat
 
+_PAIRS = {"awq": "AWQConfig", "smooth": "SmoothQuantConfig"}  # configs of torchao around another one
+_MODULES = {"awq": "awq", "smooth": "smoothquant"}
 
-def llm_compressor_recipe(formats: Mapping[str, WeightFormat], ignored: Sequence[str], method: Method) -> str:
-    """YAML for `oneshot` of llm-compressor. Raises EngineError for a format without a place there."""
+
+def llm_compressor_recipe(
+    formats: Mapping[str, WeightFormat], ignored: Sequence[str], method: Method, folds: Sequence[ScaleFold] = ()
+) -> str:
+    """YAML for `oneshot` of llm-compressor. Raises EngineError for a format without a place there.
+
+    folds: where scales of AWQ and SmoothQuant go.
+    """
+    lines = ["quant_stage:", "  quant_modifiers:", *_scaling(formats, method, folds)]
     modifier = "GPTQModifier" if method == "gptq" else "QuantizationModifier"
-    lines = ["quant_stage:", "  quant_modifiers:", f"    {modifier}:", f"      ignore: {json.dumps(list(ignored))}",
-             "      config_groups:"]  # fmt: skip
+    lines += [f"    {modifier}:", f"      ignore: {json.dumps(list(ignored))}", "      config_groups:"]
     for number, (label, members) in enumerate(_by_format(formats).items()):
         layout = compressed_layout(formats[members[0]])
         if layout is None:
@@ -27,6 +37,19 @@ def llm_compressor_recipe(formats: Mapping[str, WeightFormat], ignored: Sequence
         lines += [f"        group_{number}:  # {label}", f"          targets: {json.dumps(members)}",
                   f"          weights: {json.dumps(dict(layout.arguments))}"]  # fmt: skip
     return "\n".join([*lines, ""])
+
+
+def _scaling(formats: Mapping[str, WeightFormat], method: Method, folds: Sequence[ScaleFold]) -> list[str]:
+    """The modifier that scales input channels before the weights are rounded."""
+    used = [fold for fold in folds if all(name in formats for name in fold.layers)]
+    if method == "awq" and used:
+        pairs: list[object] = [{"smooth_layer": fold.source, "balance_layers": list(fold.layers)} for fold in used]
+        return ["    AWQModifier:", "      duo_scaling: false", f"      mappings: {json.dumps(pairs)}"]
+    if method == "smooth" and used:
+        pairs = [[list(fold.layers), fold.source] for fold in used]
+        return ["    SmoothQuantModifier:", f"      smoothing_strength: {SMOOTH_EXPONENT}",
+                f"      mappings: {json.dumps(pairs)}"]  # fmt: skip
+    return []
 
 
 def llama_quantize_recipe(formats: Mapping[str, WeightFormat], ignored: Sequence[str]) -> str:
@@ -48,14 +71,45 @@ def llama_quantize_recipe(formats: Mapping[str, WeightFormat], ignored: Sequence
     return "\n".join([*lines, f'  "$1" "$2" {max(quantised, key=quantised.count) if quantised else "f16"}', ""])
 
 
-def torchao_recipe(formats: Mapping[str, WeightFormat]) -> str:
-    """Python for `quantize_` of torchao. Raises EngineError for a format without a place there."""
-    rows = [f"    {name!r}: {_torchao_config(fmt)}," for name, fmt in formats.items()]
+def torchao_recipe(formats: Mapping[str, WeightFormat], method: Method = "rtn") -> str:
+    """Python for `quantize_` of torchao. Raises EngineError for a format without a place there.
+
+    AWQ and SmoothQuant keep a scale of the inputs beside weights of whole numbers; other layers are rounded to nearest.
+    """
+    scaled = [name for name, fmt in formats.items() if method in _PAIRS and _scaled_config(fmt)]
+    rows = [f"    {name!r}: {_torchao_config(fmt)}," for name, fmt in formats.items() if name not in scaled]
+    head = [
+        "import torch",
+        "from torchao.quantization import FqnToConfig, Float8WeightOnlyConfig, Int4WeightOnlyConfig",
+        "from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, quantize_",
+        "from torchao.quantization.granularity import PerAxis, PerGroup, PerRow",
+    ]
+    plain = ["quantize_(model, FqnToConfig({", *rows, "}), filter_fn=None)"] if rows else []
+    if not scaled:
+        note = ["# measured with GPTQ; this rounds to nearest"] if method == "gptq" else []
+        return "\n".join([*head, "", *note, *plain, ""])
+    kind = _PAIRS[method]
     return "\n".join([
-        "from torchao.quantization import FqnToConfig, Float8WeightOnlyConfig, IntxWeightOnlyConfig, quantize_",
-        "from torchao.quantization.granularity import PerAxis, PerGroup", "import torch", "",
-        "quantize_(model, FqnToConfig({", *rows, "}), filter_fn=None)", "",
+        *head, f"from torchao.prototype.{_MODULES[method]} import {kind}", "",
+        "scaled = {", *(f"    {name!r}: {_scaled_config(formats[name])}," for name in scaled), "}",
+        "for step in (\"prepare\", \"convert\"):",
+        f"    configs = {{name: {kind}(config, step=step) for name, config in scaled.items()}}",
+        "    quantize_(model, FqnToConfig(configs), filter_fn=None)",
+        "    if step == \"prepare\":",
+        "        with torch.no_grad():",
+        "            for inputs in calibration:  # batches of your data",
+        "                model(inputs)",
+        *plain, "",
     ])  # fmt: skip
+
+
+def _scaled_config(fmt: WeightFormat) -> str:
+    """A config of torchao whose tensors keep a scale of their inputs; "" where it has none."""
+    if not torchao_class(fmt) or not isinstance(fmt.element, IntFormat):
+        return ""
+    if fmt.element.bits == 8:
+        return f"Int8WeightOnlyConfig(granularity={f'PerGroup({fmt.group})' if fmt.group > 0 else 'PerRow()'})"
+    return f"Int4WeightOnlyConfig(group_size={fmt.group})" if fmt.element.bits == 4 and fmt.group >= 32 else ""
 
 
 def _torchao_config(fmt: WeightFormat) -> str:

@@ -400,14 +400,15 @@ def _gptq_or_awq(parts: Parts, name: str, stem: str) -> Joined:
 
 
 def _torchao(parts: Parts, name: str, stem: str) -> Joined:
-    """`_weight_qdata` of one byte a number, `_weight_scale` and, of integers, `_weight_zero_point`."""
+    """`_weight_qdata` of one byte a number, its scale, and zero points and a factor of inputs where there are any."""
     codes, scale = parts[name], parts.get(f"{stem}._weight_scale")
     is_whole = codes.tensor.stored_as == "I8"
     if scale is None or not codes.tensor.shape or codes.tensor.stored_as not in ("I8", "F8_E4M3", "F8_E5M2"):
         return None
     whole, shape, form = f"{stem}.weight", codes.tensor.shape, scale.tensor.shape
     zero = parts.get(f"{stem}._weight_zero_point")
-    others = [name, f"{stem}._weight_scale", f"{stem}._weight_zero_point"]
+    factor = parts.get(f"{stem}._weight_act_pre_scale")
+    others = [name, f"{stem}._weight_scale", f"{stem}._weight_zero_point", f"{stem}._weight_act_pre_scale"]
     _check_scale(whole, shape, form)
     read_codes = _codes_of(codes)
     if zero is not None:
@@ -415,10 +416,19 @@ def _torchao(parts: Parts, name: str, stem: str) -> Joined:
             raise _misfit(whole, Sentence("zero points of shape {shape}", shape=list(zero.tensor.shape)))
         read_codes = _less(read_codes, shape[-1], form[-1], _codes_of(zero))
     read = _scaled(read_codes, shape, form, scale.tensor.read)
+    if factor is not None:
+        if factor.tensor.shape != shape[-1:]:
+            raise _misfit(whole, Sentence("a scale of inputs of shape {shape}", shape=list(factor.tensor.shape)))
+        read = _by_columns(read, shape[-1], factor.tensor.read)
     return _whole(
         parts, whole, others, shape, "int8" if is_whole else codes.tensor.dtype, "torchao, a byte a number", read,
         shape[-1],
     )  # fmt: skip
+
+
+def _by_columns(read: ReadSingles, width: int, read_factor: ReadSingles) -> ReadSingles:
+    """Whole rows times the factor of each column."""
+    return lambda start, stop: (read(start, stop).reshape(-1, width) * read_factor(0, width)).reshape(-1)
 
 
 def _less(codes: ReadSingles, width: int, groups: int, read_zero: ReadSingles) -> ReadSingles:

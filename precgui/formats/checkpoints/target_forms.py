@@ -77,3 +77,8 @@ def form_fault(target: str, fmt: WeightFormat) -> str:
         return ""
     owner, forms = _FORMS[target]
     return Sentence("{owner} has no form for {format}; it has {forms}", owner=owner, format=fmt.name, forms=forms)
+
+
+def keeps_input_scale(target: str, fmt: WeightFormat) -> bool:
+    """Whether files of a target keep a scale of input channels beside a weight: torchao does, beside integers."""
+    return target == "torchao" and isinstance(fmt.element, IntFormat) and bool(torchao_class(fmt))

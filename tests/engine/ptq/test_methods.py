@@ -115,7 +115,7 @@ def test_that_scales_are_those_of_the_papers() -> None:
     assert torch.allclose(scale / scale[1], torch.tensor([4.0, 0.5, 2]) / 0.5)
     rows, sample = torch.randn(8, 32), torch.randn(64, 32)
     fmt = weight_format("int4/32")
-    best = awq_scale(rows, sample.abs().mean(0), sample, lambda s: s, lambda w: round_rows(w, fmt))
+    best = awq_scale([(rows, lambda w: round_rows(w, fmt))], sample.abs().mean(0), sample, lambda s: s)
     errors = []
     for exponent in range(11):
         s = sample.abs().mean(0).double() ** (exponent / 10)
