@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from precgui.engine.broadcast_losses import BroadcastLosses
 from precgui.engine.cancellation import Cancellations
 from precgui.engine.coarse_integers import CoarseIntegers
+from precgui.engine.coarse_roundings import CoarseRoundings
 from precgui.engine.constant_answers import ConstantAnswers
 from precgui.engine.finite_in_fp32 import FiniteInFp32
 from precgui.engine.flat_units import FlatUnits
@@ -60,6 +61,7 @@ class Watchers:
         self._integers, self._losses = CoarseIntegers(model), BroadcastLosses()
         self._values, self._sums, self._twice = LostValues(model), LostDigits(), RepeatedActivations()
         self._finite, self._only_finite = FiniteInFp32(), False
+        self._coarse = CoarseRoundings(model)
         self._rounded, self._quantised = HandQuantisers(model), QuantisedValues()
         self._constants, self._flat, self.hidden = ConstantAnswers(), FlatUnits(), HiddenParameters(model)
         self._unshifted = UnshiftedTargets()
@@ -82,7 +84,7 @@ class Watchers:
         self.writes.begin(step)
         for each in (self.cancellations, self.stored, self._integers, self._losses, self._values, self._twice):
             each.begin(step)
-        for late in (self._rounded, self._quantised, self._constants, self._flat, self._unshifted):
+        for late in (self._rounded, self._quantised, self._coarse, self._constants, self._flat, self._unshifted):
             late.begin(step)
 
     def before(self, func: Any, args: Any, kwargs: Any) -> list[After]:
@@ -113,6 +115,7 @@ class Watchers:
             self._integers.observe(func, args, out, module)
             self._losses.observe(func, args, kwargs, out)
             self._values.observe(func, args, out, module)
+            self._coarse.observe(func, args, out, module)
             self._twice.observe(func, args, out, module)
             self._rounded.observe(func, args, out, module)
             self._constants.observe(func, args, kwargs, out)
@@ -129,7 +132,7 @@ class Watchers:
         if self._only_finite:
             return
         self.stored.end()
-        for each in (self._rounded, self._quantised, self._constants, self._flat, self._unshifted):
+        for each in (self._rounded, self._quantised, self._coarse, self._constants, self._flat, self._unshifted):
             each.end()
         sums = self._sums.facts()
         rows = [*self._additions, *(row for name in ("additions", "scattered") for row in sums.get(name, {}).values())]
@@ -148,7 +151,7 @@ class Watchers:
             "stored_updates": self.stored.facts(),
             "integers": self._integers.facts(),
             "broadcast_loss": self._losses.facts(),
-            "lost_values": self._values.facts(),
+            "lost_values": [*self._values.facts(), *self._coarse.facts()],
             "applied_twice": self._twice.facts(),
             "rounded_weights": self._rounded.facts(),
             "rounded_activations": self._rounded.rounded_activations(),

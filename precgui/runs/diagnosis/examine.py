@@ -153,7 +153,7 @@ _EXPLAINS: dict[str, tuple[str, ...]] = {
         "dead-units",
     ),
     "vanished-values": ("coarse-data", "constant-output"),
-    "coarse-data": ("cancelled-digits",),
+    "coarse-data": ("cancelled-digits", "constant-output"),
     "weights-unchanged": ("no-progress",),
     "hidden-overflow": (
         "dead-units",

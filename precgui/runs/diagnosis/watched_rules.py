@@ -29,6 +29,7 @@ _RARE = 0.5  # share of the steps
 _MERGED = 0.25  # share of whole numbers that are no longer distinct
 _RADIANS = 0.25
 _MOST_STEPS_SHOWN = 4
+_BY_HAND = "coarse rounding"
 
 
 def lost_updates(m: Measurements) -> Answer:
@@ -493,8 +494,11 @@ def coarse_data(m: Measurements) -> Answer:
     """Data or targets whose rounding error is of the size of their spread: large numbers that differ by little."""
     rows = m.fact_rows("lost_values")
     bad = [row for row in rows if row.get("operation") == "coarse cast"]
-    if not m.own_loop or not m.n or not bad:
+    by_hand = [row for row in rows if row.get("operation") == _BY_HAND and number(row, "count") >= _FEWEST_STEPS]
+    if not m.own_loop or not m.n or not (bad or by_hand):
         return None
+    if not bad:
+        return [_rounded_by_hand(m, max(by_hand, key=lambda each: number(each, "share")))]
     row = max(bad, key=lambda each: number(each, "share"))
     ratio, stored, step = number(row, "share"), str(row.get("format")).upper(), int(number(row, "step"))
     proof = Evidence(
@@ -520,6 +524,33 @@ def coarse_data(m: Measurements) -> Answer:
             str(row.get("module") or ""), certainty="exact", blame=COMPARED,
         )
     ]  # fmt: skip
+
+
+def _rounded_by_hand(m: Measurements, row: Mapping[str, Any]) -> Finding:
+    """Numbers in FP32 that the loop or a module rounds by itself, by their bits or to a grid."""
+    ratio, mean, spread, step = (number(row, key) for key in ("share", "mean", "spread", "step"))
+    proof = Evidence(
+        L_("rms(round(x) - x) / sd(x) > 0.25 (0.5 of activations) and |mean(x)| > 8 sd(x), of a column"),
+        {"ratio": ratio, "mean": mean, "sd": spread, "levels": int(number(row, "levels")), "step": int(step)},
+        Sentence(
+            "In step {step} numbers around {mean:.6g} with a standard deviation of {spread:.3g} are rounded before a "
+            "product: the error is {ratio:.2g} times that deviation, and {count:.0f} different numbers are left.",
+            step=int(step), mean=mean, spread=spread, ratio=ratio, count=number(row, "levels"),
+        ),
+    )  # fmt: skip
+    return Finding(
+        "coarse-data", "warning",
+        Sentence(
+            "A rounding of numbers around {mean:.6g} takes away most of what they differ by",
+            mean=mean,
+        ),
+        int(step), int(m.steps[-1]), (proof,),
+        L_(
+            "Subtract the mean, or put a zero point there, before the rounding: digits are spent on the offset, and "
+            "none is left for the differences."
+        ), 0.8, "Higham 2002, Accuracy and Stability, section 1.7",
+        str(row.get("module") or ""), certainty="exact", blame=COMPARED,
+    )  # fmt: skip
 
 
 RULES = (
