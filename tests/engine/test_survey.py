@@ -18,15 +18,15 @@ from precgui.formats.checkpoints.survey import FIGURES, TensorSurvey, answer, ra
 from precgui.formats.weight_formats import known_formats, round_weights, weight_format
 from tests.formats.checkpoint_files import safetensors
 
-RNG = np.random.default_rng(1)
 NAMES = (*known_formats(), "mxfp4:ceil", "mxfp4:rceil", "mxfp6_e2m3:even", "e3m4/32", "e5m10", "int6/16", "e2m1/row",
          "bf16/none", "e8m3/64")  # fmt: skip
 FORMATS = [weight_format(name) for name in NAMES]
 
 
-def weights(*shape: int) -> NDArray[np.float32]:
+def weights(*shape: int, seed: int = 1) -> NDArray[np.float32]:
     """Heavy tails, zeros and an outlier column."""
-    values = RNG.standard_normal(shape) * np.exp(0.5 * RNG.standard_normal(shape)) * 0.02
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal(shape) * np.exp(0.5 * rng.standard_normal(shape)) * 0.02
     values[..., 0, : shape[-1] // 8] = 0
     values[..., 3] *= 30
     return values.astype(np.float32)
@@ -107,7 +107,7 @@ def test_that_counts_answer_every_format_with_one_scale(tmp_path: Path) -> None:
         if fmt.group == 0:
             known = answer(each, fmt)
             row = dict(zip(FIGURES, each.figures[place].tolist(), strict=True))
-            assert known.sqnr_db == pytest.approx(row["sqnr_db"], abs=1e-4)
+            assert known.sqnr_db == pytest.approx(row["sqnr_db"], abs=1e-3)  # the scan divides in FP32
             assert (known.zeroed, known.clipped) == (row["zeroed"], row["clipped"])
     fmt = weight_format("int8")
     smaller = answer(each, fmt, 0.25)
@@ -120,7 +120,7 @@ def test_that_counts_answer_every_format_with_one_scale(tmp_path: Path) -> None:
 
 
 def test_that_an_outlier_column_hurts_int8_and_not_e4m3(tmp_path: Path) -> None:
-    plain = (RNG.standard_normal((64, 256)) * 0.02).astype(np.float32)
+    plain = (np.random.default_rng(1).standard_normal((64, 256)) * 0.02).astype(np.float32)
     planted = plain.copy()
     planted[:, 7] *= 60
     found = surveyed(tmp_path, {"plain": ("F32", plain), "planted": ("F32", planted)})
@@ -142,7 +142,7 @@ def test_that_an_fp32_file_of_bf16_numbers_is_known(tmp_path: Path) -> None:
 
 
 def test_that_totals_add_bytes_and_noise(tmp_path: Path) -> None:
-    a, b = weights(4, 128), weights(4, 128) * 10
+    a, b = weights(4, 128), weights(4, 128, seed=2) * 10
     found = list(surveyed(tmp_path, {"a": ("F32", a), "b": ("F32", b)}).values())
     fmt = weight_format("mxfp4")
     size, sqnr = totals(found, FORMATS)["mxfp4"]
@@ -152,12 +152,12 @@ def test_that_totals_add_bytes_and_noise(tmp_path: Path) -> None:
 
 
 def test_that_a_scan_stops_and_goes_on(tmp_path: Path) -> None:
-    tensors = {f"w{n}": ("F32", weights(4, 64)) for n in range(6)}
+    tensors = {f"w{n}": ("F32", weights(4, 64, seed=n)) for n in range(6)}
     safetensors(tmp_path / "m.safetensors", tensors)
-    checkpoint, found = open_checkpoint(tmp_path), []
-    assert not scan(checkpoint.tensors, FORMATS, found.append, stopped=lambda: len(found) >= 2)
+    checkpoint, found, asked = open_checkpoint(tmp_path), [], iter(range(100))
+    assert not scan(checkpoint.tensors, FORMATS, found.append, stopped=lambda: next(asked) >= 5)  # twice a tensor
     first = [each.name for each in found]
-    assert 2 <= len(first) < 6
+    assert len(first) == 2  # whichever thread runs first
     assert scan(checkpoint.tensors, FORMATS, found.append, done=first)
     assert sorted(each.name for each in found) == sorted(tensors)
 
