@@ -1,8 +1,9 @@
-"""`precgui profile`: time and memory of a step by operation, and why a precision saved little of them."""
+"""`precgui profile`: time and memory of a step by operation, why a precision saved little, and the ranks of a run."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,9 @@ from precgui import config as configs
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError, add_settings
 from precgui.cli.place_option import add_place_option, run_source_there
-from precgui.cli.profile_ranks import show_ranks
 from precgui.planner.ledger import PARTS, RESIDUAL_LIMIT, mib
 from precgui.runs.speedup.profile_file import MOST_PAIRS_S, PAIRS_S
-from precgui.words import _, translated
+from precgui.words import L_, _, translated
 
 if TYPE_CHECKING:
     from precgui.runs.speedup.products import ProductRate
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = 12
 _WIDEST = 34  # characters of a name
+_RANK_COLUMNS = (
+    L_("rank"),
+    L_("step, ms"),
+    L_("waited, ms"),
+    L_("CPU, ms"),
+    L_("memory"),
+    L_("sent"),
+    L_("interface, all ranks"),
+)
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -61,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
     of_run = Path(args.config) if args.config.endswith(".h5") else None
     if args.ranks:
-        return show_ranks(of_run, as_json=args.json)
+        return _show_ranks(of_run, as_json=args.json)
     if not 0 < args.seconds <= MOST_PAIRS_S:
         raise UserError(
             _("--seconds {seconds:g} is not between 0 and {most_pairs_s:.0f}; choose another duration").format(
@@ -217,3 +226,38 @@ def _print_memory(console: Console, document: dict[str, Any]) -> None:
             _("The prediction misses {share:+.0%} of the measured peak.").format(share=memory["residual"]),
             highlight=False,
         )
+
+
+def _show_ranks(path: Path | None, *, as_json: bool) -> int:
+    """Print the figures of each rank. Returns 0. Raises SentenceError where the run has none."""
+    from precgui.runs.file.reader import open_run
+    from precgui.runs.ranks import memory_sentence, rank_figures, waiting_sentence
+
+    if path is None:
+        raise UserError(_("--ranks shows what a run recorded; name a run file that ends in .h5"))
+    with open_run(path) as run:
+        figures, of_memory = rank_figures(run), memory_sentence(run)
+    if not figures:
+        raise UserError(
+            _("{name} trained in one process, so it has no ranks; see parallel.strategy").format(name=path.name)
+        )
+    if as_json:
+        print(json.dumps({"ranks": [row.as_json() for row in figures]}, indent=1))
+        return 0
+    table = Table(*map(translated, _RANK_COLUMNS), title=_("Medians of each rank"))
+    for row in figures:
+        times = (_milliseconds(time_s) for time_s in (row.step_s, row.wait_s, row.cpu_s))
+        table.add_row(str(row.rank), *times, *map(_size, (row.memory_bytes, row.sent_bytes, row.interface_bytes)))
+    console = HarmlessConsole()
+    console.print(table)
+    console.print(translated(waiting_sentence(figures)))
+    console.print(translated(of_memory))
+    return 0
+
+
+def _milliseconds(time_s: float) -> str:
+    return "-" if time_s != time_s else f"{1e3 * time_s:.3g}"
+
+
+def _size(size_bytes: float) -> str:
+    return "-" if size_bytes != size_bytes else mib(size_bytes)

@@ -1,4 +1,4 @@
-"""`precgui replay`: one step of a recorded run again, with FP64 beside it."""
+"""`precgui replay`: one step of a recorded run again, with FP64 beside it, and its casts or layers on request."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError
 from precgui.cli.place_option import add_place_option, run_source_there
 from precgui.cli.terminal import say
-from precgui.words import L_, _, translated
+from precgui.words import L_, _, error_text, p_, translated
 
 if TYPE_CHECKING:
+    from precgui.config import RunConfig
+    from precgui.runs.anatomy import StepAnatomy
     from precgui.runs.file.reader import SavedRun
+    from precgui.runs.layer_errors import LayerDistance, LayersReplay
     from precgui.runs.replays import StepReplay
 
 _MAX_ROWS = 12
@@ -58,25 +61,23 @@ def add_parsers(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay and report; writes a side file that the window reads. Raises SentenceError for what cannot be replayed."""
-    from precgui.cli.replay_anatomy import anatomy_of, print_anatomy
-    from precgui.cli.replay_layers import layers_report
     from precgui.runs.file.reader import open_run
     from precgui.runs.replays import REPLAYS
 
     with open_run(args.file) as saved:
         if args.layers is not None:
-            return layers_report(args, saved.config, _step(saved, args)[0])
+            return _layers_report(args, saved.config, _step(saved, args)[0])
         replay = _replayed(saved, args)
         path = REPLAYS.keep(args.file, replay)
     if args.json:
         reported = replay.model_dump(exclude={"format_version"})
         if args.anatomy:
-            reported["anatomy"] = anatomy_of(args.file, replay.step).model_dump(exclude={"format_version"})
+            reported["anatomy"] = _anatomy_of(args.file, replay.step).model_dump(exclude={"format_version"})
         print(json.dumps({"run": str(args.file), **reported}, ensure_ascii=False, allow_nan=False))
     else:
         _print(replay, path)
         if args.anatomy:
-            print_anatomy(args.file, replay.step)
+            _print_anatomy(args.file, replay.step)
     return 0 if replay.verdict == "healthy" else 1
 
 
@@ -152,3 +153,86 @@ def _left(measured: float | None, predicted: float | None) -> str:
 
 def _share(value: float | None) -> str:
     return _("unknown") if value is None else f"{value:z.1%}"
+
+
+def _anatomy_of(run: Path, step: int) -> StepAnatomy:
+    """The anatomy that the replay of this step has just kept."""
+    from precgui.runs.anatomy import ANATOMIES
+
+    return next(anatomy for anatomy in ANATOMIES.all(run) if anatomy.step == step)
+
+
+def _print_anatomy(run: Path, step: int) -> None:
+    """Print sentences and the table of casts."""
+    console, anatomy = HarmlessConsole(highlight=False, soft_wrap=True), _anatomy_of(run, step)
+    for sentence in anatomy.sentences():
+        console.print(Text(translated(sentence)))
+    table = Table(box=SIMPLE_HEAD)
+    for title in (_("casts asked for by"), p_("a cast", "from"), p_("a cast", "to"), p_("a cast", "of")):
+        table.add_column(title, overflow="fold")
+    for title in (_("count"), _("bytes"), _("reused")):
+        table.add_column(title, justify="right")
+    for casts in anatomy.casts:
+        numbers = (str(casts.count), f"{casts.bytes:,}".replace(",", " "), str(casts.reused))
+        table.add_row(translated(casts.asked_by), casts.source, casts.target, translated(casts.of), *numbers)
+    console.print(table)
+
+
+def _layers_report(args: argparse.Namespace, config: RunConfig, step: int) -> int:
+    """Compare, keep the side file and print. Raises SentenceError."""
+    from precgui.engine.shadow.layers import layer_errors_of_run
+    from precgui.runs.layer_errors import LAYERS, LayersReplay
+    from precgui.runs.replays import snapshot_path
+
+    names = _precisions(args.layers)
+    path = snapshot_path(args.file, step)
+    result = layer_errors_of_run(config, step, path if path.exists() else None, names, lambda: False)
+    replay = LayersReplay.model_validate(result.to_json())
+    written = LAYERS.keep(args.file, replay)
+    if args.json:
+        print(json.dumps({"run": str(args.file), **replay.model_dump(exclude={"format_version"})}, allow_nan=False))
+    else:
+        _print_layers(replay)
+        HarmlessConsole(highlight=False, soft_wrap=True).print(Text(_("written to {path}").format(path=written)))
+    return 0
+
+
+def _precisions(text: str) -> list[str]:
+    from precgui.runs.layer_errors import compared_precisions
+
+    try:
+        return compared_precisions([name.strip() for name in text.split(",") if name.strip()])
+    except ValueError as error:
+        raise UserError(f"--layers: {error_text(error)}") from None
+
+
+def _print_layers(replay: LayersReplay) -> None:
+    console = HarmlessConsole(highlight=False, soft_wrap=True)
+    for side, title in (("forward", _("layer (output)")), ("gradient", _("layer (gradient)"))):
+        table = Table(box=SIMPLE_HEAD)
+        table.add_column(title, overflow="fold")
+        for name in replay.precisions:
+            table.add_column(name, justify="right", min_width=8)
+        for layer in replay.layers:
+            if distances := getattr(layer, side):
+                table.add_row(layer.name, *(_distance_text(distances.get(name)) for name in replay.precisions))
+        console.print(table)
+    console.print(
+        Text(_("step {step}: relative l2 distance from FP64 on the same weights and batch").format(step=replay.step))
+    )
+    for name in replay.precisions:
+        loss = replay.losses.get(name)
+        console.print(
+            Text(_("loss in {name}: {loss}").format(name=name, loss=_("not finite") if loss is None else f"{loss:.6g}"))
+        )
+    for note in replay.notes:
+        console.print(Text(_("note: {note}").format(note=translated(note))))
+
+
+def _distance_text(distance: LayerDistance | None) -> str:
+    """A distance in a cell; empty where the layer has none."""
+    if distance is None:
+        return ""
+    if distance.relative_l2 == 0:
+        return _("exact")
+    return _("not finite") if distance.relative_l2 is None else f"{distance.relative_l2:.1e}"

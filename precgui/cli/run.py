@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from precgui import config, paths
-from precgui.cli.auto_precision import add_options, searched_config
+from precgui.cli.assign import metric_sentence, verified_plan
 from precgui.cli.console import HarmlessConsole
 from precgui.cli.parser import UserError, add_settings
 from precgui.cli.place_option import add_place_option
@@ -25,6 +25,8 @@ from precgui.words import _, translated
 
 if TYPE_CHECKING:
     from precgui.job import Job
+
+_FORMATS, _BUDGET, _SEEDS = "e4m3fn,bf16", "bits=12", 5
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -55,7 +57,7 @@ def add_parsers(subparsers: Any) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="RUN.h5", help=_("the run file; must not exist yet"))
     add_settings(parser, _("change one value, e.g. --set precision=bf16-amp --set optimizer.lr=0.01"))
     parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
-    add_options(parser)
+    _add_auto_options(parser)
     parser.add_argument("--keys", action="store_true", help=_("list every key of the config with its default"))
     parser.set_defaults(run=run)
     add_place_option(parser, _run_there)
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if args.resume:
         return _go_on(args)
     is_auto = config.is_precision_auto(args.config, args.settings)
-    requested = searched_config(args) if is_auto else config.load(args.config, args.settings)
+    requested = _searched_config(args) if is_auto else config.load(args.config, args.settings)
     if requested is None:
         return 1
     if is_secondary_rank(requested):
@@ -160,3 +162,46 @@ def _print_keys(*, as_json: bool) -> int:
         table.add_row(path, escape(repr(default)), escape(translated(description)))
     HarmlessConsole().print(table)
     return 0
+
+
+def _add_auto_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the search for `precision = auto`."""
+    group = parser.add_argument_group(_("with precision=auto"))
+    group.add_argument(
+        "--formats",
+        default=_FORMATS,
+        metavar="F,F,...",
+        help=_("of the layers, default {formats}").format(formats=_FORMATS),
+    )
+    group.add_argument(
+        "--budget",
+        default=_BUDGET,
+        metavar="bits=B|loss=X",
+        help=_("as precgui assign, default {budget}").format(budget=_BUDGET),
+    )
+    group.add_argument(
+        "--seeds", type=int, default=_SEEDS, metavar="N", help=_("that verify it, default {seeds}").format(seeds=_SEEDS)
+    )
+
+
+def _searched_config(args: argparse.Namespace) -> config.RunConfig | None:
+    """The config with formats that were verified beside FP32; None, with a sentence, where they were not.
+
+    Raises SentenceError for faults that the user can correct.
+    """
+    base = config.load(args.config, [*args.settings, "precision=fp32"])
+    args.sweep = None
+    assignment, planned, folder, verdict = verified_plan(base, args)
+    metric = metric_sentence(verdict, folder)
+    if verdict.verdict != "met":
+        text = _(
+            "precision=auto found no formats that it could verify, so nothing is trained; {metric}; allow more bits "
+            "(--budget), more seeds (--seeds), or choose a precision"
+        )
+        say(f"precgui: {text.format(metric=metric)}", file=sys.stderr)
+        return None
+    layers = ", ".join(f"{layer}={name}" for layer, name in assignment.best.layers.items())
+    if not args.json:
+        text = _("precision=auto: {bits:.3g} bits a weight, {layers}; {metric}")
+        say(text.format(bits=assignment.best.bits, layers=layers, metric=metric), file=sys.stderr)
+    return planned

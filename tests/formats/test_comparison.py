@@ -12,8 +12,7 @@ from precgui.formats import comparison, pieces, schemes
 from precgui.formats.affine import quantize_affine, quantize_sign, quantize_ternary
 from precgui.formats.arrays import quantize_array
 from precgui.formats.blocks import SCALE_RULES, quantize_blocks_array
-from precgui.formats.comparison import FormatComparison, compare
-from precgui.formats.levels import HashedCodes
+from precgui.formats.comparison import FormatComparison, HashedCodes, compare
 from precgui.formats.model import IntFormat
 from precgui.formats.pieces import TensorReader, in_memory
 from precgui.formats.registry import get

@@ -1,29 +1,33 @@
-"""Holds weights at zero while a run trains, whatever its precision."""
+"""Holds weights at zero while a run trains, whatever its precision: when, how many, and how many a format adds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from precgui.config import RunConfig
+from precgui.config.refusals import outside_of_run
+from precgui.engine.emulation.native_fp8 import NativeLinear
 from precgui.engine.errors import EngineError
 from precgui.engine.hook import LoopHook, TrainingRun, do_nothing
+from precgui.engine.precisions import Precision
 from precgui.engine.precisions.layer_formats import find_layer_formats
 from precgui.engine.pruning import masks
-from precgui.engine.pruning.inputs import InputNorms
-from precgui.engine.pruning.schedule import PruningSchedule, pruning_schedule
+from precgui.engine.pruning.masks import InputNorms
 from precgui.engine.pruning.sparse_kernels import has_sparse_kernels, sparse_speed
-from precgui.engine.pruning.zeros import operand
 from precgui.engine.run_parts import RunParts
 from precgui.engine.tasks import Batch
 from precgui.engine.torch_private import ConvNd
 from precgui.events import IncidentKind, StepDone, ZerosCounted
 from precgui.sanitize import some_names
 from precgui.sentences import L_, Sentence
+
+if TYPE_CHECKING:
+    from precgui.config.sparsity import PruningConfig
 
 _TINY = torch.finfo(torch.float32).tiny
 _COUNTS = 50  # of zeros in a run, beside those where masks are chosen
@@ -224,3 +228,74 @@ def _shares(config: RunConfig, model: nn.Module, chosen: Mapping[str, Any]) -> d
         if not any(shares.values()):
             raise EngineError(L_("pruning.method = 2:4: no layer has a number of inputs that is a multiple of 4"))
     return shares
+
+
+@torch.no_grad()
+def operand(layer: Any, precision: Precision) -> Tensor | None:
+    """The weight as the product of the layer sees it, up to a factor; None where asking would have side effects.
+
+    Stochastic rounding draws for this batch as the product did. Scales that follow the largest values of steps before
+    would change by being asked.
+    """
+    weight: Tensor = layer.weight.detach()
+    if isinstance(layer, NativeLinear):
+        return None if layer.scales.weight.is_delayed else _native_fp8(layer, weight)
+    products = getattr(layer, "products", None)
+    if products is not None:
+        scale = getattr(products.weight, "scale", None)
+        axis = getattr(getattr(layer, "geometry", None), "weight_axis", 1)
+        return None if scale is not None and scale.is_delayed else products.weight(weight.float(), axis)
+    quantizer = getattr(layer, "quantizer", None)
+    if quantizer is not None:
+        return quantizer.weights(weight)  # type: ignore[no-any-return]
+    dtype = getattr(precision, "dtype", None)  # of autocast
+    return weight if dtype is None or _is_kept(layer, precision) else weight.to(dtype)
+
+
+def _native_fp8(layer: NativeLinear, weight: Tensor) -> Tensor:
+    return (weight * layer.scales.weight(weight, 1)).to(torch.float8_e4m3fn).float()
+
+
+def _is_kept(layer: nn.Module, precision: Precision) -> bool:
+    return any(layer is inner for module in precision.fp32_modules.values() for inner in module.modules())
+
+
+@dataclass(frozen=True)
+class PruningSchedule:
+    """Masks are chosen after the update of step `start`, counted from 1, then every `every` steps, last at `end`."""
+
+    start: int
+    end: int
+    every: int
+
+    def is_due(self, step: int) -> bool:
+        """Whether masks are chosen after the update of this step."""
+        return step == self.end or (self.start <= step < self.end and (step - self.start) % self.every == 0)
+
+    def progress(self, step: int) -> float:
+        """The part of the final share that is reached after `step`: 1 - (1 - t)^3 with t from 0 to 1."""
+        if step >= self.end:
+            return 1.0
+        past = max(0.0, (step - self.start) / (self.end - self.start))
+        return float(1 - (1 - past) ** 3)
+
+
+def pruning_schedule(config: PruningConfig, total_steps: int) -> PruningSchedule:
+    """The schedule of a run of `total_steps`. Raises EngineError for one that does not lie inside the run."""
+    start = max(1, _steps(config.start, total_steps, is_share=config.start < 1))
+    last_moment = max(1, _steps(config.end, total_steps, is_share=config.end <= 1))
+    end = start if config.method == "2:4" else last_moment
+    last = "pruning.start" if config.method == "2:4" else "pruning.end"
+    if end > total_steps:
+        raise EngineError(outside_of_run(last, end, total_steps))
+    if start > end:
+        raise EngineError(
+            Sentence(
+                "pruning.start is step {start}, after pruning.end at step {end}; exchange the two", start=start, end=end
+            )
+        )
+    return PruningSchedule(start, end, max(1, _steps(config.every, total_steps, is_share=config.every < 1)))
+
+
+def _steps(moment: float, total_steps: int, *, is_share: bool) -> int:
+    return round(moment * total_steps) if is_share else int(moment)

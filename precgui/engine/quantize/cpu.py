@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.engine.quantize.e8m0_kernels import power_runner
 from precgui.engine.quantize.float_kernels import Run, constants, is_plain, loop, stream
 from precgui.engine.quantize.plan import (
     ADDING,
@@ -20,7 +19,7 @@ from precgui.engine.quantize.plan import (
     RoundingPlan,
     make_plan,
 )
-from precgui.engine.quantize.table_kernels import book_runner, integer_runner
+from precgui.engine.quantize.table_kernels import book_runner, integer_runner, power_runner
 from precgui.formats.arrays import quantize_array
 from precgui.formats.model import CodeBook, FloatFormat, Format, IntFormat
 from precgui.formats.rounding import CastPolicy

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from precgui.config import load
-from precgui.engine.profile import layer_rates, narrow_products
+from precgui.engine.profile import layer_rates
 from precgui.engine.profile.counts import OperationCounts
 from precgui.engine.profile.one_step import build_step, step
 from precgui.engine.torch_private import tree_leaves
@@ -84,18 +84,18 @@ def test_that_rates_are_measured_and_refusals_named(counted: OperationCounts, mo
 
 
 def test_that_fp8_and_int8_are_for_products_of_two_matrices_only() -> None:
-    assert narrow_products.matrix_sizes("addmm", [(3,), (2, 8), (8, 3)]) == (2, 8, 3)
-    assert narrow_products.matrix_sizes("mm", [(2, 8), (8, 3)]) == (2, 8, 3)
+    assert layer_rates.matrix_sizes("addmm", [(3,), (2, 8), (8, 3)]) == (2, 8, 3)
+    assert layer_rates.matrix_sizes("mm", [(2, 8), (8, 3)]) == (2, 8, 3)
     for operation, shapes in (("convolution", [(4, 3, 8, 8), (16, 3, 3, 3)]), ("bmm", [(5, 2, 8), (5, 8, 3)])):
-        with pytest.raises(narrow_products.NotMeasuredError, match="products of two matrices only"):
-            narrow_products.matrix_sizes(operation, shapes)  # type: ignore[arg-type]
+        with pytest.raises(layer_rates.NotMeasuredError, match="products of two matrices only"):
+            layer_rates.matrix_sizes(operation, shapes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("fmt", narrow_products.NARROW)
+@pytest.mark.parametrize("fmt", layer_rates.NARROW)
 def test_that_a_narrow_product_is_that_of_the_normal_numbers_or_says_why_not(fmt: str) -> None:
     try:
-        out = narrow_products.narrow_product((32, 64, 48), fmt, CPU)()
-    except (RuntimeError, narrow_products.NotMeasuredError) as reason:
+        out = layer_rates.narrow_product((32, 64, 48), fmt, CPU)()
+    except (RuntimeError, layer_rates.NotMeasuredError) as reason:
         pytest.skip(str(reason))
     draw = torch.Generator().manual_seed(0)
     a, b = torch.randn(32, 64, generator=draw), torch.randn(64, 48, generator=draw)
@@ -107,10 +107,10 @@ def test_that_a_narrow_product_is_that_of_the_normal_numbers_or_says_why_not(fmt
 
 
 def test_that_wrong_sums_of_integers_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = narrow_products.int_mm  # type: ignore[attr-defined]
-    monkeypatch.setattr(narrow_products, "int_mm", lambda x, y: right(x, y).clamp(-32768, 32767))
-    with pytest.raises(narrow_products.NotMeasuredError, match="wrong on this processor"):
-        narrow_products.narrow_product((32, 256, 48), "int8", CPU)
+    right = layer_rates.int_mm  # type: ignore[attr-defined]
+    monkeypatch.setattr(layer_rates, "int_mm", lambda x, y: right(x, y).clamp(-32768, 32767))
+    with pytest.raises(layer_rates.NotMeasuredError, match="wrong on this processor"):
+        layer_rates.narrow_product((32, 256, 48), "int8", CPU)
 
 
 def test_that_a_kernel_for_reference_is_not_waited_for(

@@ -16,9 +16,8 @@ from precgui.engine.errors import EngineError
 from precgui.engine.hook import TrainingRun
 from precgui.engine.journal import Journal
 from precgui.engine.pruning import masks
-from precgui.engine.pruning.hook import Pruning
-from precgui.engine.pruning.inputs import InputNorms
-from precgui.engine.pruning.schedule import PruningSchedule, pruning_schedule
+from precgui.engine.pruning.hook import Pruning, PruningSchedule, pruning_schedule
+from precgui.engine.pruning.masks import InputNorms
 from precgui.engine.pruning.sparse_kernels import has_sparse_kernels
 from precgui.engine.run_parts import RunParts
 from precgui.engine.train import make_loop, train
