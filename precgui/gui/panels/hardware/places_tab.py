@@ -44,7 +44,7 @@ class PlacesTab(QWidget):
         self._asking = Answer(self, answered=self._take, title=_("Asking a place"))
         self.table = TextTable([*map(translated, PLACE_TITLES)], _("Places"))
         self.runs = TextTable([*map(translated, RUN_TITLES)], _("Runs at the place"))
-        self.fault = label("", "error")
+        self.none, self.fault = label(translated(_NONE), "muted"), label("", "error")
         self.add_button = button(_("Add…"), self.add, _("Add a machine"), kind="primary")
         self.test_button = button(_("Test"), self.test, _("Ask the place for its devices, versions and runs"))
         self.remove_button = button(_("Remove"), self.remove, _("Forget the place; what is there stays"))
@@ -66,7 +66,7 @@ class PlacesTab(QWidget):
         column(
             label(translated(_ABOUT), "muted"),
             row(self.add_button, self.test_button, self.show_button, self.remove_button, 1),
-            self.fault, (self.table, 2), self.runs_heading, (self.runs, 3),
+            self.none, self.fault, (self.table, 2), self.runs_heading, (self.runs, 3),
             row(self.attach_button, self.open_button, 1),
             spacing=12, margins=(4, 12, 12, 12), on=self,
         )  # fmt: skip
@@ -80,10 +80,11 @@ class PlacesTab(QWidget):
         """Read the file of the places anew."""
         try:
             self._places = places()
-            self.fault.setText("" if self._places else translated(_NONE))
+            self.fault.setText("")
         except PlaceError as error:
             self._places = {}
             self.fault.setText(error_text(error))
+        self.none.setVisible(not self._places and not self.fault.text())
         self.fault.setVisible(bool(self.fault.text()))
         self._show()
         if self._places and self._chosen() is None:
@@ -109,7 +110,8 @@ class PlacesTab(QWidget):
             try:
                 remove_place(place.name)
             except PlaceError as error:
-                self.fault.setText(error_text(error))
+                self._show_fault(error_text(error))
+                return
             self._visits.pop(place.name, None)
             self.read()
             self._model.places_changed.emit()

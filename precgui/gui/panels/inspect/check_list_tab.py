@@ -67,7 +67,7 @@ class CheckListTab(RunTab):
 
     def _row(self, line: CheckLine) -> QWidget:
         theme = themes().theme
-        colours = {"met": theme.ok, "missed": theme.error, "not needed": theme.muted, "not measured": theme.warning}
+        colours = {"met": theme.ok, "missed": theme.error, "not needed": theme.muted, "not measured": theme.muted}
         named = _("{title}: {state}").format(title=translated(line.title), state=translated(line.state))
         mark, text = label(_MARKS[line.state], "heading", wrap=False), label(named)
         for part in (mark, text):

@@ -106,7 +106,7 @@ class ErrorTab(StepPages[StepReplay]):
         if replay is None:
             return
         theme = themes().theme
-        colour = theme.ok if replay.verdict == "healthy" else theme.error
+        colour = {"healthy": theme.ok, "not explained": theme.warning}.get(replay.verdict, theme.error)
         self.verdict.setStyleSheet(f"color: {colour}; font-weight: 600")
         for row in range(self.tree.topLevelItemCount()):
             item = self.tree.topLevelItem(row)
