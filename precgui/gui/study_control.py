@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,7 @@ class StudyControl(QObject):
         self.why_no_groups = ""
         self.places: tuple[str, ...] = ()  # that train it; none: this machine
         self.why_it_waits = ""  # of what this window runs; empty while a run trains
+        self._start_s: dict[str, float] = {}  # by the clock, of runs without a file; "" before the first is known
         self._reading: StudyReading | None = None
         self._runner = Answer(self, progress=self._hear, ended=self._on_ended)
         self._answer = Answer(self, answered=self._take)
@@ -70,6 +72,12 @@ class StudyControl(QObject):
     def is_running(self) -> bool:
         """Whether this window runs it."""
         return self._runner.busy
+
+    @property
+    def starting_s(self) -> dict[str, float]:
+        """Seconds since the engine of each run was started that has not begun to train; "" is the next of the plan."""
+        now = time.monotonic()
+        return {name: now - start_s for name, start_s in self._start_s.items()}
 
     # What a user does --------------------------------------------------------------------------------------
 
@@ -112,6 +120,7 @@ class StudyControl(QObject):
         if self.folder is None or not self._set_paused(False):
             return
         if not self._runner.busy:
+            self._start_s = {} if self.places else {"": time.monotonic()}
             self._runner.ask(self._work(take_over))
             self._timer.start()
         self.changed.emit()
@@ -211,6 +220,7 @@ class StudyControl(QObject):
             self._tell(_("The study cannot be read: {why}.").format(why=translated(grid)), severity="error")
         else:
             self.grid = grid
+            self._forget_begun(grid)
             self._timer.setInterval(FOLLOW_MS if self.is_running or grid.is_run_somewhere else IDLE_MS)
             self.grid_read.emit()
 
@@ -225,12 +235,29 @@ class StudyControl(QObject):
         from precgui.sweeps.events import SweepWaits
 
         self.why_it_waits = event.why if isinstance(event, SweepWaits) else ""
+        self._note_start(event)
         if self.why_it_waits:
             self._tell(_("The study waits: {why}.").format(why=translated(self.why_it_waits)), severity="info")
         self.read_grid()
 
+    def _note_start(self, event: object) -> None:
+        from precgui.sweeps.events import MemberBegan, MemberEnded
+
+        self._start_s.pop("", None)
+        if isinstance(event, MemberBegan) and not self.places:  # of a place the file comes home at the end of the run
+            self._start_s[event.name] = time.monotonic()
+        elif isinstance(event, MemberEnded):
+            self._start_s.pop(event.name, None)
+
+    def _forget_begun(self, grid: StudyGrid) -> None:
+        """The engine of a run has started when its file is there."""
+        for member in grid.document.members:
+            if member.status not in ("waiting", "cut off"):
+                self._start_s.pop(member.name, None)
+
     def _on_ended(self, fault: str) -> None:
         self.why_it_waits = ""
+        self._start_s.clear()
         if fault:
             self._tell(_("The process that ran the study ended; Go on in Live continues it."), fault, "error")
         self.changed.emit()

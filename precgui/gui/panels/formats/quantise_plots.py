@@ -24,7 +24,7 @@ class QuantisePlots(QSplitter):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(Qt.Orientation.Vertical, parent)
         self._comparison: FormatComparison | None = None
-        self.histogram = Plot(bottom=_("value"), left=_("values"))
+        self.histogram = Plot(bottom=_("value"), left=_("elements in a bin"))
         self.histogram.setAccessibleName(_("Histogram before and after"))
         self.elements = Plot(bottom=_("element"), left=_("value"))
         self.elements.setAccessibleName(_("Elements before and after"))

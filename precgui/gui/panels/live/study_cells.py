@@ -15,6 +15,7 @@ from precgui.words import L_, _, paragraph, translated
 
 _TWIN = L_("twin of {arm}")
 TWIN_TEXT = L_("A rounding twin: the same run with each start weight moved to a neighbouring number.")
+STARTS_TEXT = L_("The process that trains this run loads its libraries; a busy machine takes a minute or two for it.")
 _QUEUED = {"waiting": L_("waiting"), "cut off": L_("cut off")}
 _STATES = {
     "waiting": L_("waiting"),
@@ -32,7 +33,7 @@ _STATE_TEXTS = {
 
 @dataclass(frozen=True)
 class GridCell:
-    """`state` is the status of the member, `share` how far it is (0 to 1), `tooltip` a sentence or two about it."""
+    """`state` is the status of the member, or "starting"; `share` is how far it is (0 to 1)."""
 
     text: str
     state: str
@@ -50,15 +51,21 @@ class GridTable:
     cells: dict[tuple[int, int], GridCell]
 
 
-def grid_table(grid: StudyGrid) -> GridTable:
-    """The grid with the warm-up first, then the blocks by seed, then rounds of timing."""
+def grid_table(grid: StudyGrid, starting_s: Mapping[str, float] | None = None) -> GridTable:
+    """The grid with the warm-up first, then the blocks by seed, then rounds of timing.
+
+    `starting_s` has the seconds since the engine of a run was started, see `StudyControl.starting_s`.
+    """
     members = sorted(grid.document.members, key=lambda row: (_part(row), row.block))
     rows = list(dict.fromkeys(map(_row, members)))
     named = {_column(member) for member in members}
     columns = [name for arm in grid.arms for name in (arm, _TWIN.format(arm=arm)) if name in named]
     order = {name: place for place, name in enumerate(waiting_names(grid), 1)}
+    starting = {name or next(iter(order), ""): seconds for name, seconds in (starting_s or {}).items()}
     cells = {
-        (rows.index(_row(member)), columns.index(_column(member))): _cell(member, grid, order)
+        (rows.index(_row(member)), columns.index(_column(member))): _cell(
+            member, grid, order, starting.get(member.name)
+        )
         for member in members
         if _column(member) in columns
     }
@@ -132,8 +139,11 @@ def _column(member: MemberRow) -> str:
     return _TWIN.format(arm=member.arm) if member.kind == "twin" else member.arm
 
 
-def _cell(member: MemberRow, grid: StudyGrid, order: Mapping[str, int]) -> GridCell:
+def _cell(member: MemberRow, grid: StudyGrid, order: Mapping[str, int], starting_s: float | None) -> GridCell:
     share, place = grid.shares.get(member.name, 0.0), order.get(member.name)
+    if starting_s is not None and place is not None:
+        text = _("engine starts, {time}").format(time=duration(round(starting_s)))
+        return GridCell(text, "starting", share, "\n".join((member.name, translated(STARTS_TEXT))), member)
     text = _text(member, share, grid.metric)
     return GridCell(f"{text} ({place})" if place else text, member.status, share, _tooltip(member, place), member)
 

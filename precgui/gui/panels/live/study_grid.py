@@ -35,11 +35,12 @@ from precgui.gui.panels.live.study_cells import (
     summary,
 )
 from precgui.gui.plots.bands_view import BandsView
+from precgui.gui.plots.signals import duration
 from precgui.gui.session import Session
 from precgui.gui.study_control import StudyControl
 from precgui.gui.theme import themes
 from precgui.sweeps.report import MemberRow
-from precgui.words import L_, _, n_, translated
+from precgui.words import L_, _, n_, paragraph, translated
 
 MOST_SEEDS = 1000
 _LEAST_COLUMN_PX = 120
@@ -223,7 +224,7 @@ class StudyGridView(QWidget):
         self.title.setText(study.grid.title)
         self.title.setToolTip(plain_tip(str(study.folder)))
         self.summary.setText(summary(study.grid))
-        self._fill(grid_table(study.grid))
+        self._fill(grid_table(study.grid, study.starting_s))
         self._fit()
         self._ask_for_curves()
 
@@ -356,9 +357,8 @@ def _item(cell: GridCell | None) -> QTableWidgetItem:
     item = QTableWidgetItem(cell.text)
     item.setToolTip(plain_tip(cell.tooltip))
     theme = themes().theme
-    item.setForeground(
-        QColor({"failed": theme.error, "completed": theme.text, "running": theme.text}.get(cell.state, theme.muted))
-    )
+    colours = {"failed": theme.error, **dict.fromkeys(("completed", "running", "starting"), theme.text)}
+    item.setForeground(QColor(colours.get(cell.state, theme.muted)))
     if cell.state in _SHADES:
         item.setData(_SHARE, 1.0 if cell.state == "completed" else cell.share)
         item.setData(_SHADE, _SHADES[cell.state])
@@ -371,4 +371,7 @@ def _running_text(study: StudyControl) -> str:
         return _("This window waits: {why}.").format(why=translated(study.why_it_waits))
     if study.places:
         return translated(_RUNNING_THERE).format(places=", ".join(study.places))
-    return translated(_RUNNING)
+    text = translated(_RUNNING)
+    if starting_s := max(study.starting_s.values(), default=0.0):
+        return paragraph(_("The engine starts, {time} so far.").format(time=duration(round(starting_s))), text)
+    return text

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pytestqt.qtbot import QtBot
 
+from precgui.gui import study_control
 from precgui.gui.panels.live.panel import LivePanel
 from precgui.gui.panels.live.study_cells import grid_table, waiting_names
 from precgui.gui.session import Session
 from precgui.gui.study_control import IDLE_MS
-from precgui.sweeps.events import SweepWaits
+from precgui.sweeps.events import MemberBegan, MemberEnded, SweepWaits
 from precgui.sweeps.folder import SweepFolder
 from tests.fakes import FakeChild
 from tests.sweeps.sample_sweep import small_sweep, write_member
@@ -122,6 +124,36 @@ def test_that_a_window_takes_over_from_another_one_and_says_that_it_waits(
     folder.runner.release()
     session.study.stop()
     qtbot.waitUntil(lambda: live.study.state.text() == "Nobody runs this study now.")
+
+
+def test_that_the_grid_says_that_the_engine_starts_and_for_how_long(
+    session: Session, qtbot: QtBot, live: LivePanel, children: list[FakeChild], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def text_of(name: str) -> str:
+        item = live.study.table.item(*place_of(session, name))
+        return item.text() if item is not None else ""
+
+    now = [100.0]
+    monkeypatch.setattr(study_control, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    folder = SweepFolder(session.study.folder or Path())
+    session.study.go_on()
+    now[0] += 35
+    session.study.read_grid()
+    qtbot.waitUntil(lambda: text_of("warm-up") == "engine starts, 35 s", timeout=2000)
+    assert live.study.state.text().startswith("The engine starts, 35 s so far.")
+    assert text_of("s01-fp32").startswith("waiting (")
+    children[0].said.emit(MemberBegan("warm-up", str(folder.path / "warm-up.h5")))
+    now[0] += 65
+    session.study.read_grid()
+    qtbot.waitUntil(lambda: text_of("warm-up") == "engine starts, 1:05")
+    write_member(folder, folder.plan.member("warm-up"))
+    session.study.read_grid()
+    qtbot.waitUntil(lambda: text_of("warm-up") == "done")
+    assert not session.study.starting_s
+    children[0].said.emit(MemberBegan("s01-fp32", ""))
+    children[0].said.emit(MemberEnded("s01-fp32", "failed", "", 1.0))
+    assert not session.study.starting_s
+    session.study.stop()
 
 
 def test_that_a_large_window_shows_the_curves_of_the_study_below_its_grid(
