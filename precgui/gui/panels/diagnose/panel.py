@@ -176,7 +176,10 @@ class DiagnosePanel(Pages):
             self.verdicts.choose(key)
 
     def _list_runs(self) -> None:
-        self.verdicts.show_runs(list(self._session.runs.values()), self.diagnoses, self._session.runs.current)
+        """Show the list, which a run by itself does not need: its answer stands below, its name in the menu bar."""
+        runs = self._session.runs
+        self.verdicts.show_runs(list(runs.values()), self.diagnoses, runs.current)
+        self.verdicts.setVisible(len(runs) > 1)
 
     def _recolour(self) -> None:
         """Give the verdicts the colours of the theme."""
@@ -238,8 +241,7 @@ class DiagnosePanel(Pages):
         self.cards = [self._card(key, finding, where) for key, finding, where in self._finding_rows(keys)]
         for card in self.cards:
             self._column.addWidget(card)
-        self.answer.setText(_answer(self.diagnoses[keys[0]]) if len(keys) == 1 else "")
-        self.answer.setVisible(bool(self.answer.text()))
+        self._tell_answer(keys)
         self._heading.setText(self._heading_of(keys))
         self._heading.setVisible(bool(self._heading.text()))
         lines = _ruled_out(self.diagnoses[keys[0]]) if keys else []
@@ -247,6 +249,17 @@ class DiagnosePanel(Pages):
         self.fold.setText(_("Ruled out ({count})").format(count=len(lines)))
         self.fold.setVisible(bool(lines))
         self.ruled_out.setVisible(bool(lines) and self.fold.isChecked())
+
+    def _tell_answer(self, keys: list[str]) -> None:
+        """The diagnosis of one chosen run. The card of the problem that it names does not repeat its title."""
+        text = "" if len(self._session.runs) > 1 else _("Reading...")
+        if len(keys) == 1:
+            diagnosis = self.diagnoses[keys[0]]
+            text = _answer(diagnosis)
+            for card in self.cards:
+                card.title.setHidden(any(card.finding is each for each in diagnosis.problems[:1]))
+        self.answer.setText(text)
+        self.answer.setVisible(bool(text))
 
     def _heading_of(self, keys: list[str]) -> str:
         lines = [_("Two runs are chosen: first what only one of them has.")] if len(keys) == 2 else []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from precgui.config import OWN_LOOP, RunConfig
@@ -70,6 +71,23 @@ def test_that_each_open_run_has_a_sentence_and_the_chosen_one_its_cards(qtbot: Q
     panel.fold.click()
     assert panel.ruled_out.isVisible()
     assert "divergence: because" in panel.ruled_out.text()
+
+
+def test_that_one_run_tells_its_title_once(qtbot: QtBot) -> None:
+    session = Session()
+    panel = opened(qtbot, session)
+    add(session, "bad", BROKEN)
+    assert panel.answer.text() == "Reading..."
+    qtbot.waitUntil(lambda: len(panel.cards) == 1)
+    title = panel.cards[0].finding.title
+    shown = [each for each in panel.findChildren(QLabel) if each.isVisible() and str(title) in each.text()]
+    assert shown == [panel.answer.first] and panel.verdicts.isHidden()
+    add(session, "good", FALLING)
+    qtbot.waitUntil(lambda: len(panel.diagnoses) == 2)
+    assert panel.verdicts.isVisible() and panel.verdicts.chosen() == ["bad"]
+    assert panel.cards[0].title.isHidden()
+    panel.verdicts.selectAll()
+    assert not any(card.title.isHidden() for card in panel.cards)
 
 
 def test_that_the_run_of_a_banner_is_chosen_and_scrolled_to_among_many(qtbot: QtBot) -> None:
