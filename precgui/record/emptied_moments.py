@@ -50,7 +50,7 @@ class EmptiedMoments:
             return
         watched = self._watched.get(optimizer)
         if watched is None:
-            watched = self._watched[optimizer] = _Watched(_chosen(optimizer), [])
+            watched = self._watched[optimizer] = _Watched(chosen_parameters(optimizer), [])
         if not watched.chosen or watched.marks == _marks(optimizer, watched.chosen):
             return
         self._left -= 1
@@ -116,7 +116,7 @@ def _sample(state: Any) -> Tensor | None:
     return flat[:: -(-flat.numel() // _SAMPLE)]
 
 
-def _chosen(optimizer: Optimizer) -> list[weakref.ref[Tensor]]:
+def chosen_parameters(optimizer: Optimizer) -> list[weakref.ref[Tensor]]:
     """Parameters spread over all that have enough elements."""
     every: list[Tensor] = [each for group in optimizer.param_groups for each in group["params"]]
     own = [each for each in every if each.numel() >= _FEWEST]

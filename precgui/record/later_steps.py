@@ -43,6 +43,7 @@ from precgui.record.exact_steps import ExactSteps
 from precgui.record.gradient_edits import GradientEdits
 from precgui.record.later_numbers import LaterNumbers
 from precgui.record.rewritten_weights import RewrittenWeights
+from precgui.record.zero_state import ZeroState
 from precgui.sentences import L_
 
 _AFTER_ALARMS = 6  # steps that are watched since the loss of the step before was not finite
@@ -179,6 +180,7 @@ class LaterSteps:
         self.watchers, self.edits, self.exact = Watchers(model), GradientEdits(guard), ExactSteps()
         self.watchers.rounded = self.edits.rounded
         self._rewritten, self._emptied, self._step = RewrittenWeights(later), EmptiedMoments(later), 0
+        self._zero_state = ZeroState(later)
         self._model, self._guard, self._active = model, guard, active
         self._mode: _Mode | None = None
         self._reported: dict[str, int] = {}
@@ -233,6 +235,7 @@ class LaterSteps:
         if self._active:
             self._rewritten.stepping(optimizer)
             self._emptied.stepping(self._step, optimizer)
+            self._zero_state.stepping(self._step, optimizer)
         if self.exact.tape is not None:
             with unseen():
                 self.exact.tape.optimizer_begins(optimizer)
@@ -241,6 +244,7 @@ class LaterSteps:
         """It has stepped."""
         self._rewritten.stepped(optimizer)
         self._emptied.stepped(optimizer)
+        self._zero_state.stepped(optimizer)
         if self.exact.tape is not None:
             with unseen():
                 self.exact.tape.optimizer_ends()
@@ -269,7 +273,7 @@ class LaterSteps:
         self.exact.end()
         edits = {"gradient_edits": self.edits.facts(), "late_edits": self.edits.late()}
         edits |= {"cleared_gradients": self.edits.cleared(), "rewritten_weights": self._rewritten.facts()}
-        edits |= {"emptied_moments": self._emptied.facts()}
+        edits |= {"emptied_moments": self._emptied.facts(), "zero_state": self._zero_state.facts()}
         facts = self.watchers.facts() | edits | {"exact_steps": self.exact.facts()}
         sizes = {name: len(str(rows)) for name, rows in facts.items() if rows}
         news = {name: {"all": facts[name]} for name, size in sizes.items() if size != self._reported.get(name)}

@@ -43,6 +43,7 @@ _REASONS = {
     "cleared_gradients": L_("no gradients were cleared before their step in the steps that were looked at"),
     "rewritten_weights": L_("no weights were rounded between two steps in the steps that were looked at"),
     "emptied_moments": L_("no second moments became zero between two steps"),
+    "zero_state": L_("no update was divided by a state of the optimizer that is zero in the steps that were looked at"),
     "hidden_parameters": L_(
         "the model computed with no parameters that it does not hold in the steps that were looked at"
     ),
@@ -58,6 +59,7 @@ _OF_OWN_LOOPS = (
     "lost_values", "applied_twice", "finite_in_fp32", "rounded_weights", "rounded_activations", "quantised_values",
     "loop_additions",
     "constant_answers", "gradient_edits", "late_edits", "cleared_gradients", "rewritten_weights", "emptied_moments",
+    "zero_state",
     "unshifted_targets",
     "flat_units", "hidden_parameters", "untrained_parameters", "exact_steps",
 )  # fmt: skip

@@ -206,7 +206,7 @@ class _PackedAdam(torch.optim.Optimizer):
             p.sub_(1e-3 * change * (p.norm() / change.norm() if self.trusted else 1))
 
 
-@_fault("moments-underflow", "divided by the epsilon alone", "second moments are stored", None)
+@_fault("moments-underflow", "divided by the epsilon alone", "round small ones up", True)
 def second_moments_in_8_bits(opened: Open) -> None:
     model = _Body(6)
     _learn(opened, model, _PackedAdam(model, packed=True, least=0))

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from precgui.config import RecordConfig
-from tests.faults import coarse_faults, constant_faults, deliberate_loops, rewritten_faults
+from tests.faults import coarse_faults, constant_faults, deliberate_loops, rewritten_faults, state_faults
 from tests.faults.class_faults import FAULTS, HEALTHY
 from tests.faults.odd_loops import judged
 
-assert coarse_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
+assert coarse_faults and state_faults and constant_faults and rewritten_faults and deliberate_loops  # they add to both
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -134,7 +134,7 @@ def rounds_by_itself(m: Measurements) -> bool:
     state of the optimizer."""
     names = (
         "gradient_edits", "rounded_weights", "rounded_activations", "quantised_values", "rewritten_weights",
-        "emptied_moments",
+        "emptied_moments", "zero_state",
     )  # fmt: skip
     return any(m.fact_rows(name) for name in names)
 

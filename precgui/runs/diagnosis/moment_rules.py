@@ -183,7 +183,7 @@ def _missed(m: Measurements, gradients: RecordedRows, last: int, decay: float) -
 
 def moments_underflow(m: Measurements) -> Answer:
     """State of the optimizer in FP16 that is zero where the gradient is not: squares below 6e-8."""
-    if emptied := _emptied_between_steps(m):
+    if emptied := _emptied_between_steps(m) or _divided_by_nothing(m):
         return emptied
     table, gradients = m.table("optimizer"), m.table("gradient")
     if table is None or gradients is None:
@@ -262,6 +262,45 @@ def _emptied_between_steps(m: Measurements) -> list[Finding]:
                 "Save and move the optimizer's state in FP32 or BF16: squares of gradients below 6e-8 are zero in FP16."
             ),
             0.95, "optax issue 1754", blame=COMPARED,
+        )
+    ]  # fmt: skip
+
+
+def _divided_by_nothing(m: Measurements) -> list[Finding]:
+    """Updates of elements whose second moment is zero, in whatever format, far larger than those of all others."""
+    rows = m.fact_rows("zero_state") if m.own_loop else ()
+    if not rows:
+        return []
+    row, steps = max(rows, key=lambda each: number(each, "lost")), [int(number(each, "step")) for each in rows]
+    share, times = number(row, "lost") / number(row, "of"), number(row, "update") / number(row, "usual")
+    name, stored = str(row.get("state")), str(row.get("format")).upper()
+    proof = Evidence(
+        L_("state = 0 where the gradient is not, and |update| there > 30 times the largest one elsewhere"),
+        {"step": int(number(row, "step")), "share": share, "times": times, "update": number(row, "update"),
+         "usual": number(row, "usual"), "steps": len(rows)},
+        Sentence(
+            "In step {step} {name} ({stored}) was zero in {share} of the elements whose gradient was not. Their "
+            "weights were changed by {update:.3g} (median), {times:.3g} times as much as any other one "
+            "({usual:.3g}): they are divided by the epsilon alone. Seen in steps {steps}.",
+            step=int(number(row, "step")), name=name, stored=stored, share=percent(share),
+            update=number(row, "update"), times=times, usual=number(row, "usual"),
+            steps=", ".join(map(str, steps[:6])),
+        ),
+    )  # fmt: skip
+    return [
+        Finding(
+            "moments-underflow", "error",
+            Sentence(
+                "The optimizer's second moments ({name}, {stored}) are zero in {share} of the elements: their updates "
+                "are divided by the epsilon alone",
+                name=name, stored=stored, share=percent(share),
+            ),
+            steps[0], int(m.steps[-1]), (proof,),
+            L_(
+                "Store second moments with a scale for each block, at best their root or logarithm, round small ones "
+                "up to the first level above zero, keep them in FP32, or use a larger epsilon."
+            ),
+            0.95, "Dettmers et al. 2022, 8-bit optimizers", certainty="exact", blame=BEYOND_RANGE,
         )
     ]  # fmt: skip
 
