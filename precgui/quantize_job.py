@@ -42,6 +42,7 @@ ROUNDED = ("weights", "inputs", "k", "v")
 METHODS = ("rtn", "gptq", "awq", "smooth")
 BUDGETS = ("bytes", "bits", "loss")
 TARGETS = ("vllm", "transformers", "torchao", "gguf")
+RECIPE_ADDS = ("quarot", "spinquant", "quip", "autoround")  # by llm-compressor alone; not measured here
 ALL_SINGLES = 64  # layers; of a model with more, `SOME_SINGLES` are measured alone
 SOME_SINGLES = 12
 _MOST_NAMED = 4  # layers in a note
@@ -58,6 +59,7 @@ class QuantizeOrder:
     task: a recipe, a config, or FILE.py:FUNCTION; empty: the one that the source names. singles: how many layers are
     measured alone, -1 for a number that suits the model. samples: the most that are held out. budget: bytes=N, bits=B
     or loss=X, empty for no plan. target: who reads the `folder` (for GGUF a file) or `recipe` that is written.
+    recipe_adds: methods of RECIPE_ADDS that the library of the recipe runs, too.
     converted: a GGUF file of the same model, whose header and other tensors a written one keeps.
     """
 
@@ -79,6 +81,7 @@ class QuantizeOrder:
     folder: str = ""
     recipe: str = ""
     converted: str = ""
+    recipe_adds: tuple[str, ...] = ()
 
     @property
     def rounds_inputs(self) -> bool:
@@ -117,6 +120,7 @@ def check_order(order: QuantizeOrder) -> None:
     for name, known, option in (
         *((each, METHODS, "--methods") for each in order.methods),
         *((each, ROUNDED, "--round") for each in order.rounded),
+        *((each, RECIPE_ADDS, "--recipe-adds") for each in order.recipe_adds),
     ):
         if name not in known:
             raise QuantizeError(
@@ -143,6 +147,8 @@ def _check_plan(order: QuantizeOrder) -> None:
         raise QuantizeError(
             Sentence("--converted {converted} belongs to --as gguf --write FILE.gguf", converted=order.converted)
         )
+    if order.recipe_adds:
+        _check_added(order)
     if not order.folder and not order.recipe:
         if order.target and not order.budget:
             raise QuantizeError(
@@ -150,6 +156,23 @@ def _check_plan(order: QuantizeOrder) -> None:
             )
         return
     _check_written(order)
+
+
+def _check_added(order: QuantizeOrder) -> None:
+    """That the library of the recipe has what is added."""
+    if not order.recipe or order.target not in ("vllm", "transformers"):
+        raise QuantizeError(
+            Sentence(
+                "--recipe-adds {methods} belongs to --as vllm --recipe FILE; llm-compressor alone has them",
+                methods=",".join(order.recipe_adds),
+            )
+        )
+    if len(rotations := [name for name in order.recipe_adds if name != "autoround"]) > 1:
+        raise QuantizeError(
+            Sentence("--recipe-adds: {rotations} are rotations; a recipe takes one", rotations=", ".join(rotations))
+        )
+    if "autoround" in order.recipe_adds and len(order.formats) > 1:
+        raise QuantizeError(L_("AutoRound of llm-compressor takes one format for all layers; name one as --formats"))
 
 
 def _check_written(order: QuantizeOrder) -> None:
@@ -412,6 +435,9 @@ def planned(
         "units": len(half.rises), "loss": float(meter.held_out.losses[1::2].mean()),
     }  # fmt: skip
     said = [*notes, *left.values(), *([_unscaled_note(plan.unscaled)] if places is not None and plan.unscaled else ())]
+    if order.recipe_adds:
+        added = ", ".join(order.recipe_adds)
+        said.append(Sentence("the recipe adds {methods}, which was not measured here", methods=added))
     folds = places.folds if places is not None else ()
     return {"plan": dict(plan.formats), "plan_measured": measured, "notes": said} | _written(
         order, ready, meter, plan, folds
@@ -443,7 +469,7 @@ def _written(
         elif order.target == "gguf":
             text = recipes.llama_quantize_recipe(formats, ignored)
         else:
-            text = recipes.llm_compressor_recipe(formats, ignored, plan.method, folds)
+            text = recipes.llm_compressor_recipe(formats, ignored, plan.method, folds, order.recipe_adds)
         try:
             with Path(order.recipe).expanduser().open("x", encoding="utf-8") as file:
                 file.write(text)

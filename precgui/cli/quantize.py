@@ -20,6 +20,7 @@ from precgui.planner.ledger import mib
 from precgui.quantize_job import (
     DEFAULT_FORMATS,
     METHODS,
+    RECIPE_ADDS,
     ROUNDED,
     TARGETS,
     QuantizeOrder,
@@ -110,6 +111,13 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
                       help=_("with --as gguf: this model as llama.cpp converts it; its header, vocabulary and other "
                       "tensors are kept"))  # fmt: skip
     plan.add_argument("--recipe", default="", metavar="FILE", help=_("write the plan for the library of the target"))
+    plan.add_argument(
+        "--recipe-adds",
+        default="",
+        metavar="A,A",
+        help=_("with --as vllm --recipe: rotations and learned rounding that llm-compressor runs and precgui does not "
+        "measure: {methods}").format(methods=", ".join(RECIPE_ADDS)),
+    )  # fmt: skip
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -130,6 +138,7 @@ def order_of(args: argparse.Namespace) -> QuantizeOrder:
         args.source, args.task, tuple(args.settings), args.own_code, _names(args.formats), _names(args.methods),
         _names(args.rounded), singles, args.samples, args.text, args.length, args.batch, args.device,
         args.budget, args.target, args.write, args.recipe, args.converted,
+        _names(args.recipe_adds),
     )  # fmt: skip
     check_order(order)
     return order
@@ -214,6 +223,8 @@ def print_effects(effects: ModelEffects) -> None:
     console().print(whole)
     if effects.layers:
         _print_layers(effects)
+    for note in effects.document["notes"]:
+        say(f"{translated(note)}.")
 
 
 def _remark(row: WholeRow) -> str:
@@ -263,8 +274,6 @@ def _print_layers(effects: ModelEffects) -> None:
             "more than half of the data reach against the other half, no score is known to reach."
         )
     )
-    for note in document["notes"]:
-        say(f"{translated(note)}.")
 
 
 def print_plan(document: Mapping[str, Any]) -> None:

@@ -142,6 +142,13 @@ def test_that_code_of_a_file_runs_only_where_it_was_named_or_allowed(
         (["W", "--write", "new", "--as", "vllm", "--formats", "nvfp4"], "compressed-tensors has no form for nvfp4"),
         (["W", "--write", "/", "--as", "vllm", "--formats", "int8/row"], "/ already exists"),
         (["W", "--as", "onnx"], "--as: 'onnx' is not known"),
+        (
+            ["W", "--as", "vllm", "--recipe", "r", "--recipe-adds", "adaround"],
+            "'adaround' is not known; there are quarot",
+        ),
+        (["W", "--as", "torchao", "--recipe", "r", "--recipe-adds", "quarot"], "llm-compressor alone has them"),
+        (["W", "--as", "vllm", "--recipe", "r", "--recipe-adds", "quarot,quip"], "quarot, quip are rotations"),
+        (["W", "--as", "vllm", "--recipe", "r", "--recipe-adds", "autoround"], "takes one format for all layers"),
         (["W", "--task", "gpt-quick"], "digits.safetensors has no token.weight; it is of another model"),
         (["/nowhere.safetensors", "--task", "digits-quick"], "there is no /nowhere.safetensors"),
         (["/nowhere.safetensors"], "there is no /nowhere.safetensors"),
@@ -210,8 +217,10 @@ def test_that_a_recipe_of_one_format_names_no_score_and_overwrites_nothing(
     recipe = tmp_path / "recipe.yaml"
     words = (str(own[0]), "--task", own[1], "--formats", "int8/row", "--singles", "0", "--round", "weights",
              "--as", "vllm", "--recipe", str(recipe))  # fmt: skip
-    assert main(["quantize", *words]) == 0
+    assert main(["quantize", *words, "--recipe-adds", "spinquant,autoround"]) == 0
     printed = capsys.readouterr().out
+    assert "the recipe adds spinquant, autoround, which was not measured here" in printed
+    assert "SpinQuantModifier:" in recipe.read_text() and "AutoRoundModifier:" in recipe.read_text()
     assert "by a score" not in printed and "choose the plan" not in printed and "on 8 held-out units" in printed
     recipe.write_text("mine")
     text = fault(capsys, *words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from precgui.engine.errors import EngineError
 from precgui.engine.ptq.channel_scales import SMOOTH_EXPONENT
@@ -16,19 +16,28 @@ from precgui.formats.checkpoints.target_forms import compressed_layout, form_fau
 from precgui.formats.model import IntFormat
 from precgui.formats.weight_formats import WeightFormat
 
+_ROTATIONS = {  # modifiers of llm-compressor: Hadamard matrices that are fused into the weights
+    "quarot": ("    SpinQuantModifier:", '      rotations: ["R1", "R2"]', "      transform_type: random-hadamard"),
+    "spinquant": ("    SpinQuantModifier:", '      rotations: ["R1", "R2"]', "      transform_type: hadamard"),
+    "quip": ("    QuIPModifier:", '      rotations: ["v", "u"]', "      transform_type: random-hadamard"),
+}
 _PAIRS = {"awq": "AWQConfig", "smooth": "SmoothQuantConfig"}  # configs of torchao around another one
 _MODULES = {"awq": "awq", "smooth": "smoothquant"}
 
 
 def llm_compressor_recipe(
-    formats: Mapping[str, WeightFormat], ignored: Sequence[str], method: Method, folds: Sequence[ScaleFold] = ()
-) -> str:
+    formats: Mapping[str, WeightFormat], ignored: Sequence[str], method: Method, folds: Sequence[ScaleFold] = (),
+    added: Collection[str] = (),
+) -> str:  # fmt: skip
     """YAML for `oneshot` of llm-compressor. Raises EngineError for a format without a place there.
 
-    folds: where scales of AWQ and SmoothQuant go.
+    folds: where scales of AWQ and SmoothQuant go. added: rotations ("quarot", "spinquant", "quip") and learned rounding
+    ("autoround") of the library, which take the place of rounding to nearest and of GPTQ.
     """
-    lines = ["quant_stage:", "  quant_modifiers:", *_scaling(formats, method, folds)]
+    rotations = [line for name, lines in _ROTATIONS.items() if name in added for line in lines]
+    lines = ["quant_stage:", "  quant_modifiers:", *rotations, *_scaling(formats, method, folds)]
     modifier = "GPTQModifier" if method == "gptq" else "QuantizationModifier"
+    modifier = "AutoRoundModifier" if "autoround" in added else modifier
     lines += [f"    {modifier}:", f"      ignore: {json.dumps(list(ignored))}", "      config_groups:"]
     for number, (label, members) in enumerate(_by_format(formats).items()):
         layout = compressed_layout(formats[members[0]])
