@@ -11,6 +11,7 @@ from precgui.config import RunConfig
 from precgui.gui.session import Session
 from precgui.gui.training_queue import TrainingQueue
 from precgui.gui.workers.child_work import ChildWork
+from precgui.places.placed_task import TaskPlace
 from precgui.places.settings import NamedPlace
 
 
@@ -22,9 +23,9 @@ class FakeChild(ChildWork):
 
     begun: ClassVar[list[FakeChild]] = []
 
-    def __init__(self, task: str, arguments: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, task: str, arguments: Mapping[str, Any] | None = None, there: TaskPlace | None = None) -> None:
         super().__init__(task, arguments)
-        self.task, self.arguments = task, dict(arguments or {})
+        self.task, self.arguments, self.there = task, dict(arguments or {}), there
         self.is_stopped = False
 
     def start(self) -> None:

@@ -72,9 +72,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model_job": MACHINE | {"engine", "runs", "process"},
     "profile_job": MACHINE | {"engine", "runs", "process"},
     "quantize_job": MACHINE | {"engine", "runs", "process", "model_job"},
+    "export_job": MACHINE | {"engine", "runs"},
     "gui": MACHINE | {"lint", "runs", "sweeps", "places"},
     "cli": MACHINE
-    | {"lint", "engine", "runs", "sweeps", "job", "model_job", "profile_job", "quantize_job", "gui", "places"},
+    | {
+        "lint",
+        "engine",
+        "runs",
+        "sweeps",
+        "job",
+        "model_job",
+        "profile_job",
+        "quantize_job",
+        "export_job",
+        "gui",
+        "places",
+    },
 }
 # Single doors: a module that may import a room which the rest of its room may not.
 DOORS: dict[str, set[str]] = {

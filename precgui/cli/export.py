@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from precgui.cli.parser import UserError
+from precgui.cli.place_option import LinkWords, add_place_option, placed_run
 from precgui.cli.terminal import say, say_notes
-from precgui.words import _, wording
+from precgui.words import L_, _, translated, wording
 
 
 def add_parsers(subparsers: Any) -> None:
@@ -40,6 +42,9 @@ def add_parsers(subparsers: Any) -> None:
         help=_("for --weights: of the last step, their moving average, or the FP32 master weights (default last)"),
     )
     parser.add_argument("--own-code", action="store_true", help=_("for --pt2: run the code of a task of your own"))
+    add_place_option(
+        parser, _run_there, L_("let the place where the run was trained write it: its checkpoints are there")
+    )
     parser.set_defaults(run=run)
 
 
@@ -61,12 +66,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _written(saved: Any, args: argparse.Namespace) -> list[Path]:
-    if args.script:
-        return _script(saved, args.script)
-    if args.pt2:
-        return _program(saved, args)
-    if args.weights:
-        return _weights(saved, args)
+    from precgui.export_job import KINDS, export_run
+
+    for kind in KINDS:
+        if target := getattr(args, kind):
+            return export_run(saved, kind, target, args.of, own_code=args.own_code)
     if args.tensorboard:
         from precgui.runs.tensorboard.export import export_events
 
@@ -80,34 +84,26 @@ def _written(saved: Any, args: argparse.Namespace) -> list[Path]:
     return export_csv(saved, args.csv)
 
 
-def _script(saved: Any, path: Path) -> list[Path]:
-    from precgui.engine.export.script import write_script
+def _run_there(args: argparse.Namespace, words: Sequence[str]) -> int:
+    """Let the place of the run write it, and bring what it has written home. Returns the exit code."""
+    from precgui.config.new_places import package_name
+    from precgui.export_job import KINDS
+    from precgui.places.placed_task import TaskPlace, done_there
+    from precgui.places.settings import place_called
 
-    return write_script(saved.config, saved.environment, path)
-
-
-def _weights(saved: Any, args: argparse.Namespace) -> list[Path]:
-    from precgui.engine.export.weights import write_run_weights
-    from precgui.runs.recorded_facts import weights_sources
-
-    places = {name: Path(path) if path else None for name, path in weights_sources(saved).items()}
-    return write_run_weights(places["checkpoint"], places["saved"], saved.run_id, args.weights, args.of)
-
-
-def _program(saved: Any, args: argparse.Namespace) -> list[Path]:
-    from precgui.runs.quantised_model import integer_model
-
-    model = integer_model(saved)
-    if model is None:
-        raise UserError(
-            _("{file} has no integer model; train in int8-qat to int1-qat with qat.save_to = auto").format(
-                file=args.file
-            )
-        )
-    if model.file is None:
-        if model.kept:
-            raise UserError(_("the integer model of {file} is no longer where it was written").format(file=args.file))
-        raise UserError(_("the integer model of {file} was not kept; set qat.save_to = auto").format(file=args.file))
-    from precgui.engine.qat.pt2 import write_program
-
-    return write_program(model.file, args.pt2, own_code=args.own_code)
+    kind = next((kind for kind in KINDS if getattr(args, kind)), "")
+    if not kind:
+        raise UserError(_("this is made from the file alone, which is here; leave --place out"))
+    target, run_id = getattr(args, kind), placed_run(args.place, args.file)
+    if target.exists():
+        raise UserError(_("{home} is there already; choose another name").format(home=target))
+    homes = (target, *([target.with_name(package_name(target))] if kind == "script" else []))
+    arguments = {"path": str(args.file), "kind": kind, "target": str(target), "of": args.of, "own_code": args.own_code}
+    there = TaskPlace(place_called(args.place), run_id, args.file, homes)
+    shown = LinkWords()
+    for event in done_there(there, "precgui.export_job:serve", arguments, shown.show):
+        if event["kind"] == "fault":
+            raise UserError(translated(event["message"]))
+        for path in event["files"]:
+            say(path)
+    return 0

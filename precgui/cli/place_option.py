@@ -84,6 +84,14 @@ def run_source_there(args: argparse.Namespace, words: Sequence[str], bring: Call
 def _run_file_there(place: str, path: Path, words: list[str], homes: Sequence[Path]) -> int:
     """Run words on the file that a run has at its place; what they keep beside it comes home, beside the file here."""
     from precgui.places.jobs import RUN_FILE
+
+    run_id = placed_run(place, path)
+    there = [RUN_FILE if word == str(path) else word for word in words]
+    return follow_command(place, there, homes=homes, of=run_id, beside=path)
+
+
+def placed_run(place: str, path: Path) -> str:
+    """The name of the run in a file here, which the place has, too. Raises SentenceError."""
     from precgui.places.settings import place_called
     from precgui.places.trial import job_of_run
     from precgui.runs.file.reader import open_run
@@ -91,8 +99,7 @@ def _run_file_there(place: str, path: Path, words: list[str], homes: Sequence[Pa
     with open_run(path) as saved:
         run_id, where = saved.run_id, str(saved.environment.get("place") or "")
     job_of_run(place_called(place), run_id, path, where)
-    there = [RUN_FILE if word == str(path) else word for word in words]
-    return follow_command(place, there, homes=homes, of=run_id, beside=path)
+    return run_id
 
 
 def _tasks(source: str, args: argparse.Namespace) -> list[str]:
@@ -137,7 +144,8 @@ def follow_command(
         job.open()
         code = _relay(job, printed)
         if code in CODES_WITH_FILES:
-            job.job = of or job.job
+            if beside is not None or bring is not None:
+                job.job = of or job.job
             (bring or partial(_bring_files, homes=homes, beside=beside))(job)
     finally:
         job.close()

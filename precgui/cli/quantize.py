@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from precgui.cli.format_tables import console, print_json, table
 from precgui.cli.parser import UserError, add_settings
+from precgui.cli.place_option import add_place_option, follow_command, placed_run, without_place
 from precgui.cli.terminal import say
 from precgui.planner.ledger import mib
 from precgui.quantize_job import (
@@ -76,6 +77,7 @@ def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     _add_plan(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="MODEL.h5", help=_("keep it; Inspect > Formats shows it"))
     parser.add_argument("--json", action="store_true", help=_("print one JSON document and nothing else"))
+    add_place_option(parser, _run_there)
     parser.set_defaults(run=run_quantize)
 
 
@@ -314,3 +316,29 @@ def print_plan(document: Mapping[str, Any]) -> None:
 
 def _rho(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
+
+
+def _run_there(args: argparse.Namespace, words: Sequence[str]) -> int:
+    """Measure at a place: what is named PLACE:PATH is there, small files are sent, what is written comes home."""
+    from precgui.places.models import model_there
+    from precgui.places.orders import MOST_SENT_BYTES, sent_file
+    from precgui.places.settings import place_called
+
+    place = place_called(args.place)
+    homes = [Path(home) for home in (args.output, args.write, args.recipe) if home]
+    for home in homes:
+        if home.exists():
+            raise UserError(_("{home} is there already; choose another name").format(home=home))
+    if args.text or args.converted:
+        raise UserError(_("--text and --converted name files of one machine; run the command at the place itself"))
+    model = model_there(place, args.source, args.task)
+    if model.run is not None:
+        placed_run(args.place, model.run)
+    named = {args.source: model.source, f"--task={args.task}": f"--task={model.task}"}
+    named |= {args.task: model.task} if args.task else {}
+    for option, home in (("output", args.output), ("write", args.write), ("recipe", args.recipe)):
+        if home:
+            named |= {str(home): Path(home).name, f"--{option}={home}": f"--{option}={Path(home).name}"}
+    rest = [named.get(word, word) for word in without_place(words)]
+    files = {path.name: sent_file(path, MOST_SENT_BYTES).content for path in model.files}
+    return follow_command(args.place, rest, files, homes, of=model.run_id)

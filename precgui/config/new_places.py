@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from precgui.sentences import Sentence
@@ -34,3 +35,9 @@ def folder_fault(path: str) -> str:
     if place.suffix == TENSOR_FILE:
         return Sentence("{name} is the name of a file; adapters are written as a folder, name one", name=place.name)
     return place_fault(str(place))
+
+
+def package_name(script: Path) -> str:
+    """The package beside a script that a run is exported as: `my run.py` imports from `my_run_parts`."""
+    name = re.sub(r"\W", "_", script.stem, flags=re.ASCII)
+    return f"{'_' if name[:1].isdigit() else ''}{name}_parts"

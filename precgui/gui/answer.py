@@ -16,9 +16,11 @@ from precgui.words import L_, error_text, translated
 
 if TYPE_CHECKING:
     from precgui.gui.workers.child_work import ChildWork
+    from precgui.places.placed_task import TaskPlace
 
 PARTLY_MS = 200
 NO_MEMORY = L_("There is not enough memory for this; choose a smaller tensor.")
+LINK = "link"  # the kind of an event that says in `text` how the link to a place is
 
 
 class CancelledError(Exception):
@@ -129,11 +131,11 @@ def computation(compute: Computation) -> ThreadWork:
     return ThreadWork(compute)
 
 
-def child(task: str, arguments: Mapping[str, Any] | None = None) -> ChildWork:
-    """A task "module:function" of precgui in a child process, the only way to torch."""
+def child(task: str, arguments: Mapping[str, Any] | None = None, there: TaskPlace | None = None) -> ChildWork:
+    """A task "module:function" of precgui in a child process, the only way to torch; with `there`, at a place."""
     from precgui.gui.workers.child_work import ChildWork  # not before the first paint
 
-    return ChildWork(task, arguments)
+    return ChildWork(task, arguments, there)
 
 
 class Answer(QObject):
@@ -145,7 +147,7 @@ class Answer(QObject):
     Work asked for while other work runs runs beside it, or in its place with `latest_only`: a thread that was replaced
     or cancelled has no answer, a process that was cancelled may still send what it has. When `answered`, `ended` or the
     `failed` of a thread is called, that work is over, so that the next can be asked for. Work with a `title` is shown
-    in the status bar while it goes on.
+    in the status bar while it goes on, with the state of the link where it is done at a place.
     """
 
     changed = Signal()  # busy or idle
@@ -203,9 +205,12 @@ class Answer(QObject):
         self.changed.emit()
 
     def _on_progress(self, work: Work, event: Any) -> None:
-        if self.title and work in self._running and isinstance(event, dict) and event.get("kind") == "progress":
+        kind = event.get("kind") if isinstance(event, dict) else ""
+        if self.title and work in self._running and kind in ("progress", LINK):
             going_on().tell(work, self.title, translated(event.get("text", "")))
-        if self._failed is not None and isinstance(event, dict) and event.get("kind") == "fault":
+        if kind == LINK:
+            return
+        if self._failed is not None and kind == "fault":
             self._failed(translated(event["message"]))
         elif self._progress is not None:
             self._progress(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +78,8 @@ class AssignedFormats(QObject):
         self.base, self.planned, self.assignment, self.folder, self.is_verified = base, planned, assignment, None, False
         self._say(translated(_UNVERIFIED))
 
-    def verify(self, seeds: int) -> None:
-        """Begin a study of the formats beside FP32."""
+    def verify(self, seeds: int, places: Sequence[str] = ()) -> None:
+        """Begin a study of the formats beside FP32, here or at places."""
         from precgui.sweeps.spec import make_spec
 
         if self.planned is None:
@@ -96,7 +97,7 @@ class AssignedFormats(QObject):
             return
         folder = self._session.folder / time.strftime("assign-%Y%m%d-%H%M%S")
         before, self.folder, self.is_verified = self.folder, folder, False
-        if self._session.study.start(spec, folder):
+        if self._session.study.start(spec, folder, None, places):
             self._say(translated(_RUNS).format(folder=folder))
         else:
             self.folder = before

@@ -12,6 +12,7 @@ from precgui.gui.answer import Answer, child
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.parts import label, named
 from precgui.gui.kit.table import TextTable
+from precgui.places.placed_task import TaskPlace
 from precgui.planner.communication import (
     COLUMNS,
     NOTE,
@@ -33,13 +34,15 @@ _OWN_CODE = L_("The run trains code of its own; plan it with precgui plan CONFIG
 
 
 class RanksPlan(QWidget):
-    """Asks a child process once what a step sends; all else is computed here."""
+    """Asks a child process or the place `there` once what a step sends; all else is computed here."""
 
-    def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
+    def __init__(self, config: RunConfig, there: TaskPlace | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._config = config
+        self._config, self._there = config, there
         self.answer = label()
-        self._count = Answer(self, progress=self.take, failed=self.answer.setText, ended=self._end)
+        self._count = Answer(
+            self, progress=self.take, failed=self.answer.setText, ended=self._end, title=_("Count of what a step sends")
+        )
         self._traffic: Traffic | None = None
         self._parts: dict[str, int] = {}
         self.link = QComboBox(self)
@@ -79,7 +82,8 @@ class RanksPlan(QWidget):
             self.answer.setText(translated(_OWN_CODE))
             return
         self.answer.setText(_("Counting what a step sends ..."))
-        self._count.ask(child("precgui.engine.parallel.forecast:serve", {"config": self._config.model_dump()}))
+        arguments = {"config": self._config.model_dump()}
+        self._count.ask(child("precgui.engine.parallel.forecast:serve", arguments, self._there))
 
     def stop(self) -> None:
         """End the count, if one is going on."""

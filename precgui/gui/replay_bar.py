@@ -11,7 +11,6 @@ from precgui.gui.kit.editors import ListEditor, whole_number
 from precgui.gui.kit.parts import button, named
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
-from precgui.places.jobs import RUN_FILE
 from precgui.runs.facts import seconds_text
 from precgui.runs.layer_errors import compared_precisions
 from precgui.runs.loop_lines import shadow_lines
@@ -98,9 +97,6 @@ class ReplayBar(RunTaskBar):
     def arguments(self, run: Run) -> dict[str, Any]:
         return {"path": str(run.path), "step": self.step.value()}
 
-    def words(self, run: Run) -> tuple[str, ...]:
-        return ("replay", RUN_FILE, "--step", str(self.step.value()))
-
     def loop_lines(self, run: Run) -> str:
         return shadow_lines(run, self._bad or last_step(run))
 
@@ -152,9 +148,6 @@ class LayersBar(ReplayBar):
 
     def arguments(self, run: Run) -> dict[str, Any]:
         return super().arguments(run) | {"precisions": compared_precisions(self.precisions.get())}
-
-    def words(self, run: Run) -> tuple[str, ...]:
-        return (*super().words(run), "--layers", ",".join(compared_precisions(self.precisions.get())))
 
     def loop_lines(self, run: Run) -> str:
         return ""

@@ -6,29 +6,29 @@ The code of a task of the user's own runs only after consent, as when such a run
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
-from precgui.config import OWN_LOOP, is_own_task
-from precgui.gui.answer import Answer, ProgressCallback, Work, child, computation
+from precgui.config import OWN_LOOP
+from precgui.gui.answer import Answer, child
 from precgui.gui.kit.code_block import CodeBlock
 from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.parts import column, row
 from precgui.gui.kit.plain_text import PlainLabel
 from precgui.gui.session import Session
 from precgui.paths import is_example
-from precgui.places.command import run_on_file
 from precgui.places.settings import NamedPlace, known_place
 from precgui.runs.run import Run
-from precgui.words import L_, translated
+from precgui.words import L_, _, translated
+
+if TYPE_CHECKING:
+    from precgui.places.placed_task import TaskPlace
 
 STOP = L_("Stop")
-_THERE = L_("working at {place} for {seconds} s; the result comes home")
 EXAMPLE = L_("This run is an example, beside which nothing is kept; press Run again for one of your own.")
 
 
@@ -71,9 +71,8 @@ class RunTaskBar(QWidget):
         self._run: Run | None = None
         self._fault = ""  # of the last task, as a sentence
         self._work = Answer(
-            self, answered=lambda answer: self.kept.emit(), progress=self._take, failed=self._refuse, ended=self._end,
-            title=translated(self.title),
-        )  # fmt: skip
+            self, progress=self._take, failed=self._refuse, ended=self._end, title=translated(self.title)
+        )
         self.text = PlainLabel(self)
         self.text.setWordWrap(True)
         self.button = QPushButton(self)
@@ -87,10 +86,6 @@ class RunTaskBar(QWidget):
     def arguments(self, run: Run) -> dict[str, Any]:
         """The arguments of the task for a run."""
         raise NotImplementedError
-
-    def words(self, run: Run) -> tuple[str, ...]:
-        """The command of precgui that does the same on the file of the run at its place; none where nothing does."""
-        return ()
 
     def start_label(self) -> str:
         """The text of the button that starts the task."""
@@ -119,24 +114,16 @@ class RunTaskBar(QWidget):
         if self._work.busy:
             self._work.cancel()
         elif self._run is not None and not self.why_not():
-            where = self.place.name if self.place is not None and self.words(self._run) else ""
-            self.consent.before([self._run.config.task], self._start, where)
+            place = place_of(self._run)
+            self.consent.before([self._run.config.task], self._start, place.name if place is not None else "")
 
     def _start(self) -> None:
         if self._run is not None and not self._work.busy:
             self._fault = ""
-            place, words = self.place, self.words(self._run)
-            if place is not None and words:
-                self._work.ask(work_there(place, self._run, words))
-                self._take({"kind": "progress", "text": translated(_THERE).format(place=place.name, seconds=0)})
-            else:
-                self._work.ask(child(self.task, self.arguments(self._run)))
-                self.say(translated(self.first_text))
-
-    @property
-    def place(self) -> NamedPlace | None:
-        """The place of the run, where the work is done; None for this machine."""
-        return place_of(self._run) if self._run is not None else None
+            self._work.ask(child(self.task, self.arguments(self._run), at_run(self._run)))
+            there = place_of(self._run)
+            first = _("Starting the engine at {place} ...").format(place=there.name) if there is not None else ""
+            self.say(first or translated(self.first_text))
 
     def say(self, text: str = "") -> None:
         """Show a sentence, or that of the present state, and what the button does now."""
@@ -172,21 +159,14 @@ def place_of(run: Run) -> NamedPlace | None:
     return known_place(str(run.environment.get("place") or ""))
 
 
-def work_there(place: NamedPlace, run: Run, words: tuple[str, ...]) -> Work:
-    """A command of precgui on the file that a run has at its place, for an `Answer`; results come beside the file
-    here. It says how long it takes as a child process does."""
-    return computation(partial(_made_there, place, run, words))
+def at_run(run: Run, *homes: Path) -> TaskPlace | None:
+    """The place of a run, for a task on its file, which it has there; None for this machine.
 
+    `homes` are the paths here of what the task makes.
+    """
+    place = place_of(run)
+    if place is None or run.path is None:
+        return None
+    from precgui.places.placed_task import TaskPlace
 
-def _made_there(place: NamedPlace, run: Run, words: tuple[str, ...], progress: ProgressCallback) -> None:
-    """Run a command on the file that a run has at its place; its results come beside the file here."""
-    begin_s = time.monotonic()
-
-    def look() -> None:
-        progress(0.0)
-        text = translated(_THERE).format(place=place.name, seconds=int(time.monotonic() - begin_s))
-        progress.partly({"kind": "progress", "text": text})
-
-    assert run.path is not None
-    own = ("--own-code",) if is_own_task(run.config.task) else ()  # that the place has; the user was asked
-    run_on_file(place, run.run_id, (*words, *own), run.path, look)
+    return TaskPlace(place, run.run_id, run.path, homes)

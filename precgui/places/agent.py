@@ -24,6 +24,7 @@ from precgui.places.history import JobRecord
 from precgui.places.jobs import RUN_FILE, JobFolder, SpooledFrames, all_jobs, is_end, task_file
 from precgui.places.messages import (
     COMMANDS,
+    ONLY_COMMANDS,
     ORDERS,
     REPLIES,
     AttachJob,
@@ -45,12 +46,13 @@ from precgui.places.messages import (
     StartRun,
     StopJob,
 )
+from precgui.places.tasks import TASK, TASKS
 from precgui.process.frames import FrameError, FrameReader
 from precgui.runs.broken_off import broken_off
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.repair import complete
-from precgui.sentences import L_, Sentence, message_of
+from precgui.sentences import L_, Sentence, filled, message_of
 
 FOLLOW_S = 0.02
 LOOK_S = 0.5  # between looks whether the process of a job is there
@@ -108,6 +110,8 @@ class Agent:
     def send_frame(self, frame: bytes) -> None:
         """Raises _AskerGone."""
         with self._lock:
+            if self._closing.is_set():  # the descriptor may be another one's by now
+                raise _AskerGone
             try:
                 view = memoryview(frame)
                 while view:
@@ -260,7 +264,9 @@ def _check(order: StartRun | StartCommand) -> None:
     """Raises SentenceError for an order that would fail, before anything is made."""
     if isinstance(order, StartCommand):
         if not order.words or order.words[0] not in COMMANDS:
-            raise OrderError(Sentence("a place runs the commands {commands}", commands=", ".join(COMMANDS)))
+            raise OrderError(filled(ONLY_COMMANDS, commands=", ".join(COMMANDS)))
+        if order.words[0] == TASK:
+            _check_task(order)
         if order.of:
             _check_of(order.of)
         return
@@ -277,6 +283,14 @@ def _check(order: StartRun | StartCommand) -> None:
                 )
             }
         )
+
+
+def _check_task(order: StartCommand) -> None:
+    """Raises OrderError for a task that is not known, or that needs torch where there is none."""
+    if len(order.words) != 2 or order.words[1] not in TASKS:
+        raise OrderError(Sentence("a place works on the tasks {tasks}", tasks=", ".join(TASKS)))
+    if not hello().torch:
+        raise OrderError(_NO_TORCH)
 
 
 def _check_of(job: str) -> None:

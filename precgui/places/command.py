@@ -42,30 +42,8 @@ def printed_there(
     finally:
         job.close()
     if code:
-        raise _failed(place, said, code)
+        raise failed_there(place, said, code)
     return printed
-
-
-def run_on_file(
-    place: NamedPlace, run_id: str, words: Sequence[str], path: Path, look: Callable[[], object] = lambda: None
-) -> None:
-    """Run `precgui WORDS` on `run.h5`, the file that a run has at its place; results beside it come beside `path`.
-
-    Raises as `printed_there`; OSError where a result cannot be written here.
-    """
-    job = PlacedJob(place, order=StartCommand(uuid.uuid4().hex, tuple(words), _COLUMNS, of=run_id))
-    try:
-        job.open()
-        _, said, code = _heard(job, look)
-        if code not in CODES_WITH_FILES:
-            raise _failed(place, said, code)
-        with suppress(ContactError, JobError):
-            job.remove()
-        job.job = run_id
-        if not bring_results(job, path):
-            raise _failed(place, said, code)
-    finally:
-        job.close()
 
 
 def bring_results(job: PlacedJob, path: Path) -> int:
@@ -77,7 +55,8 @@ def bring_results(job: PlacedJob, path: Path) -> int:
     return len(names)
 
 
-def _failed(place: NamedPlace, said: str, code: int) -> JobError:
+def failed_there(place: NamedPlace, said: str, code: int) -> JobError:
+    """The error of a command that ended with a code; `said` is what it printed on standard error."""
     lines = said.strip().splitlines()
     if not lines:
         return JobError(Sentence("{place}: exit code {code}", place=place.name, code=code))

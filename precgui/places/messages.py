@@ -15,13 +15,16 @@ from precgui.errors import SentenceError
 from precgui.events import Event, TensorStats
 from precgui.process.frames import WITHOUT_SENTENCES, Codec, FrameError
 from precgui.sanitize import one_line
-from precgui.sentences import Sentence
+from precgui.sentences import L_, Sentence
 
 JOB_NAME = re.compile(r"[0-9a-f]{32}")
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 JobKind = Literal["run", "command"]
 Unit = Literal["whole", "ns", "single", "bits"]
-COMMANDS = ("detect", "bench", "profile", "sweep", "replay", "plan", "twin", "assign")  # of precgui, that a place runs
+COMMANDS = (  # of precgui, that a place runs; `task` is places/tasks.py
+    "detect", "bench", "profile", "sweep", "replay", "plan", "twin", "assign", "export", "quantize", "task",
+)  # fmt: skip
+ONLY_COMMANDS = L_("a place runs the commands {commands}")
 
 
 class OrderError(SentenceError):

@@ -13,6 +13,7 @@ from precgui.safe_open import open_regular
 from precgui.sentences import Sentence
 
 MOST_CODE_BYTES = 4 << 20
+MOST_SENT_BYTES = 32 << 20  # of all files of an order; a frame holds 64 MiB
 
 
 class CodeError(SentenceError):
@@ -58,11 +59,11 @@ def own_code(config: RunConfig) -> SentFile | None:
     return sent_file(Path(name).expanduser())
 
 
-def sent_file(path: Path) -> SentFile:
+def sent_file(path: Path, most_bytes: int = MOST_CODE_BYTES) -> SentFile:
     """Raises CodeError."""
     try:
         with open_regular(path) as file:
-            content = file.read(MOST_CODE_BYTES + 1)
+            content = file.read(most_bytes + 1)
     except OSError as error:
         raise CodeError(
             Sentence(
@@ -71,12 +72,12 @@ def sent_file(path: Path) -> SentFile:
                 reason=error.strerror,
             )
         ) from None
-    if len(content) > MOST_CODE_BYTES:
+    if len(content) > most_bytes:
         raise CodeError(
             Sentence(
                 "{path} is larger than {most} MiB; only one file of code is sent",
                 path=path,
-                most=MOST_CODE_BYTES >> 20,
+                most=most_bytes >> 20,
             )
         )
     if not is_file_name(path.name):

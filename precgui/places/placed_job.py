@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from precgui.errors import SentenceError
-from precgui.places.contact import ContactError
+from precgui.places.contact import ContactError, upgrade
 from precgui.places.link import PlaceLink
 from precgui.places.messages import (
+    ONLY_COMMANDS,
     AttachJob,
     CommandEnded,
     FetchPart,
@@ -168,6 +169,8 @@ class PlacedJob:
         now = time.monotonic()
         lost = _no_answer(self.place, now - self._lost_at_s)
         values = {"lost": lost, "seconds": max(self._next_try_s - now, 0), "reason": self._why}
+        if self.has_begun and isinstance(self._order, StartCommand):
+            return Sentence("{lost}, the work goes on there; next try in {seconds:.0f} s ({reason})", **values)
         if self.has_begun:
             return Sentence("{lost}, the run goes on there; next try in {seconds:.0f} s ({reason})", **values)
         return Sentence("{lost}; next try in {seconds:.0f} s ({reason})", **values)
@@ -179,7 +182,7 @@ class PlacedJob:
         """
         message = self._next(timeout_s)
         if isinstance(message, Refused):
-            raise JobError(Sentence("{place}: {message}", place=self.place.name, message=message.message))
+            raise self._refusal(message.message)
         if isinstance(message, PlaceReady):
             self.is_ready = True
         if not isinstance(message, JobMessage) or message.job != self.job:
@@ -200,6 +203,17 @@ class PlacedJob:
         else:
             self.number = message.number
         return message
+
+    def _refusal(self, why: str) -> JobError:
+        if why.startswith(ONLY_COMMANDS.partition("{")[0]):  # of an earlier precgui, which knows fewer
+            return JobError(
+                Sentence(
+                    "precgui at {name} is too old for this; upgrade it with {commands}",
+                    name=self.place.name,
+                    commands=upgrade(self.place),
+                )
+            )
+        return JobError(Sentence("{place}: {message}", place=self.place.name, message=why))
 
     def jobs(self) -> tuple[JobLine, ...]:
         """All jobs of the place, the newest first. Raises as `receive`."""
@@ -280,7 +294,7 @@ class PlacedJob:
                 self._try(lambda link: link.send(order))
             message = self._next(0.2)
             if isinstance(message, Refused):
-                raise JobError(Sentence("{place}: {message}", place=self.place.name, message=message.message))
+                raise self._refusal(message.message)
             if is_wanted(message):
                 return message
 

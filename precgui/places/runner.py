@@ -8,6 +8,7 @@ from __future__ import annotations
 import _thread
 import importlib
 import io
+import json
 import os
 import signal
 import sys
@@ -34,6 +35,7 @@ from precgui.places.messages import (
     StartCommand,
     StartRun,
 )
+from precgui.places.tasks import ARGUMENTS, TASK, TASKS, event_line, with_texts
 from precgui.process.child import ChildTask, import_torch, redirect_output, work
 from precgui.process.frames import FrameError
 from precgui.sentences import L_
@@ -43,6 +45,8 @@ MOST_TENSOR_BYTES = 64 << 20  # of rows of tensors among the messages; the run f
 MOST_TEXT = 1 << 16  # characters in one message
 _RUN = "precgui.job:serve"
 _COMMAND = "precgui.cli.main:main"
+_QUANTIZE = "quantize"
+_WITH_CODE = (_QUANTIZE, TASK)  # commands to which code is sent
 _ROWS_LEFT_OUT = L_("rows of tensors are not sent any more; the run file has all of them")
 
 
@@ -163,17 +167,18 @@ def main() -> int:
     )  # for processes of a sweep, too
     if isinstance(order, StartRun):
         _train(folder, order, connection)
+    elif order.words[0] == TASK:
+        work_on_task(folder, run, order, connection)
     else:
-        _command(order, connection)
+        _command(folder, run, order, connection)
     return 0
 
 
 def _code_of(run: JobFolder, order: StartRun | StartCommand) -> tuple[SentFile, ...]:
     """The files of code that were sent for this job, or for the run in whose folder it runs."""
-    if isinstance(order, StartRun):
-        return order.files
-    of = run.order() if order.of else None
-    return of.files if isinstance(of, StartRun) else ()
+    own = order.files if isinstance(order, StartRun) or order.words[0] in _WITH_CODE else ()
+    of = run.order() if isinstance(order, StartCommand) and order.of else None
+    return (*own, *(of.files if isinstance(of, StartRun) else ()))
 
 
 def _waited_for() -> str:
@@ -197,7 +202,11 @@ def _train(folder: JobFolder, order: StartRun, connection: JobConnection) -> Non
     work(connection, ChildTask(_RUN, arguments))
 
 
-def _command(order: StartCommand, connection: JobConnection) -> None:
+def _command(folder: JobFolder, run: JobFolder, order: StartCommand, connection: JobConnection) -> None:
+    words = list(order.words)
+    if words[0] == _QUANTIZE and run is not folder:  # it makes files of its own
+        os.chdir(folder.out)
+        words = with_texts(words, {RUN_FILE: str(run.out / RUN_FILE)})
     out, err = _OutputStream(connection, "stdout"), _OutputStream(connection, "stderr")
     sys.stdout, sys.stderr = out, err
     os.environ["COLUMNS"] = str(max(20, min(order.columns, 400)))
@@ -205,7 +214,7 @@ def _command(order: StartCommand, connection: JobConnection) -> None:
     threading.Thread(target=_interrupt_on_stop, args=(connection,), daemon=True).start()
     module, _, function = _COMMAND.partition(":")
     try:
-        code = int(getattr(importlib.import_module(module), function)(list(order.words)))
+        code = int(getattr(importlib.import_module(module), function)(words))
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:  # noqa: BLE001 - whatever a command raises is shown where it was asked for
@@ -213,6 +222,34 @@ def _command(order: StartCommand, connection: JobConnection) -> None:
         code = 1
     out.flush()
     err.flush()
+    connection.end(code)
+
+
+class _EventLines:
+    """Prints the events of a task as lines, with `texts` in place of paths of this machine."""
+
+    def __init__(self, connection: JobConnection, texts: dict[str, str]) -> None:
+        self._connection, self._texts, self.recv = connection, texts, connection.recv
+
+    def send(self, batch: Any, /) -> None:
+        """Raises OSError."""
+        self._connection.text("stdout", "".join(event_line(with_texts(event, self._texts)) for event in batch))
+
+
+def work_on_task(folder: JobFolder, run: JobFolder, order: StartCommand, connection: JobConnection) -> None:
+    """Work on a task of the window. What it makes lies in this folder, also where it reads the file of a run."""
+    code = 0
+    try:
+        asked = json.loads((folder.out / ARGUMENTS).read_bytes())
+        paths = {name: str(folder.out / name) for name in asked["makes"]}
+        if run is not folder:
+            paths[RUN_FILE] = str(run.out / RUN_FILE)
+        arguments = with_texts(asked["arguments"], paths)
+        lines = _EventLines(connection, {path: name for name, path in paths.items()})
+        work(lines, ChildTask(TASKS[order.words[1]], arguments))
+    except BaseException:  # noqa: BLE001 - whatever a task raises is told where it was asked for
+        connection.text("stderr", traceback.format_exc())
+        code = 1
     connection.end(code)
 
 

@@ -14,7 +14,9 @@ from precgui.engine.tasks import make
 from precgui.formats.checkpoints.contents import open_checkpoint
 from precgui.gui.panels.setup.panel import EXISTING, SetupPanel
 from precgui.gui.session import Session
+from precgui.places.settings import add_place, command_place
 from precgui.runs.models.model_file import read_effects
+from tests.fakes import FakeChild
 
 
 @pytest.fixture
@@ -96,3 +98,31 @@ def test_that_what_goes_wrong_is_told_and_code_waits_for_consent(
     form.start_button.click()
     qtbot.waitUntil(lambda: form.start_button.text() == "Measure", timeout=60_000)
     assert "there is no" in form.answer.text()
+
+
+def test_that_a_model_is_measured_at_a_place_or_a_sentence_says_how(
+    panel: SetupPanel, children: list[FakeChild], tmp_path: Path
+) -> None:
+    add_place(command_place("box", ["a-command"]))
+    form = panel.existing
+    form.where.read()
+    assert not form.where.isHidden()
+    form.where.choose("box")
+    large = tmp_path / "large.safetensors"
+    with large.open("wb") as file:
+        file.truncate(40 << 20)  # sparse
+    form.source.setText(str(large))
+    form.start_button.click()
+    assert form.answer.text().endswith("copy it to box, such as with scp, and name it box:PATH.")
+    assert children == []
+    (tmp_path / "runs").mkdir()
+    form.source.setText("box:/data/large.safetensors")
+    form.task.setText("digits-quick")
+    form.target.setCurrentText("vLLM, transformers")
+    form.start_button.click()
+    there = children[-1].there
+    assert there is not None
+    assert children[-1].arguments["order"]["source"] == "/data/large.safetensors"
+    assert {Path(str(children[-1].arguments["output"])), Path(form.place.text())} == set(there.homes)
+    form.start_button.click()
+    assert children[-1].is_stopped

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from precgui import __version__
-from precgui.config import OWN_LOOP, RunConfig, build, is_own_task, no_start
+from precgui.config import OWN_LOOP, RunConfig, is_own_task, no_start
+from precgui.config.new_places import package_name
 from precgui.engine import precisions, tasks
 from precgui.engine.errors import EngineError
 from precgui.engine.export import loop
 from precgui.engine.export.modules import copied
 from precgui.engine.parallel.agreement import PLACES
-from precgui.sentences import L_, Sentence, message_of
+from precgui.sentences import L_, Sentence
 
 _SECTIONS = ("task", "seed", "precision", "model", "data", "train", "optimizer", "scaling", "precision_options", "qat")
 
@@ -39,12 +40,6 @@ def write_script(config: RunConfig, environment: Mapping[str, Any], path: Path) 
             Sentence("{path} cannot be written: {why}; choose another place", path=path, why=error.strerror)
         ) from None
     return [path, package]
-
-
-def package_name(path: Path) -> str:
-    """The package beside a script: `my run.py` imports from `my_run_parts`."""
-    name = re.sub(r"\W", "_", path.stem, flags=re.ASCII)
-    return f"{'_' if name[:1].isdigit() else ''}{name}_parts"
 
 
 def script(config: RunConfig, environment: Mapping[str, Any]) -> str:
@@ -122,11 +117,3 @@ def _is_plain(value: Any) -> bool:
 
 def _table(values: Mapping[str, Any]) -> str:
     return "\n".join(["{", *(f"    {key!r}: {value!r}," for key, value in values.items()), "}"])
-
-
-def serve(emit: Callable[[Any], None], control: object, *, config: Any, environment: Any, path: str) -> None:
-    """Task of a child process: emits the list of written paths, or the sentence why there is none."""
-    try:
-        emit([str(written) for written in write_script(build(config), environment, Path(path))])
-    except EngineError as error:
-        emit(message_of(error))

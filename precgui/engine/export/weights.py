@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +45,6 @@ def write_run_weights(checkpoint: Path | None, saved: Path | None, run_id: str, 
             "can be exported from its checkpoint"
         )
     )
-
-
-def serve(emit: Callable[[Any], None], control: object, *, of: str, target: str, run_id: str, **sources: str) -> None:
-    """Task of a child process: emits the list of written paths, or the sentence why there is none.
-
-    `sources` are `checkpoint` and `saved`, empty where there is none.
-    """
-    places = [Path(sources[name]) if sources.get(name) else None for name in ("checkpoint", "saved")]
-    try:
-        emit([str(path) for path in write_run_weights(places[0], places[1], run_id, Path(target), of)])
-    except EngineError as error:
-        emit(message_of(error))
 
 
 def _of_checkpoint(path: Path, run_id: str, target: Path, of: str) -> list[Path]:

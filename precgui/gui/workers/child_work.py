@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from precgui.gui.workers.child_process import WORDS, ChildThread
-from precgui.process.supervised import ProcessEnd
+from precgui.process.supervised import ProcessEnd, Supervised
 from precgui.words import translated
+
+if TYPE_CHECKING:
+    from precgui.places.placed_task import TaskChannel, TaskPlace
 
 DRAIN_MS = 50
 
@@ -27,8 +30,26 @@ class _Child(ChildThread):
             self.fault = "\n".join([translated(end.in_words(WORDS)), *end.last_words.splitlines()[-1:]])
 
 
+class _PlacedChild(_Child):
+    """A task that is worked on at a place."""
+
+    def __init__(self, channel: TaskChannel, grace_s: float, parent: QObject) -> None:
+        super().__init__(parent, Supervised(channel, grace_s))
+        self._channel = channel
+
+    def process_ended(self, end: ProcessEnd) -> None:
+        self.fault = translated(end.not_started or self._channel.why)
+
+
+def _placed_child(there: TaskPlace, parent: QObject) -> _PlacedChild:
+    from precgui.places.placed_task import KILL_AFTER_S, TaskChannel  # not before it is wanted
+
+    return _PlacedChild(TaskChannel(there), KILL_AFTER_S, parent)
+
+
 class ChildWork(QObject):
-    """One task "module:function" of precgui in a child process; needs no reference until the process has ended.
+    """One task "module:function" of precgui in a child process, or at a place, where its events come from in the same
+    way; needs no reference until the process has ended.
 
     `said` carries each event in order; `ended` comes last, with "" or with the fault.
     """
@@ -39,10 +60,10 @@ class ChildWork(QObject):
     outcome: tuple[Any] | None = None  # it answers by its events, too
     fault = ""
 
-    def __init__(self, task: str, arguments: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, task: str, arguments: Mapping[str, Any] | None = None, there: TaskPlace | None = None) -> None:
         super().__init__()
         self._task, self._arguments = task, dict(arguments or {})
-        self._child = _Child(self)
+        self._child = _placed_child(there, self) if there is not None else _Child(self)
         self._child.finished.connect(self._finish)
         self._timer = QTimer(self, interval=DRAIN_MS)
         self._timer.timeout.connect(self._drain)
@@ -53,7 +74,7 @@ class ChildWork(QObject):
         self._timer.start()
 
     def stop(self) -> None:
-        """Ask the task to end; `ended` follows within a second."""
+        """Ask the task to end; `ended` follows within a second, within ten from a place."""
         self._child.stop()
 
     def _drain(self) -> None:

@@ -14,6 +14,7 @@ from precgui.cli.place_sweep import BlockPlaces
 from precgui.config import load
 from precgui.events import RunEnded, RunStarted
 from precgui.gui.broken_runs import BrokenRuns, may_go_on
+from precgui.gui.going_on import going_on
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.panels.hardware.place_sheet import PlaceSheet
 from precgui.gui.panels.hardware.places_tab import PlacesTab
@@ -22,12 +23,13 @@ from precgui.gui.replay_bar import ReplayBar
 from precgui.gui.session import Session
 from precgui.gui.shell.status_bar import StatusLine
 from precgui.gui.study_control import TASK_THERE, StudyControl
-from precgui.places import agent, link
+from precgui.places import agent, link, runner
 from precgui.places.contact import ContactError
 from precgui.places.jobs import JobFolder, all_jobs
 from precgui.places.messages import StartCommand
 from precgui.places.runner import JobConnection
 from precgui.places.settings import NamedPlace, add_place, command_place, places
+from precgui.process.child import ChildTask, TaskConnection
 from precgui.runs.file.reader import open_run
 from precgui.runs.file.writer import RunWriter
 from precgui.runs.live import LiveRun
@@ -243,37 +245,62 @@ def test_that_a_run_that_cannot_go_on_at_its_place_says_why_and_its_file_stays(
     assert [(opened.run.path, opened.run.status) for opened in session.runs.values()] == [(broken, "stopped")]
 
 
-def test_that_a_step_of_a_placed_run_is_made_again_at_its_place_and_its_result_comes_home(
-    session: Session, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, broken: Path, children: object
-) -> None:
-    words: list[tuple[str, ...]] = []
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place that makes step 3 of a run again, and no other."""
 
     def run(job: str) -> None:
         folder = JobFolder(job)
         assert folder.claim()
         order = folder.order()
         assert isinstance(order, StartCommand)
-        words.append(order.words)
-        if order.words[2:4] == ("--step", "3"):
-            (JobFolder(order.of).out / "run.h5.replay-3.json").write_text("{}")
-        connection = JobConnection(folder)
-        connection.text("stderr", "precgui: no such step")
-        connection.end(0 if order.words[2:4] == ("--step", "3") else 2)
+        runner.work_on_task(folder, JobFolder(order.of), order, JobConnection(folder))
+
+    def work(connection: TaskConnection, task: ChildTask) -> None:
+        path, step = task.arguments["path"], task.arguments["step"]
+        if step == 3:
+            Path(f"{path}.replay-3.json").write_text("{}")
+        ended = {"kind": "kept", "verdict": "healthy"} if step == 3 else {"kind": "fault", "message": "no such step"}
+        connection.send([{"kind": "progress", "text": "training up to the step"}, ended])
 
     monkeypatch.setattr(agent, "_runner", run)
-    bar = ReplayBar(session)
+    monkeypatch.setattr(runner, "work", work)
+
+
+def test_that_a_step_of_a_placed_run_is_made_again_at_its_place_and_its_result_comes_home(
+    session: Session, qtbot: QtBot, broken: Path, replays: None
+) -> None:
+    bar, said = ReplayBar(session), list[str]()
     qtbot.addWidget(bar)
+    going_on().changed.connect(lambda: said.append(going_on().sentence))
     bar.show_run(next(iter(session.runs.values())).run)
     bar.step.setValue(3)
     with qtbot.waitSignal(bar.kept):
         bar.button.click()
-    assert words == [("replay", "run.h5", "--step", "3")]
+        assert bar.text.text() == "Starting the engine at gpu1 ..."
+    assert "Replay of a step: training up to the step" in said
     assert broken.with_name("home.h5.replay-3.json").read_text() == "{}"
+    qtbot.waitUntil(lambda: bar.button.text() == "Replay this step")
     bar.step.setValue(1)
     bar.button.click()
-    qtbot.waitUntil(lambda: bar.text.text() == "gpu1: no such step")
-    assert FakeChild.begun == []
-    assert [line.kind for line in all_jobs()].count("command") == 1  # the one that failed; the other was removed
+    qtbot.waitUntil(lambda: bar.text.text() == "no such step")
+    qtbot.waitUntil(lambda: not [line for line in all_jobs() if line.kind == "command"])
+
+
+def test_that_a_link_that_is_lost_while_a_place_works_is_said_and_the_answer_comes(
+    session: Session, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, broken: Path, replays: None
+) -> None:
+    agents, said = PlayedAgents(monkeypatch, [600]), list[str]()
+    bar = ReplayBar(session)
+    qtbot.addWidget(bar)
+    going_on().changed.connect(lambda: said.append(going_on().sentence))
+    monkeypatch.setattr("precgui.places.placed_job.FIRST_WAIT_S", 0.4)
+    bar.show_run(next(iter(session.runs.values())).run)
+    bar.step.setValue(3)
+    with qtbot.waitSignal(bar.kept):
+        bar.button.click()
+    assert agents.started == 2
+    assert any(each.startswith("Replay of a step: no answer from gpu1 for ") for each in said)
 
 
 def test_that_code_is_sent_to_a_place_only_with_consent(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,8 @@ from precgui.gui.answer import Answer, child
 from precgui.gui.kit.consent import Consent
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.open_run import Problem
-from precgui.gui.run_task import Refusals, place_of, work_there
+from precgui.gui.run_task import Refusals, at_run, place_of
 from precgui.gui.session import Session
-from precgui.places.jobs import RUN_FILE
 from precgui.runs.diagnosis import BLAME
 from precgui.runs.replays import REPLAYS
 from precgui.words import L_, _, translated
@@ -36,8 +35,8 @@ class StepMeasurement(QObject):
         self._session = session
         self.consent = Consent(parent, session.agreed_code)
         self._replay = Answer(
-            self, answered=self._keep, progress=self._take, failed=self._refuse, ended=self._end
-        )  # fmt: skip
+            self, progress=self._take, failed=self._refuse, ended=self._end, title=_("Replay of a step")
+        )
         self._place: tuple[str, int | None] = ("", None)
         self._is_kept = False
 
@@ -78,15 +77,9 @@ class StepMeasurement(QObject):
         if opened is None or self._replay.busy:
             return
         self._place, self._is_kept = (key, step), False
-        place = place_of(opened.run)
-        if place is not None:
-            self._replay.ask(work_there(place, opened.run, ("replay", RUN_FILE, "--step", str(step))))
-        else:
-            self._replay.ask(child("precgui.job:serve_replay", {"path": str(opened.run.path), "step": step}))
+        arguments = {"path": str(opened.run.path), "step": step}
+        self._replay.ask(child("precgui.job:serve_replay", arguments, at_run(opened.run)))
         self.changed.emit()
-
-    def _keep(self, _answer: object) -> None:
-        self._is_kept = True
 
     def _take(self, event: dict[str, Any]) -> None:
         self._is_kept = event["kind"] == "kept"

@@ -11,17 +11,17 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
+from precgui.config.new_places import package_name
 from precgui.config.precision_traits import traits
 from precgui.gui.answer import Answer, child, thread
 from precgui.gui.open_run import OpenRun, Problem
+from precgui.gui.run_task import at_run
 from precgui.gui.session import Session
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
-from precgui.runs.recorded_facts import weights_sources
 from precgui.words import L_, _, error_text, translated, wording
 
-_SCRIPT = "precgui.engine.export.script:serve"
-_WEIGHTS = "precgui.engine.export.weights:serve"
+_EXPORT = "precgui.export_job:serve"
 _OF = {"weights": "last", "average": "average", "master": "master"}  # kinds of export that write weights
 
 
@@ -47,12 +47,15 @@ KINDS = (
 
 
 class Exports(QObject):
-    """Asks for a place, writes there in a thread or a child process, and reports what was written."""
+    """Asks where to write, writes in a thread, in a child process or at the place of the run, and reports it."""
 
     def __init__(self, session: Session, panel: QWidget) -> None:
         super().__init__(panel)
         self._writing = Answer(self, answered=self._report)
-        self._scripts = Answer(self, progress=self._report, ended=self._on_ended)
+        self._scripts = Answer(
+            self, progress=lambda event: self._report(event["files"]), failed=self._report, ended=self._on_ended,
+            title=_("Export of a run"),
+        )  # fmt: skip
         self._session, self._panel = session, panel
         self.menu = QMenu(panel)
 
@@ -89,36 +92,23 @@ class Exports(QObject):
 
     def write(self, kind: ExportKind, opened: OpenRun, place: Path) -> None:
         """Write the run there; the notice that follows names the files or the fault."""
-        if kind.id == "script":
-            self._write_script(opened, place)
-            return
         path = opened.run.path
         assert path is not None
-        if kind.id in _OF:
-            self._write_weights(kind, opened, place)
+        if kind.id == "script" or kind.id in _OF:
+            self._write_by_engine(kind, opened, path, place)
             return
         self._writing.ask(thread(_written, kind.id, path, place))
 
-    def _write_script(self, opened: OpenRun, place: Path) -> None:
-        arguments = {
-            "config": opened.run.config.model_dump(),
-            "environment": dict(opened.run.environment),
-            "path": str(place),
-        }
-        self._scripts.ask(child(_SCRIPT, arguments))
-
-    def _write_weights(self, kind: ExportKind, opened: OpenRun, place: Path) -> None:
-        path = opened.run.path
-        assert path is not None
-        if opened.run.config.adapter.kind != "none" and place.suffix == ".safetensors":
-            place = place.with_suffix(".adapter")  # a folder, as PEFT has them
-        try:
-            with open_run(path) as run:
-                arguments = {"run_id": run.run_id, **weights_sources(run)}
-        except RunFileError as error:
-            self._report(error_text(error))
-            return
-        self._scripts.ask(child(_WEIGHTS, {**arguments, "of": _OF[kind.id], "target": str(place)}))
+    def _write_by_engine(self, kind: ExportKind, opened: OpenRun, path: Path, place: Path) -> None:
+        """In a child process, or at the place of the run: its checkpoints are there."""
+        homes = [place]
+        if kind.id == "script":
+            homes.append(place.with_name(package_name(place)))
+        elif opened.run.config.adapter.kind != "none" and place.suffix == ".safetensors":
+            homes = [place := place.with_suffix(".adapter")]  # a folder, as PEFT has them
+        arguments = {"path": str(path), "target": str(place), "of": _OF.get(kind.id, "last")}
+        arguments["kind"] = "script" if kind.id == "script" else "weights"
+        self._scripts.ask(child(_EXPORT, arguments, at_run(opened.run, *homes)))
 
     def _on_ended(self, fault: str) -> None:
         if fault:

@@ -1,4 +1,4 @@
-"""Formats of layers: found in a child process within a budget, verified by a study, then put into the form."""
+"""Formats of layers: found here or at a place within a budget, verified by a study, then put into the form."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.kit.choice import ignore_wheel
 from precgui.gui.kit.editors import ChoiceEditor
 from precgui.gui.kit.parts import label, named
+from precgui.places.placed_task import TaskPlace
 from precgui.words import L_, _, error_text, translated
 
 ABOUT = L_(
@@ -44,9 +45,11 @@ class AssignView(QWidget):
 
     config_requested = Signal(object)
 
-    def __init__(self, config: RunConfig, kept: AssignedFormats, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, config: RunConfig, kept: AssignedFormats, there: TaskPlace | None = None, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
-        self._config = config
+        self._config, self._there = config, there
         self.answer = label(translated(ABOUT))
         self._search = Answer(
             self, progress=self.take, failed=self.answer.setText, ended=self._end, title=_("Search of formats")
@@ -139,7 +142,7 @@ class AssignView(QWidget):
         self._kept.begin(arguments)
         self._fill()
         self.answer.setText(_("Training in FP32, then scoring the layers ..."))
-        self._search.ask(child(_TASK, {"config": self._config.model_dump(), **arguments}))
+        self._search.ask(child(_TASK, {"config": self._config.model_dump(), **arguments}, self._there))
         self._mark()
 
     def take(self, event: dict[str, Any]) -> None:
@@ -190,8 +193,8 @@ class AssignView(QWidget):
         return [*lines, _("Scores order the layers; they do not say how much the loss rises.")]
 
     def verify(self) -> None:
-        """Begin a study of the formats beside FP32."""
-        self._kept.verify(self.seeds.value())
+        """Begin a study of the formats beside FP32, where they were searched."""
+        self._kept.verify(self.seeds.value(), [self._there.place.name] if self._there is not None else [])
 
     def _use(self) -> None:
         self.config_requested.emit(self._kept.planned)

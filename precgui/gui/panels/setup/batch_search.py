@@ -1,4 +1,5 @@
-"""The largest batch of the run that is set up, found by real steps in a child process: progress, rates, cancel."""
+"""The largest batch of the run that is set up, found by real steps in a child process or at a place: progress, rates,
+cancel."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QPushButton, QTreeWidget
 from precgui.config import RunConfig, is_own_task
 from precgui.gui.answer import Answer, child
 from precgui.gui.kit.plain_text import PlainLabel
+from precgui.places.placed_task import TaskPlace
 from precgui.planner.ledger import mib
 from precgui.words import L_, _, n_, translated
 
@@ -28,9 +30,9 @@ class BatchSearch(QWidget):
 
     chosen = Signal(int)
 
-    def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
+    def __init__(self, config: RunConfig, there: TaskPlace | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._config = config
+        self._config, self._there = config, there
         self._limit_bytes = 0
         self._largest = 0
         self._steps = Answer(
@@ -81,7 +83,7 @@ class BatchSearch(QWidget):
         self.table.show()
         self.use_button.hide()
         arguments = {"config": self._config.model_dump(), "limit_bytes": self._limit_bytes}
-        self._steps.ask(child("precgui.engine.profile.search:serve", arguments))
+        self._steps.ask(child("precgui.engine.profile.search:serve", arguments, self._there))
         self.search_button.setText(translated(_CANCEL))
         self.state.setText(translated(_TRYING).format(batch=self._config.data.batch_size))
 

@@ -1,4 +1,4 @@
-"""Run > Existing model: the cost of formats for a trained model, measured in a child process."""
+"""Run > Existing model: the cost of formats for a trained model, measured in a child process or at a place."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QFileDialog, QGridLayout, QLineEdit, QWidget
 
+from precgui.errors import SentenceError
 from precgui.formats.checkpoints.contents import SUFFIXES
 from precgui.gui.answer import Answer, child
 from precgui.gui.kit.consent import Consent
@@ -17,8 +19,11 @@ from precgui.gui.kit.wrapping_row import WrappingRow
 from precgui.gui.model_scans import SUFFIX
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
+from precgui.gui.where import Where
+from precgui.places.models import quantize_there
+from precgui.places.placed_task import TaskPlace
 from precgui.runs.models.effects import ROUNDED
-from precgui.words import L_, _, recased, translated
+from precgui.words import L_, _, error_text, recased, translated
 
 TASK = "precgui.quantize_job:serve"
 METHODS = {"rtn": L_("Round to nearest"), "gptq": "GPTQ", "awq": "AWQ", "smooth": "SmoothQuant"}
@@ -30,6 +35,7 @@ _ABOUT = L_(
     "held-out loss with the noise of the data. The model and its data come from a task; files that train.save_to wrote "
     "name theirs."
 )
+_PURPOSE = L_("Where the model is measured")
 _NO_MODEL = L_("Choose the weights of a model, or a run.")
 _NO_PLACE = L_("Choose where the quantised model is written.")
 _WRITTEN = {
@@ -57,6 +63,7 @@ class ExistingModel(QWidget):
         self.file_button = button(_("File..."), lambda: self.ask(folder=False), _("Weights of a model, or a run"))
         self.folder_button = button(_("Folder..."), lambda: self.ask(folder=True), _("A folder with weights"))
         self._work = Answer(self, progress=self.take, failed=self._fail, ended=self._end, title=_("Measuring a model"))
+        self.where = Where(self, purpose=_PURPOSE)
         self.place_button = button(_("Place..."), self.ask_place, _("A new folder, or a new file of GGUF"))
         self._lay_out()
         self.target.currentIndexChanged.connect(self._suggest_place)
@@ -100,7 +107,7 @@ class ExistingModel(QWidget):
         ):
             grid.addWidget(label(text), place, 0)
             grid.addLayout(row(*boxes.values(), 1, spacing=16), place, 1)
-        column(grid, row(self.start_button, 1), self.answer, 1, spacing=12, on=self)
+        column(grid, row(self.start_button, self.where, 1), self.answer, 1, spacing=12, on=self)
 
     def ask(self, *, folder: bool) -> QFileDialog:
         """Ask for a model."""
@@ -161,13 +168,24 @@ class ExistingModel(QWidget):
             self.source.setFocus()
             return
         is_code = ".py:" in order["task"]
-        self._consent.before([order["task"]] if is_code else [], lambda: self._start(order))
+        self._consent.before([order["task"]] if is_code else [], lambda: self._start(order), self.where.name)
 
     def _start(self, order: dict[str, Any]) -> None:
         output = self._session.folder / f"{self._stem()}{SUFFIX}"
+        there: TaskPlace | None = None
+        if (place := self.where.place) is not None:
+            try:
+                there, order, output = quantize_there(place, order, output)
+            except (SentenceError, OSError) as error:
+                self.answer.setText(_("{error}.").format(error=error_text(error)))
+                return
         self.answer.setText(_("Loading the model ..."))
-        self._work.ask(child(TASK, {"order": order, "output": str(output)}))
+        self._work.ask(child(TASK, {"order": order, "output": str(output)}, there))
         self.start_button.setText(translated(_STOP))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.where.read()
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Follow a measurement."""

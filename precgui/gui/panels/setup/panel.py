@@ -384,10 +384,10 @@ class SetupPanel(QWidget):
             self.consent.before([config.task], lambda: self._start(config), self.where.name)
 
     def plan(self) -> PlanSheet | None:
-        """Open the plan of the run as it is set up; None while a value is at fault."""
+        """Open the plan of the run as it is set up, made where it would train; None while a value is at fault."""
         if (config := self.form.value()) is None:
             return None
-        sheet = PlanSheet(config, self.assigned_formats, self)
+        sheet = PlanSheet(config, self.assigned_formats, self, self.where.place)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         sheet.config_requested.connect(self.form.set_value)
         sheet.run_plan.ask()

@@ -30,6 +30,8 @@ from precgui.gui.panels.setup.assign_view import AssignView
 from precgui.gui.panels.setup.batch_search import BatchSearch
 from precgui.gui.ranks_plan import RanksPlan
 from precgui.gui.theme import themes
+from precgui.places.placed_task import TaskPlace
+from precgui.places.settings import NamedPlace
 from precgui.planner.ledger import PARTS, mib
 from precgui.planner.network import NETWORKS, Transformer
 from precgui.planner.plan import PlanRequest, first_change, largest_batch, plan
@@ -159,14 +161,14 @@ _OWN_CODE = L_("The run trains code of its own; plan it with precgui plan CONFIG
 
 
 class RunPlan(QWidget):
-    """The run that is set up, gone through on shapes in a child process."""
+    """The run that is set up, gone through on shapes in a child process, or at the place `there`."""
 
     config_requested = Signal(object)  # a RunConfig to try
     planned = Signal(dict)  # with the keys of `precgui plan --json`
 
-    def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
+    def __init__(self, config: RunConfig, there: TaskPlace | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._config = config
+        self._config, self._there = config, there
         self.answer = label()
         self._plan = Answer(
             self, progress=self.take, failed=self.answer.setText, ended=self._end, title=_("Plan of a run")
@@ -174,7 +176,7 @@ class RunPlan(QWidget):
         self.chart = BarChart(parent=self)
         self.chart.setAccessibleName(_("Memory by part"))
         self.tries = QVBoxLayout()
-        self.search = BatchSearch(config, self)
+        self.search = BatchSearch(config, there, self)
         self.search.chosen.connect(lambda batch: self._try({"data.batch_size": batch}))
         column = QVBoxLayout(self)
         column.addWidget(self.answer)
@@ -184,12 +186,13 @@ class RunPlan(QWidget):
         column.addStretch(0)
 
     def ask(self) -> None:
-        """Plan in a child process; code of the user's own is not run for it."""
+        """Plan in a child process or at the place; code of the user's own is not run for it."""
         if is_own_task(self._config.task):
             self.answer.setText(translated(_OWN_CODE))
             return
         self.answer.setText(_("Going through a step on shapes ..."))
-        self._plan.ask(child("precgui.engine.profile.planning:serve", {"config": self._config.model_dump()}))
+        arguments = {"config": self._config.model_dump()}
+        self._plan.ask(child("precgui.engine.profile.planning:serve", arguments, self._there))
 
     def stop(self) -> None:
         """End the plan and the search, as far as they are going on."""
@@ -240,18 +243,25 @@ class RunPlan(QWidget):
 
 
 class PlanSheet(QDialog):
-    """The plans and the formats; `config_requested` carries a config that is to be put into the form."""
+    """The plans and the formats, made for and at a place, None for this machine.
+
+    `config_requested` carries a config that is to be put into the form.
+    """
 
     config_requested = Signal(object)
 
-    def __init__(self, config: RunConfig, kept: AssignedFormats, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, config: RunConfig, kept: AssignedFormats, parent: QWidget | None = None, place: NamedPlace | None = None
+    ) -> None:
         super().__init__(parent)
         themes().dress(self)
-        self.setWindowTitle(_("Plan before the run"))
+        there = TaskPlace(place) if place is not None else None
+        title = _("Plan before the run at {place}").format(place=place.name) if place is not None else ""
+        self.setWindowTitle(title or _("Plan before the run"))
         self.resize(900, 620)
-        self.run_plan = RunPlan(config, self)
-        self.formula, self.ranks = FormulaPlan(self), RanksPlan(config, self)
-        self.assignment = AssignView(config, kept, self)
+        self.run_plan = RunPlan(config, there, self)
+        self.formula, self.ranks = FormulaPlan(self), RanksPlan(config, there, self)
+        self.assignment = AssignView(config, kept, there, self)
         self.tabs = tabs = PageTabs(self)
         tabs.addTab(self.run_plan, _("This run"))
         tabs.addTab(self.assignment, _("Formats of layers"))

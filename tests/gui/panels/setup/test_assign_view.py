@@ -97,7 +97,7 @@ def test_that_only_formats_that_keep_the_metric_can_be_used(
 ) -> None:
     specs: list[Any] = []
 
-    def start(spec: Any, folder: Path, targets: Any = None) -> bool:
+    def start(spec: Any, folder: Path, targets: Any = None, places: Any = ()) -> bool:
         session.study.folder = folder
         specs.append(spec)
         return True
@@ -157,7 +157,7 @@ def test_that_the_formats_are_a_page_of_the_plan_and_fill_the_form(
 def judged(monkeypatch: pytest.MonkeyPatch, session: Session, word: Any) -> None:
     """Let the study of the session end at once with a verdict."""
 
-    def start(spec: Any, folder: Path, targets: Any = None) -> bool:
+    def start(spec: Any, folder: Path, targets: Any = None, places: Any = ()) -> bool:
         session.study.folder = folder
         return True
 

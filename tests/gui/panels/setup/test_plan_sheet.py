@@ -13,6 +13,8 @@ from precgui.gui.assigned_formats import AssignedFormats
 from precgui.gui.panels.setup.panel import SetupPanel
 from precgui.gui.panels.setup.plan_sheet import FormulaPlan, PlanSheet
 from precgui.gui.session import Session
+from precgui.places.settings import add_place, command_place
+from precgui.places.tasks import TASKS
 from precgui.planner.ledger import PARTS
 from tests.fakes import FakeChild
 
@@ -153,3 +155,28 @@ def test_that_several_ranks_follow_each_change_of_the_link(
     assert "is not the rate of a link" in ranks.answer.text()
     children[-1].said.emit({"kind": "fault", "message": "the bytes of powersgd:4 are not foretold"})
     assert ranks.answer.text() == "the bytes of powersgd:4 are not foretold"
+
+
+def test_that_all_that_is_planned_is_made_where_the_run_would_train(
+    qtbot: QtBot, children: list[FakeChild], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = command_place("box", ["a-command"])
+    add_place(place)
+    panel = SetupPanel(Session())
+    qtbot.addWidget(panel)
+    panel.where.read()
+    panel.where.choose("box")
+    sheet = panel.plan()
+    assert sheet is not None
+    assert sheet.windowTitle() == "Plan before the run at box"
+    sheet.run_plan.take({"kind": "plan", "plan": PLAN})
+    sheet.run_plan.search.search_button.click()
+    sheet.assignment.find_button.click()
+    sheet.tabs.setCurrentWidget(sheet.ranks)
+    tasks = {child.task: child.there for child in children}
+    assert {there.place.name if there is not None else "" for there in tasks.values()} == {"box"}
+    assert len(tasks) == 4 and tasks.keys() <= set(TASKS.values())
+    started: list[object] = []
+    monkeypatch.setattr(panel.assigned_formats, "verify", lambda seeds, places: started.append(places))
+    sheet.assignment.verify()
+    assert started == [["box"]]

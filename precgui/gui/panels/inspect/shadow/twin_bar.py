@@ -12,7 +12,6 @@ from precgui.gui.kit.editors import SuggestionEditor, whole_number
 from precgui.gui.kit.parts import named
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
-from precgui.places.jobs import RUN_FILE
 from precgui.runs.run import Run
 from precgui.words import L_, _, translated
 
@@ -70,10 +69,6 @@ class TwinBar(RunTaskBar):
             "path": str(run.path), "precision": self.precision.get(), "branches": self.branches.value(),
             "steps": self.steps.value(),
         }  # fmt: skip
-
-    def words(self, run: Run) -> tuple[str, ...]:
-        numbers = ("--branches", str(self.branches.value()), "--steps", str(self.steps.value()))
-        return ("twin", RUN_FILE, "--precision", str(self.precision.get()), *numbers)
 
     def start_label(self) -> str:
         return translated(MAKE)

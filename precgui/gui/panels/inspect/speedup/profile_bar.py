@@ -8,12 +8,10 @@ import numpy as np
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from precgui.config import is_own_task
 from precgui.gui.kit.editors import whole_number
 from precgui.gui.kit.plain_text import plain_tip
 from precgui.gui.run_task import Refusals, RunTaskBar
 from precgui.gui.session import Session
-from precgui.places.jobs import RUN_FILE
 from precgui.runs.facts import seconds_text
 from precgui.runs.run import Run
 from precgui.runs.speedup.profile_file import MOST_PAIRS_S, PAIRS_S, profile_of
@@ -82,10 +80,6 @@ class ProfileBar(RunTaskBar):
 
     def arguments(self, run: Run) -> dict[str, Any]:
         return {"config": run.config.model_dump(), "path": str(run.path), "seconds": float(self.seconds.value())}
-
-    def words(self, run: Run) -> tuple[str, ...]:
-        own = is_own_task(run.config.task)  # which `precgui profile` does not run
-        return () if own else ("profile", RUN_FILE, "--seconds", str(self.seconds.value()))
 
     def start_label(self) -> str:
         return _("Profile again") if self.document else _("Profile this run")

@@ -9,7 +9,9 @@ from precgui.gui.kit.parts import label
 from precgui.gui.kit.table import TextTable
 from precgui.gui.plots.heat_map import HeatMap
 from precgui.gui.ranks_plan import RanksPlan
+from precgui.gui.run_task import place_of
 from precgui.gui.session import Session
+from precgui.places.placed_task import TaskPlace
 from precgui.planner.ledger import mib
 from precgui.runs.ranks import (
     RankFigures,
@@ -102,7 +104,8 @@ class RanksView(QWidget):
             self.plan.stop()
             self.plan.deleteLater()
         self._plan_of = self._key
-        self.plan = RanksPlan(run.config, self)
+        place = place_of(run)
+        self.plan = RanksPlan(run.config, TaskPlace(place) if place is not None else None, self)
         self.plan.setMinimumHeight(_PLAN_PX)
         step_s = one_rank_step_s(figures)
         if step_s is not None:
