@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from precgui.config import build
+from precgui.config import RunConfig, build
 from precgui.errors import SentenceError
+from precgui.events import Event, RunEnded
+from precgui.process.supervised import DeathWords, task_process
 from precgui.runs.broken_off import broken_off
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import open_run
 from precgui.runs.held_power_limit import why_no_power_limit
 from precgui.runs.step_times import keep_step_time
+from precgui.runs.training_process import TrainingProcess
 from precgui.sanitize import one_line
 from precgui.sentences import L_, Sentence
 from precgui.sweeps.beats import GONE_AFTER_S, BeatWatch
@@ -22,9 +26,8 @@ from precgui.sweeps.errors import SweepError
 from precgui.sweeps.events import EmitSweep, MemberBegan, MemberEnded, MemberEvent, SweepEvent, SweepWaits
 from precgui.sweeps.folder import QUEUED, SweepFolder
 from precgui.sweeps.lock import FileLock
-from precgui.sweeps.member_process import TrainMember, run_in_process
 from precgui.sweeps.plan import Member
-from precgui.sweeps.state import MemberState
+from precgui.sweeps.state import RUN_PROCESS, MemberState
 
 if TYPE_CHECKING:
     from precgui.config import RunConfig
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.5
 _TRIES, _BETWEEN_TRIES_S = 3, 0.05  # who asks for the owner of the lock holds it for some microseconds
+KILL_AFTER_S = 3.0  # after a stop; the child gives up a step that does not end in `child.GRACE_S`
+WORDS = DeathWords(RUN_PROCESS, L_("the process"), L_("somebody ended it, or the system was out of memory"))
 
 
 class SweepBusy(SweepError):
@@ -234,3 +239,39 @@ def serve(emit: EmitSweep, control: StopToken, *, folder: str, take_over: bool =
         run_sweep(SweepFolder(Path(folder)), relay, aborted=control.stopped, take_over=take_over)
     except SentenceError as error:
         emit(SweepWaits(_message(error)))
+
+
+class TrainMember(Protocol):
+    """Trains one run into the file `path` until it has ended, as `run_in_process` does."""
+
+    def __call__(
+        self,
+        config: RunConfig,
+        path: Path,
+        emit: Callable[[Event], None],
+        stopped: Callable[[], bool],
+        *,
+        goes_on: bool = False,
+    ) -> RunEnded: ...
+
+
+def run_in_process(
+    config: RunConfig, path: Path, emit: Callable[[Event], None], stopped: Callable[[], bool], *, goes_on: bool = False
+) -> RunEnded:
+    """Train in a new process until it has ended, or go on with a broken run; its events go to `emit`.
+
+    Returns how it ended, also when it died.
+    """
+    process = task_process(KILL_AFTER_S)
+    training = TrainingProcess(process, WORDS)
+    training.begin(config, path, uuid.uuid4().hex, goes_on=goes_on)
+
+    def take(batch: list[Event]) -> None:
+        training.watch(batch)
+        for event in batch:
+            emit(event)
+
+    lost = training.lost(process.run(take, stopped))
+    ended = training.ended or lost
+    assert ended is not None
+    return ended

@@ -5,7 +5,7 @@ from typing import Any
 
 from precgui.config import RunConfig
 from precgui.runs.differences import ComparedFacts, KeptFacts, differing, machine_sentence
-from precgui.runs.study.group_facts import group_differences
+from precgui.runs.report.content import group_differences
 from precgui.runs.study.groups import make_study
 from tests.runs.study.sample_runs import arm
 

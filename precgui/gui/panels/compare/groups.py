@@ -18,14 +18,11 @@ from precgui.gui.kit.table import TextTable
 from precgui.gui.kit.targets_dialog import TargetsDialog
 from precgui.gui.kit.when_visible import is_covered
 from precgui.gui.kit.wrapping_row import WrappingRow
-from precgui.gui.panels.compare.claims_view import NO_STUDY, ClaimsView
 from precgui.gui.panels.compare.differences_view import DifferencesView
-from precgui.gui.panels.compare.energy_view import EnergyView
-from precgui.gui.panels.compare.figures_view import FiguresView
-from precgui.gui.panels.compare.matrix_view import MatrixView
 from precgui.gui.panels.compare.more_seeds import MoreSeedsButton
 from precgui.gui.panels.compare.report_export import ReportExport
 from precgui.gui.panels.compare.sixteen_bits_view import SixteenBitsView
+from precgui.gui.panels.compare.study_tables import NO_STUDY, ClaimsView, EnergyView, FiguresView, MatrixView
 from precgui.gui.panels.compare.trade_off import TradeOffView
 from precgui.gui.panels.compare.ungrouped_runs import UngroupedRuns
 from precgui.gui.plots.bands_view import BandsView

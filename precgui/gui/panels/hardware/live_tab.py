@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 
-from PySide6.QtCore import QTimer
-from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import QRectF, QTimer
+from PySide6.QtGui import QColor, QHideEvent, QPainter, QPaintEvent, QShowEvent
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
+from precgui.gui.kit.plain_text import plain_tip
+from precgui.gui.kit.table import TextTable
 from precgui.gui.panels.hardware.cards import label, scrolled
-from precgui.gui.panels.hardware.core_bars import CoreBars
 from precgui.gui.panels.hardware.model import HardwareModel
-from precgui.gui.panels.hardware.program_table import ProgramTable
-from precgui.gui.panels.hardware.strip_chart import Band, Severity, Strip
+from precgui.gui.panels.hardware.strip_chart import TEXT_PX, Band, Severity, Strip
+from precgui.gui.theme import themes
 from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
 from precgui.hardware.live import HardwareSnapshot, LivePoller
 from precgui.hardware.readings import Missing, Reading, gibibytes
@@ -27,6 +29,8 @@ _LIMITS = {"power_limit_w": ("power_instant_w", "power_average_w"), "memory_tota
 _WARNS = {word for word, _, warns in REASONS.values() if warns}
 _BY_HARDWARE = {REASONS[bit][0] for bit in (0x8, 0x40, 0x80)}  # halves the clocks or worse
 _COUNTERS = ("energy_j", "energy_integrated_j")  # counters, displayed relative to their first reading
+_BAR_PX, _GAP_PX = 40, 2
+_BUSY = 90.0  # percent from which a core is drawn in the colour of a warning
 
 
 class DeviceStrips(QWidget):
@@ -217,3 +221,54 @@ class LiveTab(QWidget):
 
 def _gib(count: Reading[int]) -> str:
     return "" if isinstance(count, Missing) else gibibytes(count)
+
+
+class ProgramTable(TextTable):
+    """As high as its rows need; the first column names what is listed."""
+
+    def __init__(self, columns: Sequence[str], parent: QWidget | None = None) -> None:
+        super().__init__(columns, columns[0], parent)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def show_rows(self, rows: Sequence[Sequence[str]]) -> None:
+        """Show these programs in the place of those before."""
+        self.fill(rows)
+        self.horizontalHeader().ensurePolished()  # else its height is that of another style
+        self.setFixedHeight(self.height_px(len(rows)))
+
+
+class CoreBars(QWidget):
+    """One bar for each logical core, as high as the share of the last half second in which it worked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: tuple[float, ...] = ()
+        self.setFixedHeight(TEXT_PX + _BAR_PX + 4)
+        self.setMinimumWidth(200)
+        self.setAccessibleName(_("Load of each core"))
+
+    def show_loads(self, loads: Sequence[float]) -> None:
+        """Draw these loads, in percent."""
+        self.loads = tuple(loads)
+        words = ", ".join(
+            _("core {core}: {load:.0f} %").format(core=core, load=load) for core, load in enumerate(self.loads)
+        )
+        self.setAccessibleDescription(words)
+        self.setToolTip(plain_tip(words))
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        theme = themes().theme
+        painter = QPainter(self)
+        painter.setPen(QColor(theme.muted))
+        busy = sum(load >= _BUSY for load in self.loads)
+        painter.drawText(
+            0, TEXT_PX - 5, _("Load of each core: {busy} of {count} busy").format(busy=busy, count=len(self.loads))
+        )
+        width = min(24.0, (self.width() + _GAP_PX) / max(len(self.loads), 1) - _GAP_PX)
+        for place, load in enumerate(self.loads):
+            left, high = place * (width + _GAP_PX), _BAR_PX * min(load, 100.0) / 100
+            painter.fillRect(QRectF(left, TEXT_PX, width, _BAR_PX), QColor(theme.line))
+            colour = theme.warning if load >= _BUSY else theme.accent
+            painter.fillRect(QRectF(left, TEXT_PX + _BAR_PX - high, width, high), QColor(colour))
+        painter.end()

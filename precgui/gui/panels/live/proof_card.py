@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+import pyqtgraph as pg
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QFrame, QWidget
 
 from precgui.gui.kit.parts import button, column, label, row
 from precgui.gui.open_run import OpenRun
 from precgui.gui.plots.chart import colour_of
-from precgui.gui.plots.proof_plot import ProofPlot
+from precgui.gui.plots.signals import Scale, number, to_plot
+from precgui.gui.plots.simple_plot import SimplePlot
 from precgui.gui.proof import Proof
+from precgui.gui.theme import severity_colour, themes
+from precgui.runs.diagnosis import Evidence, Finding
 from precgui.words import _, translated
 
 MOST = 3  # plots, which stand side by side
 _PLOT_PX = 190
+_LOG_FROM = 1000.0  # largest over smallest value, from which the axis is logarithmic
+_SHADE = 28  # of 255: how dense the steps of the finding are shaded
+_DOTS_BELOW = 60  # points: with fewer each is marked
 
 
 class ProofCard(QFrame):
@@ -37,3 +48,59 @@ class ProofCard(QFrame):
         head = row((self.title, 1), self.more, self.close_button)
         column(head, row(*beside, spacing=12), spacing=8, margins=(12, 12, 12, 12), on=self)
         self.more.setVisible(proof.more is not None)
+
+
+class ProofPlot(SimplePlot):
+    """The line has the recorded numbers; red marks are not finite, the shade has the steps of the finding."""
+
+    def __init__(self, evidence: Evidence, finding: Finding, colour: str, parent: QWidget | None = None) -> None:
+        self.evidence, self._finding, self._colour = evidence, finding, colour
+        self.scale_kind = scale_of(evidence)
+        super().__init__(translated(evidence.signal), self.scale_kind, parent=parent)
+        self.redraw()
+        self.show_all()
+
+    def draw(self) -> str:
+        steps, values = (np.asarray(part, dtype=float) for part in zip(*self.evidence.series, strict=True))
+        self.name_axes(_("Step"), translated(self.evidence.signal))
+        first, last = self._finding.first_step, self._finding.last_step
+        tint = QColor(severity_colour(self._finding.severity))
+        tint.setAlpha(_SHADE)
+        shade = pg.LinearRegionItem((first - 0.5, last + 0.5), brush=tint, pen=pg.mkPen(None), movable=False)
+        self.addItem(shade, ignoreBounds=True)
+        plotted = to_plot(values, 1.0, self.scale_kind)
+        symbol = "o" if len(steps) < _DOTS_BELOW else None
+        pen, brush = pg.mkPen(self._colour, width=2), pg.mkBrush(self._colour)
+        self.addItem(pg.PlotDataItem(steps, plotted, pen=pen, symbol=symbol, symbolSize=5, symbolPen=None,
+                                     symbolBrush=brush, connect="finite"))  # fmt: skip
+        self._draw_limit(steps)
+        self._draw_lost(steps, plotted)
+        return ""
+
+    def _draw_limit(self, steps: np.ndarray) -> None:
+        if not math.isfinite(limit := self.evidence.limit):
+            return
+        at = float(to_plot(np.asarray([limit]), 1.0, self.scale_kind)[0])
+        pen = pg.mkPen(severity_colour("error"), width=1.5, style=Qt.PenStyle.DashLine)
+        self.addItem(pg.PlotCurveItem([float(steps[0]), float(steps[-1])], [at, at], pen=pen))
+        name = pg.TextItem(
+            _("limit {value}").format(value=number(limit, 4)), color=severity_colour("error"), anchor=(1, 1)
+        )
+        name.setFont(self.font())
+        name.setPos(float(steps[-1]), at)
+        self.addItem(name, ignoreBounds=True)
+
+    def _draw_lost(self, steps: np.ndarray, plotted: np.ndarray) -> None:
+        """Mark values that cannot be drawn at the upper edge of those that can."""
+        lost = ~np.isfinite(plotted)
+        if lost.any():
+            top = float(np.nanmax(plotted[~lost])) if (~lost).any() else 0.0
+            pen = pg.mkPen(themes().theme.error, width=1.5)
+            self.addItem(pg.ScatterPlotItem(steps[lost], np.full(int(lost.sum()), top), symbol="x", size=8, pen=pen))
+
+
+def scale_of(evidence: Evidence) -> Scale:
+    """Logarithmic where positive values, with their limit, span three powers of ten."""
+    known = [value for _, value in (*evidence.series, (0, evidence.limit)) if math.isfinite(value)]
+    spans = bool(known) and min(known) > 0 and max(known) >= _LOG_FROM * min(known)
+    return "log10" if spans else "linear"

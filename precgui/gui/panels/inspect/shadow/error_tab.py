@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QBrush, QColor
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, Qt
+from PySide6.QtGui import QBrush, QColor, QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
     QHeaderView,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
     QTreeWidget,
     QTreeWidgetItem,
     QVBoxLayout,
@@ -20,7 +22,6 @@ from PySide6.QtWidgets import (
 from precgui.gui.kit.empty_state import EmptyState
 from precgui.gui.kit.parts import named
 from precgui.gui.kit.plain_text import PlainLabel, plain_tip
-from precgui.gui.panels.inspect.shadow.share_bar import SHARE_ROLE, ShareDelegate
 from precgui.gui.replay_bar import ReplayBar
 from precgui.gui.session import Session
 from precgui.gui.step_pages import StepPages
@@ -33,6 +34,30 @@ _EMPTY = L_(
     "beside it, and the result is kept beside the run."
 )
 _VERDICTS = (L_("healthy"), L_("problems"), L_("not explained"))  # as side files have them
+SHARE_ROLE = int(Qt.ItemDataRole.UserRole) + 1
+_TICK_PX, _NUMBER_PX = 28, 56
+
+
+class ShareDelegate(QStyledItemDelegate):
+    """Draws the number of `SHARE_ROLE`, 1 for the whole error."""
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        super().paint(painter, option, index)
+        share = index.data(SHARE_ROLE)
+        if not isinstance(share, float):
+            return
+        theme, rect = themes().theme, QRect(option.rect)
+        room = rect.adjusted(_TICK_PX, 3, -_NUMBER_PX, -3)
+        bar = QRect(room)
+        bar.setWidth(round(room.width() * min(1.0, abs(share))))
+        painter.save()
+        painter.fillRect(bar, QColor(theme.accent if share >= 0 else theme.muted))
+        painter.setPen(QColor(theme.text))
+        numbers = rect.adjusted(0, 0, -6, 0)
+        painter.drawText(numbers, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), f"{share:z.1%}")
+        painter.restore()
 
 
 class ErrorTab(StepPages[StepReplay]):
