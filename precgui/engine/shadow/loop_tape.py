@@ -152,6 +152,7 @@ class LoopTape:
             self.give_up(first_line(error, 160))
 
     def _stage(self, named: list[tuple[str, Tensor]]) -> Stage:
+        self._writer.identity.check_foreign()
         begin = len(self.tape.operations)
         stage = Stage(begin, begin)
         known = self._writer.identity.known
@@ -180,6 +181,7 @@ class LoopTape:
             return
         try:
             self._writer.identity.check_memory()
+            self._writer.identity.check_foreign(lent_only=True)
             if not self.stages:
                 self.stages.append(self._own or self._stage(self._named))
                 self.optimizer_ends()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from precgui.engine.errors import EngineError
 from precgui.engine.shadow.tape import Tape
-from precgui.engine.torch_private import is_traceable_wrapper_subclass
+from precgui.engine.torch_private import graph_task, is_traceable_wrapper_subclass
 from precgui.sentences import L_, Sentence
 
 _RESIZED = L_("the step resizes the memory of a tensor, as sharded and offloaded weights do")
+_UNSEEN = L_("numbers that the step has read were changed during it, and not by torch: a buffer that NumPy fills again")
+_MOST_COPIED, _SAMPLE = 1 << 24, 4096  # bytes of foreign memory that are copied, and elements that are compared
 
 
 class MemoryLayout(NamedTuple):
@@ -80,6 +83,40 @@ def _last(where: MemoryLayout) -> int:
     return where.offset + sum((size - 1) * stride for size, stride in zip(where.shape, where.stride, strict=True))
 
 
+def is_foreign(tensor: Tensor) -> bool:
+    """Whether others than torch may write to the memory of a tensor, whose version counter does not tell of it: memory
+    of NumPy (`torch.from_numpy`), or shared with it (`tensor.numpy()`), with a file or with another process."""
+    is_weight = isinstance(tensor, nn.Parameter) or _is_view_of_parameter(tensor)
+    return tensor.device.type == "cpu" and not is_weight and not tensor.untyped_storage().resizable()
+
+
+@dataclass
+class _Foreign:
+    """A leaf in such memory, and some of its numbers when it was met."""
+
+    tensor: Tensor
+    where: MemoryLayout
+    sample: Tensor
+
+    @classmethod
+    def of(cls, tensor: Tensor, where: MemoryLayout) -> _Foreign:
+        return cls(tensor.detach(), where, _sample(tensor))
+
+    def is_as_it_was(self) -> bool:
+        return torch.equal(_sample(self.tensor), self.sample)
+
+
+def _sample(tensor: Tensor) -> Tensor:
+    """A copy of the bytes of at most _SAMPLE elements, evenly spaced."""
+    flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1) if tensor.numel() <= _SAMPLE else _spread(tensor)
+    return flat.clone().view(torch.uint8)
+
+
+def _spread(tensor: Tensor) -> Tensor:
+    places = torch.arange(0, tensor.numel(), tensor.numel() // _SAMPLE)
+    return tensor.detach()[torch.unravel_index(places, tensor.shape)].resolve_conj().resolve_neg()
+
+
 class _Memory:
     """One storage: the values that lie in it and what was written into it since it was last put together."""
 
@@ -115,6 +152,7 @@ class ValueNumbering:
         self._tape, self._emit, self._lends = tape, emit, lends
         self.held_bytes = 0  # of results, and of copies of leaves
         self._memories: dict[int, _Memory] = {}
+        self._foreign: dict[int, _Foreign] = {}  # by number, of leaves
         self._alive: list[Tensor] = []  # so that no storage is given to another tensor meanwhile
         self._count = 0
 
@@ -123,16 +161,41 @@ class ValueNumbering:
         memory, where = self._memory(tensor), geometry_of(tensor)
         known = memory.ids.get(where)
         if known is not None and where not in memory.stale:
-            return known
+            if self._is_as_it_was(known):
+                return known
+            if known in memory.lent:
+                raise EngineError(_UNSEEN)
+            del self._foreign[known]  # what has read it so far has a copy
+            return self._leaf(tensor, memory, where)
         if memory.base is not None or memory.flat is not None:
             return self._read(memory, where, tensor)
-        id = self._number(tensor, memory, where)
-        self._tape.leaves[id] = tensor.detach() if self._lends else tensor.detach().clone()
-        if self._lends:
-            memory.lent[id] = where
+        id = self._leaf(tensor, memory, where)
         if tensor.grad_fn is not None and not _is_view_of_parameter(tensor):
             self._tape.unrecorded = True
         return id
+
+    def _leaf(self, tensor: Tensor, memory: _Memory, where: MemoryLayout) -> int:
+        """The number of a value that was there before the step, or that somebody else than torch has written since."""
+        id = self._number(tensor, memory, where)
+        leaf = self._tape.leaves[id] = tensor.detach() if self._lends else tensor.detach().clone()
+        if self._lends:
+            memory.lent[id] = where
+            if is_foreign(tensor):
+                self._foreign[id] = _Foreign.of(tensor, where)
+                if leaf.nbytes <= _MOST_COPIED:
+                    self._own(id, memory)
+        return id
+
+    def _own(self, id: int, memory: _Memory) -> None:
+        """Copy the numbers of a leaf that is only lent."""
+        del memory.lent[id]
+        self._tape.leaves[id] = self._tape.leaves[id].clone()
+        self.held_bytes += self._tape.leaves[id].nbytes
+
+    def _is_as_it_was(self, id: int) -> bool:
+        """Whether a leaf has the numbers that it had. In a backward pass it must: what that reads was saved before."""
+        foreign = self._foreign.get(id)
+        return foreign is None or graph_task() != -1 or foreign.is_as_it_was()
 
     def known(self, tensor: Tensor) -> int | None:
         """The number of a value of the step that a tensor holds now; None where the step has not met it."""
@@ -144,14 +207,23 @@ class ValueNumbering:
         """A tensor is about to be written to: copy the numbers of leaves that are only lent."""
         memory, where = self._memory(tensor), geometry_of(tensor)
         for id in [id for id, other in memory.lent.items() if overlap(other, where)]:
-            del memory.lent[id]
-            self._tape.leaves[id] = self._tape.leaves[id].clone()
-            self.held_bytes += self._tape.leaves[id].nbytes
+            self._own(id, memory)
+        for id in [id for id in memory.ids.values() if id in self._foreign and overlap(self._foreign[id].where, where)]:
+            del self._foreign[id]
 
     def check_memory(self) -> None:
         """Raises EngineError where a storage was resized, so that the values in it are gone."""
         if not all(memory.is_where_it_was() for memory in self._memories.values()):
             raise EngineError(_RESIZED)
+
+    def check_foreign(self, *, lent_only: bool = False) -> None:
+        """Raises EngineError where somebody else than torch has written to numbers that the step has read since.
+
+        `lent_only`: of those that are not copied.
+        """
+        lent = {id for memory in self._memories.values() for id in memory.lent} if lent_only else self._foreign.keys()
+        if not all(each.is_as_it_was() for id, each in self._foreign.items() if id in lent):
+            raise EngineError(_UNSEEN)
 
     def is_result(self, tensor: Tensor) -> bool:
         """Whether a tensor is a value that an operation of the step has made."""
