@@ -12,7 +12,7 @@ from rich.text import Text
 from precgui.cli.format_tables import console, print_json
 from precgui.cli.parser import UserError
 from precgui.formats.claims import CLAIMS, Claim
-from precgui.runs.study.claims import GuideClaim, guide_claims
+from precgui.runs.study.guide_claims import GuideClaim, guide_claims
 from precgui.words import L_, _, translated
 
 WRONG = L_("Statements that are wrong")

@@ -8,14 +8,15 @@ import math
 import queue
 
 from precgui.cli.terminal import say
-from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading
+from precgui.hardware.device_readings import QUANTITIES, DeviceReading
 from precgui.hardware.live import HardwareSnapshot, LivePoller
+from precgui.hardware.nvml import CLOCK_REASONS
 from precgui.hardware.readings import Missing, gibibytes, known
 from precgui.words import _, translated
 
 UNTIL_STOPPED = math.inf
 _WAIT_S = 5.0  # for a snapshot; a driver that does not answer must not hide Ctrl+C
-_WARNS = {word for word, _, warns in REASONS.values() if warns}
+_WARNS = {word for word, _, warns in CLOCK_REASONS.values() if warns}
 
 
 def seconds(text: str) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from precgui.runs.diagnosis import Evidence, Finding
+    from precgui.runs.diagnosis.findings import Evidence, Finding
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import psutil
 
 from precgui.hardware import nvml
 from precgui.hardware.gpm import GpmMeter
+from precgui.hardware.nvml import CLOCK_REASONS
 from precgui.hardware.readings import Missing, Reading
 from precgui.sentences import L_
 
@@ -38,21 +39,6 @@ QUANTITIES: dict[str, tuple[str, str]] = {
     "tensor_fp64": (L_("Tensor cores, FP64"), "%"),
     "dram": (L_("Memory bandwidth used"), "%"),
 }
-# Bits of nvmlDeviceGetCurrentClocksEventReasons: (word, sentence, worth a warning).
-REASONS: dict[int, tuple[str, str, bool]] = {
-    0x1: ("idle", L_("Nothing to do, so the clocks are low."), False),
-    0x2: (L_("application clocks"), L_("Someone has fixed the clocks."), False),
-    0x4: (L_("power cap"), L_("The power limit holds the clocks down."), True),
-    0x8: (L_("hardware slowdown"), L_("Temperature or power brake: the hardware halves the clocks."), True),
-    0x10: (L_("sync boost"), L_("The clocks follow another GPU of the group."), False),
-    0x20: (L_("thermal, software"), L_("Too warm: the driver holds the clocks down."), True),
-    0x40: (L_("thermal, hardware"), L_("Too hot: the hardware holds the clocks down."), True),
-    0x80: (L_("power brake"), L_("The server's power supply asks for less."), True),
-    0x100: (L_("display clocks"), L_("The display setting decides the clocks."), False),
-    0x200: (L_("board limit"), L_("A limit of the board holds the clocks down."), True),
-    0x400: ("reliability", L_("The voltage limit holds the clocks down."), True),
-}
-HELD_BITS = sum(bit for bit, (_, _, warns) in REASONS.items() if warns)
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _TEMPERATURE_GPU = 0
 _UNITS = ("sm", "tensor", "tensor_half", "tensor_int", "tensor_fp64", "dram")
@@ -172,7 +158,7 @@ class GpuReader:
         }
 
     def reason_bits(self) -> Reading[int]:
-        """Why the clocks are not higher, as bits of REASONS."""
+        """Why the clocks are not higher, as bits of CLOCK_REASONS."""
         bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if isinstance(bits, Missing) and not bits.lost:
             bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")  # drivers before 535
@@ -183,7 +169,7 @@ class GpuReader:
         bits = self.reason_bits()
         if isinstance(bits, Missing):
             return bits
-        return tuple(word for bit, (word, _, _) in REASONS.items() if bits & bit)
+        return tuple(word for bit, (word, _, _) in CLOCK_REASONS.items() if bits & bit)
 
     def processes(self) -> Reading[tuple[Process, ...]]:
         """Programs that compute here, the largest first."""

@@ -11,7 +11,8 @@ import psutil
 
 from precgui.events import DeviceRead, Event, HostRead, Incident
 from precgui.hardware import nvml
-from precgui.hardware.device_readings import CPU, REASONS, CpuReader, GpuReader
+from precgui.hardware.device_readings import CPU, CpuReader, GpuReader
+from precgui.hardware.nvml import CLOCK_REASONS
 from precgui.hardware.readings import Missing, Reading, known
 from precgui.sentences import L_, Sentence
 
@@ -118,7 +119,7 @@ class StateSampler:
         (self._spoke.add if speaks else self._spoke.discard)(device)
 
     def _tell_held(self, device: str, now_s: float, bits: int) -> None:
-        for bit, (word, sentence, warns) in REASONS.items():
+        for bit, (word, sentence, warns) in CLOCK_REASONS.items():
             if warns and bits & bit and (device, word) not in self._announced:
                 self._announced.add((device, word))
                 text = Sentence("{device}: {sentence}", device=device, sentence=sentence)

@@ -11,7 +11,8 @@ import psutil
 
 from precgui.hardware import nvml
 from precgui.hardware.device import Device
-from precgui.hardware.device_readings import REASONS, GpuReader
+from precgui.hardware.device_readings import GpuReader
+from precgui.hardware.nvml import CLOCK_REASONS
 from precgui.hardware.readings import Missing, Reading, known
 from precgui.sentences import L_, Sentence
 
@@ -52,7 +53,7 @@ class ClockProbe:
         if self._reader is None:
             return []
         reasons, processes = known(self._reader.reasons()) or (), known(self._reader.processes()) or ()
-        held = [text for word, text, warns in REASONS.values() if warns and word in reasons]
+        held = [text for word, text, warns in CLOCK_REASONS.values() if warns and word in reasons]
         others = [process for process in processes if process.pid != os.getpid()]
         named = ", ".join(f"{process.name} ({process.pid})" for process in others)
         return [*held, *([Sentence("Other programs compute on this GPU: {named}.", named=named)] if others else [])]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from precgui.checkpoint_files import checkpoint_files
-from precgui.config import OWN_LOOP, RunConfig, no_start
+from precgui.config.names import OWN_LOOP, no_start
+from precgui.config.tree import RunConfig
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run
 from precgui.sanitize import one_line

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
-from precgui.config import RunConfig
-from precgui.runs.known_settings import NOT_KNOWN, settings_by_path
-from precgui.runs.run import Run
+from precgui.config.tree import RunConfig
 from precgui.sentences import L_, filled
 
 _FIELDS: tuple[tuple[str, Callable[[RunConfig], object]], ...] = (
@@ -31,33 +28,3 @@ def why_not_comparable(own: RunConfig, base: RunConfig) -> str:
         if value(own) != value(base):
             return filled(template, own=value(own), base=value(base))
     return ""
-
-
-def repeated_runs(runs: Iterable[Run]) -> int:
-    """How many runs repeat the work and precision of another one with another seed, that one included."""
-    seeds: dict[str, set[int]] = {}
-    for run in runs:
-        config = run.config
-        if not config.train.rounding_twin:
-            key = repr((config.precision, config.task, config.model, training_settings(run)))
-            seeds.setdefault(key, set()).add(config.seed)
-    return sum(len(each) for each in seeds.values() if len(each) > 1)
-
-
-_TRAINING_SECTIONS = ("data", "train", "optimizer", "optimizers")
-# Steps are compared as they were made; the others move neither the result nor the time of a step.
-_LEFT_OUT = (
-    "data.workers", "data.path", "data.download", "train.epochs", "train.max_steps", "train.rounding_twin",
-    "train.stop_at_nonfinite", "train.stop_after_skipped", "train.save_to", "train.save_average",
-    "train.checkpoint_every",
-)  # fmt: skip
-
-
-def training_settings(run: Run) -> dict[str, Any]:
-    """The settings of a run that move what a training of the same work learns or costs, flat, as far as they are
-    known; those of the precision, of the record and of where it runs aside."""
-    return {
-        path: value
-        for path, value in settings_by_path(run).items()
-        if path.partition(".")[0] in _TRAINING_SECTIONS and path not in _LEFT_OUT and value != NOT_KNOWN
-    }

@@ -14,10 +14,10 @@ import numpy as np
 from precgui.errors import SentenceError
 from precgui.events import Metric
 from precgui.runs.caveats import arithmetic_of
-from precgui.runs.comparable import training_settings
 from precgui.runs.compared import Compared, RunComparison
 from precgui.runs.comparison_notes import comparison_notes, copies
 from precgui.runs.identity import TrainingIdentity, identity_of, other_result, other_work
+from precgui.runs.known_settings import training_settings
 from precgui.runs.outcome import outcome
 from precgui.runs.ratio_interval import NoiseBetween, Variation, noise_between, ratio_interval, variation
 from precgui.runs.recorded_facts import breaks_sentence

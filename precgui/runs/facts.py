@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from precgui.config import RunConfig
+from precgui.config.tree import RunConfig
 from precgui.events import Metric
 from precgui.runs.caveats import MEMORY_CAVEAT, arithmetic_of, as_sentence, cost_above_budget, marked, run_notes
 from precgui.runs.figures import FIGURES

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from precgui.config import RunConfig
+from precgui.config.tree import RunConfig
 from precgui.events import Metric
 from precgui.runs.comparable import why_not_comparable
 from precgui.runs.metric import metric_of

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from precgui.config import OWN_LOOP, RunConfig, ScalingConfig
+from precgui.config.names import OWN_LOOP
+from precgui.config.sections import ScalingConfig
+from precgui.config.tree import RunConfig
 from precgui.runs.run import Run
 
 NOT_KNOWN = "not known"
@@ -15,6 +17,14 @@ GIVEN = ("title", "task", "model.name", "precision", "record")  # to the recorde
 _NAMES = {"SGD": "sgd", "AdamW": "adamw"}  # of torch's optimizers, in a config
 _OF_SCALER = ("initial_scale", "growth_factor", "backoff_factor", "growth_interval")
 _OF_AUTOCAST = ("enabled", "device_type", "dtype")
+
+_TRAINING_SECTIONS = ("data", "train", "optimizer", "optimizers")
+# Steps are compared as they were made; the others move neither the result nor the time of a step.
+_LEFT_OUT = (
+    "data.workers", "data.path", "data.download", "train.epochs", "train.max_steps", "train.rounding_twin",
+    "train.stop_at_nonfinite", "train.stop_after_skipped", "train.save_to", "train.save_average",
+    "train.checkpoint_every",
+)  # fmt: skip
 
 
 def observed_in_loop(optimizers: Sequence[Any], scaler: Any, autocast: Any = None) -> dict[str, Any]:
@@ -85,6 +95,27 @@ def known_scaling(run: Run) -> ScalingConfig:
     observed = observed_settings(run) or {}
     own = {path.partition(".")[2]: value for path, value in observed.items() if path.startswith("scaling.")}
     return run.config.scaling.model_copy(update=own)
+
+
+def training_settings(run: Run) -> dict[str, Any]:
+    """The settings of a run that move what a training of the same work learns or costs, flat, as far as they are
+    known; those of the precision, of the record and of where it runs aside."""
+    return {
+        path: value
+        for path, value in settings_by_path(run).items()
+        if path.partition(".")[0] in _TRAINING_SECTIONS and path not in _LEFT_OUT and value != NOT_KNOWN
+    }
+
+
+def repeated_runs(runs: Iterable[Run]) -> int:
+    """How many runs repeat the work and precision of another one with another seed, that one included."""
+    seeds: dict[str, set[int]] = {}
+    for run in runs:
+        config = run.config
+        if not config.train.rounding_twin:
+            key = repr((config.precision, config.task, config.model, training_settings(run)))
+            seeds.setdefault(key, set()).add(config.seed)
+    return sum(len(each) for each in seeds.values() if len(each) > 1)
 
 
 def is_given(path: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui.checkpoint_files import all_checkpoint_files
-from precgui.config import RunConfig
+from precgui.config.tree import RunConfig
 from precgui.runs.bin import move_to_bin, restore
 from precgui.runs.errors import RunFileError
 from precgui.runs.file.reader import SavedRun, open_run

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.config import RunConfig
+from precgui.config.tree import RunConfig
 from precgui.events import (
     EXPONENT_BINS,
     TENSOR_KINDS,

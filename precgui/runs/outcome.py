@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.config import OWN_LOOP
+from precgui.config.names import OWN_LOOP
 from precgui.runs.run import Run
 from precgui.sentences import L_, Sentence
 

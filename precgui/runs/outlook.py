@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from precgui.config import RunConfig
 from precgui.config.names import EMULATED
 from precgui.config.precision_traits import traits
+from precgui.config.tree import RunConfig
 from precgui.hardware.device import Device
 from precgui.hardware.measured import best_tops, newest_with, noise_of
 from precgui.runs.facts import seconds_text

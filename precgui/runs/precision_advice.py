@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from precgui.config import RunConfig
 from precgui.config.names import IMAGE_TASKS, MODELS
+from precgui.config.tree import RunConfig
 from precgui.hardware.advice import Situation, advise
 from precgui.hardware.device import Device
 from precgui.hardware.measured import gain

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui.checkpoint_files import checkpoint_files
-from precgui.config import OWN_LOOP
+from precgui.config.names import OWN_LOOP
 from precgui.hardware.readings import Missing, Reading
 from precgui.runs.file.reader import SavedRun
 from precgui.runs.run import Run

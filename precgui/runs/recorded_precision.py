@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from precgui.config import OWN_LOOP, RunConfig
-from precgui.config.names import check_precision
+from precgui.config.names import OWN_LOOP, check_precision
+from precgui.config.tree import RunConfig
 
 
 def with_recorded_precision(config: RunConfig, engine: Any) -> RunConfig:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from precgui.config import RunConfig
+from precgui.config.tree import RunConfig
 from precgui.events import Incident, Status
 from precgui.runs.recorded_model import RecordedModel
 from precgui.runs.signals import Axis, Series

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.hardware.device_readings import HELD_BITS
+from precgui.hardware.nvml import HELD_BITS
 from precgui.runs.growable import Values
 
 Axis = Literal["step", "time_s"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from precgui import paths
-from precgui.config import RunConfig
+from precgui.config.tree import RunConfig
 from precgui.runs.run import Run
 from precgui.runs.summary import summarise
 from precgui.runs.timing import RunTiming, timing_of

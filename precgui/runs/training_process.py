@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from precgui.config import RunConfig
+from precgui.config.tree import RunConfig
 from precgui.events import RunEnded
 from precgui.process.child import ChildTask
 from precgui.process.supervised import DeathWords, ProcessEnd, Supervised

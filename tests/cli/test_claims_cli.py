@@ -11,7 +11,7 @@ from precgui.cli.main import main
 from precgui.formats.claims import CLAIMS, claims_about
 from precgui.lint.check import LINT_RULES
 from precgui.runs.diagnosis import RULES
-from precgui.runs.study.claims import guide_claims
+from precgui.runs.study.guide_claims import guide_claims
 from tests.lint.test_check import MISTAKES
 
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from precgui.hardware import gpm, live, rapl
-from precgui.hardware.device_readings import CPU, REASONS, GpuReader
+from precgui.hardware.device_readings import CPU, GpuReader
 from precgui.hardware.live import HardwareSnapshot, LivePoller
-from precgui.hardware.nvml import NvmlSession, open_session
+from precgui.hardware.nvml import CLOCK_REASONS, NvmlSession, open_session
 from precgui.hardware.readings import Missing
 from tests.hardware import cards
 from tests.hardware.fake_nvml import (
@@ -206,6 +206,6 @@ def test_that_a_machine_without_sensors_still_tells_load_and_memory(monkeypatch)
 
 
 def test_that_every_reason_has_its_own_bit_and_word():
-    words = [word for word, _, _ in REASONS.values()]
+    words = [word for word, _, _ in CLOCK_REASONS.values()]
     assert len(set(words)) == len(words)
-    assert all(bit & (bit - 1) == 0 for bit in REASONS)
+    assert all(bit & (bit - 1) == 0 for bit in CLOCK_REASONS)

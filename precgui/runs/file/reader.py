@@ -9,7 +9,8 @@ from typing import Any, cast
 import h5py
 import numpy as np
 
-from precgui.config import ConfigError, RunConfig, build_accepted
+from precgui.config.reading import ConfigError, build_accepted
+from precgui.config.tree import RunConfig
 from precgui.events import Incident, IncidentKind, Severity, Status
 from precgui.runs import signals
 from precgui.runs.errors import RunFileError

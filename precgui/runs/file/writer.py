@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from precgui.config import RunConfig
+from precgui.config.tree import RunConfig
 from precgui.events import CheckpointDue, Event, Incident, RunEnded, RunStarted
 from precgui.runs.file import disk, json_text, process
 from precgui.runs.file.earlier_part import EarlierPart

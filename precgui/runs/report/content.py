@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from precgui import __version__
-from precgui.config import OWN_LOOP
+from precgui.config.names import OWN_LOOP
 from precgui.events import Metric
 from precgui.runs.comparison_notes import changed_setting
 from precgui.runs.differences import (

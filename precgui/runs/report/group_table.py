@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from precgui.events import Metric
 from precgui.runs.figures import FIGURES, Figure, metric_figure
 from precgui.runs.metric import decimals, signed, with_unit
-from precgui.runs.study.energy import BASELINE, reached_text
-from precgui.runs.study.groups import LEVEL, Group, GroupMetric, speed_or_share
+from precgui.runs.study.groups import BASELINE, LEVEL, Group, GroupMetric, speed_or_share
 from precgui.runs.study.pairs import NOT_MEASURED
+from precgui.runs.study.reach import reached_text
 from precgui.sentences import L_, Sentence, together
 
 Cell = str

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from precgui.paths import resources
 from precgui.runs.study.figures import RunFigures
 from precgui.runs.study.groups import Group, Study
+from precgui.runs.study.guide_claims import GuideClaim, Quantity, guide_claims
 from precgui.runs.verdict.paired import paired_difference
 from precgui.runs.verdict.quantiles import share_interval
 from precgui.sentences import L_, Sentence
@@ -20,39 +18,9 @@ ClaimVerdict = Literal["holds here", "does not hold here", "not decided here", "
 CLAIM_VERDICTS = (
     L_("holds here"), L_("does not hold here"), L_("not decided here"), L_("not tested here"),
 )  # fmt: skip
-Quantity = Literal[
-    "speedup", "time_saved", "memory_saved", "energy_saved", "points_lost", "skipped_share", "failed_share"
-]  # fmt: skip
 FEWEST = 3  # seeds
 _TOO_FEW = Sentence("{seeds} seeds at least are needed", seeds=FEWEST)
 _FIGURES = {"memory_saved": "memory_bytes", "energy_saved": "joules_per_sample"}  # of the others: the time of a step
-
-
-@dataclass(frozen=True)
-class GuideClaim:
-    """A claim as a range of a quantity, `low` to `high`, None for no bound; `conditions` name its device.
-
-    `url` is the page that says it, `was_read` whether it was opened for the table; "no loss" is read as less than half
-    a point.
-    """
-
-    id: str
-    sentence: str
-    source: str
-    quantity: Quantity
-    precisions: tuple[str, ...]
-    low: float | None
-    high: float | None
-    was_read: bool
-    conditions: Mapping[str, str] = field(default_factory=dict)
-    url: str = ""
-
-    @property
-    def cited(self) -> str:
-        """The source, with a word where its page was not opened."""
-        if self.was_read:
-            return self.source
-        return Sentence("{source} (page not opened for this table)", source=self.source)
 
 
 @dataclass(frozen=True)
@@ -69,13 +37,6 @@ class ClaimResult:
     measured: str
     why: str
     url: str = ""
-
-
-@lru_cache(maxsize=1)
-def guide_claims() -> tuple[GuideClaim, ...]:
-    """The claims of `resources/facts/guide_claims.json`."""
-    tree = json.loads((resources() / "facts" / "guide_claims.json").read_text(encoding="utf-8"))
-    return tuple(GuideClaim(**{**claim, "precisions": tuple(claim["precisions"])}) for claim in tree["claims"])
 
 
 def judge_claims(study: Study, runs: Sequence[RunFigures]) -> list[ClaimResult]:
@@ -210,8 +171,3 @@ def _text(quantity: Quantity, value: float, ci: tuple[float, float]) -> str:
     if quantity == "points_lost":
         return Sentence("{number} points {interval}", number=shown[0], interval=shown[1])
     return " % ".join(shown)
-
-
-def claims_of(precision: str) -> list[GuideClaim]:
-    """The claims about one precision, for the place where it is chosen."""
-    return [claim for claim in guide_claims() if precision in claim.precisions]

@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 from precgui.errors import SentenceError
-from precgui.runs.study.claims import guide_claims
 from precgui.runs.study.figures import RunFigures
-from precgui.runs.study.groups import LEVEL, Group, Study
-from precgui.runs.study.reach import LossReached
+from precgui.runs.study.groups import BASELINE, LEVEL, Group, Study
+from precgui.runs.study.guide_claims import guide_claims
+from precgui.runs.study.reach import reached_text
 from precgui.runs.verdict.paired import paired_difference
 from precgui.sentences import L_, Sentence
 
 JOULES_PER_KWH = 3.6e6
 LIMIT = "power.limit_w"
-BASELINE = L_("baseline")  # in a cell of the baseline itself
 _FEWEST = 3  # pairs, for an interval
 Interval = tuple[float, float]
 
@@ -137,11 +136,6 @@ def _of_group(
         why={key: why[key] for key, own in figures.items() if own is None},
         **figures,
     )  # fmt: skip
-
-
-def reached_text(reached: LossReached) -> Sentence:
-    """How many runs reached the loss of the baseline."""
-    return Sentence("{reached} of {n} runs reached it", reached=reached.reached, n=reached.n)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

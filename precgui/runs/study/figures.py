@@ -30,6 +30,7 @@ from precgui.sentences import L_, Sentence, without_stop
 
 RunKind = Literal["run", "twin", "timing"]
 KIND_WORDS = (L_("run"), L_("twin"), L_("timing"))
+ENDED = ("completed", "failed")  # by themselves
 CURVE_POINTS = 240
 _SETTINGS_LEFT_OUT = ("title", "seed", "precision")
 

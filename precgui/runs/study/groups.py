@@ -34,6 +34,7 @@ from precgui.sanitize import some_names
 from precgui.sentences import L_, Sentence
 
 LEVEL = 0.95
+BASELINE = L_("baseline")  # in a cell of the baseline itself
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from precgui.runs.identity import other_result
-from precgui.runs.study.figures import RunFigures
+from precgui.runs.study.figures import ENDED, RunFigures
 from precgui.runs.timing import StepClock, clock_for, why_no_time
 from precgui.runs.verdict.judge import Sample
 from precgui.sanitize import some_names
 from precgui.sentences import L_, Sentence
 
 Value = Callable[[RunFigures], float | None]
-ENDED = ("completed", "failed")  # by themselves
 _NAMED = 6  # runs in a sentence; more are a number
 ONE_STEP = L_("of one measured step")
 NOT_MEASURED = L_("no value was measured")

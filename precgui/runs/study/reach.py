@@ -9,6 +9,7 @@ from statistics import median
 import numpy as np
 
 from precgui.runs.study.figures import RunFigures
+from precgui.sentences import Sentence
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,8 @@ def loss_reached(runs: Sequence[RunFigures], group: str, loss: float) -> LossRea
 def _first(run: RunFigures, loss: float) -> int | None:
     there = np.flatnonzero(run.validation.loss <= loss)
     return int(there[0]) if len(there) else None
+
+
+def reached_text(reached: LossReached) -> Sentence:
+    """How many runs reached the loss of the baseline."""
+    return Sentence("{reached} of {n} runs reached it", reached=reached.reached, n=reached.n)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from precgui.config import RunConfig
+from precgui.config.tree import RunConfig
 from precgui.events import Incident, Status
 from precgui.runs import signals
 from precgui.runs.file.schema import TABLES

@@ -3,8 +3,9 @@
 import pytest
 
 from precgui.config import PRECISIONS
-from precgui.runs.study.claims import ClaimResult, claims_of, guide_claims, judge_claims
+from precgui.runs.study.claims import ClaimResult, judge_claims
 from precgui.runs.study.groups import make_study
+from precgui.runs.study.guide_claims import claims_of, guide_claims
 from tests.runs.study.sample_runs import arm
 
 SEEDS = [0.90, 0.91, 0.89, 0.92, 0.90]

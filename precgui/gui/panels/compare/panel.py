@@ -24,10 +24,10 @@ from precgui.gui.panels.compare.precision_lines import in_colours_of_precisions
 from precgui.gui.panels.compare.table import CompareTable
 from precgui.gui.session import Session
 from precgui.gui.theme import themes
-from precgui.runs.comparable import repeated_runs
 from precgui.runs.compare import KeptFigures, compare
 from precgui.runs.compared import RunComparison
 from precgui.runs.differences import KeptFacts, differing, machine_sentence
+from precgui.runs.known_settings import repeated_runs
 from precgui.runs.models.model_file import holds_scan
 from precgui.runs.short_answer import SEEDS, short_answer
 from precgui.words import L_, _, p_, translated

@@ -17,8 +17,9 @@ from precgui.runs.figures import Figure, study_figures
 from precgui.runs.report.content import ReportContent
 from precgui.runs.report.energy_table import energy_table
 from precgui.runs.report.group_table import MATRIX_COLUMNS, SettingsMatrix
-from precgui.runs.study.claims import ClaimResult, guide_claims, untested_claims
+from precgui.runs.study.claims import ClaimResult, untested_claims
 from precgui.runs.study.energy import EnergyPrice, PriceError, parse_price
+from precgui.runs.study.guide_claims import guide_claims
 from precgui.words import L_, _, p_, recased, together, translated, whole
 
 _VERDICT_COLUMNS = (L_("Group"), L_("Target"), L_("Verdict"), L_("Figures and reason"))

@@ -16,8 +16,9 @@ from precgui.gui.panels.hardware.cards import label, scrolled
 from precgui.gui.panels.hardware.model import HardwareModel
 from precgui.gui.panels.hardware.strip_chart import TEXT_PX, Band, Severity, Strip
 from precgui.gui.theme import themes
-from precgui.hardware.device_readings import QUANTITIES, REASONS, DeviceReading, Process
+from precgui.hardware.device_readings import QUANTITIES, DeviceReading, Process
 from precgui.hardware.live import HardwareSnapshot, LivePoller
+from precgui.hardware.nvml import CLOCK_REASONS
 from precgui.hardware.readings import Missing, Reading, gibibytes
 from precgui.words import _, paragraph, translated
 
@@ -26,8 +27,8 @@ GIB = 2.0**30
 COLUMNS = 3
 # Quantities that are lines in other strips.
 _LIMITS = {"power_limit_w": ("power_instant_w", "power_average_w"), "memory_total_bytes": ("memory_used_bytes",)}
-_WARNS = {word for word, _, warns in REASONS.values() if warns}
-_BY_HARDWARE = {REASONS[bit][0] for bit in (0x8, 0x40, 0x80)}  # halves the clocks or worse
+_WARNS = {word for word, _, warns in CLOCK_REASONS.values() if warns}
+_BY_HARDWARE = {CLOCK_REASONS[bit][0] for bit in (0x8, 0x40, 0x80)}  # halves the clocks or worse
 _COUNTERS = ("energy_j", "energy_integrated_j")  # counters, displayed relative to their first reading
 _BAR_PX, _GAP_PX = 40, 2
 _BUSY = 90.0  # percent from which a core is drawn in the colour of a warning

@@ -23,7 +23,7 @@ from precgui.places.settings import NamedPlace
 from precgui.runs.outlook import WORDS, PrecisionOutlook, outlook, time_estimate
 from precgui.runs.precision_advice import PrecisionAdvice, precision_advice
 from precgui.runs.report.sixteen_bits import BF16, FP16
-from precgui.runs.study.claims import claims_of
+from precgui.runs.study.guide_claims import claims_of
 from precgui.sanitize import one_line
 from precgui.words import L_, _, error_text, translated
 
